@@ -1,0 +1,43 @@
+# A bare machine with make and Python 3.11 or newer is enough: everything else goes into .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+# One thread a process: tests run side by side, and small matrices gain nothing from more.
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: help env demo lint test test-long bench
+
+help:
+	@echo "make demo       answer 36 questions about real data, privately"
+	@echo "make test       lint, types and tests"
+	@echo "make test-long  statistical tests of minutes"
+	@echo "make lint       lint and types alone"
+	@echo "make bench      every benchmark, one after the other"
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+demo: env
+	$(BIN)/dpsql demo
+
+lint: env
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n auto
+
+test-long: env
+	$(BIN)/pytest -m long
+
+bench: env
+	@for file in $(filter-out benchmarks/data.py,$(wildcard benchmarks/*.py)); do \
+	    echo "== $$file"; $(BIN)/python $$file || exit 1; \
+	done

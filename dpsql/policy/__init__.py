@@ -1,0 +1,17 @@
+"""The custodian's public declaration: tables, columns, domains, units and the budget.
+
+A policy is public input. Plans, messages and result keys may depend on everything in it,
+and on nothing else about a private table; what it does not declare is refused.
+
+    Policy.load(path)                 read and check a TOML file
+    policy.table(name).column(name)   look up, in any case, or refuse with the nearest names
+    check_schema(policy, schemas)     hold the policy against the types of the tables
+    skeleton(schemas, dataset)        a first policy for the custodian to confirm
+"""
+
+from dpsql.policy.columns import ColumnPolicy
+from dpsql.policy.model import BudgetPolicy, Policy, TablePolicy
+from dpsql.policy.schema import check_schema, csv_schema
+from dpsql.policy.text import skeleton
+
+__all__ = ["BudgetPolicy", "ColumnPolicy", "Policy", "TablePolicy", "check_schema", "csv_schema", "skeleton"]

@@ -1,0 +1,241 @@
+"""The values of a policy: frozen, checked once, exact.
+
+Every number is a Fraction of the decimal text that the custodian wrote, so that budgets add up
+and grids divide without rounding. Every message names the full key and what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Self
+
+from dpsql.errors import OperationalError, PolicyError, nearest
+from dpsql.policy.columns import ColumnPolicy
+from dpsql.policy.settings import fix, flag, folded, positive, text
+from dpsql.policy.values import dotted, fold, number, shown
+
+
+@dataclass(frozen=True)
+class BudgetPolicy:
+    """The whole budget of a data set, fixed when its ledger is created.
+
+    Either ``epsilon`` (with ``delta`` or pure) or ``rho`` of zCDP alone. ``pure_epsilon`` is the
+    part of epsilon kept for pure releases: none of it with a delta, all of it without. Given an
+    epsilon it is always a Fraction after construction, given a rho None. ``local_epsilon`` is the
+    replace-one purse of local releases and stands apart from the others.
+    """
+
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
+    rho: Fraction | None = None
+    pure_epsilon: Fraction | None = None
+    local_epsilon: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            value = number(f"budget.{name}", value)
+            fix(self, name, value)
+            may_be_zero = name in ("pure_epsilon", "local_epsilon")
+            if value < 0 or (value == 0 and not may_be_zero):
+                floor = "0 or more" if may_be_zero else "a positive number"
+                raise PolicyError(f"budget.{name} is {shown(value)}; write {floor}")
+        if self.rho is not None:
+            for name in ("epsilon", "delta", "pure_epsilon"):
+                if getattr(self, name) is not None:
+                    raise PolicyError(f"budget.rho excludes budget.{name}; keep one of the two")
+            return
+        if self.epsilon is None:
+            raise PolicyError("budget.epsilon is missing; write epsilon = 1.0, or rho = 0.1 alone")
+        if self.delta is not None and self.delta >= 1:
+            raise PolicyError(f"budget.delta is {shown(self.delta)}; write a number below 1, such as 1e-9")
+        if self.pure_epsilon is None:
+            fix(self, "pure_epsilon", self.epsilon if self.delta is None else Fraction(0))
+        elif self.pure_epsilon > self.epsilon:
+            raise PolicyError(
+                f"budget.pure_epsilon is {shown(self.pure_epsilon)}, above budget.epsilon "
+                f"{shown(self.epsilon)}; it is a part of it, write at most as much"
+            )
+        elif self.delta is None and self.pure_epsilon != self.epsilon:
+            raise PolicyError(
+                "budget.pure_epsilon keeps a part of epsilon, but without budget.delta the rest "
+                "cannot be spent; add delta or leave pure_epsilon out"
+            )
+
+
+@dataclass(frozen=True)
+class TablePolicy:
+    """What is public about one table, and what its privacy unit is.
+
+    ``unit`` is "row" or the column whose value identifies whom to protect; such a unit has at most
+    ``max_rows_per_unit`` rows in the answers. ``expected_rows`` is a public guess for plans,
+    ``rows_public`` allows releases that publish the number of rows, ``counts`` names the column of
+    a pre-aggregated table that says how many units a row stands for.
+    """
+
+    name: str
+    columns: Mapping[str, ColumnPolicy] = field(default_factory=dict)
+    unit: str = "row"
+    max_rows_per_unit: int | None = None
+    expected_rows: int | None = None
+    rows_public: bool = False
+    public: bool = False
+    source: str | None = None
+    counts: str | None = None
+    _: KW_ONLY
+    where: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.where:
+            fix(self, "where", dotted("tables", self.name))
+        fix(self, "columns", folded(self.key("columns"), self.columns, "columns"))
+        text(self.key("unit"), self.unit)
+        for name in ("rows_public", "public"):
+            flag(self.key(name), getattr(self, name))
+        for name in ("source", "counts"):
+            if getattr(self, name) is not None:
+                text(self.key(name), getattr(self, name))
+        for name in ("max_rows_per_unit", "expected_rows"):
+            if getattr(self, name) is not None:
+                positive(self.key(name), getattr(self, name))
+        if self.public:
+            self._check_public()
+        else:
+            self._check_unit()
+        if self.source is not None:
+            self._check_source(self.source)
+
+    def key(self, *parts: str) -> str:
+        """The full key of a setting of this table: ``tables.visits.unit``."""
+        return f"{self.where}.{dotted(*parts)}"
+
+    def column(self, name: str) -> ColumnPolicy:
+        """The column of that name in any case; PolicyError with the nearest names where there is none."""
+        found = {fold(n): c for n, c in self.columns.items()}.get(fold(name))
+        if found is None:
+            raise PolicyError(
+                f"{self.key('columns', name)} is not declared, so the column cannot be used; "
+                f"{nearest(name, self.columns)}"
+            )
+        return found
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether the source is a CSV file, whose types only the policy can give."""
+        return self.source is not None and fold(self.source).endswith((".csv", ".csv.gz"))
+
+    def _check_public(self) -> None:
+        given = {
+            "unit": self.unit != "row",
+            "max_rows_per_unit": self.max_rows_per_unit is not None,
+            "rows_public": self.rows_public,
+            "counts": self.counts is not None,
+        }
+        for name, is_given in given.items():
+            if is_given:
+                raise PolicyError(f"{self.key(name)} is for private tables and {self.key('public')} is true; drop one")
+
+    def _check_unit(self) -> None:
+        if self.counts is not None and self.unit != "row":
+            raise PolicyError(
+                f"{self.key('unit')} names a column, but a table of counts has no rows of units; leave unit out"
+            )
+        if self.unit != "row" and self.max_rows_per_unit is None:
+            raise PolicyError(
+                f"{self.key('max_rows_per_unit')} is missing; say how many rows of one {self.unit} may count"
+            )
+        if self.unit == "row" and self.counts is None and self.max_rows_per_unit not in (None, 1):
+            raise PolicyError(
+                f'{self.key("max_rows_per_unit")} needs a unit column; a unit of "row" has one row, leave it out'
+            )
+
+    def _check_source(self, source: str) -> None:
+        where = self.key("source")
+        if "://" in source or any(char in source for char in "*?[]"):
+            raise PolicyError(f"{where} is {shown(source)}; name one local file, without wildcards or protocols")
+        if not fold(source).endswith((".parquet", ".csv", ".csv.gz")):
+            raise PolicyError(f"{where} is {shown(source)}; name a .parquet or .csv file")
+        if not self.is_csv:
+            return
+        if not self.columns:
+            raise PolicyError(f"{self.key('columns')} is missing; declare the columns of a CSV file with types")
+        needed = {fold(c) for c in self.columns} | {fold(c) for c in self._own_columns()}
+        declared = {fold(c.name): c for c in self.columns.values()}
+        for name in sorted(needed):
+            if name not in declared or declared[name].type is None:
+                key = declared[name].key("type") if name in declared else self.key("columns", name, "type")
+                raise PolicyError(
+                    f'{key} is missing; write type = "INTEGER" or the like, since the types of a CSV file '
+                    "would otherwise be guessed from private values"
+                )
+
+    def _own_columns(self) -> list[str]:
+        return [c for c in (None if self.unit == "row" else self.unit, self.counts) if c is not None]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A data set's public declaration. ``path`` is the file it came from; sources are relative to it."""
+
+    dataset: str
+    budget: BudgetPolicy
+    tables: Mapping[str, TablePolicy]
+    path: Path | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        text("dataset", self.dataset)
+        if not self.tables:
+            raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
+        fix(self, "tables", folded("tables", self.tables, "tables"))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The policy of a TOML file.
+
+        Raises OperationalError where the file cannot be read, PolicyError where it is not a policy.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            reason = error.strerror or "unreadable"
+            raise OperationalError(f"policy file {path}: {reason}; check the path") from None
+        try:
+            decoded = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise PolicyError(f"policy file {path}: byte {error.start} is not UTF-8; save it as UTF-8") from None
+        return cls.parse(decoded, path=path)
+
+    @classmethod
+    def parse(cls, text: str, path: str | Path | None = None) -> Self:
+        """The policy of a TOML text. Raises PolicyError with the full key of what is wrong."""
+        from dpsql.policy.parse import parse_policy  # the reader builds these classes, so it comes later
+
+        dataset, budget, tables = parse_policy(text)
+        return cls(dataset, budget, tables, None if path is None else Path(path))
+
+    def table(self, name: str) -> TablePolicy:
+        """The table of that name in any case; PolicyError with the nearest names where there is none."""
+        found = {fold(n): t for n, t in self.tables.items()}.get(fold(name))
+        if found is None:
+            raise PolicyError(
+                f"{dotted('tables', name)} is not declared, so the table cannot be used; {nearest(name, self.tables)}"
+            )
+        return found
+
+    def source_path(self, name: str) -> Path | None:
+        """Where the file of table ``name`` is, relative to the policy's folder (or the current one)."""
+        source = self.table(name).source
+        if source is None:
+            return None
+        return (Path.cwd() if self.path is None else self.path.absolute().parent) / source
+
+    def to_toml(self) -> str:
+        """TOML text that parses back to an equal policy; comments of the original are not kept."""
+        from dpsql.policy.text import policy_text  # the writer reads these classes, so it comes later
+
+        return policy_text(self)

@@ -1,0 +1,121 @@
+"""The policy held against the types of the tables: a contradiction is found before any scan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+
+from dpsql.errors import PolicyError, nearest
+from dpsql.policy.columns import ColumnPolicy
+from dpsql.policy.model import Policy, TablePolicy
+from dpsql.policy.types import SqlType, column_type
+from dpsql.policy.values import fold, kind_of, shown
+
+NUMBERS = ("integer", "decimal", "float")
+
+# What a value or bound of each kind may be compared with, without any implicit cast.
+FITS = {
+    "a string": ("text",),
+    "a boolean": ("boolean",),
+    "an integer": NUMBERS,
+    "a decimal number": ("decimal", "float"),
+    "a date": ("date",),
+    "a timestamp": ("timestamp",),
+    "a timestamp with time zone": ("timestamptz",),
+}
+
+Schemas = Mapping[str, Mapping[str, str]]
+"""Table name to column name to DuckDB type, as DESCRIBE shows it."""
+
+
+def check_schema(policy: Policy, schemas: Schemas) -> None:
+    """Nothing, or PolicyError that names the key which contradicts the tables.
+
+    ``schemas`` holds every table that the policy declares, the ones with a source too (see
+    csv_schema). Reads types only: whether values and bounds fit the rows is never looked at, and
+    ENUM members, which may have been made from rows, are neither compared nor shown.
+    """
+    known = {fold(name): (name, columns) for name, columns in schemas.items()}
+    for table in policy.tables.values():
+        if fold(table.name) not in known:
+            names = nearest(table.name, schemas)
+            raise PolicyError(f"{table.where}: there is no such table; {names}")
+        _check_table(table, known[fold(table.name)][1])
+
+
+def csv_schema(table: TablePolicy) -> dict[str, str]:
+    """Column types of a CSV source, from the policy alone: nothing is sniffed from its rows."""
+    return {column.name: column.type for column in table.columns.values() if column.type is not None}
+
+
+def _check_table(table: TablePolicy, schema: Mapping[str, str]) -> None:
+    types = {fold(name): column_type(text) for name, text in schema.items()}
+    if table.unit != "row" and fold(table.unit) not in types:
+        raise PolicyError(f"{table.key('unit')}: there is no column {table.unit}; {nearest(table.unit, schema)}")
+    if table.counts is not None:
+        counted = types.get(fold(table.counts))
+        if counted is None:
+            hint = nearest(table.counts, schema)
+            raise PolicyError(f"{table.key('counts')}: there is no column {table.counts}; {hint}")
+        if counted.kind != "integer":
+            raise PolicyError(f"{table.key('counts')}: {table.counts} is {counted}; name a column of whole numbers")
+    for column in table.columns.values():
+        found = types.get(fold(column.name))
+        if found is None:
+            raise PolicyError(f"{column.where}: there is no such column; {nearest(column.name, schema)}")
+        _check_column(column, found)
+
+
+def _check_column(column: ColumnPolicy, found: SqlType) -> None:
+    if found.kind == "other":
+        raise PolicyError(f"{column.where}: dpsql does not work with type {found}; leave the column out")
+    if column.type is not None and str(column_type(column.type)) != str(found):
+        raise PolicyError(
+            f"{column.key('type')} is {column.type} and the column is {found}; write {found} or leave type out"
+        )
+    for i, value in enumerate(column.values or ()):
+        here = f"{column.key('values')}[{i}]"
+        if found.kind not in FITS[kind_of(value)]:
+            raise PolicyError(f"{here} {shown(value)} is {kind_of(value)} and the column is {found}; {_write(found)}")
+        if isinstance(value, int) and not found.holds(value):
+            raise PolicyError(f"{here} {shown(value)} does not fit {found}; drop it")
+        if isinstance(value, int | Decimal) and found.kind == "decimal":
+            _check_decimal(here, value, found)
+    if column.lower is not None:
+        _check_bounds(column, found)
+
+
+def _check_bounds(column: ColumnPolicy, found: SqlType) -> None:
+    for name in ("lower", "upper", "step"):
+        value = getattr(column, name)
+        if value is None:
+            continue
+        here = column.key(name)
+        if isinstance(value, Fraction):
+            if found.kind not in NUMBERS:
+                raise PolicyError(f"{here} is a number and the column is {found}; {_write(found)}")
+            if found.kind == "integer" and value.denominator != 1:
+                raise PolicyError(f"{here} is {shown(value)} and the column is {found}; write a whole number")
+        elif found.kind not in FITS[kind_of(value)]:
+            raise PolicyError(f"{here} is {kind_of(value)} and the column is {found}; {_write(found)}")
+
+
+def _check_decimal(here: str, value: int | Decimal, found: SqlType) -> None:
+    scaled = Fraction(value) * 10**found.scale
+    if scaled.denominator != 1 or abs(scaled) >= 10**found.width:
+        raise PolicyError(f"{here} {shown(value)} does not fit {found}; drop it")
+
+
+def _write(found: SqlType) -> str:
+    """What a column of that type may declare."""
+    return {
+        "integer": "write whole numbers",
+        "decimal": "write numbers",
+        "float": "write numbers",
+        "text": 'write values = ["a", "b"] in quotes, and no bounds',
+        "boolean": "write values = [false, true], and no bounds",
+        "date": "write dates such as 2024-01-31",
+        "timestamp": "write timestamps such as 2024-01-31T00:00:00",
+        "timestamptz": "write timestamps such as 2024-01-31T00:00:00Z",
+    }[found.kind]

@@ -1,0 +1,55 @@
+"""Checks of single settings; every message names the full key and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TypeVar
+
+from dpsql.errors import PolicyError
+from dpsql.policy.values import dotted, fold, kind_of
+
+T = TypeVar("T")
+
+
+def fix(obj: object, name: str, value: object) -> None:
+    """Set a field of a frozen dataclass inside its ``__post_init__``."""
+    object.__setattr__(obj, name, value)
+
+
+def text(where: str, value: object) -> str:
+    """``value``, checked to be a string with something in it."""
+    if not isinstance(value, str):
+        raise PolicyError(f"{where} is {kind_of(value)}; write a string")
+    if not value.strip():
+        raise PolicyError(f"{where} is empty; write a name")
+    return value
+
+
+def flag(where: str, value: object) -> bool:
+    """``value``, checked to be a boolean."""
+    if not isinstance(value, bool):
+        raise PolicyError(f"{where} is {kind_of(value)}; write true or false")
+    return value
+
+
+def positive(where: str, value: object) -> int:
+    """``value``, checked to be an integer from 1 to 10^15."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PolicyError(f"{where} is {kind_of(value)}; write a whole number such as 5")
+    if not 1 <= value <= 10**15:
+        raise PolicyError(f"{where} is out of range; write a whole number from 1 to 10^15")
+    return value
+
+
+def folded(where: str, items: Mapping[str, T], what: str) -> Mapping[str, T]:
+    """A read-only copy of ``items``; two names that DuckDB takes for one are refused."""
+    seen: dict[str, str] = {}
+    for name in items:
+        text(where, name)
+        twin = seen.setdefault(fold(name), name)
+        if twin != name:
+            raise PolicyError(
+                f"{where} declares {dotted(twin)} and {dotted(name)}, one name in DuckDB; keep one of the {what}"
+            )
+    return MappingProxyType(dict(items))
