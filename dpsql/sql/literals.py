@@ -1,0 +1,103 @@
+"""Literals: constant expressions of the user's text folded to exact Python values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.errors import DataError
+from dpsql.sql.statements import refuse
+from dpsql.workload.lines import Scalar, line_of
+
+_CASTS = {
+    exp.DType.DATE: "DATE",
+    exp.DType.TIMESTAMP: "TIMESTAMP",
+    exp.DType.TIMESTAMPNTZ: "TIMESTAMP",
+    exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def is_constant(node: exp.Expression) -> bool:
+    """True where the expression names no column and calls nothing: literals, signs, casts, + - *."""
+    return all(
+        isinstance(
+            part,
+            exp.Literal | exp.Boolean | exp.Null | exp.Neg | exp.Paren | exp.Cast | exp.DataType
+            | exp.Add | exp.Sub | exp.Mul,
+        )  # fmt: skip
+        and not isinstance(part, exp.TryCast)
+        for part in node.walk()
+    )
+
+
+def fold(node: exp.Expression) -> Scalar:
+    """The value of a constant expression; integers and decimals exactly, 1e3 as DuckDB's DOUBLE."""
+    if isinstance(node, exp.Paren):
+        return fold(node.this)
+    if isinstance(node, exp.Null):
+        return None
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if isinstance(node, exp.Literal):
+        return str(node.this) if node.is_string else _number(node)
+    if isinstance(node, exp.Cast):
+        return _cast(node)
+    if isinstance(node, exp.Neg):
+        value = fold(node.this)
+        return None if value is None else -_numeric(value, node)
+    if isinstance(node, exp.Add | exp.Sub | exp.Mul):
+        left, right = fold(node.this), fold(node.expression)
+        if left is None or right is None:
+            return None
+        a, b = _numeric(left, node), _numeric(right, node)
+        if isinstance(a, float) or isinstance(b, float):
+            a, b = float(a), float(b)
+        if isinstance(node, exp.Add):
+            return a + b  # type: ignore[operator, no-any-return]
+        return a - b if isinstance(node, exp.Sub) else a * b  # type: ignore[operator, no-any-return]
+    raise refuse(f"{node.sql('duckdb')} is not a constant that dpsql folds; write its value", node)
+
+
+def _number(node: exp.Literal) -> int | Fraction | float:
+    text = str(node.this).replace("_", "")
+    try:
+        if "e" in text.lower():
+            value = float(text)
+            if math.isfinite(value):
+                return value
+        else:
+            decimal = Decimal(text)
+            if decimal.is_finite() and len(text) <= 60:
+                return int(text) if text.isdigit() else Fraction(decimal)
+    except (InvalidOperation, ValueError):
+        pass
+    raise refuse(f"{text[:20]} is not a number that dpsql reads; write at most 60 digits", node)
+
+
+def _numeric(value: Scalar, node: exp.Expression) -> int | Fraction | float:
+    if isinstance(value, bool) or not isinstance(value, int | Fraction | float):
+        raise refuse("only numbers can be added, multiplied or negated in a constant", node)
+    return value
+
+
+def _cast(node: exp.Cast) -> Scalar:
+    value = fold(node.this)
+    kind = _CASTS.get(node.to.this)
+    if kind is None:
+        raise refuse(f"a constant is not cast to {node.to.sql('duckdb')}; write it as a plain literal", node)
+    if value is None:
+        return None
+    line = line_of(kind)
+    if not isinstance(value, str | dt.date | dt.datetime):
+        raise refuse(f"only a string is cast to {kind}; write {line.describe()}", node)
+    try:
+        position = line.place(value)
+    except DataError as error:
+        raise refuse(str(error), node) from None
+    if kind == "DATE":
+        return dt.date(1970, 1, 1) + dt.timedelta(days=math.floor(position))  # type: ignore[arg-type]
+    return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(position))

@@ -1,0 +1,93 @@
+"""Scope: what a statement may name, that is the policy's columns with their types and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sqlglot import exp
+
+from dpsql.errors import DataError, PolicyError, nearest
+from dpsql.policy import Policy, TablePolicy
+from dpsql.sql.statements import refuse
+from dpsql.workload.batch import Column, Table, constant
+from dpsql.workload.lines import line_of
+from dpsql.workload.regions import KeyDomain
+
+
+def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
+    """The column that ``node`` names; SQLError with the nearest names otherwise."""
+    qualifier = node.table
+    if qualifier and qualifier.lower() not in {(alias or "").lower(), table.name.lower().split(".")[-1]}:
+        raise refuse(f"{qualifier} is not the table of this statement, {alias or table.name} is", node)
+    if node.args.get("db") or node.args.get("catalog"):
+        raise refuse("write a column as name or table.name", node)
+    found = table.columns.get(node.name.lower())
+    if found is not None:
+        return found
+    if node.name.lower() in {name.lower() for name in table.schema}:
+        raise refuse(
+            f"column {node.name} of {table.name} is not declared in the policy, so it cannot be used; "
+            f"the custodian may add it under {table.policy.key('columns')}",
+            node,
+        )
+    known = [column.name for column in table.columns.values()]
+    raise refuse(f"{table.name} has no column {node.name}: {nearest(node.name, known)}", node)
+
+
+def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
+    """Join a table's policy with its schema (column name -> DuckDB type).
+
+    Assumes that ``check_schema`` has passed. Raises PolicyError where a declared value has no
+    place in its column.
+    """
+    types = {name.lower(): (name, kind) for name, kind in schema.items()}
+    columns = {}
+    for declared in policy.columns.values():
+        name, kind = types[declared.name.lower()]
+        column = Column(name, kind, line_of(kind), declared)
+        try:
+            column.closed  # noqa: B018 - every declared value must have a place on the line
+        except DataError as error:
+            raise PolicyError(f"{policy.key('columns', name, 'values')}: {error}") from None
+        columns[name.lower()] = column
+    return Table(policy.name, policy, columns, dict(schema))
+
+
+def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> Table:
+    """The private table that FROM names: ``name``, ``schema.name`` or ``main.name``."""
+    if node.args.get("catalog"):
+        raise refuse("write the table as name or schema.name, as the policy does", node)
+    parts = [part for part in (node.args.get("db"), node.this) if part]
+    if not all(isinstance(part, exp.Identifier) for part in parts):
+        raise refuse("only tables of the policy can be read, no functions or files", node)
+    written = ".".join(part.name for part in parts)
+    candidates = {written.lower()}
+    if len(parts) == 2 and parts[0].name.lower() == "main":
+        candidates.add(parts[1].name.lower())
+    if len(parts) == 1:
+        candidates.add(f"main.{written.lower()}")
+    for name, table in tables.items():
+        if name.lower() in candidates:
+            return table
+    for name, declared in policy.tables.items():
+        if name.lower() in candidates and declared.public:
+            raise refuse(f"{written} is public: query it directly, it needs no privacy budget", node)
+    raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node)
+
+
+def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
+    """The groups of a GROUP BY column, from the policy alone."""
+    policy = column.policy
+    values: Iterable[object] | None = policy.domain(column.type)
+    if values is None and column.line.kind == "boolean":
+        values = (False, True)
+    if values is None:
+        raise refuse(
+            f"GROUP BY {column.name} needs its groups declared: add values, or lower and upper of a whole-number "
+            f"column, to {table.policy.key('columns', column.name)} in the policy",
+            node,
+        )
+    constants = tuple(constant(value) for value in values)
+    points = tuple(column.line.point(value) for value in constants)
+    kind = "VARCHAR" if column.type.upper().startswith("ENUM") else column.type
+    return KeyDomain(column.name, kind, tuple(values), points, policy.other, policy.nulls)  # type: ignore[arg-type]

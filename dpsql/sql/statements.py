@@ -1,0 +1,229 @@
+"""Statements: a batch's text, held to public size limits and parsed by sqlglot.
+
+Only the text decides here. Limits are checked on the raw characters, before any token is
+made, because the parser recurses and is slow on hostile input.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from dpsql.errors import SQLError
+
+MAX_BATCH = 8_000_000
+MAX_STATEMENT = 100_000
+MAX_STATEMENTS = 20_000
+MAX_DEPTH = 24
+
+_SKIPPED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_LANDMARK = re.compile(r"[;()]")
+# A run of prefix operators nests as deeply as parentheses do.
+_PREFIX_RUN = re.compile(r"(?:\bNOT\b[\s(]*){%d}|(?:[-+~][\s(]*){%d}" % (MAX_DEPTH, MAX_DEPTH), re.IGNORECASE)
+_WEIGHT = re.compile(r"\+\s*WEIGHT\s*\(\s*([0-9.eE+-]+)\s*\)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SELECT of a batch and the name of its result.
+
+    ``name`` is the view's, or q1, q2, ... for the unnamed SELECTs in their order (``named``
+    says which). ``columns`` are the names listed after the view's name, or None. ``weight``
+    multiplies the statement's rows of W.
+    """
+
+    name: str
+    named: bool
+    replace: bool
+    columns: tuple[str, ...] | None
+    weight: float
+    select: exp.Select = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The SELECT as DuckDB would write it, without comments."""
+        return str(self.select.sql("duckdb", comments=False))
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """Parse a batch of SELECT and CREATE [OR REPLACE] VIEW statements (DuckDB's dialect).
+
+    Cost: linear in the text, about 0.2 ms a statement. Raises SQLError past the limits, on
+    syntax errors, on any other kind of statement, and where two results have one name.
+    """
+    _check_limits(text)
+    try:
+        trees = sqlglot.parse(text, dialect="duckdb")
+    except ParseError as error:
+        raise _syntax(error) from None
+    except TokenError as error:
+        raise SQLError(f"the batch cannot be read: {_first_line(str(error))}; check its quotes") from None
+    except RecursionError:
+        raise SQLError(f"an expression nests too deeply; nest at most {MAX_DEPTH} levels") from None
+    statements: list[Statement] = []
+    unnamed = 0
+    for tree in trees:
+        if tree is None or isinstance(tree, exp.Semicolon):
+            continue
+        if isinstance(tree, exp.Create):
+            statements.append(_view(tree))
+        else:
+            unnamed += 1
+            statements.append(
+                Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch"))
+            )
+    if not statements:
+        raise SQLError("the batch is empty; write at least one SELECT")
+    _check_names(statements)
+    return tuple(statements)
+
+
+def place(node: exp.Expression) -> tuple[int, int] | tuple[None, None]:
+    """Line and column (from 1) of the first token under ``node`` that the parser remembers."""
+    best: tuple[int, int, int] | None = None
+    for part in node.walk():
+        meta = part.meta
+        if "start" in meta:
+            width = meta["end"] - meta["start"]
+            found = (meta["start"], meta["line"], max(1, meta["col"] - width))
+            best = found if best is None else min(best, found)
+    return (None, None) if best is None else best[1:]
+
+
+def refuse(message: str, node: exp.Expression | None = None) -> SQLError:
+    """The error that refuses ``node``, with its place in the user's text."""
+    return SQLError(message, *(place(node) if node is not None else (None, None)))
+
+
+def _check_limits(text: str) -> None:
+    if not isinstance(text, str):
+        raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}")
+    if len(text) > MAX_BATCH:
+        raise SQLError(f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it")
+    bare = _SKIPPED.sub(lambda match: " " * len(match.group()), text)
+    depth = statements = start = 0
+    for landmark in _LANDMARK.finditer(bare):
+        character = landmark.group()
+        if character == "(":
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = text.count("\n", 0, landmark.start()) + 1
+                column = landmark.start() - text.rfind("\n", 0, landmark.start())
+                raise SQLError(f"parentheses nest deeper than {MAX_DEPTH}: flatten the expression", line, column)
+        elif character == ")":
+            depth = max(0, depth - 1)
+        else:
+            _check_statement(landmark.start() - start)
+            start, depth, statements = landmark.end(), 0, statements + 1
+    _check_statement(len(text) - start)
+    if statements > MAX_STATEMENTS:
+        raise SQLError(f"the batch has {statements:,} statements, at most {MAX_STATEMENTS:,}: split it")
+    run = _PREFIX_RUN.search(bare)
+    if run:
+        line = text.count("\n", 0, run.start()) + 1
+        raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1)
+
+
+def _check_statement(length: int) -> None:
+    if length > MAX_STATEMENT:
+        raise SQLError(
+            f"a statement has {length:,} characters, at most {MAX_STATEMENT:,} are read: "
+            "split it, or shorten its IN list"
+        )
+
+
+def _syntax(error: ParseError) -> SQLError:
+    details = error.errors[0] if error.errors else {}
+    description = _first_line(str(details.get("description") or error))
+    line, column = details.get("line"), details.get("col")
+    return SQLError(f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column)
+
+
+def _first_line(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text.strip().splitlines()[0]) if text.strip() else "unreadable"
+
+
+def _view(tree: exp.Create) -> Statement:
+    kind = str(tree.args.get("kind") or "").upper()
+    if kind != "VIEW":
+        raise refuse(f"CREATE {kind or '?'} is not answered; write CREATE VIEW name AS SELECT ...", tree)
+    allowed = {"this", "kind", "replace", "expression", "exists", "refresh", "unique", "concurrently"}
+    for key, value in tree.args.items():
+        if (value and key not in allowed) or (value and key in {"exists", "refresh", "unique", "concurrently"}):
+            raise refuse(f"CREATE VIEW with {key.upper()} is not answered; leave it out", tree)
+    target = tree.this
+    columns = None
+    if isinstance(target, exp.Schema):
+        columns = tuple(_identifier(part) for part in target.expressions)
+        target = target.this
+    if not isinstance(target, exp.Table) or target.args.get("db") or target.args.get("catalog"):
+        raise refuse("a view of a batch has a plain name; results live in schema dp", tree)
+    name = target.name
+    if name.lower() == "releases":
+        raise refuse("dp.releases is the list of releases; choose another name", tree)
+    weight, select = _select(tree.expression, f"view {name}")
+    return Statement(name, True, bool(tree.args.get("replace")), columns, weight, select)
+
+
+def _identifier(node: exp.Expression) -> str:
+    if isinstance(node, exp.ColumnDef):
+        raise refuse("the columns of a view are names without types", node)
+    return str(node.name)
+
+
+def _select(tree: exp.Expression | None, what: str) -> tuple[float, exp.Select]:
+    while isinstance(tree, exp.Subquery | exp.Paren) and not any(
+        value for key, value in tree.args.items() if key != "this"
+    ):
+        tree = tree.this
+    if isinstance(tree, exp.Select):
+        return _weight(tree), tree
+    if isinstance(tree, exp.SetOperation):
+        raise refuse(
+            f"{tree.key.upper()} is not answered inside a batch; write each SELECT as a view of its own and "
+            "combine the released views afterwards",
+            tree,
+        )
+    shown = "nothing" if tree is None else tree.key.upper()
+    place_of = tree if tree is not None else None
+    raise refuse(f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of)
+
+
+def _weight(select: exp.Select) -> float:
+    weight = 1.0
+    for comment in select.comments or []:
+        if not comment.lstrip().startswith("+"):
+            continue
+        match = _WEIGHT.fullmatch(comment.strip())
+        value = _positive(match.group(1)) if match else None
+        if value is None:
+            raise refuse(
+                f"the hint /*{comment}*/ is not known; write /*+ WEIGHT(4) */ with a number from 1e-6 to 1e6",
+                select,
+            )
+        weight = value
+    return weight
+
+
+def _positive(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 1e-6 <= value <= 1e6 else None
+
+
+def _check_names(statements: list[Statement]) -> None:
+    seen: dict[str, Statement] = {}
+    for statement in statements:
+        key = statement.name.lower()
+        if key in seen:
+            raise refuse(
+                f"two results of the batch are named {statement.name}; name one of them otherwise",
+                statement.select,
+            )
+        seen[key] = statement

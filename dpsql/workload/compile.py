@@ -1,0 +1,391 @@
+"""Compile: a batch of queries to the workload matrix W over cells and measures.
+
+The data vector x has one entry per pair of a cell and a measure that some query uses: the
+number of rows in the cell, and the sum of each centred measure over them (see
+``dpsql.workload.measures``). All tables of a batch share one x, block by block; with the row
+as privacy unit a neighbour changes one cell of one table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import SQLError
+from dpsql.workload.batch import Output, Query, Table, Term
+from dpsql.workload.cells import Block, Cells, compile_cells
+from dpsql.workload.conditions import LineAtom, OpaqueAtom, Predicate, atoms, conjunction
+from dpsql.workload.matrix import Workload
+from dpsql.workload.measures import Measure, measure_of
+from dpsql.workload.regions import AxisTruths, IntArray, KeyDomain, line_axis, mix, opaque_axis
+
+MAX_COEFFICIENT = 2**40
+MAX_MEASURES_IN_A_CELL = 6
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where one table's rows go in x.
+
+    ``entry[k, c]`` is the entry of x that holds measure k of cell c (0 is the count, k > 0 is
+    ``measures[k - 1]``), or -1 where no query uses it.
+    """
+
+    table: str
+    cells: Cells
+    measures: tuple[Measure, ...]
+    entry: IntArray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows of W that one private column of a result takes, in the order of its groups."""
+
+    query: int
+    output: Output
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled batch: answers = diag(scale) @ rows @ x + constants.
+
+    ``rows`` (m x n, primitive integer rows), ``scale`` (m,), ``objective`` (m,): the scale that
+    the strategy minimises errors by, that is weight x scale / single-query sensitivity where
+    sums are involved. ``contributions`` (n x c) or None: the corners by which one row can
+    change x. ``groups`` (m,) labels rows over the same columns.
+    """
+
+    queries: tuple[Query, ...]
+    layouts: tuple[Layout, ...]
+    spans: tuple[Span, ...]
+    rows: sparse.csr_array = field(repr=False)
+    scale: np.ndarray = field(repr=False)
+    objective: np.ndarray = field(repr=False)
+    contributions: sparse.csr_array | None = field(repr=False)
+    groups: IntArray = field(repr=False)
+
+    @property
+    def cells(self) -> int:
+        """How many cells the batch distinguishes, over all tables."""
+        return sum(len(np.unique(layout.entry[:, _used(layout)], axis=1).T) for layout in self.layouts)
+
+    @property
+    def common_steps(self) -> int:
+        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
+        steps = [measure.steps for layout in self.layouts for measure in layout.measures if measure.steps]
+        return math.lcm(1, *steps)
+
+    @property
+    def answered(self) -> IntArray:
+        """The rows of W that are not zero, that is whose answer depends on the data."""
+        return np.flatnonzero(np.diff(self.rows.indptr))
+
+    def workload(self, scale: np.ndarray) -> Workload:
+        """diag(scale) @ rows over the rows that are not zero."""
+        kept = self.answered
+        return Workload.from_rows(
+            self.rows[kept], scale[kept], contributions=self.contributions, groups=self.groups[kept]
+        )
+
+
+def _used(layout: Layout) -> np.ndarray:
+    return (layout.entry >= 0).any(axis=0)
+
+
+def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compiled:
+    """Compile queries (already held against the policy) to cells and W.
+
+    Cost: regions are O(predicates log predicates) a column; cells as ``compile_cells``; W is
+    sparse. Raises SQLError past the caps on combinations, coefficients and measures.
+    """
+    starts, total = _row_starts(queries)
+    pieces = []
+    for name in dict.fromkeys(query.table for query in queries):
+        mine = [i for i, query in enumerate(queries) if query.table == name]
+        pieces.append(_Table(tables[name], queries, mine, starts).compile(total))
+    rows = sparse.hstack([piece.rows for piece in pieces], format="csr")
+    contributions = None
+    if any(piece.layout.measures for piece in pieces):
+        contributions = sparse.csr_array(sparse.block_diag([piece.corners for piece in pieces], format="csr"))
+    offset, layouts = 0, []
+    for piece in pieces:
+        entry = np.where(piece.layout.entry >= 0, piece.layout.entry + offset, -1)
+        layouts.append(Layout(piece.layout.table, piece.layout.cells, piece.layout.measures, entry))
+        offset += piece.rows.shape[1]
+    scale = np.sum([piece.scale for piece in pieces], axis=0)
+    rows, divisor = _primitive(sparse.csr_array(rows))
+    scale = scale * divisor
+    spans = tuple(
+        Span(i, output, start, start + query.rows)
+        for i, query in enumerate(queries)
+        for output, start in zip(query.outputs, starts[i], strict=True)
+    )
+    weight = np.ones(total)
+    for span in spans:
+        weight[span.start : span.stop] = queries[span.query].weight
+    objective = weight * scale / _units(spans, rows, scale, contributions)
+    return Compiled(
+        tuple(queries), tuple(layouts), spans, rows, scale, objective, contributions, _groups(queries, spans)
+    )
+
+
+def _row_starts(queries: Sequence[Query]) -> tuple[list[list[int]], int]:
+    starts, total = [], 0
+    for query in queries:
+        mine = []
+        for _ in query.outputs:
+            mine.append(total)
+            total += query.rows
+        starts.append(mine)
+    return starts, total
+
+
+def _primitive(rows: sparse.csr_array) -> tuple[sparse.csr_array, np.ndarray]:
+    """Divide each row by the greatest common divisor of its entries; the divisors (1 for zero rows)."""
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    filled = np.flatnonzero(np.diff(rows.indptr))
+    divisor = np.ones(rows.shape[0], dtype=np.int64)
+    if filled.size:
+        divisor[filled] = np.gcd.reduceat(np.abs(rows.data), rows.indptr[:-1][filled])
+        rows.data = rows.data // np.repeat(divisor, np.diff(rows.indptr))
+    return rows, divisor
+
+
+def _units(
+    spans: Sequence[Span], rows: sparse.csr_array, scale: np.ndarray, contributions: sparse.csr_array | None
+) -> np.ndarray:
+    """What errors of each row are divided by to compare them: 1 for counts, the sensitivity of sums."""
+    units = np.ones(rows.shape[0])
+    if contributions is None:
+        return units
+    reach = np.abs(rows @ contributions).max(axis=1).toarray().ravel() * np.abs(scale)
+    for span in spans:
+        if span.output.sums:
+            units[span.start : span.stop] = reach[span.start : span.stop].max(initial=0.0) or 1.0
+    return units
+
+
+def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
+    labels: dict[frozenset[object], int] = {}
+    groups = np.zeros(spans[-1].stop if spans else 0, dtype=np.int64)
+    for span in spans:
+        query = queries[span.query]
+        used: set[object] = {query.table, *((query.table, key.column) for key in query.keys)}
+        for term in span.output.terms:
+            for atom in atoms(term.condition):
+                used.add((query.table, atom.column if isinstance(atom, LineAtom) else atom.predicate))
+        groups[span.start : span.stop] = labels.setdefault(frozenset(used), len(labels))
+    return groups
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One table's part of the workload: its columns of W (all rows), row scales and corners."""
+
+    layout: Layout
+    rows: sparse.csr_array
+    scale: np.ndarray
+    corners: sparse.csr_array
+
+
+class _Table:
+    """Compiles the queries of one table."""
+
+    def __init__(
+        self, table: Table, queries: Sequence[Query], mine: Sequence[int], starts: Sequence[Sequence[int]]
+    ) -> None:
+        self.table = table
+        self.queries = queries
+        self.mine = mine
+        self.starts = starts
+        self.sizes = {start: queries[i].rows for i in mine for start in starts[i]}
+        self.keys: dict[str, KeyDomain] = {
+            key.column: key for i in mine for key in queries[i].keys
+        }
+        self.measures: dict[str, Measure] = {}
+        self.blocks: dict[Block, int] = {}
+
+    def compile(self, total: int) -> _Piece:
+        """The table's piece of a workload with ``total`` rows."""
+        uses = [
+            (start, output, [self._use(query, term) for term in output.terms])
+            for i in self.mine
+            for query in [self.queries[i]]
+            for output, start in zip(query.outputs, self.starts[i], strict=True)
+        ]
+        cells = compile_cells(
+            self._axes(), list(self.blocks), {name: len(key) for name, key in self.keys.items()}
+        )
+        rows, scale = self._rows(uses, cells, total)
+        return self._merged(cells, rows, scale)
+
+    def _use(self, query: Query, term: Term) -> tuple[int, Term, Measure | None]:
+        """The block and measure of a term; a sum counts only rows where its column is not NULL."""
+        condition, measure = term.condition, None
+        if term.column is not None:
+            column = self.table.columns[term.column.lower()]
+            policy = column.policy
+            if term.column not in self.measures:
+                lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
+                self.measures[term.column] = measure_of(
+                    term.column, column.line, lower, upper, policy.step, self.table.policy.key("columns", column.name)
+                )
+            measure = self.measures[term.column]
+            if policy.nulls:
+                condition = conjunction(condition, LineAtom(column.name, ((None, None),)))
+        block = Block(condition, tuple(key.column for key in query.keys))
+        return self.blocks.setdefault(block, len(self.blocks)), term, measure
+
+    def _axes(self) -> list[AxisTruths]:
+        on_line: dict[str, list[LineAtom]] = {name: [] for name in self.keys}
+        opaque: dict[Predicate, None] = {}
+        for block in self.blocks:
+            for atom in atoms(block.condition):
+                if isinstance(atom, OpaqueAtom):
+                    opaque[atom.predicate] = None
+                else:
+                    on_line.setdefault(atom.column, []).append(atom)
+        axes = [opaque_axis(predicate) for predicate in opaque]
+        for name, found in on_line.items():
+            column = self.table.columns[name.lower()]
+            axes.append(
+                line_axis(
+                    name,
+                    column.line,
+                    found,
+                    closed=column.closed,
+                    nulls=column.policy.nulls,
+                    keys=self.keys.get(name),
+                )
+            )
+        return axes
+
+    def _rows(
+        self,
+        uses: Sequence[tuple[int, Output, Sequence[tuple[int, Term, Measure | None]]]],
+        cells: Cells,
+        total: int,
+    ) -> tuple[sparse.csr_array, np.ndarray]:
+        """Integer rows over (measure, cell) pairs, entry k * cells + c, and the rows' scales."""
+        n = len(cells)
+        place = {name: 1 + k for k, name in enumerate(self.measures)}
+        labels = np.asfortranarray(cells.labels)
+        members: dict[int, tuple[IntArray, IntArray]] = {}
+        at_row: list[IntArray] = []
+        at_entry: list[IntArray] = []
+        values: list[IntArray] = []
+        scale = np.zeros(total)
+        for start, output, terms in uses:
+            parts: list[tuple[int, int, Fraction]] = []
+            for block, term, measure in terms:
+                if measure is None:
+                    parts.append((block, 0, term.coefficient))
+                else:
+                    parts.append((block, 0, term.coefficient * measure.mid))
+                    parts.append((block, place[measure.column], term.coefficient * measure.half))
+            parts = [part for part in parts if part[2]]
+            unit = _common_unit([part[2] for part in parts], output.name)
+            stop = start + self.sizes[start]
+            scale[start:stop] = float(unit)
+            for block, k, coefficient in parts:
+                if block not in members:
+                    inside = np.flatnonzero(labels[:, block] >= 0)
+                    members[block] = inside, labels[inside, block]
+                inside, label = members[block]
+                at_row.append(start + label)
+                at_entry.append(k * n + inside)
+                values.append(np.full(len(inside), int(coefficient / unit), dtype=np.int64))
+        shape = (total, (1 + len(self.measures)) * n)
+        if not at_row or n == 0:
+            return sparse.csr_array(shape, dtype=np.int64), scale
+        entries = (np.concatenate(values), (np.concatenate(at_row), np.concatenate(at_entry)))
+        rows = sparse.csr_array(sparse.coo_array(entries, shape=shape))
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        return rows, scale
+
+    def _merged(self, cells: Cells, rows: sparse.csr_array, scale: np.ndarray) -> _Piece:
+        """Merge cells whose columns of W are equal and drop columns of zeros."""
+        n, s = len(cells), len(self.measures)
+        if n == 0 or rows.nnz == 0:
+            layout = Layout(self.table.name, cells, tuple(self.measures.values()), np.full((1 + s, n), -1))
+            return _Piece(layout, sparse.csr_array((rows.shape[0], 0), dtype=np.int64), scale,
+                          sparse.csr_array((0, 0), dtype=np.int64))  # fmt: skip
+        # Column signatures: two random-looking 64-bit sums, so that equal columns collide and
+        # different ones do with probability 2^-128 a pair.
+        codes = mix(np.arange(2 * rows.shape[0], dtype=np.uint64).reshape(-1, 2) + np.uint64(1 << 40))
+        signature = np.asarray(rows.astype(np.uint64).T @ codes).reshape(1 + s, n, 2)
+        by_cell = np.ascontiguousarray(signature.transpose(1, 0, 2)).reshape(n, -1)
+        _, first, inverse = np.unique(by_cell, axis=0, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        merged, keep = rank[inverse.ravel()], first[order]
+        used = np.bincount(rows.indices, minlength=(1 + s) * n).reshape(1 + s, n)[:, keep] > 0
+        # Entries of x run cell by cell, the count before the sums.
+        numbers = np.full(used.T.size, -1, dtype=np.int64)
+        numbers[used.T.ravel()] = np.arange(int(used.sum()))
+        entry_of_kept = numbers.reshape(used.T.shape).T
+        columns = (np.arange(1 + s)[:, None] * n + keep[None, :]).T[used.T]
+        layout = Layout(self.table.name, cells, tuple(self.measures.values()), entry_of_kept[:, merged])
+        return _Piece(layout, sparse.csr_array(rows.tocsc()[:, columns]), scale, _corners(used, entry_of_kept))
+
+
+def _common_unit(values: Sequence[Fraction], name: str) -> Fraction:
+    """The largest unit of which all values are integer multiples."""
+    if not values:
+        return Fraction(1)
+    denominator = math.lcm(*(value.denominator for value in values))
+    numerators = [int(value * denominator) for value in values]
+    unit = Fraction(math.gcd(*numerators), denominator)
+    if max(abs(value / unit) for value in values) > MAX_COEFFICIENT:
+        raise SQLError(
+            f"the coefficients and bounds of {name} differ too finely (beyond 2^40 of their common unit): "
+            "use rounder coefficients or bounds"
+        )
+    return unit
+
+
+def _corners(used: np.ndarray, entry: IntArray) -> sparse.csr_array:
+    """The corners of the box of measures of every cell, as columns over the entries of x.
+
+    A row in cell c changes its count by 1 and its k-th measure by a value in [-1, 1]; norms are
+    convex in that value, so the 2^s corners decide. A corner and its negative have one norm, so
+    where no count is used the first sign is fixed.
+    """
+    kinds, inverse = np.unique(used.T, axis=0, return_inverse=True)
+    at_entry, at_corner, values = [], [], []
+    n_corners = 0
+    for number, kind in enumerate(kinds):
+        cells = np.flatnonzero(inverse.ravel() == number)
+        active = np.flatnonzero(kind)
+        if not active.size:
+            continue
+        free = active[active > 0] if active[0] == 0 else active[1:]
+        if free.size > MAX_MEASURES_IN_A_CELL:
+            raise SQLError(
+                f"{free.size} summed columns meet in one cell, at most {MAX_MEASURES_IN_A_CELL} are planned "
+                "together: split the batch"
+            )
+        signs = np.array(list(product((1, -1), repeat=free.size)), dtype=np.int64).reshape(2**free.size, free.size)
+        corner = np.ones((len(signs), active.size), dtype=np.int64)
+        corner[:, active.size - free.size :] = signs
+        shape = (len(cells), len(signs), active.size)
+        entries = np.broadcast_to(entry[active][:, cells].T[:, None, :], shape)
+        number_of = n_corners + np.arange(len(cells) * len(signs)).reshape(len(cells), len(signs), 1)
+        at_entry.append(entries.ravel())
+        at_corner.append(np.broadcast_to(number_of, shape).ravel())
+        values.append(np.broadcast_to(corner[None], shape).ravel())
+        n_corners += len(cells) * len(signs)
+    shape_all = (int(used.sum()), n_corners)
+    data = (np.concatenate(values), (np.concatenate(at_entry), np.concatenate(at_corner)))
+    return sparse.csr_array(sparse.coo_array(data, shape=shape_all))

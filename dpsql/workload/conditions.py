@@ -1,0 +1,175 @@
+"""Conditions: two-valued Boolean combinations of total, row-local atoms.
+
+SQL's logic has three values, but a row counts only where its condition is TRUE. For every
+SQL expression e the front end therefore derives two two-valued conditions, "e is TRUE" and
+"e is FALSE"; e is NULL where neither holds. NOT swaps the pair, AND and OR combine it by
+Kleene's rules, so that nothing after this needs a third value.
+
+Conditions are frozen, hashable and in negation normal form: only atoms can be negated, and
+a negated atom is an atom again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from dpsql.workload.lines import Interval
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A condition that holds for every row or for none."""
+
+    truth: bool
+
+
+TRUE = Constant(True)
+FALSE = Constant(False)
+
+
+@dataclass(frozen=True)
+class LineAtom:
+    """The column's value lies in one of ``intervals`` (disjoint, ascending), or is NULL where ``on_null``."""
+
+    column: str
+    intervals: tuple[Interval, ...]
+    on_null: bool = False
+
+
+@dataclass(frozen=True)
+class Like:
+    """The predicate ``column LIKE pattern``; it is opaque: its truth is an axis of its own."""
+
+    column: str
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Compare:
+    """The predicate ``left operator right`` over two columns of one line; it is opaque."""
+
+    left: str
+    operator: str
+    right: str
+
+
+Predicate = Like | Compare
+
+
+@dataclass(frozen=True)
+class OpaqueAtom:
+    """The truth of ``predicate`` is one of ``truths`` (of True, False and None for NULL)."""
+
+    predicate: Predicate
+    truths: frozenset[bool | None]
+
+
+Atom = LineAtom | OpaqueAtom
+
+
+@dataclass(frozen=True)
+class And:
+    """All operands hold."""
+
+    operands: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    """Some operand holds."""
+
+    operands: tuple[Condition, ...]
+
+
+Condition = Constant | LineAtom | OpaqueAtom | And | Or
+
+
+def conjunction(*operands: Condition) -> Condition:
+    """AND of any number of conditions, flattened and folded; TRUE over nothing."""
+    return _combine(operands, absorbing=FALSE, neutral=TRUE, node=And)
+
+
+def disjunction(*operands: Condition) -> Condition:
+    """OR of any number of conditions, flattened and folded; FALSE over nothing."""
+    return _combine(operands, absorbing=TRUE, neutral=FALSE, node=Or)
+
+
+def _combine(
+    operands: tuple[Condition, ...], absorbing: Constant, neutral: Constant, node: type[And] | type[Or]
+) -> Condition:
+    kept: dict[Condition, None] = {}
+    for operand in operands:
+        for part in operand.operands if isinstance(operand, node) else (operand,):
+            if part == absorbing:
+                return absorbing
+            if part != neutral:
+                kept[part] = None
+    if not kept:
+        return neutral
+    if len(kept) == 1:
+        return next(iter(kept))
+    return node(tuple(kept))
+
+
+def negate(condition: Condition) -> Condition:
+    """The rows for which ``condition`` does not hold (De Morgan, down to the atoms)."""
+    if isinstance(condition, Constant):
+        return Constant(not condition.truth)
+    if isinstance(condition, LineAtom):
+        return LineAtom(condition.column, complement(condition.intervals), not condition.on_null)
+    if isinstance(condition, OpaqueAtom):
+        return OpaqueAtom(condition.predicate, frozenset({True, False, None}) - condition.truths)
+    if isinstance(condition, And):
+        return disjunction(*(negate(part) for part in condition.operands))
+    return conjunction(*(negate(part) for part in condition.operands))
+
+
+def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """All of the line that lies in none of the disjoint, ascending ``intervals``."""
+    rest: list[Interval] = []
+    start = None
+    for number, (low, high) in enumerate(intervals):
+        if low is not None and (number > 0 or low != start):
+            rest.append((start, low))
+        if high is None:
+            return tuple(rest)
+        start = high
+    rest.append((start, None))
+    return tuple(rest)
+
+
+def union(intervals: list[Interval]) -> tuple[Interval, ...]:
+    """Disjoint, ascending intervals that cover the same values."""
+    merged: list[Interval] = []
+    for low, high in sorted(intervals, key=lambda i: (i[0] is not None, i[0] or (0, 0))):
+        if merged and (merged[-1][1] is None or low is None or low <= merged[-1][1]):  # type: ignore[operator]
+            last = merged[-1]
+            if last[1] is not None and (high is None or high > last[1]):  # type: ignore[operator]
+                merged[-1] = (last[0], high)
+        else:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def atoms(condition: Condition) -> Iterator[Atom]:
+    """Every atom of the condition, repeats included."""
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, LineAtom | OpaqueAtom):
+            yield node
+        elif isinstance(node, And | Or):
+            stack.extend(node.operands)
+
+
+def substitute(condition: Condition, known: Mapping[Atom, bool]) -> Condition:
+    """The condition with the known atoms replaced by their truth, folded."""
+    if isinstance(condition, LineAtom | OpaqueAtom):
+        truth = known.get(condition)
+        return condition if truth is None else Constant(truth)
+    if isinstance(condition, And):
+        return conjunction(*(substitute(part, known) for part in condition.operands))
+    if isinstance(condition, Or):
+        return disjunction(*(substitute(part, known) for part in condition.operands))
+    return condition

@@ -1,0 +1,218 @@
+"""Lines: the ordered sets that column values live on, and the cuts that predicates make.
+
+A *cut* is a place between two values of a line: ``(value, 0)`` lies just below ``value``,
+``(value, 1)`` just above it. Every comparison with a constant is a union of intervals
+between cuts, so the truth of all predicates of a batch is constant on the pieces between
+neighbouring cuts. On a discrete line (integers, decimals, dates) cuts are normalised to
+lie just below a value, so that ``x > 3`` and ``x >= 4`` make the same cut.
+
+Values on a line are plain Python: ``int`` for discrete lines (days for DATE, microseconds
+for TIMESTAMP, units of 10^-scale for DECIMAL), ``float`` for FLOAT and DOUBLE, ``str`` for
+text, whose binary UTF-8 order is the order of its code points.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.errors import DataError
+
+Value = int | float | str
+Cut = tuple[Value, int]
+# A half-open interval of pieces, from a cut to a cut; None is the end of the line.
+Interval = tuple[Cut | None, Cut | None]
+Scalar = bool | int | float | str | Decimal | Fraction | dt.date | dt.datetime | None
+
+_INTEGERS = {
+    "TINYINT": (-(2**7), 2**7 - 1),
+    "SMALLINT": (-(2**15), 2**15 - 1),
+    "INTEGER": (-(2**31), 2**31 - 1),
+    "BIGINT": (-(2**63), 2**63 - 1),
+    "HUGEINT": (-(2**127), 2**127 - 1),
+    "UTINYINT": (0, 2**8 - 1),
+    "USMALLINT": (0, 2**16 - 1),
+    "UINTEGER": (0, 2**32 - 1),
+    "UBIGINT": (0, 2**64 - 1),
+    "UHUGEINT": (0, 2**128 - 1),
+}
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+_EPOCH = dt.date(1970, 1, 1)
+_EPOCH_TIME = dt.datetime(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The ordered set of values of one column type.
+
+    ``kind`` is integer, decimal, boolean, date, timestamp, timestamptz, real, text or
+    opaque (only IS NULL is known of it). ``low`` and ``high`` bound a discrete line where
+    its type does; ``scale`` is the decimal scale; ``single`` marks 32-bit FLOAT, whose
+    constants DuckDB rounds to 32 bits before it compares.
+    """
+
+    kind: str
+    type: str
+    low: int | None = None
+    high: int | None = None
+    scale: int = 0
+    single: bool = False
+
+    @property
+    def discrete(self) -> bool:
+        """True where every value has a next one."""
+        return self.kind in {"integer", "decimal", "boolean", "date", "timestamp", "timestamptz"}
+
+    @property
+    def ordered(self) -> bool:
+        """True where comparisons with constants are admitted."""
+        return self.kind != "opaque"
+
+    @property
+    def numeric(self) -> bool:
+        """True where values can be summed."""
+        return self.kind in {"integer", "decimal", "real"}
+
+    def describe(self) -> str:
+        """What a constant of this line looks like, for messages."""
+        return {
+            "integer": "a number",
+            "decimal": "a number",
+            "real": "a number",
+            "boolean": "TRUE or FALSE",
+            "date": "a date such as DATE '2020-01-31'",
+            "timestamp": "a timestamp such as TIMESTAMP '2020-01-31 12:00:00'",
+            "timestamptz": "a timestamp such as TIMESTAMPTZ '2020-01-31 12:00:00+00'",
+            "text": "a string",
+            "opaque": "nothing but IS [NOT] NULL",
+        }[self.kind]
+
+    def place(self, constant: Scalar) -> Fraction | float | str:
+        """The constant as a position on this line (exact; a Fraction on discrete lines).
+
+        Raises DataError where the constant is not of this line's kind, without naming any
+        data: DuckDB would cast implicitly, and implicit casts of data can fail on one row.
+        """
+        kind = self.kind
+        if kind == "text" and isinstance(constant, str):
+            return constant
+        if kind == "boolean" and isinstance(constant, bool):
+            return Fraction(int(constant))
+        if isinstance(constant, bool):
+            raise DataError(f"the column holds {self.type}; compare it with {self.describe()}")
+        if kind in {"integer", "decimal"} and isinstance(constant, int | Decimal | Fraction):
+            return Fraction(constant) * 10**self.scale
+        if kind in {"integer", "decimal"} and isinstance(constant, float) and math.isfinite(constant):
+            return Fraction(constant) * 10**self.scale
+        if kind == "real" and isinstance(constant, int | float | Decimal | Fraction):
+            value = _to_float(constant)
+            return float(np.float32(value)) if self.single and math.isfinite(value) else value
+        if kind == "date":
+            if isinstance(constant, str):
+                constant = _parse_date(constant)
+            if isinstance(constant, dt.datetime):
+                return Fraction(_micros(constant), 86_400_000_000)
+            if isinstance(constant, dt.date):
+                return Fraction((constant - _EPOCH).days)
+        if kind in {"timestamp", "timestamptz"}:
+            if isinstance(constant, str):
+                constant = _parse_timestamp(constant)
+            if isinstance(constant, dt.datetime):
+                return Fraction(_micros(constant))
+            if isinstance(constant, dt.date):
+                return Fraction((constant - _EPOCH).days * 86_400_000_000)
+        raise DataError(f"the column holds {self.type}; compare it with {self.describe()}")
+
+    def below(self, position: Fraction | float | str) -> Cut:
+        """The cut just below ``position``: ``x < position`` is all that lies before it."""
+        if isinstance(position, Fraction):
+            return (math.ceil(position), 0)
+        return (position, 0)
+
+    def above(self, position: Fraction | float | str) -> Cut:
+        """The cut just above ``position``: ``x <= position`` is all that lies before it."""
+        if isinstance(position, Fraction):
+            return (math.floor(position) + 1, 0)
+        return (position, 1)
+
+    def clip(self, interval: Interval) -> Interval | None:
+        """The interval within the type's range; None where nothing is left."""
+        low, high = interval
+        if self.low is not None and low is not None and low[0] <= self.low:  # type: ignore[operator]
+            low = None
+        if self.high is not None and high is not None and high[0] > self.high:  # type: ignore[operator]
+            high = None
+        if self.low is not None and high is not None and high[0] <= self.low:  # type: ignore[operator]
+            return None
+        if self.high is not None and low is not None and low[0] > self.high:  # type: ignore[operator]
+            return None
+        if low is not None and high is not None and not low < high:  # type: ignore[operator]
+            return None
+        return (low, high)
+
+    def point(self, constant: Scalar) -> Interval | None:
+        """The interval that holds exactly ``constant``; None where the line has no such value."""
+        position = self.place(constant)
+        return self.clip((self.below(position), self.above(position)))
+
+
+def line_of(type_name: str) -> Line:
+    """The line of a DuckDB column type; types without a portable order are opaque."""
+    name = type_name.upper()
+    if name in _INTEGERS:
+        low, high = _INTEGERS[name]
+        return Line("integer", name, low, high)
+    match = _DECIMAL.fullmatch(name)
+    if match:
+        precision, scale = int(match[1]), int(match[2])
+        bound = 10**precision - 1
+        return Line("decimal", name, -bound, bound, scale)
+    if name in {"DOUBLE", "FLOAT"}:
+        return Line("real", name, single=name == "FLOAT")
+    if name == "VARCHAR" or name.startswith("ENUM("):
+        return Line("text", "VARCHAR" if name == "VARCHAR" else "ENUM")
+    if name == "BOOLEAN":
+        return Line("boolean", name, 0, 1)
+    if name == "DATE":
+        return Line("date", name)
+    if name == "TIMESTAMP":
+        return Line("timestamp", name)
+    if name == "TIMESTAMP WITH TIME ZONE":
+        return Line("timestamptz", name)
+    return Line("opaque", type_name)
+
+
+def _to_float(constant: int | float | Decimal | Fraction) -> float:
+    try:
+        return float(constant)
+    except OverflowError:
+        return math.inf if constant > 0 else -math.inf
+
+
+def _micros(moment: dt.datetime) -> int:
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
+    return (moment - _EPOCH_TIME) // _MICROSECOND
+
+
+def _parse_date(text: str) -> dt.date | dt.datetime:
+    try:
+        return dt.date.fromisoformat(text.strip())
+    except ValueError:
+        return _parse_timestamp(text)
+
+
+def _parse_timestamp(text: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise DataError(
+            f"{text!r} is not a date or timestamp; write it as '2020-01-31' or '2020-01-31 12:00:00'"
+        ) from None

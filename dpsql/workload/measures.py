@@ -1,0 +1,75 @@
+"""Measures: what is summed in a cell, as exact integers with a public bound.
+
+The count of a cell adds 1 for every row. The sum of a column v with bounds [lower, upper]
+adds, for every row, z = (v' - mid) / half in [-1, 1], where v' is v clamped to the bounds and
+rounded to the grid of ``step``; NULL and NaN add 0. In units of half a step z is an integer
+z' in [-steps, steps], and
+
+    SUM(v) = mid * COUNT(v) + half * SUM(z)          (over rows where v is not NULL).
+
+One row changes the pair (count, z) within the box {1} x [-1, 1], so sensitivities are decided
+at the corners of the box.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.errors import PolicyError
+from dpsql.workload.lines import Line
+
+# A column without a declared step or a grid of its own is rounded to this many steps.
+DEFAULT_STEPS = 2**20
+MAX_STEPS = 2**40
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The centred, quantised sum of one column; ``steps`` = (upper - lower) / step."""
+
+    column: str
+    line: Line
+    lower: Fraction
+    upper: Fraction
+    step: Fraction
+
+    @property
+    def steps(self) -> int:
+        """The largest |z'| of one row."""
+        return int((self.upper - self.lower) / self.step) if self.step else 0
+
+    @property
+    def mid(self) -> Fraction:
+        """Centre of the bounds."""
+        return (self.lower + self.upper) / 2
+
+    @property
+    def half(self) -> Fraction:
+        """Half the width of the bounds."""
+        return (self.upper - self.lower) / 2
+
+
+def measure_of(
+    column: str, line: Line, lower: Fraction, upper: Fraction, step: Fraction | None, where: str
+) -> Measure:
+    """The measure of a column; ``where`` is its key in the policy, for messages.
+
+    The grid is the declared ``step``, else 1 for integers, the last decimal for DECIMAL, and
+    a 2^-20 part of the width for floating point. Raises PolicyError past 2^40 steps.
+    """
+    width = upper - lower
+    if step is None:
+        if line.kind == "integer" and width.denominator == 1:
+            step = Fraction(1)
+        elif line.kind == "decimal" and (width * 10**line.scale).denominator == 1:
+            step = Fraction(1, 10**line.scale)
+        else:
+            step = width / DEFAULT_STEPS
+    measure = Measure(column, line, lower, upper, step if width else Fraction(0))
+    if measure.steps > MAX_STEPS:
+        raise PolicyError(
+            f"{where} has {measure.steps:,} steps between its bounds, at most {MAX_STEPS:,} are summed: "
+            "declare a larger step or narrower bounds"
+        )
+    return measure
