@@ -1,11 +1,11 @@
 """The SQL front end: a batch's text to queries over declared columns, or a refusal with its place.
 
-    statements   text -> statements (limits, parsing, names)
-    scope        what a statement may name: tables, columns, group domains
-    literals     constant expressions, folded exactly
-    predicates   Boolean expressions -> conditions "is TRUE" and "is FALSE"
-    queries      SELECT -> keys and linear combinations of counts and sums
-    names        DuckDB's own names for columns without an alias
+statements   text -> statements (limits, parsing, names)
+scope        what a statement may name: tables, columns, group domains
+literals     constant expressions, folded exactly
+predicates   Boolean expressions -> conditions "is TRUE" and "is FALSE"
+queries      SELECT -> keys and linear combinations of counts and sums
+names        DuckDB's own names for columns without an alias
 """
 
 from dpsql.sql.queries import understand

@@ -26,8 +26,16 @@ def is_constant(node: exp.Expression) -> bool:
     return all(
         isinstance(
             part,
-            exp.Literal | exp.Boolean | exp.Null | exp.Neg | exp.Paren | exp.Cast | exp.DataType
-            | exp.Add | exp.Sub | exp.Mul,
+            exp.Literal
+            | exp.Boolean
+            | exp.Null
+            | exp.Neg
+            | exp.Paren
+            | exp.Cast
+            | exp.DataType
+            | exp.Add
+            | exp.Sub
+            | exp.Mul,
         )  # fmt: skip
         and not isinstance(part, exp.TryCast)
         for part in node.walk()

@@ -153,9 +153,7 @@ def _position(column: Column, value: Scalar, node: exp.Expression) -> Interval |
 
 def _constant(node: exp.Expression, column: Column) -> Scalar:
     if not is_constant(node):
-        raise refuse(
-            f"{column.name} is compared with {node.sql('duckdb')[:60]}; compare it with a constant", node
-        )
+        raise refuse(f"{column.name} is compared with {node.sql('duckdb')[:60]}; compare it with a constant", node)
     return fold(node)
 
 
@@ -255,9 +253,7 @@ def _between(node: exp.Between, resolve: Resolve) -> Truth:
     sides = []
     for bound, operator in ((node.args["low"], ">="), (node.args["high"], "<=")):
         value = _constant(bound, column)
-        sides.append(
-            Truth(FALSE, FALSE) if value is None else _atom(column, _compared(column, operator, value, node))
-        )
+        sides.append(Truth(FALSE, FALSE) if value is None else _atom(column, _compared(column, operator, value, node)))
     low, high = sides
     if isinstance(low.true, LineAtom) and isinstance(high.true, LineAtom):
         # One interval instead of an AND of two keeps big batches small.

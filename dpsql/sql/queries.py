@@ -47,9 +47,7 @@ _CLAUSE = {
 _ANSWERED = {"expressions", "from_", "where", "group", "kind", "operation_modifiers"}
 
 
-def understand(
-    statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]
-) -> tuple[Query, ...]:
+def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> tuple[Query, ...]:
     """Turn the statements of a batch into queries over declared columns.
 
     Raises SQLError at the first statement that cannot be answered, with its place.
@@ -150,9 +148,7 @@ def _key_column(node: exp.Expression, select: exp.Select, table: Table) -> exp.C
                 if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower():
                     return _key_column(item.this, select, table)
         return node
-    raise refuse(
-        f"GROUP BY {node.sql('duckdb')[:60]} is not answered; group by a column with declared groups", node
-    )
+    raise refuse(f"GROUP BY {node.sql('duckdb')[:60]} is not answered; group by a column with declared groups", node)
 
 
 def _bare(item: exp.Expression) -> exp.Expression:
@@ -289,9 +285,7 @@ class _Linear:
         elif isinstance(argument, exp.Column):
             self._term(conjunction(where, not_null(self.resolve(argument))), None, scale)
         elif isinstance(argument, exp.Distinct):
-            raise refuse(
-                "COUNT(DISTINCT ...) is not linear in the rows; GROUP BY the column's declared groups", node
-            )
+            raise refuse("COUNT(DISTINCT ...) is not linear in the rows; GROUP BY the column's declared groups", node)
         elif is_constant(argument):
             if fold(argument) is not None:
                 self._term(where, None, scale)

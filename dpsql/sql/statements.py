@@ -73,9 +73,7 @@ def parse(text: str) -> tuple[Statement, ...]:
             statements.append(_view(tree))
         else:
             unnamed += 1
-            statements.append(
-                Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch"))
-            )
+            statements.append(Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch")))
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT")
     _check_names(statements)

@@ -104,9 +104,7 @@ class _Progress:
             truths = np.array([axis.truth(a) for a in mine])
             classes, inverse = np.unique(truths, axis=1, return_inverse=True)
             ids = [
-                interned.setdefault(
-                    substitute(residual, dict(zip(mine, column.tolist(), strict=True))), len(interned)
-                )
+                interned.setdefault(substitute(residual, dict(zip(mine, column.tolist(), strict=True))), len(interned))
                 for column in classes.T
             ]
             table[number] = np.array(ids)[inverse.ravel()]
@@ -118,9 +116,7 @@ def _axis_of(atom: object) -> object:
     return atom.column if isinstance(atom, LineAtom) else atom.predicate  # type: ignore[attr-defined]
 
 
-def compile_cells(
-    axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes: Mapping[str, int]
-) -> Cells:
+def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes: Mapping[str, int]) -> Cells:
     """Intersect the axes one at a time, merging equal states after each.
 
     ``key_sizes`` gives the number of groups of each key column. Cost: for every axis, states
@@ -128,9 +124,7 @@ def compile_cells(
     """
     ordered = sorted(axes, key=lambda a: a.axis.size)
     progress = [_Progress(block, key_sizes) for block in blocks]
-    users = [
-        {_axis_of(a) for a in atoms(block.condition)} | set(block.keys) for block in blocks
-    ]
+    users = [{_axis_of(a) for a in atoms(block.condition)} | set(block.keys) for block in blocks]
     state = np.array([[p.start * p.groups for p in progress]], dtype=np.int64)
     salts = mix(np.arange(2 * len(blocks), dtype=np.uint64).reshape(2, -1) + np.uint64(1 << 32))
     transitions = []
@@ -167,9 +161,7 @@ def compile_cells(
     labels = np.where(state == 0, -1, state - groups)
     counted = (labels >= 0).any(axis=1)
     cell_of_state = np.where(counted, np.cumsum(counted) - 1, -1)
-    return Cells(
-        tuple(a.axis for a in ordered), tuple(transitions), cell_of_state, labels[counted]
-    )
+    return Cells(tuple(a.axis for a in ordered), tuple(transitions), cell_of_state, labels[counted])
 
 
 def _advance(progress: _Progress, state: IntArray, axis: AxisTruths, name: object) -> IntArray:

@@ -20,7 +20,7 @@ from scipy import sparse
 from dpsql.errors import SQLError
 from dpsql.workload.batch import Output, Query, Table, Term
 from dpsql.workload.cells import Block, Cells, compile_cells
-from dpsql.workload.conditions import LineAtom, OpaqueAtom, Predicate, atoms, conjunction
+from dpsql.workload.conditions import Like, LineAtom, OpaqueAtom, Predicate, atoms, conjunction
 from dpsql.workload.matrix import Workload
 from dpsql.workload.measures import Measure, measure_of
 from dpsql.workload.regions import AxisTruths, IntArray, KeyDomain, line_axis, mix, opaque_axis
@@ -208,9 +208,7 @@ class _Table:
         self.mine = mine
         self.starts = starts
         self.sizes = {start: queries[i].rows for i in mine for start in starts[i]}
-        self.keys: dict[str, KeyDomain] = {
-            key.column: key for i in mine for key in queries[i].keys
-        }
+        self.keys: dict[str, KeyDomain] = {key.column: key for i in mine for key in queries[i].keys}
         self.measures: dict[str, Measure] = {}
         self.blocks: dict[Block, int] = {}
 
@@ -222,9 +220,7 @@ class _Table:
             for query in [self.queries[i]]
             for output, start in zip(query.outputs, self.starts[i], strict=True)
         ]
-        cells = compile_cells(
-            self._axes(), list(self.blocks), {name: len(key) for name, key in self.keys.items()}
-        )
+        cells = compile_cells(self._axes(), list(self.blocks), {name: len(key) for name, key in self.keys.items()})
         rows, scale = self._rows(uses, cells, total)
         return self._merged(cells, rows, scale)
 
@@ -254,7 +250,10 @@ class _Table:
                     opaque[atom.predicate] = None
                 else:
                     on_line.setdefault(atom.column, []).append(atom)
-        axes = [opaque_axis(predicate) for predicate in opaque]
+        axes = [
+            opaque_axis(p, self.table.columns[(p.column if isinstance(p, Like) else p.left).lower()].line)
+            for p in opaque
+        ]
         for name, found in on_line.items():
             column = self.table.columns[name.lower()]
             axes.append(

@@ -50,9 +50,7 @@ class Measure:
         return (self.upper - self.lower) / 2
 
 
-def measure_of(
-    column: str, line: Line, lower: Fraction, upper: Fraction, step: Fraction | None, where: str
-) -> Measure:
+def measure_of(column: str, line: Line, lower: Fraction, upper: Fraction, step: Fraction | None, where: str) -> Measure:
     """The measure of a column; ``where`` is its key in the policy, for messages.
 
     The grid is the declared ``step``, else 1 for integers, the last decimal for DECIMAL, and

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.workload.conditions import LineAtom, OpaqueAtom, Predicate
+from dpsql.workload.conditions import Like, LineAtom, OpaqueAtom, Predicate
 from dpsql.workload.lines import Cut, Interval, Line, Scalar
 
 IntArray = npt.NDArray[np.int64]
@@ -71,13 +71,14 @@ class OpaqueAxis:
     """A predicate whose truth is not a set of one column's intervals: true, false, NULL."""
 
     predicate: Predicate
+    line: Line
     size: int = 3
 
     @property
     def name(self) -> str:
         """How plans call the axis."""
         predicate = self.predicate
-        if hasattr(predicate, "pattern"):
+        if isinstance(predicate, Like):
             return f"{predicate.column} LIKE {predicate.pattern!r}"
         return f"{predicate.left} {predicate.operator} {predicate.right}"
 
@@ -110,9 +111,9 @@ class AxisTruths:
         return holds
 
 
-def opaque_axis(predicate: Predicate) -> AxisTruths:
-    """The three-region axis of a predicate that cannot be cut on one line."""
-    return AxisTruths(OpaqueAxis(predicate), np.arange(3), {}, None)
+def opaque_axis(predicate: Predicate, line: Line) -> AxisTruths:
+    """The three-region axis of a predicate over columns of ``line`` that is no set of one column's intervals."""
+    return AxisTruths(OpaqueAxis(predicate, line), np.arange(3), {}, None)
 
 
 def line_axis(
@@ -180,9 +181,7 @@ def line_axis(
     rank[order] = np.arange(len(order))
     region_of_piece[where] = rank[inverse.ravel()]
     representatives = where[first[order]]
-    axis = LineAxis(
-        column, line, tuple(cuts), region_of_piece[:n_pieces], int(region_of_piece[n_pieces]), len(order)
-    )
+    axis = LineAxis(column, line, tuple(cuts), region_of_piece[:n_pieces], int(region_of_piece[n_pieces]), len(order))
     key_of_region = None if key_of_piece is None else key_of_piece[representatives]
     return AxisTruths(axis, representatives, spans, key_of_region)
 

@@ -1,0 +1,43 @@
+"""What an engine must do: name its private tables, read their schema, run one generated scan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """A private table: a table of the database, or a Parquet or CSV file.
+
+    ``name`` is the policy's name; ``path`` the file of a table with a source, None for a table
+    of the database. ``csv_types`` gives the declared type of every declared CSV column, since
+    types sniffed from private data would depend on it.
+    """
+
+    name: str
+    path: Path | None = None
+    csv_types: Mapping[str, str] | None = None
+
+
+class Engine(Protocol):
+    """Reads schemas, and runs one statement that dpsql generated over one private table.
+
+    Both raise OperationalError with fixed texts; nothing that the engine says of the data may
+    reach a message, a log or an exception context.
+    """
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table; the data are not read."""
+        ...
+
+    def scan(self, source: TableSource, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <table> GROUP BY 1, ..., group_by``."""
+        ...

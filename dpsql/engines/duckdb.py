@@ -1,0 +1,268 @@
+"""DuckDB: private tables in a database file, in Parquet or CSV files, or behind an open connection.
+
+A file is attached READ_ONLY under a fixed alias, in an instance of our own, only while the
+schema is read or the scan runs: a held attach would block other writers. That instance reads
+nothing but the named files, loads no extension, sees no Python variable, and its settings are
+locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
+read-only transaction, with three-part names and ``system.main`` functions, which no macro or
+temporary view of the user can shadow; its settings are left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from dpsql.engines.base import IntArray, TableSource
+from dpsql.errors import InterfaceError, OperationalError, PolicyError
+
+ALIAS = "dpsql_source"
+SUPPORTED = ((1, 5), (3, 0))
+# Functions of generated scans; a user's macro of one of these names is refused.
+USED_FUNCTIONS = (
+    "+", "-", "*", "/", "&", ">>", "~~", "count_star", "count", "sum", "coalesce", "greatest", "least", "round",
+    "isnan", "list_extract", "array_extract", "list_value",
+)  # fmt: skip
+
+
+def quote(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """An SQL string literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def check_version() -> None:
+    """Refuse a DuckDB outside the supported range: its semantics were not tested there."""
+    found = tuple(int(part) for part in duckdb.__version__.split(".")[:2])
+    if not SUPPORTED[0] <= found < SUPPORTED[1]:
+        raise InterfaceError(f"DuckDB {duckdb.__version__} is not supported; install one from 1.5 up to, not with, 3")
+
+
+@dataclass(frozen=True)
+class FileEngine:
+    """Tables of one DuckDB file (``database``, or None) and of Parquet and CSV files."""
+
+    database: Path | None
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table; the data are not read."""
+        with self._open(sources) as connection:
+            return {source.name: _schema(connection, source, ALIAS) for source in sources}
+
+    def scan(self, source: TableSource, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <table> GROUP BY 1, ..., group_by``."""
+        with self._open([source]) as connection:
+            return _scan(connection, source, ALIAS, select, group_by)
+
+    @contextlib.contextmanager
+    def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
+        check_version()
+        files = [source.path for source in sources if source.path is not None]
+        for path in files:
+            if not path.is_file():
+                raise OperationalError(f"{path} is not a file; correct the table's source in the policy")
+        needs_database = any(source.path is None for source in sources)
+        if needs_database and self.database is None:
+            name = next(source.name for source in sources if source.path is None)
+            raise PolicyError(
+                f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
+            )
+        connection = duckdb.connect(
+            ":memory:",
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "python_enable_replacements": "false",
+                "python_scan_all_frames": "false",
+            },
+        )
+        try:
+            if files:
+                listed = ", ".join(text(str(path)) for path in files)
+                connection.execute(f"SET allowed_paths = [{listed}]")
+            if needs_database and self.database is not None:
+                _attach(connection, self.database)
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+            yield connection
+        finally:
+            connection.close()
+
+
+@dataclass(frozen=True, eq=False)
+class ConnectionEngine:
+    """Tables behind a connection that the user holds open."""
+
+    connection: duckdb.DuckDBPyConnection
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table; the data are not read."""
+        with self._open() as (cursor, catalog):
+            return {source.name: _schema(cursor, source, catalog) for source in sources}
+
+    def scan(self, source: TableSource, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <table> GROUP BY 1, ..., group_by``."""
+        with self._open() as (cursor, catalog):
+            return _scan(cursor, source, catalog, select, group_by)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+        check_version()
+        closed = False
+        try:
+            cursor = self.connection.cursor()
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+        except duckdb.Error:
+            closed = True
+        if closed:
+            raise OperationalError("the DuckDB connection is closed or busy; pass an open connection")
+        try:
+            row = cursor.execute("SELECT system.main.current_database()").fetchone()
+            _refuse_macros(cursor)
+            yield cursor, str(row[0]) if row else ""
+        finally:
+            with contextlib.suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
+            cursor.close()
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
+    if not database.is_file():
+        raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
+    said = ""
+    try:
+        connection.execute(f"ATTACH {text(str(database))} AS {ALIAS} (READ_ONLY)")
+    except duckdb.Error as error:
+        said = str(error)
+    if not said:
+        return
+    if "lock" in said:
+        raise OperationalError(f"{database} is open for writing in another process; close it there, then try again")
+    if "already" in said or "same database file" in said or "handle" in said:
+        raise OperationalError(
+            f"{database} is open for writing in this process; pass that connection: "
+            "dpsql.connect(connection, policy=..., ledger=...)"
+        )
+    raise OperationalError(f"{database} cannot be opened as a DuckDB database; check the file and DuckDB's version")
+
+
+def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
+    names = ", ".join(text(name) for name in USED_FUNCTIONS)
+    row = cursor.execute(
+        "SELECT function_name FROM system.main.duckdb_functions() "  # noqa: S608
+        f"WHERE NOT internal AND function_name IN ({names}) ORDER BY function_name LIMIT 1"
+    ).fetchone()
+    if row is not None:
+        raise OperationalError(
+            f"the database defines a macro named {row[0]}, which a scan would call instead of DuckDB's own; drop it"
+        )
+
+
+def _reference(source: TableSource, catalog: str) -> str:
+    if source.path is not None:
+        if source.csv_types is None:
+            return f"system.main.read_parquet({text(str(source.path))})"
+        return _csv_reader(source.path, source.csv_types)
+    parts = source.name.split(".", 1)
+    schema, table = parts if len(parts) == 2 else ("main", parts[0])
+    return f"{quote(catalog)}.{quote(schema)}.{quote(table)}"
+
+
+def _csv_reader(path: Path, types: dict[str, str]) -> str:
+    """A CSV reader that sniffs nothing: names from the header line, every value text, then TRY_CAST.
+
+    A line that cannot be read as CSV is skipped whole, whatever it holds, so that no row can
+    make the scan fail.
+    """
+    header = _csv_header(path)
+    columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in header)
+    by_name = {name.lower(): kind for name, kind in types.items()}
+    listed = [name for name in header if name.lower() in by_name]
+    select = ", ".join(f"TRY_CAST({quote(name)} AS {by_name[name.lower()]}) AS {quote(name)}" for name in listed)
+    return (
+        f"(SELECT {select} FROM system.main.read_csv({text(str(path))}, auto_detect = false, header = true, "  # noqa: S608
+        f"delim = ',', quote = '\"', escape = '\"', columns = {{{columns}}}, null_padding = true, "
+        "ignore_errors = true, parallel = false))"
+    )
+
+
+def _csv_header(path: Path) -> list[str]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    unreadable = False
+    names: list[str] = []
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            names = next(csv.reader(lines), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        unreadable = True
+    if unreadable or not names or len({name.lower() for name in names}) < len(names):
+        raise OperationalError(f"{path} has no header line of distinct column names; add one")
+    return names
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> dict[str, str]:
+    if source.csv_types is not None and source.path is not None:
+        header = {name.lower(): name for name in _csv_header(source.path)}
+        return {header[name.lower()]: kind for name, kind in source.csv_types.items() if name.lower() in header}
+    if source.path is None:
+        _check_base_table(connection, source, catalog)
+    rows: list[tuple[str, ...]] = []
+    failed = False
+    try:
+        rows = connection.execute(f"DESCRIBE SELECT * FROM {_reference(source, catalog)}").fetchall()  # noqa: S608
+    except duckdb.Error:
+        failed = True
+    if failed:
+        where = f"the source {source.path}" if source.path else "the database"
+        raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
+    return {str(row[0]): str(row[1]) for row in rows}
+
+
+def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> None:
+    """A table, not a view: a view may hold any SQL, and the policy says nothing of it."""
+    parts = source.name.split(".", 1)
+    schema, table = parts if len(parts) == 2 else ("main", parts[0])
+    found = connection.execute(
+        "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
+        "AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?)",
+        [catalog, schema, table],
+    ).fetchone()
+    if found is None:
+        raise PolicyError(f"tables.{source.name}: the database has no such table; correct the policy's name for it")
+    if found[0] != "BASE TABLE":
+        raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")
+
+
+def _scan(
+    connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str, select: str, group_by: int
+) -> dict[str, IntArray]:
+    grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
+    statement = f"SELECT {select} FROM {_reference(source, catalog)}{grouping}"  # noqa: S608
+    found: dict[str, IntArray] | None = None
+    interrupted = False
+    # DuckDB's message may print a value: it is dropped, and the error raised outside the except,
+    # so that it is no exception's context either.
+    try:
+        found = connection.execute(statement).fetchnumpy()
+    except duckdb.InterruptException:
+        interrupted = True
+    except duckdb.Error:
+        pass
+    if interrupted:
+        raise KeyboardInterrupt
+    if found is None:
+        raise OperationalError(
+            f"the scan of {source.name} failed inside DuckDB; its message may hold private values and is not shown. "
+            "What was charged stays charged; check memory, disk and the table's types, then run again"
+        )
+    return {str(name): column for name, column in found.items()}

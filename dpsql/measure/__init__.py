@@ -1,0 +1,135 @@
+"""Measurement: the only room that touches private data, draws noise and spends.
+
+Neighbouring relation: one row of one private table is added or removed.
+
+Guarantee. Let B = mixing @ basis, L the common steps of the measures, D the largest norm of
+L B c over the corners c of what one row can contribute (L2 for Gaussian, L1 for Laplace noise),
+in exact integers. A row lies in at most one cell of one table and moves its entry of x by
+(1, z), z in the box [-1, 1]^s of its measures (0 for NULL); norms are convex, so D bounds the
+change of L B x. y = L B x + noise, with integer noise calibrated to D by the charge: rounded
+Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the Gaussian mechanism, as
+L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
+
+Order: the charge is committed, all noise is drawn, then each table is scanned once by one
+generated statement without WHERE, then the noisy result is committed to the ledger in the
+transaction that marks it released. A crash at any step leaves the charge. Exact values live
+in the frames of ``_observe`` alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import numpy as np
+
+from dpsql.engines.base import Engine, TableSource
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine
+from dpsql.errors import IntegrityError, OperationalError
+from dpsql.measure.exact import product
+from dpsql.measure.job import Job
+from dpsql.measure.scan_sql import WORD, select_list
+from dpsql.privacy.ledger import Ledger
+from dpsql.workload.compile import Layout
+
+__all__ = ["ConnectionEngine", "Engine", "FileEngine", "Job", "TableSource", "measure", "read_schemas"]
+
+Scan: TypeAlias = "dict[str, np.ndarray]"
+
+
+def read_schemas(engine: Engine, sources: Iterable[TableSource]) -> dict[str, dict[str, str]]:
+    """Column types of every table, by table and column name. Public: no row is read."""
+    return engine.schemas(tuple(sources))
+
+
+def measure(
+    job: Job, engine: Engine, ledger: Ledger, payload: Callable[[int, list[int]], bytes]
+) -> tuple[int, list[int]]:
+    """Charge, measure and record one release; its number and the noisy y (Python ints).
+
+    ``payload(release, y)`` serialises what the ledger keeps; it sees the noisy values only.
+    Raises IntegrityError where a schema is no longer the plan's (nothing is charged),
+    BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails
+    (the charge stands).
+    """
+    _check_schemas(job, engine)
+    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    noise = job.noise.sample(job.mixing.shape[0])
+    y, failure = _shielded(job, engine, noise)
+    # Raised here, outside any except: the frames and the context of the first error hold exact values.
+    if failure is KeyboardInterrupt:
+        raise KeyboardInterrupt
+    if isinstance(failure, str):
+        raise OperationalError(failure)
+    ledger.record(release, payload(release, y))
+    return release, y
+
+
+def _check_schemas(job: Job, engine: Engine) -> None:
+    tables = [layout.table for layout in job.layouts]
+    found = engine.schemas([job.sources[table] for table in tables])
+    for table in tables:
+        if found[table] != job.schemas[table]:
+            raise IntegrityError(
+                f"the columns of {table} have changed since the plan was made; plan again (nothing was charged)"
+            )
+
+
+def _shielded(job: Job, engine: Engine, noise: list[int]) -> tuple[list[int], str | type[KeyboardInterrupt] | None]:
+    """``_observe``, or the fixed text of what went wrong; no frame of it survives."""
+    try:
+        return _observe(job, engine, noise), None
+    except KeyboardInterrupt:
+        return [], KeyboardInterrupt
+    except OperationalError as error:
+        return [], str(error)
+    except BaseException:  # noqa: BLE001 - whatever it is, its frames hold exact values
+        return [], (
+            "the measurement failed; details may depend on private data and are not shown. "
+            "What was charged stays charged; check memory and disk, then run again"
+        )
+
+
+def _observe(job: Job, engine: Engine, noise: list[int]) -> list[int]:
+    """y = L B x + noise; the exact vector dies with this frame."""
+    size = job.basis.shape[1]
+    x = np.zeros(size, dtype=object)
+    for layout in job.layouts:
+        columns, keys = select_list(layout)
+        _add(x, layout, engine.scan(job.sources[layout.table], columns, keys), job.common_steps)
+    exact = product(job.mixing, product(job.basis, x.tolist()))
+    return [value + z for value, z in zip(exact, noise, strict=True)]
+
+
+def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
+    """Add one table's scan to x, in units of 1/L: L per row, L / steps per half step of a measure."""
+    regions = [np.asarray(found[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
+    counts = np.asarray(found["n"], dtype=np.int64)
+    cell = layout.cells.locate(regions) if regions else np.zeros(len(counts), dtype=np.int64)
+    inside = (cell >= 0) & (cell < len(layout.cells))
+    cell, counts = cell[inside], counts[inside]
+    _add_at(x, layout.entry[0][cell], counts, common)
+    for number, measure_ in enumerate(layout.measures):
+        if not measure_.steps:
+            continue
+        unit = common // measure_.steps
+        at = layout.entry[number + 1][cell]
+        # The scan sums u = z' + steps, so that nothing is negative; take the shift off again.
+        low = np.asarray(found[f"s{number}_low"], dtype=np.int64)[inside]
+        high = np.asarray(found[f"s{number}_high"], dtype=np.int64)[inside]
+        _add_at(x, at, low, unit)
+        _add_at(x, at, high, unit * WORD)
+        _add_at(x, at, counts, -unit * measure_.steps)
+
+
+def _add_at(x: np.ndarray, at: np.ndarray, values: np.ndarray, unit: int) -> None:
+    """x[at] += unit * values where at >= 0; words are summed as 32-bit halves, which cannot overflow."""
+    kept = at >= 0
+    at, values = at[kept], values[kept]
+    for shift, half in ((0, values & (WORD - 1)), (32, values >> 32)):
+        total = np.zeros(len(x), dtype=np.int64)
+        np.add.at(total, at, half)
+        used = np.flatnonzero(total)
+        if used.size:
+            x[used] += total[used].astype(object) * (unit << shift)

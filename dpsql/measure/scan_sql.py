@@ -1,0 +1,188 @@
+"""The text of the one private statement per table: rows to region numbers, counts and sums.
+
+There is no WHERE: every row goes through the same total expressions, whatever the batch asks.
+Region numbers come from CASE over comparisons with constants; a narrow integer column looks
+its region up in a list instead. Sums are of non-negative integers u = z' + steps, split into
+two words on the way out, because HUGEINT would come back as float64. Every function is named
+in ``system.main``; comparisons, CASE and CAST are no functions that a macro could replace.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from fractions import Fraction
+
+from dpsql.engines.duckdb import quote, text
+from dpsql.workload.compile import Layout
+from dpsql.workload.conditions import Like
+from dpsql.workload.lines import Cut, Line
+from dpsql.workload.measures import Measure
+from dpsql.workload.regions import LineAxis, OpaqueAxis
+
+# Integer axes whose cuts span at most this many values are looked up in a list.
+LOOKUP_WIDTH = 4096
+WORD = 2**32
+
+
+def select_list(layout: Layout) -> tuple[str, int]:
+    """The SELECT list of a table's scan and how many of its first columns are group keys.
+
+    Columns: a0, a1, ... the region of each axis (-1 for none), n the number of rows, and for
+    each measure k the low and high word (base 2^32) of sum(z' + steps), s<k>_low, s<k>_high.
+    """
+    columns = []
+    for number, axis in enumerate(layout.cells.axes):
+        columns.append(f"{region(axis)} AS a{number}")
+    keys = len(columns)
+    columns.append("CAST(system.main.count_star() AS BIGINT) AS n")
+    for number, measure in enumerate(layout.measures):
+        total = f"system.main.sum({shifted(measure)})"
+        total = f"CAST(CASE WHEN {total} IS NULL THEN 0 ELSE {total} END AS HUGEINT)"
+        columns.append(f'CAST(system.main."&"({total}, CAST({WORD - 1} AS HUGEINT)) AS BIGINT) AS s{number}_low')
+        columns.append(f'CAST(system.main.">>"({total}, CAST(32 AS HUGEINT)) AS BIGINT) AS s{number}_high')
+    return ", ".join(columns), keys
+
+
+def region(axis: LineAxis | OpaqueAxis) -> str:
+    """An expression that gives the row's region number on an axis; total, never NULL."""
+    if isinstance(axis, OpaqueAxis):
+        predicate = axis.predicate
+        if isinstance(predicate, Like):
+            holds = f'system.main."~~"({_binary(quote(predicate.column))}, {text(predicate.pattern)})'
+        else:
+            left, right = operand(predicate.left, axis.line), operand(predicate.right, axis.line)
+            holds = f"({left} {predicate.operator} {right})"
+        return f"CASE {holds} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END"
+    value = operand(axis.column, axis.line)
+    cuts, pieces = _simplified(axis)
+    body = _lookup(value, cuts, pieces) if _is_narrow(axis.line, cuts) else _tree(value, axis.line, cuts, pieces)
+    kind = "TINYINT" if axis.size < 127 else "SMALLINT" if axis.size < 32_000 else "INTEGER"
+    return f"CAST(CASE WHEN {quote(axis.column)} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
+
+
+def operand(column: str, line: Line) -> str:
+    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE."""
+    name = quote(column)
+    if line.kind == "text":
+        return _binary(f"CAST({name} AS VARCHAR)" if line.type == "ENUM" else name)
+    return f"CAST({name} AS DOUBLE)" if line.single else name
+
+
+def _binary(name: str) -> str:
+    # A NOCASE column would otherwise merge what the cuts tell apart.
+    return f'({name} COLLATE "binary")'
+
+
+def literal(line: Line, value: object) -> str:
+    """A constant of a line, of exactly the column's type, so that the column itself is never cast."""
+    kind = line.kind
+    if kind == "integer":
+        return f"CAST({value} AS {line.type})"
+    if kind == "boolean":
+        return "TRUE" if value else "FALSE"
+    if kind == "decimal":
+        number = int(value)  # type: ignore[call-overload]
+        digits = f"{abs(number):0{line.scale + 1}d}"
+        whole, part = (digits[: -line.scale], digits[-line.scale :]) if line.scale else (digits, "")
+        return f"CAST('{'-' if number < 0 else ''}{whole}{'.' + part if part else ''}' AS {line.type})"
+    if kind == "real":
+        return f"CAST('{float(value)!r}' AS DOUBLE)"  # type: ignore[arg-type]
+    if kind == "text":
+        return text(str(value))
+    if kind == "date":
+        return f"CAST('{_day(int(value))}' AS DATE)"  # type: ignore[call-overload]
+    days, micros = divmod(int(value), 86_400_000_000)  # type: ignore[call-overload]
+    clock = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=micros)
+    moment = f"{_day(days)} {clock:%H:%M:%S.%f}"
+    return f"CAST('{moment}+00' AS TIMESTAMPTZ)" if kind == "timestamptz" else f"CAST('{moment}' AS TIMESTAMP)"
+
+
+def _day(days: int) -> str:
+    """An ISO date of a day number; one day past the calendar of Python is still needed as a cut."""
+    last = (dt.date.max - dt.date(1970, 1, 1)).days
+    if days > last:
+        return "10000-01-01"
+    return (dt.date(1970, 1, 1) + dt.timedelta(days=days)).isoformat()
+
+
+def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
+    """Cuts and regions without the cuts between two pieces of one region."""
+    cuts: list[Cut] = []
+    pieces = [int(axis.pieces[0])]
+    for cut, piece in zip(axis.cuts, axis.pieces[1:], strict=True):
+        if int(piece) != pieces[-1]:
+            cuts.append(cut)
+            pieces.append(int(piece))
+    return cuts, pieces
+
+
+def _tree(value: str, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> str:
+    """Binary search over the cuts as nested CASE."""
+    if not cuts:
+        return str(pieces[0])
+    middle = len(cuts) // 2
+    at, side = cuts[middle]
+    below = f"{value} {'<=' if side else '<'} {literal(line, at)}"
+    return (
+        f"CASE WHEN {below} THEN {_tree(value, line, cuts[:middle], pieces[: middle + 1])} "
+        f"ELSE {_tree(value, line, cuts[middle + 1 :], pieces[middle + 1 :])} END"
+    )
+
+
+def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
+    if line.kind != "integer" or len(cuts) < 4:
+        return False
+    first, last = int(cuts[0][0]), int(cuts[-1][0])
+    return last - first < LOOKUP_WIDTH and abs(first) < 2**31 - 2 and abs(last) < 2**31 - 2
+
+
+def _lookup(value: str, cuts: Sequence[Cut], pieces: Sequence[int]) -> str:
+    """The region by position in a list of constants, the value clamped to the cuts' span."""
+    first, last = int(cuts[0][0]), int(cuts[-1][0])
+    regions = [pieces[0]]
+    for number, (at, _) in enumerate(cuts):
+        stop = int(cuts[number + 1][0]) if number + 1 < len(cuts) else last + 1
+        regions.extend([pieces[number + 1]] * (stop - int(at)))
+    # The clamp is a CASE, so that the subtraction never sees a value outside the span.
+    clamped = (
+        f"CASE WHEN {value} < {first} THEN {first - 1} WHEN {value} > {last} THEN {last} "
+        f"ELSE CAST({value} AS INTEGER) END"
+    )
+    position = f'system.main."-"({clamped}, CAST({first - 2} AS INTEGER))'
+    return f"system.main.list_extract([{', '.join(map(str, regions))}], {position})"
+
+
+def shifted(measure: Measure) -> str:
+    """u = z' + steps as BIGINT in [0, 2 steps]; NULL and NaN give z' = 0, that is u = steps.
+
+    Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
+    no value can overflow or leave the bound (the sensitivity rests on it).
+    """
+    name, steps = quote(measure.column), measure.steps
+    if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
+        low, high = int(measure.lower), int(measure.upper)
+        wide = "UHUGEINT" if measure.line.type == "UHUGEINT" and low >= 0 else "HUGEINT"
+        value = name if measure.line.type in _NARROW else f"CAST({name} AS {wide})"
+        index = f'system.main."-"(CAST({name} AS BIGINT), CAST({low} AS BIGINT))'
+        bounded, nan = f"CAST({index} AS BIGINT)", ""
+        below, above = f"{value} <= {low}", f"{value} >= {high}"
+    else:
+        value = f"CAST({name} AS DOUBLE)"
+        index = f'system.main."/"(system.main."-"({value}, {_double(measure.lower)}), {_double(measure.step)})'
+        quotient = f"TRY_CAST(system.main.round({index}) AS BIGINT)"
+        bounded = f"CAST(CASE WHEN {quotient} > {steps} THEN {steps} WHEN {quotient} >= 0 THEN {quotient} ELSE 0 END AS BIGINT)"
+        nan = f"WHEN system.main.isnan({name}) THEN {steps} " if measure.line.kind == "real" else ""
+        below, above = f"{value} <= {_double(measure.lower)}", f"{value} >= {_double(measure.upper)}"
+    return (
+        f"CAST(CASE WHEN {name} IS NULL THEN {steps} {nan}WHEN {below} THEN 0 WHEN {above} THEN {2 * steps} "
+        f'ELSE system.main."*"({bounded}, CAST(2 AS BIGINT)) END AS BIGINT)'
+    )
+
+
+# Integer types of which every value and every bound is a plain literal of BIGINT.
+_NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
+
+
+def _double(value: Fraction) -> str:
+    return f"CAST('{float(value)!r}' AS DOUBLE)"

@@ -1,0 +1,91 @@
+"""Answers from a noisy measurement: R y, in exact arithmetic up to one rounding.
+
+y is a vector of Python integers that may exceed 2^63; float(y) would lose their low
+digits, and rows of R with both signs cancel the high ones. Here every product and sum is
+exact, so an answer is the correctly rounded value of what the float R says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpsql.errors import DataError, InterfaceError
+
+from .spread import Floats, as_rows
+
+_SPLIT = float(2**27 + 1)  # Veltkamp's constant: halves of 26 bits, whose products are exact
+_LIMIT = 2**400  # far from overflow when a product is split
+_BLOCK = 1 << 20
+
+
+def solve(R: object, y: Sequence[int], divisor: int = 1) -> Floats:
+    """Answers (R @ y) / divisor, (m,), each within 1 ulp of the exact value.
+
+    R: (m x p) ndarray or sparse, dimensionless; y: p integers of any size up to 2^400;
+    divisor: the positive integer L by which the measurement was scaled.
+    Method: y is written as a sum of floats without error, products are split into value
+    and rounding error (Dekker 1971), and rows are added with a correctly rounded sum
+    (Shewchuk 1997, ``math.fsum``). No bound on the condition of R is needed: the result
+    carries the rounding of R itself and of the answer, nothing else.
+    Cost O(nnz) at about 0.1 s per million non-zeros while |y| < 2^53.
+    Raises InterfaceError where shapes or the divisor are wrong, DataError for |y| > 2^400.
+    """
+    matrix = as_rows(R)
+    m, p = matrix.shape
+    integers = [int(v) for v in y]
+    if len(integers) != p:
+        raise InterfaceError(f"the reconstruction has {p} columns but {len(integers)} values were measured")
+    if int(divisor) <= 0:
+        raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
+    if any(abs(v) > _LIMIT for v in integers):
+        raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
+    limbs = _limbs(integers)
+    answers = np.empty(m)
+    if isinstance(matrix, np.ndarray):
+        step = max(1, _BLOCK // max(p, 1))
+        for low in range(0, m, step):
+            block = matrix[low : low + step]
+            parts = np.concatenate([half for limb in limbs for half in _two_product(block, limb)], axis=1)
+            answers[low : low + step] = [math.fsum(row) for row in parts.tolist()]
+    else:
+        pieces = [half for limb in limbs for half in _two_product(matrix.data, limb[matrix.indices])]
+        stacked = np.stack(pieces, axis=1)
+        ends = matrix.indptr
+        for i in range(m):
+            answers[i] = math.fsum(stacked[ends[i] : ends[i + 1]].ravel().tolist())
+    return answers if divisor == 1 else _divide(answers, int(divisor))
+
+
+def _limbs(integers: list[int]) -> list[Floats]:
+    """Float vectors that add up to the integers exactly, largest first; at least one."""
+    limbs: list[Floats] = []
+    rest = integers
+    while not limbs or any(rest):
+        limb = [float(v) for v in rest]
+        limbs.append(np.array(limb, dtype=np.float64))
+        rest = [v - int(f) for v, f in zip(rest, limb, strict=True)]
+    return limbs
+
+
+def _two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """(a * b rounded, its rounding error), elementwise (Dekker 1971)."""
+    product = a * b
+    a_high, a_low = _halves(a)
+    b_high, b_low = _halves(b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
+
+
+def _halves(a: Floats) -> tuple[Floats, Floats]:
+    scaled = _SPLIT * a
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _divide(values: Floats, divisor: int) -> Floats:
+    """The quotients values / divisor, correctly rounded although the divisor may exceed 2^53."""
+    ratios = (v.as_integer_ratio() for v in values.tolist())
+    return np.array([top / (bottom * divisor) for top, bottom in ratios], dtype=np.float64)

@@ -1,0 +1,58 @@
+"""One writer at a time, across threads and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from dpsql.errors import OperationalError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def exclusive(path: str, wait: float) -> Iterator[None]:
+    """Hold ``<path>.lock``; the system frees it when the process ends, however it ends.
+
+    wait: seconds. The file stays behind, empty: removing it would let two writers in.
+    Raises OperationalError when the wait is over or the directory cannot be written.
+    """
+    name = path + ".lock"
+    descriptor = -1
+    with contextlib.suppress(OSError):
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+    if descriptor < 0:
+        raise OperationalError(f"cannot create {name!r}; check the directory, then run 'dpsql releases rebuild'")
+    try:
+        deadline = time.monotonic() + wait
+        while not _try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                raise OperationalError(
+                    f"another process has been writing {path!r} for {wait:g} s; "
+                    "run 'dpsql releases rebuild' when it has finished"
+                )
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,77 @@
+"""What the ledger keeps of a release: its tables and the noisy measurement behind them. Public."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpsql.errors import IntegrityError
+
+from .record import ReleaseRecord
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """y = mixing @ basis @ (L x) + noise, as it was observed.
+
+    ``y`` (p,) Python ints; ``noise`` "gaussian" or "laplace" with its exact ``parameter``;
+    ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch,
+    the policy and the column types of the release.
+    """
+
+    y: tuple[int, ...]
+    noise: str
+    parameter: Fraction
+    common_steps: int
+    strategy: str
+
+
+def pack(record: ReleaseRecord, measurement: Measurement) -> bytes:
+    """One release as bytes; ``unpack`` reads it back."""
+    body = {
+        "format": FORMAT,
+        "release": record.to_bytes().decode("utf-8", "surrogatepass"),
+        "measurement": {
+            "y": [str(value) for value in measurement.y],
+            "noise": measurement.noise,
+            "parameter": str(measurement.parameter),
+            "common_steps": str(measurement.common_steps),
+            "strategy": measurement.strategy,
+        },
+    }
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
+    """The release of ``pack``. Raises IntegrityError where the bytes are none."""
+    body: dict[str, Any] = {}
+    damaged = False
+    try:
+        body = json.loads(payload.decode("utf-8", "surrogatepass"))
+        if body["format"] == FORMAT:
+            found = body["measurement"]
+            measurement = Measurement(
+                tuple(int(value) for value in found["y"]),
+                found["noise"],
+                Fraction(found["parameter"]),
+                int(found["common_steps"]),
+                found["strategy"],
+            )
+            return ReleaseRecord.from_bytes(body["release"].encode("utf-8", "surrogatepass")), measurement
+    except (ValueError, KeyError, TypeError, AttributeError):
+        damaged = True
+    if damaged:
+        raise IntegrityError(
+            "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
+        )
+    raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
+
+
+def records(payloads: Sequence[bytes]) -> list[ReleaseRecord]:
+    """The releases of many payloads, for a rebuild."""
+    return [unpack(payload)[0] for payload in payloads]

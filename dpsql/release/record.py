@@ -1,0 +1,234 @@
+"""A release as a value, and as the bytes that the ledger keeps of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpsql.errors import DataError, IntegrityError, InternalError
+
+Value: TypeAlias = (
+    bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | dt.time | dt.timedelta | uuid.UUID | None
+)
+Column: TypeAlias = "tuple[str, str, tuple[Value, ...]]"
+
+FORMAT = 1
+RESERVED = frozenset({"releases"})  # what dpsql itself keeps in schema dp
+
+# Words, digits, quoted ENUM members and array marks: nothing that could end a CREATE TABLE.
+_TYPE = re.compile(
+    r"[A-Za-z][A-Za-z0-9_]*(?: [A-Za-z]+)*"
+    r"(?:\(\s*(?:\d+|'(?:[^']|'')*')\s*(?:,\s*(?:\d+|'(?:[^']|'')*')\s*)*\))?(?:\[\d*\])*\Z"
+)
+_FLOATS = frozenset({"DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"})
+_ZONED = frozenset({"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"})
+
+
+def check_name(name: str) -> None:
+    """Raise IntegrityError where a result cannot bear this name.
+
+    ``releases`` lists the releases, and q1, q2, ... are the unnamed results of a batch,
+    which the next batch replaces without asking. Call it before any charge.
+    """
+    if not name or "\x00" in name:
+        raise IntegrityError("a result needs a name of at least one character and no NUL")
+    if name.lower() in RESERVED or re.fullmatch(r"q[0-9]+", name.lower()):
+        raise IntegrityError(f"the name {name!r} is kept for dpsql itself; choose another name for the view")
+
+
+@dataclass(frozen=True)
+class ReleaseTable:
+    """One result: its name and its columns as (name, DuckDB type, values).
+
+    ``named`` tells a view that the batch named from an unnamed result (then the name is
+    q1, q2, ...). Values may come as list or ndarray; they are kept as tuples of plain
+    Python values, numbers of DOUBLE columns as float. Zoned timestamps become UTC
+    TIMESTAMP. Raises IntegrityError for a name that is taken, DataError for columns of
+    different lengths, an unknown type text or a value that has no serialised form.
+    """
+
+    name: str
+    named: bool
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        if self.named:
+            check_name(self.name)
+        elif not re.fullmatch(r"q[1-9][0-9]*", self.name):
+            raise IntegrityError(f"an unnamed result is called q1, q2, ..., not {self.name!r}")
+        columns = tuple(_column(self.name, *column) for column in self.columns)
+        if not columns:
+            raise DataError(f"the result {self.name!r} has no columns")
+        if len({len(values) for _, _, values in columns}) > 1:
+            raise DataError(f"the columns of {self.name!r} differ in length")
+        taken: set[str] = set()
+        for column, _, _ in columns:
+            if column.lower() in taken:
+                raise IntegrityError(f"the result {self.name!r} has two columns {column!r}; name one of them with AS")
+            taken.add(column.lower())
+        object.__setattr__(self, "columns", columns)
+
+    def __len__(self) -> int:
+        return len(self.columns[0][2])
+
+
+@dataclass(frozen=True)
+class ReleaseRecord:
+    """Everything public about one release; the payload of its ledger entry.
+
+    release_id: positive, increasing with time; cost: what the purse was charged, in the
+    purse's unit (0 for an answer from earlier releases); gap: certified relative distance
+    from the least error, None where there is no certificate; queries: rows of the workload;
+    sql: the batch as planned. released_at is UTC, kept without a zone.
+    """
+
+    release_id: int
+    released_at: dt.datetime
+    tables: tuple[ReleaseTable, ...]
+    label: str | None = None
+    guarantee: str = ""
+    purse: str = ""
+    cost: float = 0.0
+    noise: str = ""
+    strategy: str = ""
+    queries: int = 0
+    gap: float | None = None
+    sql: str = ""
+
+    def __post_init__(self) -> None:
+        if self.release_id < 1:
+            raise DataError(f"a release id counts from 1, not {self.release_id!r}")
+        object.__setattr__(self, "released_at", _utc(self.released_at))
+        object.__setattr__(self, "tables", tuple(self.tables))
+        object.__setattr__(self, "cost", float(self.cost))
+        object.__setattr__(self, "gap", None if self.gap is None else float(self.gap))
+        seen: set[str] = set()
+        for table in self.tables:
+            if table.name.lower() in seen:
+                raise IntegrityError(f"the batch names two results {table.name!r}; rename one of them")
+            seen.add(table.name.lower())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its tables, in the order of the batch."""
+        return tuple(table.name for table in self.tables)
+
+    def to_bytes(self) -> bytes:
+        """JSON in UTF-8 that ``from_bytes`` turns into an equal record; floats are exact."""
+        body: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        body["format"] = FORMAT
+        body["released_at"] = self.released_at.isoformat()
+        body["cost"], body["gap"] = _encode(self.cost), _encode(self.gap)
+        body["tables"] = [
+            {
+                "name": table.name,
+                "named": table.named,
+                "columns": [[name, kind, [_encode(v) for v in values]] for name, kind, values in table.columns],
+            }
+            for table in self.tables
+        ]
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+        # Lone surrogates are legal in Python text and not in UTF-8.
+        return text.encode("utf-8", "surrogatepass")
+
+    @staticmethod
+    def from_bytes(payload: bytes) -> ReleaseRecord:
+        """The record of ``to_bytes``. Raises IntegrityError where the bytes are no such record."""
+        try:
+            body = json.loads(payload.decode("utf-8", "surrogatepass"))
+            if body.pop("format") != FORMAT:
+                raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
+            body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
+            body["cost"], body["gap"] = _decode(body["cost"]), _decode(body["gap"])
+            body["tables"] = tuple(
+                ReleaseTable(
+                    table["name"],
+                    table["named"],
+                    tuple((name, kind, tuple(map(_decode, values))) for name, kind, values in table["columns"]),
+                )
+                for table in body["tables"]
+            )
+            return ReleaseRecord(**body)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise IntegrityError(
+                "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
+            ) from error
+
+
+def _utc(moment: dt.datetime) -> dt.datetime:
+    return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
+
+
+def _column(table: str, name: str, kind: str, values: Iterable[object]) -> Column:
+    if not name or "\x00" in name:
+        raise DataError(f"a column of {table!r} needs a name of at least one character and no NUL")
+    if not _TYPE.match(kind):
+        raise DataError(f"the column {name!r} of {table!r} has the unknown type {kind!r}")
+    upper = kind.upper()
+    kind = "TIMESTAMP" if upper in _ZONED else upper if upper in _FLOATS else kind
+    plain: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if upper in _FLOATS:
+        return name, kind, tuple(None if v is None else float(v) for v in plain)
+    return name, kind, tuple(_plain(table, name, v) for v in plain)
+
+
+def _plain(table: str, column: str, value: object) -> Value:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, dt.datetime):
+        return _utc(value)
+    if value is None or isinstance(
+        value, bool | int | float | str | bytes | Decimal | dt.date | dt.time | dt.timedelta | uuid.UUID
+    ):
+        return value
+    raise DataError(f"the column {column!r} of {table!r} holds a {type(value).__name__}, which has no stored form")
+
+
+def _encode(value: Value) -> object:
+    """JSON for one value: itself where JSON has it, else {tag: text}."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, dt.datetime):  # before date, of which it is a kind
+        return {"datetime": value.isoformat()}
+    if isinstance(value, dt.date):
+        return {"date": value.isoformat()}
+    if isinstance(value, dt.time):
+        return {"time": value.isoformat()}
+    if isinstance(value, dt.timedelta):
+        return {"timedelta": [value.days, value.seconds, value.microseconds]}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, uuid.UUID):
+        return {"uuid": str(value)}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    raise InternalError(f"no stored form for {type(value).__name__}")
+
+
+def _decode(value: Any) -> Value:
+    if not isinstance(value, Mapping):
+        return value  # type: ignore[no-any-return]
+    ((tag, content),) = value.items()
+    if tag == "timedelta":
+        return dt.timedelta(*content)
+    readers = {
+        "float": float,
+        "datetime": dt.datetime.fromisoformat,
+        "date": dt.date.fromisoformat,
+        "time": dt.time.fromisoformat,
+        "decimal": Decimal,
+        "uuid": uuid.UUID,
+        "bytes": bytes.fromhex,
+    }
+    return readers[tag](content)  # type: ignore[operator, no-any-return]

@@ -1,0 +1,194 @@
+"""Workload families of the papers, and the algebra that combines them.
+
+Sizes are numbers of cells. Random families take their seed as an argument: the same seed
+is the same workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import prod
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg import inner as algebra
+from dpsql.linalg.modular import identity_csr
+from dpsql.workload.matrix import Workload, from_matrix
+
+__all__ = [
+    "all_range",
+    "from_matrix",
+    "identity",
+    "kron",
+    "prefix",
+    "random_ranges",
+    "stack",
+    "total",
+    "wdiscrete",
+    "weighted",
+    "wrange",
+    "wrelated",
+]
+
+
+def _size(value: int, what: str = "n") -> int:
+    try:
+        size = index(value)
+    except TypeError:
+        size = 0
+    if size < 1:
+        raise DataError(f"workload: {what} must be a whole number of at least 1")
+    return size
+
+
+def identity(n: int) -> Workload:
+    """Every cell count: W = I (n x n)."""
+    size = _size(n)
+    return Workload(identity_csr(size), algebra.Diagonal(np.ones(size)), name=f"identity({size})")
+
+
+def total(n: int) -> Workload:
+    """The one query that counts everything: a row of n ones."""
+    size = _size(n)
+    row = sparse.csr_array(np.ones((1, size), dtype=np.int64))
+    return Workload(row, algebra.Diagonal(np.ones(1)), name=f"total({size})")
+
+
+def prefix(n: int) -> Workload:
+    """The n prefix counts x_1 + ... + x_i (the cumulative distribution)."""
+    size = _size(n)
+    return Workload(identity_csr(size), algebra.Prefixes(size), name=f"prefix({size})")
+
+
+def all_range(shape: int | Sequence[int]) -> Workload:
+    """All ranges over ``shape`` (Li and Miklau 2013, Ex. 2.10); over several axes all boxes.
+
+    m = prod n_i (n_i + 1) / 2 queries over prod n_i cells, kept by their Gram matrix.
+    """
+    sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    if not sizes:
+        raise DataError("workload: a shape needs at least one axis")
+    axes = []
+    for value in sizes:
+        size = _size(value, "each size of a shape")
+        axes.append(Workload(identity_csr(size), algebra.Ranges(size), name=f"all_range({size})"))
+    return axes[0] if len(axes) == 1 else kron(*axes, name=f"all_range{tuple(int(s) for s in sizes)}")
+
+
+def kron(*parts: Workload, name: str = "") -> Workload:
+    """The Kronecker product: every combination of one query of each part.
+
+    One record is in one cell of each part, so parts must not carry ``contributions``
+    (DataError).
+    """
+    _plain(parts, "kron")
+    if len(parts) == 1:
+        return parts[0]
+    span = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p.span for p in parts))
+    flat = tuple(f for p in parts for f in (p.factors or (p,)))
+    exact = None
+    if any(p.exact is not None for p in parts) and prod(p.shape[0] * p.shape[1] for p in parts) <= 2**24:
+        exact = reduce(np.kron, (p.matrix() for p in parts))
+    label = name or " x ".join(p.name or "W" for p in parts)
+    return Workload(span, algebra.Kron(tuple(p.inner for p in parts)), name=label, factors=flat, exact=exact)
+
+
+def stack(*parts: Workload, name: str = "") -> Workload:
+    """All queries of all parts over the same n columns; each part becomes a group of its own.
+
+    Raises DataError where the numbers of columns or the contributions differ.
+    """
+    if not parts:
+        raise DataError("workload: stack needs at least one part")
+    n = parts[0].shape[1]
+    if any(p.shape[1] != n for p in parts):
+        sizes = ", ".join(str(p.shape[1]) for p in parts)
+        raise DataError(f"workload: parts of {sizes} columns cannot be stacked; give equal numbers")
+    extreme = parts[0].contributions
+    for p in parts[1:]:
+        same = p.contributions is extreme or (
+            p.contributions is not None and extreme is not None and (p.contributions != extreme).nnz == 0
+        )
+        if not same:
+            raise DataError("workload: stacked parts need the same contributions")
+    span = sparse.csr_array(sparse.vstack([p.span for p in parts], format="csr"))
+    groups = np.repeat(np.arange(len(parts)), [p.shape[0] for p in parts])
+    label = name or " + ".join(p.name or "W" for p in parts)
+    inner: algebra.Inner = algebra.Blocks(tuple(p.inner for p in parts), (1.0,) * len(parts))
+    if all(isinstance(p.inner, algebra.Diagonal) for p in parts):
+        inner = algebra.Diagonal(np.concatenate([p.scale for p in parts]))
+    exact = None
+    if any(p.exact is not None for p in parts):
+        exact = np.vstack([p.matrix() for p in parts])
+    return Workload(span, inner, extreme, groups, label, exact=exact)
+
+
+def weighted(W: Workload, weights: ArrayLike) -> Workload:
+    """diag(weights) @ W: a weight of 4 makes that query's squared error count 16 times.
+
+    ``weights`` is one number or one number a query. Raises DataError for wrong shapes, zeros
+    or non-finite numbers; a weight a query needs the matrix of W, at most 2^27 entries.
+    """
+    values = np.asarray(weights, dtype=np.float64)
+    if not (np.isfinite(values).all() and (values != 0).all()):
+        raise DataError("workload: weights must be finite and not zero; leave a query out instead")
+    m = W.shape[0]
+    if values.ndim and values.shape != (m,):
+        raise DataError(f"workload: {values.size} weights for {m} queries; give one number or one a query")
+    label = f"weighted({W.name or 'W'})"
+    exact = None if W.exact is None else W.exact * (values[:, None] if values.ndim else values)
+    inner: algebra.Inner
+    if isinstance(W.inner, algebra.Diagonal):
+        inner = algebra.Diagonal(W.inner.scale * values)
+    elif values.ndim == 0:
+        inner = algebra.Blocks((W.inner,), (float(values),))
+    else:
+        left: Any = W.inner.matrix()
+        dense = left.toarray() if sparse.issparse(left) else left
+        inner = algebra.Dense(dense * values[:, None])
+    return Workload(W.span, inner, W.contributions, W.groups, label, exact=exact)
+
+
+def random_ranges(m: int, n: int, seed: int) -> Workload:
+    """m ranges whose two ends are uniform over n cells (WRange of Yuan et al. 2012, section 6)."""
+    queries, size = _size(m, "m"), _size(n)
+    ends = np.sort(np.random.default_rng(seed).integers(0, size, size=(queries, 2)), axis=1)
+    j = np.arange(size)
+    rows = ((ends[:, :1] <= j) & (j <= ends[:, 1:])).astype(np.int64)
+    return Workload.from_rows(rows, np.ones(queries), name=f"random_ranges({queries}, {size})")
+
+
+def wrange(m: int, n: int, seed: int) -> Workload:
+    """WRange of Yuan et al. 2012, section 6: another name of ``random_ranges``."""
+    return random_ranges(m, n, seed)
+
+
+def wdiscrete(m: int, n: int, seed: int, p: float = 0.02) -> Workload:
+    """m x n entries, 1 with probability p and -1 otherwise (WDiscrete of Yuan et al. 2012, section 6)."""
+    queries, size = _size(m, "m"), _size(n)
+    if not 0 <= p <= 1:
+        raise DataError("workload: p is a probability between 0 and 1")
+    rows = np.where(np.random.default_rng(seed).random((queries, size)) < p, 1, -1)
+    return Workload.from_rows(rows, np.ones(queries), name=f"wdiscrete({queries}, {size})")
+
+
+def wrelated(m: int, n: int, s: int, seed: int) -> Workload:
+    """C A with C (m x s) and A (s x n) standard normal: rank s (WRelated of Yuan et al. 2012, section 6)."""
+    queries, size, base = _size(m, "m"), _size(n), _size(s, "s")
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((base, size))
+    C = rng.standard_normal((queries, base))
+    return from_matrix(C @ A, name=f"wrelated({queries}, {size}, {base})")
+
+
+def _plain(parts: Sequence[Workload], what: str) -> None:
+    if not parts:
+        raise DataError(f"workload: {what} needs at least one part")
+    if any(p.contributions is not None for p in parts):
+        raise DataError(f"workload: {what} takes workloads of counts only; these carry contributions")

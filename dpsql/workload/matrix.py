@@ -1,0 +1,215 @@
+"""Workloads: what is asked of the data vector x, as W = F @ span.
+
+``span`` (q x n) is an integer matrix whose rows span the queries, ``inner`` (F, m x q) is
+kept as algebra. A batch of SQL queries is span = its distinct integer rows and F = diag(scale);
+all ranges over 1024 cells is span = identity and F = ``Ranges(1024)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg, sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg import inner as algebra
+from dpsql.linalg.columns import distinct_columns
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MATRIX_CAP = 2**27  # entries: 1 GiB of float64
+_FLOAT_BITS = 36  # spanning rows of a rank-deficient float matrix are kept to 2^-36
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """W = inner @ span, m queries over n columns.
+
+    ``contributions`` (n x c, integer csr) holds the extreme points by which one record may
+    change x; None stands for the identity, one record in one column. ``groups`` (m,) labels
+    rows that concern the same set of attributes. ``exact`` keeps the entries of a workload
+    given in floats whose spanning rows are integers only to 2^-36.
+    """
+
+    span: Any
+    inner: algebra.Inner
+    contributions: Any = None
+    groups: Ints | None = None
+    name: str = ""
+    factors: tuple[Workload, ...] = ()
+    exact: Floats | None = None
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        m, q = self.inner.shape
+        if self.span.shape[0] != q:
+            raise DataError(f"workload: {q} inner columns do not fit {self.span.shape[0]} spanning rows")
+        if m == 0 or self.span.shape[1] == 0:
+            raise DataError("workload: it has no queries or no cells; give at least one of each")
+        if self.contributions is not None and self.contributions.shape[0] != self.span.shape[1]:
+            raise DataError(
+                f"workload: contributions have {self.contributions.shape[0]} rows for "
+                f"{self.span.shape[1]} columns; give one row a column"
+            )
+        if self.groups is not None and self.groups.shape != (m,):
+            raise DataError(f"workload: {self.groups.size} group labels for {m} queries; give one a query")
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Any,
+        scale: ArrayLike,
+        *,
+        contributions: Any = None,
+        groups: ArrayLike | None = None,
+        name: str = "",
+    ) -> Workload:
+        """W = diag(scale) @ rows for integer ``rows`` (m x n, sparse or dense) and floats ``scale`` (m,).
+
+        Rows are divided by their greatest common divisor, which goes into ``scale``; rows of
+        zeros stay. Raises DataError where shapes differ, entries are not integers, or a scale
+        is not finite.
+        """
+        matrix = _integer_csr(rows, "rows")
+        weights = np.array(scale, dtype=np.float64).reshape(-1)
+        if weights.shape != (matrix.shape[0],):
+            raise DataError(f"workload: {weights.size} scales for {matrix.shape[0]} rows; give one a row")
+        if not np.isfinite(weights).all():
+            raise DataError("workload: a scale is not finite; give finite numbers")
+        lengths = np.diff(matrix.indptr)
+        filled = np.flatnonzero(lengths)
+        if filled.size:
+            divisor = np.ones(matrix.shape[0], dtype=np.int64)
+            divisor[filled] = np.gcd.reduceat(np.abs(matrix.data), matrix.indptr[:-1][filled])
+            if (divisor > 1).any():
+                matrix.data //= np.repeat(divisor, lengths)
+                weights = weights * divisor
+        labels = None if groups is None else np.asarray(groups, dtype=np.int64)
+        extreme = None if contributions is None else _integer_csr(contributions, "contributions")
+        return cls(matrix, algebra.Diagonal(weights), extreme, labels, name)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m queries, n columns)."""
+        return (self.inner.shape[0], self.span.shape[1])
+
+    @property
+    def rows(self) -> Any:
+        """The integer rows of an explicit workload, W = diag(scale) @ rows; DataError otherwise."""
+        self._explicit()
+        return self.span
+
+    @property
+    def scale(self) -> Floats:
+        """The scales of an explicit workload, W = diag(scale) @ rows; DataError otherwise."""
+        return self._explicit().scale
+
+    def _explicit(self) -> algebra.Diagonal:
+        if not isinstance(self.inner, algebra.Diagonal):
+            raise DataError(f"workload {self.name or 'W'}: it is not kept row by row; use matrix() or gram()")
+        return self.inner
+
+    @property
+    def rank(self) -> int:
+        """Rank of W: exact for integer workloads, numerical (1e-10) for floats."""
+        from dpsql.linalg.basis import choose_basis
+
+        if "rank" not in self._cache:
+            found = choose_basis(self.span, self.inner, exact=self.exact is None)
+            self._cache["rank"] = found.rows.shape[0]
+        return int(self._cache["rank"])
+
+    def gram(self) -> Floats:
+        """G = W^T W (n x n), dense. Raises DataError above 2^27 entries."""
+        n = self.shape[1]
+        self._cap(n, n, "its Gram matrix")
+        if self.exact is not None:
+            return np.asarray(self.exact.T @ self.exact)
+        diagonal = self.inner.diagonal()
+        if diagonal is not None:
+            scaled = self.span.T @ sparse.diags_array(diagonal) @ self.span
+            return np.asarray(scaled.toarray(), dtype=np.float64)
+        half = self.span.T @ self.inner.gram()
+        return np.asarray((self.span.T @ half.T).T, dtype=np.float64)
+
+    def matrix(self) -> Floats:
+        """W (m x n), dense float64. Raises DataError above 2^27 entries (1 GiB)."""
+        self._cap(*self.shape, "its matrix")
+        if self.exact is not None:
+            return self.exact.copy()
+        left = self.inner.matrix()
+        out = left @ self.span
+        return np.asarray(out.toarray() if sparse.issparse(out) else out, dtype=np.float64)
+
+    def _cap(self, rows: int, columns: int, what: str) -> None:
+        if rows * columns > MATRIX_CAP:
+            raise DataError(
+                f"workload {self.name or 'W'}: {what} would have {rows} x {columns} entries, "
+                f"above the cap of {MATRIX_CAP}; ask for errors instead of entries, or a smaller workload"
+            )
+
+
+def _integer_csr(values: Any, what: str) -> Any:
+    """A fresh int64 csr_array in canonical form; DataError where an entry is not an integer."""
+    matrix = sparse.csr_array(values)
+    if matrix.ndim != 2:
+        raise DataError(f"workload: {what} must be a matrix; give two dimensions")
+    rounded = matrix.astype(np.int64)
+    if matrix.dtype.kind not in "iub" and not np.array_equal(rounded.data.astype(np.float64), matrix.data):
+        raise DataError(f"workload: {what} must be integers; use from_matrix for floats")
+    if rounded is matrix or rounded.data is matrix.data:
+        rounded = rounded.copy()
+    rounded.sum_duplicates()
+    rounded.eliminate_zeros()
+    return rounded
+
+
+def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
+    """A workload of any finite matrix W (m x n), dense or sparse.
+
+    Rows that are integers, or one factor times integers of at most 2^20, are kept exactly. Other
+    matrices: equal columns are merged; where the merged matrix lacks full column rank its row
+    space is written as [I, T] and rounded to 2^-36, so answers are reproduced to a relative
+    1e-10, not exactly. Cost O(m n min(m, n)). Raises DataError for entries that are not finite.
+    """
+    if sparse.issparse(entries):
+        sparse_entries: Any = sparse.csr_array(entries)
+        if np.array_equal(sparse_entries.data, np.rint(sparse_entries.data)):
+            return Workload.from_rows(sparse_entries, np.ones(sparse_entries.shape[0]), name=name or "matrix")
+        entries = sparse_entries.toarray()
+    W = np.array(entries, dtype=np.float64)
+    if W.ndim != 2 or W.size == 0:
+        raise DataError("workload: a matrix with at least one row and one column is needed")
+    if not np.isfinite(W).all():
+        raise DataError("workload: an entry is not finite; give finite numbers")
+    label = name or "matrix"
+    unit = np.where(W != 0, np.abs(W), np.inf).min(axis=1)
+    unit[~np.isfinite(unit)] = 1.0
+    for scale in (np.ones(W.shape[0]), unit):
+        steps = W / scale[:, None]
+        if np.abs(steps).max() <= 2**20 and np.array_equal(np.rint(steps) * scale[:, None], W):
+            return Workload.from_rows(np.rint(steps).astype(np.int64), scale, name=label)
+    found = distinct_columns(sparse.csr_array(W.view(np.int64) * (W != 0)))
+    merged = W[:, found.keep]
+    used = found.label >= 0
+    lift = sparse.csr_array(
+        (np.ones(int(used.sum()), dtype=np.int64), (found.label[used], np.flatnonzero(used))),
+        shape=(found.keep.size, W.shape[1]),
+    )
+    _, R, order = linalg.qr(merged, mode="economic", pivoting=True)
+    diagonal = np.abs(np.diag(R))
+    v = int((diagonal > diagonal[0] * 1e-10).sum())
+    if v == merged.shape[1]:
+        return Workload(lift, algebra.Dense(merged), name=label, exact=W)
+    # [I, T] in the pivoted order: pivoting keeps the entries of T small.
+    T = linalg.solve_triangular(R[:v, :v], R[:v, v:])
+    rows = np.zeros((v, merged.shape[1]))
+    rows[:, order[:v]] = np.eye(v)
+    rows[:, order[v:]] = T
+    integer = sparse.csr_array(np.rint(np.ldexp(rows, _FLOAT_BITS)).astype(np.int64))
+    span = sparse.csr_array(integer @ lift)
+    return Workload(span, algebra.Dense(np.ldexp(merged[:, order[:v]], -_FLOAT_BITS)), name=label, exact=W)
