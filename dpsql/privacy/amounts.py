@@ -1,0 +1,74 @@
+"""Exact amounts: what a person wrote as a rational, and the integer grid of 1e-12.
+
+A ledger adds integers, never floats: 1 + 1e5 * 1e-17 is 1 in floats and 0.9 + nan > 1 is false.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from dpsql.errors import DataError, Error
+
+GRID = 10**12  # units to one: every amount is an integer number of 1e-12
+LARGEST = 2**62  # units; one purse and its sums stay inside a signed 64-bit integer
+
+Number = int | float | str | Decimal | Fraction
+
+
+def exact(name: str, value: object, error: type[Error] = DataError, *, shortest: bool = False) -> Fraction:
+    """The exact positive rational that ``value`` denotes; text and Decimal count as written.
+
+    A float counts as its binary value, or with ``shortest`` as its shortest decimal text, which is
+    what a person wrote in a policy. Refuses bool, NaN, infinity, zero, negative and other types.
+    """
+    number: Fraction | None = None
+    if isinstance(value, str | Decimal) or (shortest and isinstance(value, float)):
+        try:
+            decimal = Decimal(str(value).strip().replace("_", ""))
+        except InvalidOperation:
+            decimal = Decimal("NaN")
+        # An exponent of millions would take all memory as a fraction.
+        if decimal.is_finite() and abs(decimal.adjusted()) < 400:
+            number = Fraction(decimal)
+    elif isinstance(value, int | Fraction) and not isinstance(value, bool):
+        number = Fraction(value)
+    elif isinstance(value, float):
+        number = Fraction(value) if math.isfinite(value) else None
+    elif hasattr(value, "item") and type(value).__module__ == "numpy":
+        return exact(name, value.item(), error, shortest=shortest)
+    if number is None:
+        raise error(f"{name} must be a finite number, not {_quote(value)}; write for example {name}=0.5")
+    if number <= 0:
+        raise error(f"{name} must be positive, not {_quote(value)}; write for example {name}=0.5")
+    return number
+
+
+def _quote(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def to_units(value: Fraction) -> int:
+    """``value`` on the grid of 1e-12, rounded down."""
+    return value.numerator * GRID // value.denominator
+
+
+def show(value: Fraction) -> str:
+    """``value`` in at most nine digits, rounded up, so that a guarantee is never overstated.
+
+    Up means from one part in 1e14: the float nearest to 1e-9 shows as 1e-9.
+    """
+    if value <= 0:
+        return "0"
+    shown = Decimal(f"{Decimal(value.numerator) / Decimal(value.denominator):.8e}")
+    if Fraction(shown) < value * (1 - Fraction(1, 10**14)):
+        shown += Decimal(1).scaleb(shown.adjusted() - 8)
+    return f"{shown.normalize():f}" if -5 < shown.adjusted() < 16 else f"{shown.normalize():e}"
+
+
+def float_down(value: Fraction) -> float:
+    """The largest float not above ``value``."""
+    near = float(value)
+    return near if Fraction(near) <= value else math.nextafter(near, 0.0)

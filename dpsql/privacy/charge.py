@@ -1,0 +1,95 @@
+"""One way to pay for a release: so much of one purse, for one kind of noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.errors import DataError
+from dpsql.privacy.amounts import GRID, LARGEST
+from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
+
+PURSES = ("pure", "gaussian", "local")
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One way to pay for a release: so many units of one purse, for one kind of noise.
+
+    purse: "pure", "gaussian" or "local". units: integers of 1e-12 of the purse's measure.
+    noise: "laplace", "gaussian" or "response" (local randomised response).
+    epsilon: what Laplace noise or a response is calibrated to, on the grid; None for Gaussian, which
+    is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people.
+    """
+
+    purse: str
+    units: int
+    noise: str
+    guarantee: str
+    epsilon: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if self.purse not in PURSES or self.noise not in ("laplace", "gaussian", "response"):
+            raise DataError("a charge names an unknown purse or noise; make it with charge_for")
+        if isinstance(self.units, bool) or not isinstance(self.units, int) or not 0 < self.units <= LARGEST:
+            raise DataError("a charge must be a positive 64-bit number of units; ask for more or for less")
+        if (self.epsilon is None) != (self.noise == "gaussian"):
+            raise DataError("a charge for Laplace noise or a response needs epsilon, a Gaussian one has none")
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """What Gaussian noise is calibrated to: exactly what is charged. DataError for other noise."""
+        if self.noise != "gaussian":
+            raise DataError("only a charge for Gaussian noise has a mu; use epsilon")
+        return Fraction(self.units, GRID)
+
+    @property
+    def amount(self) -> float:
+        """The charge in its purse's measure: epsilon, or mu squared."""
+        return self.units / GRID
+
+    @property
+    def unit_variance(self) -> float:
+        """Noise variance at sensitivity 1, continuous: 1/mu^2, or 2/epsilon^2.
+
+        A strategy's total squared error is this times squared sensitivity times its error; it is
+        what candidates are compared by. Times D^2 for a sensitivity D.
+        """
+        if self.epsilon is None:
+            return float(1 / self.mu_squared)
+        return float(2 / self.epsilon**2)
+
+    def calibrate(self, sensitivity: int) -> Noise:
+        """The noise that this charge pays for. Raises DataError.
+
+        sensitivity: *squared* L2 for Gaussian noise, L1 for Laplace; exact, from the integer strategy.
+        """
+        if self.noise == "gaussian":
+            return gaussian_noise(sensitivity, self.mu_squared)
+        if self.noise == "laplace" and self.epsilon is not None:
+            return laplace_noise(sensitivity, self.epsilon)
+        raise DataError("a local release draws no additive noise; charge it with local_charge")
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Public and JSON-ready; `from_dict` reads it back."""
+        fields: dict[str, str | int] = {
+            "purse": self.purse,
+            "units": self.units,
+            "noise": self.noise,
+            "guarantee": self.guarantee,
+        }
+        if self.epsilon is not None:
+            fields["epsilon"] = str(self.epsilon)
+        return fields
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, str | int]) -> Charge:
+        """Inverse of `as_dict`. Raises DataError for values that no charge has."""
+        epsilon = fields.get("epsilon")
+        return cls(
+            str(fields["purse"]),
+            int(fields["units"]),
+            str(fields["noise"]),
+            str(fields["guarantee"]),
+            None if epsilon is None else Fraction(epsilon),
+        )
