@@ -167,10 +167,10 @@ def _units(
     units = np.ones(rows.shape[0])
     if contributions is None:
         return units
-    reach = np.abs(rows @ contributions).max(axis=1).toarray().ravel() * np.abs(scale)
     for span in spans:
         if span.output.sums:
-            units[span.start : span.stop] = reach[span.start : span.stop].max(initial=0.0) or 1.0
+            reach = abs(rows[span.start : span.stop] @ contributions).max() * np.abs(scale[span.start : span.stop]).max()
+            units[span.start : span.stop] = reach or 1.0
     return units
 
 
