@@ -165,9 +165,7 @@ def test_laplace_noise_is_calibrated_to_exactly_what_is_charged() -> None:
 def test_a_pure_release_under_rho_costs_what_zcdp_takes_never_less() -> None:
     for epsilon in (1e-6, 0.01, 0.3, 2.0, 20.0):
         (charge,) = charge_for(Request.of(epsilon=epsilon), RHO)
-        assert charge.units >= 2 * Fraction(pure_as_rho(float(charge.epsilon or 0))) * GRID - Fraction(
-            1, 1000
-        )
+        assert charge.units >= 2 * Fraction(pure_as_rho(float(charge.epsilon or 0))) * GRID - Fraction(1, 1000)
         assert charge.units >= GRID * epsilon * math.tanh(epsilon / 2) * 2 * (1 - 1e-12) - 1
 
 
@@ -291,9 +289,7 @@ WEIGHTS = np.exp(-X * X / 2) / np.exp(-X * X / 2).sum()
 def response(level: float, epsilon: np.ndarray) -> np.ndarray:
     """Hockey-stick divergence of randomised response, at residual epsilons of either sign."""
     keep = 1 / (1 + math.exp(-level))
-    return np.maximum(0, keep - np.exp(epsilon) * (1 - keep)) + np.maximum(
-        0, 1 - keep - np.exp(epsilon) * keep
-    )
+    return np.maximum(0, keep - np.exp(epsilon) * (1 - keep)) + np.maximum(0, 1 - keep - np.exp(epsilon) * keep)
 
 
 def gaussian(mu: float, epsilon: np.ndarray) -> np.ndarray:

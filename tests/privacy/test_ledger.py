@@ -202,9 +202,7 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     [("rand-2", PURE, "data set 'rand-1'"), ("rand-1", Budget.of(2), "another budget"),
      ("rand-1", Budget.of(1, local_epsilon=1), "fixed at creation")],
 )  # fmt: skip
-def test_another_policy_is_refused(
-    ledger: Ledger, path: Path, dataset: str, budget: Budget, text: str
-) -> None:
+def test_another_policy_is_refused(ledger: Ledger, path: Path, dataset: str, budget: Budget, text: str) -> None:
     with pytest.raises(LedgerError, match=text):
         Ledger.open(path, dataset, budget)
 

@@ -96,6 +96,11 @@ def test_a_straddled_rounding_boundary_draws_more_digits(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_normal", lambda word: (0, [half - 1]))
     assert module._rounded_normal(counted([0, 5]), 1, 1) == 0
     assert module._rounded_normal(counted([1, 5]), 9, 1) == -1  # 1.5 less a hair rounds to 1
+    # sigma = sqrt(2) and x about 1/sqrt(8): the value straddles 1/2 and the next word says on which side it is.
+    near = math.isqrt(1 << 125)
+    monkeypatch.setattr(module, "_normal", lambda word: (0, [near]))
+    assert module._rounded_normal(counted([0, 0]), 2, 1) == 0
+    assert module._rounded_normal(counted([0, (1 << 64) - 1]), 2, 1) == 1
 
 
 @pytest.mark.parametrize(("p", "q"), [(1, 1), (7, 3), (10**30, 7), (1, 50)])
@@ -180,7 +185,9 @@ def _generators(source: str) -> set[str]:
             names = {alias.name for alias in node.names}
             inside = {f"numpy.{name}" for name in names} if node.module == "numpy" else {node.module}
             found |= {name for name in inside if name in ("random", "numpy.random")}
-        elif (isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng", "RandomState")) or (isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("__import__", "default_rng")):
+        elif (isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng", "RandomState")) or (
+            isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("__import__", "default_rng")
+        ):
             found.add("numpy.random")
     return found
 
