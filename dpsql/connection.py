@@ -17,7 +17,15 @@ import duckdb
 import numpy as np
 from scipy import sparse
 
-from dpsql.errors import DataError, IntegrityError, InterfaceError, OperationalError, ProgrammingError, nearest
+from dpsql.errors import (
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    LedgerError,
+    OperationalError,
+    ProgrammingError,
+    nearest,
+)
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource, measure, read_schemas
 from dpsql.plan import Plan, make_plan
 from dpsql.policy import Policy, check_schema, csv_schema
@@ -81,11 +89,8 @@ class Connection:
         self._store = ReleaseStore(releases)
         self._ledger: Ledger | None = None
         self._closed = False
-        self._sources = {
-            name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
-            for name, table in policy.tables.items()
-            if not table.public
-        }
+        self._sources = _table_sources(policy, public=False)
+        self._public = _table_sources(policy, public=True)
 
     def __repr__(self) -> str:
         return f"<dpsql.Connection to {self.policy.dataset!r}, ledger {str(self.ledger_path)!r}>"
@@ -105,7 +110,7 @@ class Connection:
     def schemas(self) -> dict[str, dict[str, str]]:
         """The column types of all private tables, held against the policy. Reads no row."""
         self._check_open()
-        found = read_schemas(self._engine, self._sources.values())
+        found = read_schemas(self._engine, [*self._sources.values(), *self._public.values()])
         check_schema(self.policy, found)
         return found
 
@@ -132,6 +137,9 @@ class Connection:
         request = Request.of(epsilon, delta, rho)
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < 1:
             raise DataError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
+        for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise DataError(f"{name} must be a number, such as {name}=0.01")
         return make_plan(
             sql,
             self.policy,
@@ -178,8 +186,10 @@ class Connection:
             earlier = self._earlier(key)
             if earlier is not None:
                 return earlier
-        self._check_names(plan)
         ledger = self._open_ledger()
+        self._check_names(plan, ledger)
+        # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
+        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors)
         ledger.state().check(plan.charge)
         job = self._job(plan, key, self._label if label is None else label)
 
@@ -219,7 +229,13 @@ class Connection:
         return self._open_ledger().entries()
 
     def rebuild(self) -> int:
-        """Make the releases database anew from the ledger; the number of releases in it."""
+        """Make the releases database anew from the ledger; the number of releases in it.
+
+        Raises LedgerError where there is no ledger: nothing was released.
+        """
+        self._check_open()
+        if not self.ledger_path.exists():
+            raise LedgerError(f"there is no ledger {self.ledger_path}; name the ledger of this policy with ledger=")
         records = [unpack(entry.payload or b"")[0] for entry in self._open_ledger().releases()]
         self._store.rebuild(records)
         return len(records)
@@ -227,28 +243,35 @@ class Connection:
     def _register(self, record: ReleaseRecord) -> None:
         failure = ""
         try:
-            missing = self._missing_before(record.release_id)
-            self._store.write(*missing, record)
+            missing = self._missing_up_to(record.release_id)
+            if missing:
+                self._store.write(*missing)
             if isinstance(self._engine, ConnectionEngine):
                 self._store.attach_to(self._engine.connection)
-        except OperationalError as error:
+        except (OperationalError, IntegrityError) as error:
             failure = str(error)
         if failure:
             # The answers are in the ledger and in the returned release: nothing is lost.
             log.warning("release %d is in the ledger but not registered: %s", record.release_id, failure)
 
-    def _missing_before(self, release: int) -> list[ReleaseRecord]:
-        """Earlier releases that the file lacks, because it was busy, deleted or is new."""
+    def _missing_up_to(self, release: int) -> list[ReleaseRecord]:
+        """Releases up to this one that the file lacks, because it was busy, deleted or is new."""
         present = set(self._store.release_ids())
         ledger = self._open_ledger()
         return [
             unpack(ledger.release(entry.id).payload or b"")[0]
             for entry in ledger.entries()
-            if entry.released is not None and entry.id < release and entry.id not in present
+            if entry.released is not None and entry.id <= release and entry.id not in present
         ]
 
-    def _check_names(self, plan: Plan) -> None:
-        known = {name.lower() for name in self._store.names()}
+    def _check_names(self, plan: Plan, ledger: Ledger) -> None:
+        """The ledger decides, not the releases file, which may be busy, deleted or behind."""
+        known = {
+            str(name).lower()
+            for entry in ledger.entries()
+            if entry.released is not None
+            for name in entry.description.get("names", ())
+        }
         for query in plan.queries:
             if query.named and not query.replace and query.name.lower() in known:
                 raise IntegrityError(
@@ -263,8 +286,7 @@ class Connection:
         for entry in reversed(ledger.entries()):
             if entry.released is not None and entry.description.get("key") == key:
                 record, _ = unpack(ledger.release(entry.id).payload or b"")
-                if entry.id not in self._store.release_ids():
-                    self._register(record)
+                self._register(record)
                 return Release(entry.id, 0.0, entry.charge.guarantee, record)
         return None
 
@@ -340,6 +362,14 @@ def connect(
     )
 
 
+def _table_sources(policy: Policy, *, public: bool) -> dict[str, TableSource]:
+    return {
+        name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
+        for name, table in policy.tables.items()
+        if table.public == public
+    }
+
+
 def _budget(policy: Policy) -> Budget:
     declared = policy.budget
     return Budget.of(
@@ -369,17 +399,29 @@ def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:
 
 
 def _reuse_key(plan: Plan, errors: bool) -> str:
-    """What makes two runs the same question: data version, statements, budget, noise, strategy, options."""
+    """What makes two runs the same question: data version, statements, meaning, charge, options.
+
+    Not the strategy: its last digits depend on the number of threads, and either strategy answers
+    the question to the planned tolerance.
+    """
     body = [
         plan.dataset,
         [[query.name, query.text, query.weight, [c.name for c in query.columns]] for query in plan.queries],
         plan.charge.as_dict(),
-        str(plan.noise.parameter),
-        _strategy_hash(plan.strategy.mixing, plan.strategy.basis),
+        _meaning(plan),
         plan.alpha,
         errors,
     ]
     return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
+
+
+def _meaning(plan: Plan) -> list[str]:
+    """What policy and types give to the same words: group keys, bounds and grids of sums, cuts of columns."""
+    found = [repr(query.keys) for query in plan.queries]
+    for layout in plan.compiled.layouts:
+        found.append(repr((layout.table, sorted(plan.schemas[layout.table].items()), layout.measures)))
+        found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in layout.cells.axes)
+    return found
 
 
 def _strategy_hash(mixing: Any, basis: Any) -> str:

@@ -1,6 +1,6 @@
 """The one error tree of dpsql, laid over the exceptions of PEP 249.
 
-    Error
+Error:
     |-- InterfaceError            the library was called wrongly
     |-- DatabaseError
         |-- DataError             a value is out of range
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-class Warning(Exception):  # noqa: A001 - the name is PEP 249's
+class Warning(Exception):  # noqa: A001, N818 - the name is PEP 249's
     """PEP 249's warning; dpsql does not raise it."""
 
 

@@ -81,7 +81,7 @@ class Plan:
     def privacy(self) -> str:
         """The guarantee of this release by itself, with its neighbouring relation."""
         tables = ", ".join(layout.table for layout in self.compiled.layouts)
-        return f"{self.charge.guarantee}-differential privacy for adding or removing one row of {tables}"
+        return f"differential privacy at {self.charge.guarantee}, for adding or removing one row of {tables}"
 
     @property
     def gap(self) -> float | None:
@@ -161,7 +161,8 @@ def make_plan(
     PolicyError, DataError and BudgetError before any data are touched.
     """
     say = progress or (lambda _: None)
-    tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items() if name in schemas}
+    private = {name: table for name, table in policy.tables.items() if not table.public}
+    tables = {name: table_of(declared, schemas[name]) for name, declared in private.items()}
     queries = understand(parse(sql), policy, tables)
     for name in dict.fromkeys(query.table for query in queries):
         _check_unit(policy, name)

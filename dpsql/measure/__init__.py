@@ -25,6 +25,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dpsql.engines.base import Engine, TableSource
+from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure.exact import product
@@ -33,7 +34,17 @@ from dpsql.measure.scan_sql import WORD, select_list
 from dpsql.privacy.ledger import Ledger
 from dpsql.workload.compile import Layout
 
-__all__ = ["ConnectionEngine", "Engine", "FileEngine", "Job", "TableSource", "measure", "read_schemas"]
+__all__ = [
+    "ConnectionEngine",
+    "Declared",
+    "Engine",
+    "FileEngine",
+    "Job",
+    "TableSource",
+    "measure",
+    "read_declared",
+    "read_schemas",
+]
 
 Scan: TypeAlias = "dict[str, np.ndarray]"
 
@@ -55,8 +66,8 @@ def measure(
     """
     _check_schemas(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    noise = job.noise.sample(job.mixing.shape[0])
-    y, failure = _shielded(job, engine, noise)
+    # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
+    y, failure = _shielded(job, engine, job.noise.sample(job.mixing.shape[0]))
     # Raised here, outside any except: the frames and the context of the first error hold exact values.
     if failure is KeyboardInterrupt:
         raise KeyboardInterrupt

@@ -49,7 +49,7 @@ def region(axis: LineAxis | OpaqueAxis) -> str:
     if isinstance(axis, OpaqueAxis):
         predicate = axis.predicate
         if isinstance(predicate, Like):
-            holds = f'system.main."~~"({_binary(quote(predicate.column))}, {text(predicate.pattern)})'
+            holds = f'system.main."~~"({operand(predicate.column, axis.line)}, {text(predicate.pattern)})'
         else:
             left, right = operand(predicate.left, axis.line), operand(predicate.right, axis.line)
             holds = f"({left} {predicate.operator} {right})"
@@ -162,22 +162,37 @@ def shifted(measure: Measure) -> str:
     name, steps = quote(measure.column), measure.steps
     if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
         low, high = int(measure.lower), int(measure.upper)
-        wide = "UHUGEINT" if measure.line.type == "UHUGEINT" and low >= 0 else "HUGEINT"
-        value = name if measure.line.type in _NARROW else f"CAST({name} AS {wide})"
-        index = f'system.main."-"(CAST({name} AS BIGINT), CAST({low} AS BIGINT))'
+        kind = measure.line.type
+        # Between the bounds a value fits BIGINT where they do; HUGEINT holds every bound of a policy.
+        middle = "BIGINT" if low >= -(2**63) and high < 2**63 else "HUGEINT"
+        index = f'system.main."-"(CAST({name} AS {middle}), CAST({low} AS {middle}))'
         bounded, nan = f"CAST({index} AS BIGINT)", ""
-        below, above = f"{value} <= {low}", f"{value} >= {high}"
+        below, above = _at_most(name, kind, low), _at_least(name, kind, high)
     else:
         value = f"CAST({name} AS DOUBLE)"
         index = f'system.main."/"(system.main."-"({value}, {_double(measure.lower)}), {_double(measure.step)})'
         quotient = f"TRY_CAST(system.main.round({index}) AS BIGINT)"
-        bounded = f"CAST(CASE WHEN {quotient} > {steps} THEN {steps} WHEN {quotient} >= 0 THEN {quotient} ELSE 0 END AS BIGINT)"
+        bounded = f"CASE WHEN {quotient} > {steps} THEN {steps} WHEN {quotient} >= 0 THEN {quotient} ELSE 0 END"
+        bounded = f"CAST({bounded} AS BIGINT)"
         nan = f"WHEN system.main.isnan({name}) THEN {steps} " if measure.line.kind == "real" else ""
         below, above = f"{value} <= {_double(measure.lower)}", f"{value} >= {_double(measure.upper)}"
     return (
         f"CAST(CASE WHEN {name} IS NULL THEN {steps} {nan}WHEN {below} THEN 0 WHEN {above} THEN {2 * steps} "
         f'ELSE system.main."*"({bounded}, CAST(2 AS BIGINT)) END AS BIGINT)'
     )
+
+
+def _at_most(name: str, kind: str, bound: int) -> str:
+    if kind == "UHUGEINT":
+        # A cast to HUGEINT would fail on the upper half of the type.
+        return "FALSE" if bound < 0 else f"{name} <= CAST({bound} AS UHUGEINT)"
+    return f"{name if kind in _NARROW else f'CAST({name} AS HUGEINT)'} <= {bound}"
+
+
+def _at_least(name: str, kind: str, bound: int) -> str:
+    if kind == "UHUGEINT":
+        return "TRUE" if bound < 0 else f"{name} >= CAST({bound} AS UHUGEINT)"
+    return f"{name if kind in _NARROW else f'CAST({name} AS HUGEINT)'} >= {bound}"
 
 
 # Integer types of which every value and every bound is a plain literal of BIGINT.

@@ -1,0 +1,95 @@
+"""Claim: a private batch costs about one scan, less than the same exact queries one by one.
+
+    python benchmarks/batch_speed.py [rows ...]
+
+The batch of batch_error.py end to end, beside DuckDB answering the same statements exactly one by
+one over the same Parquet file, and 1,000 random ranges at the largest size. Times are medians of
+three runs in one process; planning is timed apart from everything after it (ledger commit, noise,
+scan, reconstruction, views written).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import batch_error
+import data
+import duckdb
+
+import dpsql
+
+
+def seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """Median wall-clock seconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def exact(sql: str, rows: int | None) -> Callable[[], None]:
+    """DuckDB answering each statement by itself, results fetched."""
+    connection = duckdb.connect()
+    connection.execute(f"CREATE VIEW flights AS SELECT * FROM read_parquet('{data.flights_path(rows)}')")
+    selects = []
+    for statement in sql.split(";\n"):
+        _, _, select = statement.partition(" AS SELECT ")
+        selects.append("SELECT " + select if select else statement)
+
+    def work() -> None:
+        for select in selects:
+            connection.execute(select).fetchall()
+
+    return work
+
+
+def measure(sql: str, rows: int | None, folder: Path, repeats: int = 3) -> tuple[float, float, float, float]:
+    """(planning, after planning, exact, mean standard error of the counts) in seconds and rows."""
+    held = batch_error.policy(rows)
+    connection = dpsql.connect(policy=held, ledger=folder / f"{rows}-{len(sql)}.ledger")
+    planning = seconds(lambda: connection.plan(sql, epsilon=1), repeats)
+    plan = connection.plan(sql, epsilon=1)
+    after = seconds(lambda: connection.run(plan, fresh=True), repeats)
+    return planning, after, seconds(exact(sql, rows), repeats), float(plan.stderr["q1"].mean())
+
+
+def main() -> None:
+    """Print the table."""
+    sizes: list[int | None] = [int(text) for text in sys.argv[1:]] or [None, 10_000_000]
+    sql = batch_error.batch().replace("CREATE VIEW", "CREATE OR REPLACE VIEW")
+    print(f"OPENBLAS_NUM_THREADS={os.environ.get('OPENBLAS_NUM_THREADS', 'default')}, {os.cpu_count()} cores")
+    print()
+    print("| batch | rows | planning s | after planning s | exact, one by one s | after / exact | std error of q1 |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        for rows in sizes:
+            found = measure(sql, rows, Path(folder))
+            show("54 statements", rows, *found)
+        rows = sizes[-1]
+        thousand = batch_error.batch(ranges=1000).split(";\nCREATE")[0]
+        show("1,000 ranges", rows, *measure(thousand, rows, Path(folder), repeats=1))
+    print()
+    print(f"peak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+
+
+def show(title: str, rows: int | None, planning: float, after: float, exact_time: float, error: float) -> None:
+    """One line of the table."""
+    count = rows or data.FLIGHTS
+    print(
+        f"| {title} | {count:,} | {planning:.2f} | {after:.3f} | {exact_time:.3f} | {after / exact_time:.2f} "
+        f"| {error:.1f} |",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

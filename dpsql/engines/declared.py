@@ -1,0 +1,181 @@
+"""What a schema declares about its columns: types, bounds of CHECK constraints, members of ENUM types.
+
+For the first draft of a policy. Everything comes from the catalog of a database, the footer of a
+Parquet file or the header line of a CSV file: no row is read, no statistic, minimum or maximum.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TypeAlias
+
+import duckdb
+import sqlglot
+from sqlglot import exp
+
+from dpsql.engines import duckdb as files
+from dpsql.engines.base import TableSource
+
+Bound: TypeAlias = "int | Decimal | dt.date | dt.datetime"
+
+_INTEGER = re.compile(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)")
+_NUMBER = re.compile(r"FLOAT|DOUBLE|DECIMAL\(.*\)")
+_MEMBER = re.compile(r"'((?:[^']|'')*)'")
+LONGEST = 10_000  # characters of a constraint that is worth parsing
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One table: DuckDB types, inclusive (lower, upper) of CHECK constraints and ENUM members, by column."""
+
+    columns: Mapping[str, str]
+    bounds: Mapping[str, tuple[Bound, Bound]] = field(default_factory=dict)
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[str, Declared]:
+    """What the base tables of ``database`` and the files in ``sources`` (name to path) declare.
+
+    Tables of schema main go by their name, others as "schema.table". Columns of a CSV file are
+    VARCHAR, since their types could only be sniffed from rows. A column has bounds where CHECK
+    constraints, joined by AND, compare it with constants on both sides. Views are left out.
+    Raises OperationalError where a file cannot be read.
+    """
+    found = {} if database is None else _tables(database)
+    for name, path in sources.items():
+        if path.name.lower().endswith((".csv", ".csv.gz")):
+            found[name] = Declared(dict.fromkeys(files._csv_header(path), "VARCHAR"))
+        else:
+            source = TableSource(name, path)
+            found[name] = Declared(files.FileEngine(None).schemas([source])[name])
+    return found
+
+
+def _tables(database: Path) -> dict[str, Declared]:
+    found = {}
+    # A source without a path stands for the database: only it is attached.
+    with files.FileEngine(database)._open([TableSource("")]) as connection:
+        tables = connection.execute(
+            "SELECT table_schema, table_name FROM system.information_schema.tables "
+            "WHERE table_catalog = ? AND table_type = 'BASE TABLE' ORDER BY table_schema != 'main', 1, 2",
+            [files.ALIAS],
+        ).fetchall()
+        for schema, table in tables:
+            name = table if schema == "main" else f"{schema}.{table}"
+            columns = _columns(connection, schema, table)
+            members = {c: _members(kind) for c, kind in columns.items() if kind.startswith("ENUM(")}
+            found[name] = Declared(columns, _bounds(_checks(connection, schema, table), columns), members)
+    return found
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> dict[str, str]:
+    rows = connection.execute(
+        "SELECT column_name, data_type FROM system.main.duckdb_columns() "
+        "WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index",
+        [files.ALIAS, schema, table],
+    ).fetchall()
+    return {str(name): str(kind) for name, kind in rows}
+
+
+def _checks(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT expression FROM system.main.duckdb_constraints() WHERE database_name = ? "
+        "AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK' ORDER BY constraint_index",
+        [files.ALIAS, schema, table],
+    ).fetchall()
+    return [str(row[0]) for row in rows]
+
+
+def _members(kind: str) -> tuple[str, ...]:
+    return tuple(member.replace("''", "'") for member in _MEMBER.findall(kind))
+
+
+def _bounds(checks: Sequence[str], columns: Mapping[str, str]) -> dict[str, tuple[Bound, Bound]]:
+    """Columns that the constraints bound on both sides; the tightest of several bounds counts."""
+    types = {name.lower(): (name, kind) for name, kind in columns.items()}
+    lower: dict[str, Bound] = {}
+    upper: dict[str, Bound] = {}
+    for check in checks:
+        for column, operator, literal in _comparisons(check):
+            name, kind = types.get(column.lower(), ("", ""))
+            value = _value(literal, kind)
+            if value is None:
+                continue
+            # Only whole numbers have a nearest one inside a strict bound; elsewhere the bound itself is
+            # declared, one point more than the constraint has.
+            if isinstance(value, int) and operator in ("<", ">"):
+                value += 1 if operator == ">" else -1
+            if operator in (">", ">="):
+                lower[name] = max(lower.get(name, value), value)
+            else:
+                upper[name] = min(upper.get(name, value), value)
+    # Both bounds of a column have its one type, which the checker cannot know.
+    return {
+        name: (lower[name], upper[name])
+        for name in columns
+        if name in lower and name in upper and lower[name] < upper[name]  # type: ignore[operator]
+    }
+
+
+_OPERATORS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.GT: (">", "<"),
+    exp.GTE: (">=", "<="),
+    exp.LT: ("<", ">"),
+    exp.LTE: ("<=", ">="),
+}
+
+
+def _comparisons(check: str) -> Iterator[tuple[str, str, exp.Expr]]:
+    """(column, operator, constant) of every comparison that holds whenever ``check`` does."""
+    if len(check) > LONGEST:
+        return
+    try:
+        tree = sqlglot.parse_one(check, dialect="duckdb")
+    except sqlglot.errors.SqlglotError:
+        return
+    waiting: list[exp.Expr] = [tree]
+    while waiting:
+        node = waiting.pop(0).unnest()
+        if isinstance(node, exp.And):
+            waiting += [node.left, node.right]
+        elif isinstance(node, exp.Between) and isinstance(node.this, exp.Column):
+            yield node.this.name, ">=", node.args["low"]
+            yield node.this.name, "<=", node.args["high"]
+        elif type(node) in _OPERATORS:
+            plain, turned = _OPERATORS[type(node)]
+            left, right = node.this.unnest(), node.expression.unnest()
+            if isinstance(left, exp.Column):
+                yield left.name, plain, right
+            elif isinstance(right, exp.Column):
+                yield right.name, turned, left
+
+
+def _value(literal: exp.Expr, kind: str) -> Bound | None:
+    """The constant as a value of the column's type, None for anything else."""
+    if isinstance(literal, exp.Cast):
+        literal = literal.this
+    sign = 1
+    if isinstance(literal, exp.Neg):
+        sign, literal = -1, literal.this
+    if not isinstance(literal, exp.Literal):
+        return None
+    text = str(literal.this)
+    try:
+        if literal.is_string:
+            if kind == "DATE":
+                return dt.date.fromisoformat(text)
+            moment = dt.datetime.fromisoformat(text) if kind == "TIMESTAMP" else None
+            return moment if moment is not None and moment.tzinfo is None else None
+        number = sign * Decimal(text)
+    except (ValueError, ArithmeticError):
+        return None
+    if not number.is_finite() or abs(number.adjusted()) > 30:
+        return None
+    if _INTEGER.fullmatch(kind):
+        return int(number) if number == number.to_integral_value() else None
+    return number if _NUMBER.fullmatch(kind) else None

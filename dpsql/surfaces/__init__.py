@@ -1,0 +1,1 @@
+"""Where people and programs meet dpsql; each surface reads options, calls the library, shows the outcome."""

@@ -1,0 +1,193 @@
+"""The command line: ``dpsql plan|run|budget|releases|sql|policy|demo``.
+
+Exit codes: 0 done, 1 a dpsql.Error (one line on stderr; with --json also {"error": ...} on stdout),
+2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import dpsql
+from dpsql.errors import Error, SQLError
+from dpsql.surfaces import commands, demo, output
+
+DESCRIPTION = """\
+Differentially private answers to whole batches of SQL queries, with error bars before the
+budget is spent. Start with `dpsql demo`."""
+
+EXAMPLES = """\
+examples:
+  dpsql demo
+  dpsql policy init --database visits.duckdb > visits.toml
+  dpsql policy check visits.toml --database visits.duckdb
+  dpsql plan batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
+  dpsql run batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
+  dpsql sql --policy visits.toml "SELECT * FROM by_state ORDER BY n DESC LIMIT 3"
+  dpsql budget --policy visits.toml
+"""
+
+INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line with ``argv`` (``sys.argv[1:]`` by default); the exit code.
+
+    Wrong usage raises SystemExit(2) after argparse has explained it, and --help SystemExit(0).
+    """
+    options = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that lacks a character, such as the plus-minus sign, gets its code instead of a crash.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
+    action: Callable[[argparse.Namespace], None] = options.action
+    try:
+        action(options)
+    except Error as error:
+        print(f"dpsql: error: {output.one_line(str(error))}", file=sys.stderr)
+        if options.json:
+            output.print_json({"error": _error(error)})
+        return 1
+    return 0
+
+
+def _error(error: Error) -> dict[str, object]:
+    found: dict[str, object] = {"type": type(error).__name__, "message": str(error)}
+    if isinstance(error, SQLError):
+        found |= {"line": error.line, "column": error.column}
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar of the command line."""
+    top = argparse.ArgumentParser(
+        prog="dpsql",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"dpsql {dpsql.__version__}")
+    names = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    add = _adder(names)
+    _planning(add("plan", commands.plan, "show the error of every answer before anything is spent; free"))
+    _running(add("run", commands.run, "spend the budget of a batch once, show and keep its noisy tables"))
+    _places(add("budget", commands.budget, "show what is spent and what is left"))
+
+    nested = names.add_parser("releases", help="list, show or rebuild what was released").add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    add = _adder(nested)
+    _places(add("list", commands.releases_list, "list every charge of the ledger"))
+    showing = add("show", commands.releases_show, "show one released table")
+    showing.add_argument("name", metavar="NAME", help="a result of the latest release that has it, such as by_state")
+    _released(showing)
+    _places(add("rebuild", commands.releases_rebuild, "make the releases file anew from the ledger"))
+
+    query = _adder(names)("sql", commands.sql, "run one SELECT over the releases; free")
+    query.add_argument("query", nargs="?", metavar="QUERY", help="the SELECT, or - to read it from stdin")
+    query.add_argument("--sql", metavar="TEXT", help="the same as QUERY")
+    _released(query)
+
+    nested = names.add_parser("policy", help="write a first policy or check one").add_subparsers(
+        title="commands", metavar="COMMAND", required=True
+    )
+    add = _adder(nested)
+    first = add("init", commands.policy_init, "print a first policy from the schema, for the custodian to confirm")
+    first.add_argument("--database", metavar="FILE", help="DuckDB file with the private tables")
+    first.add_argument(
+        "--source",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="Parquet or CSV files, a table each; of a CSV file only the header line is read",
+    )
+    first.add_argument("--dataset", metavar="NAME", help="id of the data set; default: file name and -1")
+    check = add("check", commands.policy_check, "hold a policy against the types of the tables; reads no row")
+    check.add_argument("policy", metavar="POLICY", help="policy file (TOML)")
+    check.add_argument("--database", metavar="FILE", help="DuckDB file with the private tables")
+
+    shown = _adder(names)("demo", demo.demo, "the whole way from policy to answers on data of a health-care trial")
+    shown.add_argument(
+        "--directory", metavar="DIR", default="demo", help="where ledger and releases go (default: ./demo)"
+    )
+    return top
+
+
+def _adder(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> Callable[..., argparse.ArgumentParser]:
+    def add(name: str, action: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
+        command = names.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        # Options that do not go together are wrong usage too: argparse's own message and exit code.
+        command.set_defaults(action=action, usage=command.error)
+        command.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+        command.add_argument("--quiet", action="store_true", help="print results only, no progress or remarks")
+        return command
+
+    return add
+
+
+def _places(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--policy", metavar="FILE", required=True, help="policy file (TOML)")
+    command.add_argument(
+        "--database",
+        metavar="FILE",
+        help="DuckDB file with the private tables; not needed where the policy names sources",
+    )
+    command.add_argument("--ledger", metavar="FILE", help="ledger file; default: beside the policy")
+    command.add_argument("--releases", metavar="FILE", help="releases file; default: beside the policy")
+    command.add_argument(
+        "--anchor", metavar="FILE", help="file kept elsewhere that detects an older copy of the ledger put back"
+    )
+
+
+def _released(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--releases", metavar="FILE", help="releases file; the only file that is read")
+    command.add_argument("--policy", metavar="FILE", help="policy file, to find the releases file beside it")
+
+
+def _planning(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", nargs="?", metavar="FILE", help="SQL file of the batch, or - for stdin")
+    command.add_argument("--sql", metavar="TEXT", help="the batch itself, instead of FILE")
+    command.add_argument("--epsilon", metavar="E", help="budget of the batch: pure, or with the policy's delta")
+    command.add_argument("--delta", metavar="D", help="with --epsilon: (epsilon, delta)-differential privacy")
+    command.add_argument("--rho", metavar="R", help="instead of both: zero-concentrated differential privacy")
+    command.add_argument(
+        "--alpha", metavar="A", type=float, default=0.05, help="1 - confidence of the intervals (default: 0.05)"
+    )
+    command.add_argument(
+        "--time-limit", metavar="SECONDS", type=float, help="stop searching for a better strategy after that"
+    )
+    _places(command)
+
+
+def _running(command: argparse.ArgumentParser) -> None:
+    _planning(command)
+    command.add_argument(
+        "--fresh", action="store_true", help="measure and pay again even where the ledger has the answers"
+    )
+    command.add_argument(
+        "--no-errors", dest="errors", action="store_false", help="leave the _stderr, _low and _high columns out"
+    )
+    command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,251 @@
+"""``dpsql demo``: one batch of questions to a health-care trial, from the policy to free queries."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import textwrap
+import time
+from pathlib import Path
+from typing import Protocol
+
+import dpsql
+from dpsql.connection import Connection, Release, connect
+from dpsql.errors import IntegrityError, OperationalError
+from dpsql.plan import Plan
+from dpsql.plan_text import figure
+from dpsql.release import Result
+from dpsql.surfaces import output
+
+EPSILON, DELTA = 1, "1e-9"
+NAME = "rand_hie"
+# Of the many rows of the plan, the ones that the demo comes back to.
+PLANNED = (
+    "person_years",
+    "by_coinsurance",
+    "by_coinsurance_and_health",
+    "visits_by_coinsurance",
+    "no_visit_by_coinsurance",
+    "free_against_95_never_went",
+    "unmet_need",
+)
+QUOTED = ("visits_by_coinsurance", "unmet_need")
+OWN = "SELECT health, SUM(visits) AS visits, COUNT(*) AS n FROM rand_hie GROUP BY health"
+SHOWN = ("by_coinsurance", "visits_by_coinsurance", "unmet_need", "free_against_95_never_went")
+
+# The standard error of a ratio a / b is, to first order and whatever the correlation, at most
+# (stderr(a) + |a / b| stderr(b)) / |b|: the triangle inequality of standard deviations.
+STAYED_AWAY = """\
+SELECT coinsurance, 100 * never / n AS percent,
+       100 * (never_stderr + never / n * n_stderr) / n AS percent_stderr
+FROM no_visit_by_coinsurance ORDER BY percent DESC"""
+
+PARTS = """\
+SELECT 'person-years by coinsurance' AS parts, sum(n) AS parts_sum, any_value(whole) AS whole,
+       sum(n) - any_value(whole) AS difference
+FROM by_coinsurance, (SELECT n AS whole FROM person_years)
+UNION ALL
+SELECT 'person-years by health', sum(n), any_value(whole), sum(n) - any_value(whole)
+FROM by_health, (SELECT n AS whole FROM person_years)
+UNION ALL
+SELECT 'up to 4, 5 to 9 visits', five.n + four.n, nine.n, five.n + four.n - nine.n
+FROM five_to_nine_visits five, up_to_four_visits four, up_to_nine_visits nine
+UNION ALL
+SELECT 'visits by health', sum(v.visits), any_value(whole), sum(v.visits) - any_value(whole)
+FROM visits_by_health v, (SELECT visits AS whole FROM visits_of_the_limited)"""
+
+
+def demo(options: argparse.Namespace) -> None:
+    """Plan and run the example's batch, query its releases, show the budget and the files."""
+    examples = Path(dpsql.__file__).parent / "examples"
+    policy, batch = examples / f"{NAME}.toml", examples / f"{NAME}.sql"
+    if not (policy.is_file() and batch.is_file()):
+        raise OperationalError(f"this installation has no examples in {examples}; install dpsql from its wheel")
+    directory = Path(options.directory)
+    failure = ""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        sql = batch.read_text(encoding="utf-8")
+    except OSError as error:
+        failure = error.strerror or "not usable"
+    if failure:
+        raise OperationalError(f"{directory}: {failure}; name another directory with --directory")
+    with connect(
+        policy=policy, ledger=directory / f"{NAME}.ledger", releases=directory / f"{NAME}.releases.duckdb"
+    ) as con:
+        _tell(con, policy, batch, sql, options)
+
+
+def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argparse.Namespace) -> None:
+    say = _silent if options.json else _say
+    known = con.ledger_path.exists()
+    table = con.policy.table(NAME)
+    say(
+        f"The data is the RAND Health Insurance Experiment: about {table.expected_rows:,} person-years of a trial that "
+        "gave families health insurance by lot, from free care to paying 95 % of each bill. Its custodian wants to "
+        "publish tables, and nobody's record shall show in them."
+    )
+    say("1. What the custodian declares", title=True)
+    say(
+        "A policy names the tables, which values their columns may take, and the whole privacy budget. It is the only "
+        "thing that dpsql takes for public."
+    )
+    ledger = f"\nLedger     {con.ledger_path} is there from an earlier demo; what it says is spent stays spent"
+    say(f"Policy     {policy}\nBudget     {str(con.budget).splitlines()[0]}" + (ledger if known else ""))
+
+    say("2. The plan: every error bar before anything is spent", title=True)
+    progress = output.Progress(quiet=options.quiet)
+    start = time.perf_counter()
+    plan = con.plan(sql, EPSILON, DELTA, progress=progress)
+    planning = time.perf_counter() - start
+    progress.done()
+    _show_plan(say, plan, batch, planning)
+
+    say("3. The run: one measurement for the whole batch", title=True)
+    start = time.perf_counter()
+    release = _run(con, plan, known)
+    running = time.perf_counter() - start
+    _show_release(say, release, plan, running)
+
+    say("4. More questions, free", title=True)
+    shares, parts = con.sql(STAYED_AWAY), con.sql(PARTS)
+    _show_queries(say, shares, parts)
+
+    say("5. What is left", title=True)
+    state = con.budget
+    say(str(state))
+    spent = "That was paid once." if release.cost else "This time nothing was spent."
+    say(
+        f"{spent} Run the demo again: the answers are in the ledger, so the same batch is free. Gaussian releases add "
+        "up in mu squared, not in epsilon: several batches together cost less epsilon than the sum of theirs."
+    )
+
+    say("6. Where it is", title=True)
+    _show_files(say, con, policy, batch)
+    if options.json:
+        output.print_json(
+            {
+                "plan": output.plan_json(plan),
+                "run": output.release_json(release, state),
+                "stayed_away": output.table_json(shares),
+                "consistency": output.table_json(parts),
+                "seconds": {"plan": planning, "run": running},
+                "files": {"policy": policy, "batch": batch, "ledger": con.ledger_path, "releases": con.releases_path},
+            }
+        )
+
+
+def _run(con: Connection, plan: Plan, known: bool) -> Release:
+    """The run, or its answers from the ledger; an old demo whose answers are others is told so."""
+    try:
+        return con.run(plan, label="demo")
+    except IntegrityError:
+        if not known:
+            raise
+    raise OperationalError(
+        f"{con.ledger_path.parent} has answers of this batch from another plan (another version of dpsql or of its "
+        "libraries); name another directory with --directory, or query the answers with dpsql sql"
+    )
+
+
+class _Say(Protocol):
+    def __call__(self, text: str, *, title: bool = False, table: bool = False, indent: int = 0) -> None: ...
+
+
+def _say(text: str, *, title: bool = False, table: bool = False, indent: int = 0) -> None:
+    """A paragraph, wrapped unless it is a ``table``, and an empty line after it."""
+    if title:
+        text = f"\n{text}\n{'-' * len(text)}"
+    elif not table:
+        text = output.prose(text)
+    print(textwrap.indent(text, " " * indent), end="\n" if title else "\n\n", flush=True)
+
+
+def _silent(text: str, *, title: bool = False, table: bool = False, indent: int = 0) -> None:
+    """Nothing: with --json there is one document at the end."""
+
+
+def _show_plan(say: _Say, plan: Plan, batch: Path, seconds: float) -> None:
+    say(f"{len(plan.queries)} statements, in {batch}, among them:")
+    say("\n".join(query.text for query in plan.queries if query.name in QUOTED), indent=4, table=True)
+    head = str(plan).split("\n\n", 1)[0]
+    say(f"Planned in {seconds:.1f} s, without a look at any row:")
+    say(head)
+    rows = plan.rows()
+    kept = [row for row in rows if row["result"] in PLANNED]
+    say(
+        output.grid(
+            ("result", "column", "numbers", "std error", f"{1 - plan.alpha:.0%} within", "one by one"),
+            ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"),
+            [
+                (
+                    row["result"],
+                    row["column"] + (f" by {row['groups']}" if row["groups"] else ""),
+                    row["numbers"],
+                    figure(row["stderr"]),
+                    "±" + figure(row["half_width"]),
+                    figure(row["naive_stderr"]),
+                )
+                for row in kept
+            ],
+        ),
+        table=True,
+    )
+    known = {(row["result"], row["column"]): row for row in rows}
+    arms = known["by_coinsurance", "n"]
+    say(
+        f"... and {len(rows) - len(kept)} more result columns. In words: each of the {arms['numbers']} person-year "
+        f"counts by coinsurance will be within {figure(arms['half_width'])} of the truth, {1 - plan.alpha:.0%} sure. "
+        f"The same budget spent on one result column at a time would give a standard error of "
+        f"{figure(arms['naive_stderr'])} instead of {figure(arms['stderr'])}."
+    )
+
+
+def _show_release(say: _Say, release: Release, plan: Plan, seconds: float) -> None:
+    if release.cost:
+        say(
+            f"Charged to the ledger first, then one scan by DuckDB counted the cells, then noise, then all "
+            f"{len(plan.compiled.scale)} answers: {seconds:.2f} s."
+        )
+    else:
+        say(
+            f"Free: the ledger has the answers to this very batch, so nothing was measured and nothing spent "
+            f"({seconds:.2f} s). These are the numbers of the first run; asking again never gives new noise to average."
+        )
+    for name in SHOWN:
+        say(f"{name}\n{output.table_text(release[name])}", table=True)
+
+
+def _show_queries(say: _Say, shares: Result, parts: Result) -> None:
+    say("Released tables are public: any SQL over them costs nothing. Who stayed away from the doctor all year?")
+    say(STAYED_AWAY, indent=4, table=True)
+    say(output.table_text(shares), table=True)
+    say(
+        "Where care was free fewer people stayed away than where they paid 95 % of the bill. (percent_stderr is an "
+        "upper bound: the errors of both counts add up at worst. Individual-deductible plans stand at 0 or 100.)"
+    )
+    say("All numbers agree with each other, although each one is noisy: parts add up to wholes.")
+    rows = [(name, f"{total:.3f}", f"{whole:.3f}", f"{gap:.0e}" if gap else "0") for name, total, whole, gap in parts]
+    say(output.grid(parts.columns, parts.types, rows), table=True)
+
+
+def _show_files(say: _Say, con: Connection, policy: Path, batch: Path) -> None:
+    releases = shlex.quote(str(con.releases_path))
+    say(
+        f"Batch      {batch}\n"
+        f"Ledger     {con.ledger_path} (SQLite: every charge and noisy measurement; keep it)\n"
+        f"Releases   {con.releases_path} (DuckDB: public, can be made anew of the ledger at any time)"
+    )
+    say("Open the releases with DuckDB itself, with dpsql or from Python:")
+    commands = [
+        f'duckdb -readonly {releases} -c "FROM dp.unmet_need"',
+        f'dpsql sql --releases {releases} "FROM unmet_need"',
+        f"duckdb.connect({str(con.releases_path)!r}, read_only=True).sql('FROM dp.releases')",
+    ]
+    say("\n".join(commands), indent=4, table=True)
+    say("Plan a batch of your own:")
+    say(
+        f'dpsql plan --policy {shlex.quote(str(policy))} --epsilon 1 \\\n    --sql "{OWN}"',
+        indent=4,
+        table=True,
+    )

@@ -1,0 +1,245 @@
+"""How the command line shows things: aligned tables, wrapped prose, JSON, and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dpsql.connection import Release
+from dpsql.plan import Plan
+from dpsql.privacy.accountant import BudgetState
+from dpsql.release import Result
+from dpsql.release.text_table import text_table
+
+PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
+_LABEL = re.compile(r"[A-Z][a-z]+ {2,}")
+_BOUND = re.compile(r"_(low|high)(_\d+)?$", re.IGNORECASE)
+
+
+def width() -> int:
+    """Columns of the terminal, 120 where there is none."""
+    return max(60, shutil.get_terminal_size((120, 40)).columns)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout, a table row to a line. NaN and infinity, which JSON lacks, become null."""
+    print(_json(_plain(value), ""))
+
+
+def _json(value: object, indent: str) -> str:
+    inner = indent + "  "
+    if isinstance(value, dict) and any(isinstance(item, dict | list) for item in value.values()):
+        items = [f"{inner}{json.dumps(key)}: {_json(item, inner)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        return "[\n" + ",\n".join(inner + _json(item, inner) for item in value) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line, with escapes for what could steer a terminal."""
+    joined = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)
+
+
+def table_json(result: Result) -> dict[str, Any]:
+    """A table for programs: columns with DuckDB types, and rows."""
+    columns = [{"name": name, "type": kind} for name, kind in zip(result.columns, result.types, strict=True)]
+    return {"columns": columns, "rows": result.fetchall()}
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """A plan for programs: guarantee, cost, sizes, strategy, and a row for each result column."""
+    return {
+        "dataset": plan.dataset,
+        "guarantee": plan.charge.guarantee,
+        "privacy": plan.privacy,
+        "purse": plan.charge.purse,
+        "cost": plan.charge.amount,
+        "affordable": plan.affordable,
+        "statements": len(plan.queries),
+        "cells": plan.cells,
+        "strategy": plan.strategy.method,
+        "measurements": plan.strategy.shape[0],
+        "noise": plan.noise.kind,
+        "gap": plan.gap,
+        "alpha": plan.alpha,
+        "alternatives": [
+            {"guarantee": way.charge.guarantee, "purse": way.charge.purse, "cost": way.charge.amount}
+            for way in plan.alternatives
+        ],
+        "rows": plan.rows(),
+    }
+
+
+def budget_json(state: BudgetState) -> dict[str, Any]:
+    """A budget for programs: comparable totals, and the purses whose numbers add up."""
+    return {
+        "measure": state.measure,
+        "delta": state.delta,
+        "total": state.total,
+        "spent": state.spent,
+        "remaining": state.remaining,
+        "purses": [
+            {"name": p.name, "measure": p.measure, "total": p.total, "spent": p.spent, "remaining": p.remaining}
+            for p in state.purses
+        ],
+    }
+
+
+def release_json(release: Release, state: BudgetState) -> dict[str, Any]:
+    """A run for programs: what it cost, its tables, and the budget after it."""
+    return {
+        "release": release.id,
+        "guarantee": release.guarantee,
+        "cost": release.cost,
+        "tables": [{"name": name, **table_json(release[name])} for name in release],
+        "budget": budget_json(state),
+    }
+
+
+def prose(text: str) -> str:
+    """``text`` with long lines wrapped at the terminal's width, under their label where they have one."""
+    lines = []
+    for line in text.split("\n"):
+        label = _LABEL.match(line)
+        indent = " " * (label.end() if label else len(line) - len(line.lstrip()))
+        wrapped = textwrap.wrap(line, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines.extend(wrapped or [""])
+    return "\n".join(lines)
+
+
+def plan_text(plan: Plan) -> str:
+    """``str(plan)`` with its head and its foot wrapped, its table as it is."""
+    head, table, foot = str(plan).split("\n\n", 2)
+    return "\n\n".join([prose(head), table, prose(foot)])
+
+
+def grid(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], indent: int = 0) -> str:
+    """An aligned table without the count of its rows; ``rows`` must be all that is to be shown."""
+    text = text_table(columns, types, rows, limit=max(len(rows), 1)).rsplit("\n", 1)[0]
+    return textwrap.indent(text, " " * indent)
+
+
+def table_text(result: Result) -> str:
+    """A result that fits the terminal: _low and _high are left out of a wide one, a very wide one goes row by row."""
+    full = str(result)
+    if _widest(full) <= width():
+        return full
+    kept = [i for i, name in enumerate(result.columns) if not _is_bound(name, result.columns)]
+    if len(kept) < len(result.columns):
+        rows = [[row[i] for i in kept] for row in result]
+        short = str(Result([result.columns[i] for i in kept], [result.types[i] for i in kept], rows))
+        if _widest(short) <= width():
+            return short[:-1] + ", too wide for the _low and _high columns)"
+    return "\n\n".join(_record(result, number) for number in range(len(result))) or full
+
+
+def _record(result: Result, number: int) -> str:
+    """One row of a result, a line to a value."""
+    names = max(len(name) for name in result.columns)
+    room = max(width() - names - 2, 20)
+    lines = [f"row {number + 1} of {len(result)}"]
+    for name, value in zip(result.columns, result.fetchall()[number], strict=True):
+        shown = "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        lines.append(f"{name.ljust(names)}  {textwrap.shorten(shown, room, placeholder=' ...')}")
+    return "\n".join(lines)
+
+
+def _is_bound(name: str, columns: Sequence[str]) -> bool:
+    """Whether ``name`` is the end of an interval, not a column that a user called so."""
+    found = _BOUND.search(name)
+    known = {column.lower() for column in columns}
+    return found is not None and (name[: found.start()] + "_stderr").lower() in known
+
+
+def _widest(text: str) -> int:
+    return max(len(line) for line in text.splitlines())
+
+
+def release_text(release: Release) -> str:
+    """All results of a release: single numbers together in one table, then the others, one after another."""
+    singles: list[tuple[str, str, float, float, str]] = []
+    blocks = []
+    for name in release:
+        result = release[name]
+        found = _single(result)
+        if found is None:
+            blocks.append(f"{name}\n{table_text(result)}")
+        else:
+            singles.extend((name, *figures) for figures in found)
+    if singles:
+        columns = ("result", "column", "value", "value_stderr", "interval")
+        # Every line has digits of its own: one table for each size of error would lose the overview.
+        lines = [(n, c, *_digits(value, error), span) for n, c, value, error, span in singles]
+        blocks.insert(0, grid(columns, ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "VARCHAR"), lines))
+    return "\n\n".join(blocks)
+
+
+def _single(result: Result) -> list[tuple[str, float, float, str]] | None:
+    """(column, value, standard error, interval) of a result that is one row of numbers with errors."""
+    if len(result) != 1 or any(kind != "DOUBLE" for kind in result.types):
+        return None
+    row = dict(zip(result.columns, result.fetchall()[0], strict=True))
+    found = []
+    for name, value in row.items():
+        parts = [f"{name}_stderr", f"{name}_low", f"{name}_high"]
+        if all(part in row for part in parts):
+            error, low, high = (row[part] for part in parts)
+            found.append((name, value, error, f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"))
+    return found if 4 * len(found) == len(row) else None
+
+
+def _digits(value: float, error: float) -> tuple[str, str]:
+    """Both numbers with the decimals that leave the error two significant digits."""
+    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12) if 0 < error < math.inf else 6
+    shown = f"{value:.{decimals}f}"
+    return shown.lstrip("-") if float(shown) == 0 else shown, f"{error:.{decimals}f}"
+
+
+class Progress:
+    """Says on stderr what planning is at: at once on a terminal, else after two seconds, then seldom."""
+
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet = quiet
+        self._clock = clock
+        self._start = clock()
+        self._next = self._start + PATIENCE
+        self._terminal = sys.stderr.isatty()
+        self._shown = False
+
+    def __call__(self, message: str) -> None:
+        """Show ``message``, which depends on public input only."""
+        if self._quiet:
+            return
+        now = self._clock()
+        if self._terminal:
+            line = f"planning, {now - self._start:.0f} s: {message}"
+            print(f"\r\x1b[K{line[: width() - 1]}", end="", file=sys.stderr, flush=True)
+            self._shown = True
+        elif now >= self._next:
+            print(f"dpsql: planning, {now - self._start:.0f} s: {message}", file=sys.stderr, flush=True)
+            self._next = now + 5 * PATIENCE
+
+    def done(self) -> None:
+        """Clear the line on a terminal."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = False

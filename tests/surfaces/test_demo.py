@@ -1,0 +1,38 @@
+"""The demo from an empty directory, and once more for free."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dpsql.surfaces.cli import main
+
+
+def test_demo_answers_and_a_second_run_is_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = tmp_path / "demo"
+    assert main(["demo", "--directory", str(where), "--quiet"]) == 0
+    text, err = capsys.readouterr()
+    assert err == ""
+    for part in ("1. What the custodian declares", "±", "unmet_need", "stderr", "left of", "rand_hie.ledger"):
+        assert part in text
+    commands = [line for line in text.splitlines() if line.startswith("    ")]
+    assert max(len(line) for line in text.splitlines() if line not in commands and "/" not in line) <= 120
+    with duckdb.connect(str(where / "rand_hie.releases.duckdb"), read_only=True) as plain:
+        assert len(plain.sql("FROM dp.unmet_need").fetchall()) == 5
+    assert main(["demo", "--directory", str(where), "--quiet", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["run"]["cost"] == 0
+    assert again["run"]["release"] == 1
+    assert again["run"]["budget"]["spent"] == pytest.approx(1, abs=1e-9)
+    assert all(abs(row[3]) < 1e-6 for row in again["consistency"]["rows"])
+    percent = [row[1] for row in again["stayed_away"]["rows"]]
+    assert percent == sorted(percent, reverse=True)
+
+
+def test_demo_says_where_it_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--directory", str(tmp_path / "file")]) == 1
+    assert "name another directory with --directory" in capsys.readouterr().err
