@@ -36,7 +36,7 @@ class Table:
 
     name: str
     policy: TablePolicy
-    columns: Mapping[str, Column] = field(repr=False)  # by lower-case name
+    columns: Mapping[str, Column] = field(repr=False)  # by folded name
     schema: Mapping[str, str] = field(repr=False)  # every column's DuckDB type, by its name
 
 

@@ -22,6 +22,10 @@ from dpsql.workload.regions import Axis, AxisTruths, IntArray, mix
 # Caps on public quantities, so that a batch is refused before it exhausts the machine.
 MAX_COMBINATIONS = 20_000_000
 MAX_CELLS_TIMES_BLOCKS = 200_000_000
+# States are held in memory for all blocks at once, eight bytes each.
+MAX_STATES_TIMES_BLOCKS = 100_000_000
+# Atoms of a condition times the ways in which one axis resolves it: about 20 s of work.
+MAX_RESOLUTIONS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class _Progress:
             self.stride[key] = self.groups
             self.groups *= key_sizes[key]
         # Residuals 0 and 1 are always FALSE and TRUE.
+        self.resolutions = 0
         self.residuals: list[Condition] = [FALSE, TRUE]
         if block.condition in (FALSE, TRUE):
             self.start = int(block.condition == TRUE)
@@ -97,12 +102,16 @@ class _Progress:
         interned: dict[Condition, int] = {FALSE: 0, TRUE: 1}
         table = np.zeros((len(self.residuals), size), dtype=np.int64)
         for number, residual in enumerate(self.residuals):
-            mine = [a for a in dict.fromkeys(atoms(residual)) if _axis_of(a) in names]
+            every = list(atoms(residual))
+            mine = [a for a in dict.fromkeys(every) if _axis_of(a) in names]
             if not mine:
                 table[number] = interned.setdefault(residual, len(interned))
                 continue
+            _check_condition(len(mine) * size // 8, axis.axis.name)
             truths = np.array([axis.truth(a) for a in mine])
             classes, inverse = np.unique(truths, axis=1, return_inverse=True)
+            self.resolutions += len(every) * classes.shape[1]
+            _check_condition(self.resolutions, axis.axis.name)
             ids = [
                 interned.setdefault(substitute(residual, dict(zip(mine, column.tolist(), strict=True))), len(interned))
                 for column in classes.T
@@ -128,6 +137,7 @@ def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes
     state = np.array([[p.start * p.groups for p in progress]], dtype=np.int64)
     salts = mix(np.arange(2 * len(blocks), dtype=np.uint64).reshape(2, -1) + np.uint64(1 << 32))
     transitions = []
+    resolutions = 0
     for axis in ordered:
         name = axis.axis.column if hasattr(axis.axis, "column") else axis.axis.predicate
         mine = [b for b, used in enumerate(users) if name in used]
@@ -137,6 +147,9 @@ def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes
         signature = np.zeros((2, n_states, size), dtype=np.uint64)
         for b in mine:
             after = _advance(progress[b], state[:, b], axis, name)
+            resolutions += progress[b].resolutions
+            progress[b].resolutions = 0
+            _check_condition(resolutions, axis.axis.name)
             fresh[b] = after
             code = after.astype(np.uint64)
             for half in range(2):
@@ -150,6 +163,7 @@ def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes
         pairs = np.stack([signature[0].ravel(), signature[1].ravel()], axis=1)
         rows = np.ascontiguousarray(pairs).view([("a", np.uint64), ("b", np.uint64)]).ravel()
         _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
+        _check_states(len(first), len(blocks), axis.axis.name)
         transitions.append(inverse.reshape(n_states, size).astype(np.int32))
         origin, region = np.divmod(first, size)
         merged = state[origin]
@@ -177,6 +191,22 @@ def _advance(progress: _Progress, state: IntArray, axis: AxisTruths, name: objec
         labels = labels + np.maximum(key, 0) * progress.stride[name]
         after = np.where(key < 0, 0, after)
     return np.where(after == 0, 0, after * progress.groups + labels)
+
+
+def _check_condition(work: int, name: str) -> None:
+    if work > MAX_RESOLUTIONS:
+        raise SQLError(
+            f"a condition over {name} and other columns has too many parts ({work:,} steps, at most "
+            f"{MAX_RESOLUTIONS:,}): split it over several statements"
+        )
+
+
+def _check_states(states: int, blocks: int, name: str) -> None:
+    if states * blocks > MAX_STATES_TIMES_BLOCKS:
+        raise SQLError(
+            f"the batch tells {states:,} sets of rows apart by {name}, over {blocks:,} query blocks; at most "
+            f"{MAX_STATES_TIMES_BLOCKS:,} of the two multiplied are planned: split the batch"
+        )
 
 
 def _check_work(combinations: int, users: int, blocks: int, name: str) -> None:

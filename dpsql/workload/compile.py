@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.errors import SQLError
+from dpsql.policy.values import fold
 from dpsql.workload.batch import Output, Query, Table, Term
 from dpsql.workload.cells import Block, Cells, compile_cells
 from dpsql.workload.conditions import Like, LineAtom, OpaqueAtom, Predicate, atoms, conjunction
@@ -26,6 +27,7 @@ from dpsql.workload.measures import Measure, measure_of
 from dpsql.workload.regions import AxisTruths, IntArray, KeyDomain, line_axis, mix, opaque_axis
 
 MAX_COEFFICIENT = 2**40
+MAX_NUMBERS = 1_000_000
 MAX_MEASURES_IN_A_CELL = 6
 
 
@@ -107,6 +109,8 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Comp
     sparse. Raises SQLError past the caps on combinations, coefficients and measures.
     """
     starts, total = _row_starts(queries)
+    if total > MAX_NUMBERS:
+        raise SQLError(f"the batch has {total:,} numbers, at most {MAX_NUMBERS:,} are planned together: split it")
     pieces = []
     for name in dict.fromkeys(query.table for query in queries):
         mine = [i for i, query in enumerate(queries) if query.table == name]
@@ -169,7 +173,9 @@ def _units(
         return units
     for span in spans:
         if span.output.sums:
-            reach = abs(rows[span.start : span.stop] @ contributions).max() * np.abs(scale[span.start : span.stop]).max()
+            reach = (
+                abs(rows[span.start : span.stop] @ contributions).max() * np.abs(scale[span.start : span.stop]).max()
+            )
             units[span.start : span.stop] = reach or 1.0
     return units
 
@@ -228,7 +234,7 @@ class _Table:
         """The block and measure of a term; a sum counts only rows where its column is not NULL."""
         condition, measure = term.condition, None
         if term.column is not None:
-            column = self.table.columns[term.column.lower()]
+            column = self.table.columns[fold(term.column)]
             policy = column.policy
             if term.column not in self.measures:
                 lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
@@ -251,11 +257,10 @@ class _Table:
                 else:
                     on_line.setdefault(atom.column, []).append(atom)
         axes = [
-            opaque_axis(p, self.table.columns[(p.column if isinstance(p, Like) else p.left).lower()].line)
-            for p in opaque
+            opaque_axis(p, self.table.columns[fold(p.column if isinstance(p, Like) else p.left)].line) for p in opaque
         ]
         for name, found in on_line.items():
-            column = self.table.columns[name.lower()]
+            column = self.table.columns[fold(name)]
             axes.append(
                 line_axis(
                     name,

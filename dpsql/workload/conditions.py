@@ -112,6 +112,49 @@ def _combine(
     return node(tuple(kept))
 
 
+def gather(node: type[And] | type[Or], *operands: Condition) -> Condition:
+    """AND or OR of the conditions, with all atoms over one column made into one.
+
+    A long chain over one column (a = 1 OR a = 2 OR ...) becomes one set of intervals, so that its cost
+    is that of a sort.
+    """
+    combine = conjunction if node is And else disjunction
+    flat = combine(*operands)
+    if not isinstance(flat, node):
+        return flat
+    by_column: dict[str, list[LineAtom]] = {}
+    for part in flat.operands:
+        if isinstance(part, LineAtom):
+            by_column.setdefault(part.column, []).append(part)
+    if all(len(found) == 1 for found in by_column.values()):
+        return flat
+    merged: list[Condition] = []
+    for part in flat.operands:
+        if not isinstance(part, LineAtom):
+            merged.append(part)
+        elif found := by_column.pop(part.column, []):
+            merged.append(_one_atom(node, found))
+    return combine(*merged)
+
+
+def _one_atom(node: type[And] | type[Or], found: list[LineAtom]) -> Condition:
+    if len(found) == 1:
+        return found[0]
+    on_null = [atom.on_null for atom in found]
+    if node is Or:
+        every = union([interval for atom in found for interval in atom.intervals])
+        return _line_atom(found[0].column, every, any(on_null))
+    # The intersection is what no complement covers.
+    rest = union([interval for atom in found for interval in complement(atom.intervals)])
+    return _line_atom(found[0].column, complement(rest), all(on_null))
+
+
+def _line_atom(column: str, intervals: tuple[Interval, ...], on_null: bool) -> Condition:
+    if not intervals and not on_null:
+        return FALSE
+    return TRUE if on_null and intervals == ((None, None),) else LineAtom(column, intervals, on_null)
+
+
 def negate(condition: Condition) -> Condition:
     """The rows for which ``condition`` does not hold (De Morgan, down to the atoms)."""
     if isinstance(condition, Constant):

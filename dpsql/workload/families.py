@@ -18,8 +18,10 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
+from dpsql.linalg.exact import max_abs
+from dpsql.linalg.forms import dense
 from dpsql.linalg.modular import identity_csr
-from dpsql.workload.matrix import Workload, from_matrix
+from dpsql.workload.matrix import MATRIX_CAP, Workload, from_matrix
 
 __all__ = [
     "all_range",
@@ -90,11 +92,17 @@ def kron(*parts: Workload, name: str = "") -> Workload:
     _plain(parts, "kron")
     if len(parts) == 1:
         return parts[0]
+    if prod(max_abs(p.span) for p in parts) >= 2**62:
+        if prod(p.shape[0] * p.shape[1] for p in parts) > MATRIX_CAP:
+            raise DataError(
+                "workload: a product of several large float matrices; round them to integers first"
+            )
+        return from_matrix(_entries(parts), name=name or " x ".join(p.name or "W" for p in parts))
     span = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p.span for p in parts))
     flat = tuple(f for p in parts for f in (p.factors or (p,)))
     exact = None
     if any(p.exact is not None for p in parts) and prod(p.shape[0] * p.shape[1] for p in parts) <= 2**24:
-        exact = reduce(np.kron, (p.matrix() for p in parts))
+        exact = _entries(parts)
     label = name or " x ".join(p.name or "W" for p in parts)
     return Workload(span, algebra.Kron(tuple(p.inner for p in parts)), name=label, factors=flat, exact=exact)
 
@@ -150,8 +158,7 @@ def weighted(W: Workload, weights: ArrayLike) -> Workload:
         inner = algebra.Blocks((W.inner,), (float(values),))
     else:
         left: Any = W.inner.matrix()
-        dense = left.toarray() if sparse.issparse(left) else left
-        inner = algebra.Dense(dense * values[:, None])
+        inner = algebra.Dense(dense(left) * values[:, None])
     return Workload(W.span, inner, W.contributions, W.groups, label, exact=exact)
 
 
@@ -185,6 +192,13 @@ def wrelated(m: int, n: int, s: int, seed: int) -> Workload:
     A = rng.standard_normal((base, size))
     C = rng.standard_normal((queries, base))
     return from_matrix(C @ A, name=f"wrelated({queries}, {size}, {base})")
+
+
+def _entries(parts: Sequence[Workload]) -> Any:
+    out: Any = np.ones((1, 1))
+    for p in parts:
+        out = np.kron(out, p.matrix())
+    return out
 
 
 def _plain(parts: Sequence[Workload], what: str) -> None:

@@ -46,6 +46,12 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _EPOCH = dt.date(1970, 1, 1)
 _EPOCH_TIME = dt.datetime(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_FIRST = (dt.datetime.min - _EPOCH_TIME) // _MICROSECOND
+_LAST = (dt.datetime.max - _EPOCH_TIME) // _MICROSECOND
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+# What DuckDB reads as well; fromisoformat alone would take 20200131 and 2020-W05-5.
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<zone>Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,10 @@ class Line:
             return Fraction(constant) * 10**self.scale
         if kind == "real" and isinstance(constant, int | float | Decimal | Fraction):
             value = _to_float(constant)
-            return float(np.float32(value)) if self.single and math.isfinite(value) else value
+            # DuckDB rounds integers and decimals to FLOAT; with a DOUBLE (1e3) it widens the column.
+            if self.single and not isinstance(constant, float) and abs(value) <= _FLOAT_MAX:
+                value = float(np.float32(value))
+            return value
         if kind == "date":
             if isinstance(constant, str):
                 constant = _parse_date(constant)
@@ -123,7 +132,7 @@ class Line:
                 return Fraction((constant - _EPOCH).days)
         if kind in {"timestamp", "timestamptz"}:
             if isinstance(constant, str):
-                constant = _parse_timestamp(constant)
+                constant = _parse_timestamp(constant, zoned=kind == "timestamptz")
             if isinstance(constant, dt.datetime):
                 return Fraction(_micros(constant))
             if isinstance(constant, dt.date):
@@ -197,22 +206,37 @@ def _to_float(constant: int | float | Decimal | Fraction) -> float:
 
 
 def _micros(moment: dt.datetime) -> int:
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
-    return (moment - _EPOCH_TIME) // _MICROSECOND
+    offset = moment.utcoffset() or dt.timedelta(0)
+    # Not astimezone, which fails where UTC leaves the years 1 to 9999.
+    micros = (moment.replace(tzinfo=None) - _EPOCH_TIME - offset) // _MICROSECOND
+    if not _FIRST <= micros <= _LAST:
+        raise DataError("a timestamp leaves the years 1 to 9999 in UTC; write a nearer time")
+    return micros
 
 
-def _parse_date(text: str) -> dt.date | dt.datetime:
+def _parse_date(text: str) -> dt.date:
+    # DuckDB drops the time of a string that it reads as a date: refused, as a comparison would surprise.
+    found = _DATE.fullmatch(text.strip()) and _date_or_none(text.strip())
+    if not found:
+        raise DataError(f"{text[:40]!r} is not a date; write it as '2020-01-31'")
+    return found
+
+
+def _date_or_none(text: str) -> dt.date | None:
     try:
-        return dt.date.fromisoformat(text.strip())
+        return dt.date.fromisoformat(text)
     except ValueError:
-        return _parse_timestamp(text)
+        return None
 
 
-def _parse_timestamp(text: str) -> dt.datetime:
+def _parse_timestamp(text: str, *, zoned: bool) -> dt.datetime:
+    match = _TIME.fullmatch(text.strip())
+    if match and match["zone"] and not zoned:
+        # DuckDB drops the offset, which a reader would not expect.
+        raise DataError(f"{text[:40]!r} has a time zone and the column has none; write the local time alone")
     try:
-        return dt.datetime.fromisoformat(text.strip())
+        if match:
+            return dt.datetime.fromisoformat(text.strip())
     except ValueError:
-        raise DataError(
-            f"{text!r} is not a date or timestamp; write it as '2020-01-31' or '2020-01-31 12:00:00'"
-        ) from None
+        pass
+    raise DataError(f"{text[:40]!r} is not a timestamp; write it as '2020-01-31' or '2020-01-31 12:00:00'")

@@ -17,6 +17,7 @@ from scipy import linalg, sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import dense, is_sparse
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,7 +72,7 @@ class Workload:
         """W = diag(scale) @ rows for integer ``rows`` (m x n, sparse or dense) and floats ``scale`` (m,).
 
         Rows are divided by their greatest common divisor, which goes into ``scale``; rows of
-        zeros stay. Raises DataError where shapes differ, entries are not integers, or a scale
+        scale zero become rows of zeros. Raises DataError where shapes differ, entries are not integers, or a scale
         is not finite.
         """
         matrix = _integer_csr(rows, "rows")
@@ -80,6 +81,9 @@ class Workload:
             raise DataError(f"workload: {weights.size} scales for {matrix.shape[0]} rows; give one a row")
         if not np.isfinite(weights).all():
             raise DataError("workload: a scale is not finite; give finite numbers")
+        if (weights == 0).any():  # W has a row of zeros there, so the spanning rows have one
+            matrix.data *= np.repeat(weights != 0, np.diff(matrix.indptr))
+            matrix.eliminate_zeros()
         lengths = np.diff(matrix.indptr)
         filled = np.flatnonzero(lengths)
         if filled.size:
@@ -91,6 +95,9 @@ class Workload:
         labels = None if groups is None else np.asarray(groups, dtype=np.int64)
         extreme = None if contributions is None else _integer_csr(contributions, "contributions")
         return cls(matrix, algebra.Diagonal(weights), extreme, labels, name)
+
+    def __repr__(self) -> str:
+        return f"<Workload {self.name or 'W'}: {self.shape[0]} queries over {self.shape[1]} columns>"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,7 +150,7 @@ class Workload:
             return self.exact.copy()
         left = self.inner.matrix()
         out = left @ self.span
-        return np.asarray(out.toarray() if sparse.issparse(out) else out, dtype=np.float64)
+        return np.asarray(dense(out), dtype=np.float64)
 
     def _cap(self, rows: int, columns: int, what: str) -> None:
         if rows * columns > MATRIX_CAP:
@@ -176,12 +183,13 @@ def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
     space is written as [I, T] and rounded to 2^-36, so answers are reproduced to a relative
     1e-10, not exactly. Cost O(m n min(m, n)). Raises DataError for entries that are not finite.
     """
-    if sparse.issparse(entries):
-        sparse_entries: Any = sparse.csr_array(entries)
+    given: Any = entries
+    if is_sparse(given):
+        sparse_entries = sparse.csr_array(given)
         if np.array_equal(sparse_entries.data, np.rint(sparse_entries.data)):
             return Workload.from_rows(sparse_entries, np.ones(sparse_entries.shape[0]), name=name or "matrix")
-        entries = sparse_entries.toarray()
-    W = np.array(entries, dtype=np.float64)
+        given = sparse_entries.toarray()
+    W: Any = np.array(given, dtype=np.float64)
     if W.ndim != 2 or W.size == 0:
         raise DataError("workload: a matrix with at least one row and one column is needed")
     if not np.isfinite(W).all():
@@ -193,7 +201,8 @@ def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
         steps = W / scale[:, None]
         if np.abs(steps).max() <= 2**20 and np.array_equal(np.rint(steps) * scale[:, None], W):
             return Workload.from_rows(np.rint(steps).astype(np.int64), scale, name=label)
-    found = distinct_columns(sparse.csr_array(W.view(np.int64) * (W != 0)))
+    bits = np.asarray(W, dtype=np.float64).view(np.int64) * (W != 0)
+    found = distinct_columns(sparse.csr_array(np.asarray(bits, dtype=np.int64)))
     merged = W[:, found.keep]
     used = found.label >= 0
     lift = sparse.csr_array(
@@ -212,4 +221,7 @@ def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
     rows[:, order[v:]] = T
     integer = sparse.csr_array(np.rint(np.ldexp(rows, _FLOAT_BITS)).astype(np.int64))
     span = sparse.csr_array(integer @ lift)
-    return Workload(span, algebra.Dense(np.ldexp(merged[:, order[:v]], -_FLOAT_BITS)), name=label, exact=W)
+    out = Workload(span, algebra.Dense(np.ldexp(merged[:, order[:v]], -_FLOAT_BITS)), name=label, exact=W)
+    if np.abs(out.inner.matrix() @ span - W).max() > 1e-9 * np.abs(W).max():
+        raise DataError("workload: its rank cannot be told from rounding; leave out nearly dependent queries")
+    return out

@@ -1,0 +1,198 @@
+"""An independent set of integer rows that spans a workload, and coordinates in it.
+
+Rounding a strategy entry by entry loses its row space when the workload is rank-deficient.
+Measuring integer combinations of integer rows that span the workload cannot: any
+non-singular mixing keeps the space.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.errors import InternalError
+from dpsql.linalg import modular
+from dpsql.linalg.columns import Distinct, distinct_columns
+from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.inner import Inner
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_TOLERANCE = 1e-10
+_SEED = 20_141
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """``rows`` (v x n integer csr, independent) and ``coords`` (q x v, ndarray or csr): span = coords @ rows."""
+
+    rows: Any
+    coords: Any
+
+    def gram(self, inner: Inner) -> Floats:
+        """coords^T (F^T F) coords (v x v): the Gram matrix of the workload in these coordinates."""
+        diagonal = inner.diagonal()
+        if diagonal is not None:
+            if is_sparse(self.coords):
+                out = self.coords.T @ sparse.diags_array(diagonal) @ self.coords
+                return np.asarray(out.toarray(), dtype=np.float64)
+            scaled = self.coords * np.sqrt(diagonal)[:, None]
+            return np.asarray(scaled.T @ scaled)
+        half = self.coords.T @ inner.gram()
+        return np.asarray(self.coords.T @ half.T, dtype=np.float64).T
+
+
+def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct | None = None) -> Basis:
+    """Independent rows spanning ``span`` (q x n integer csr), well conditioned.
+
+    The distinct columns themselves (indicator rows) where the rank equals their number, the
+    rows of ``span`` where no two of them share a column, else rows picked by QR with column
+    pivoting. ``exact=False``, for rows that are rounded floats, decides the rank numerically.
+    Rows that ``inner`` gives no weight do not count. ``found``: the distinct columns of ``span``, where
+    they are known already and all rows count. Raises InternalError if no basis
+    passes the exact check. Cost O(q^2 min(N, 8 q) + nnz), N distinct columns.
+    """
+    diagonal = inner.diagonal()
+    alive = np.diff(span.indptr) > 0
+    if diagonal is not None:
+        alive &= diagonal > 0
+    used = np.flatnonzero(alive)
+    part = span if used.size == span.shape[0] else sparse.csr_array(span[used])
+    if used.size == 0:
+        return Basis(sparse.csr_array((0, span.shape[1]), dtype=np.int64), np.zeros((span.shape[0], 0)))
+    if found is None or used.size < span.shape[0]:
+        found = distinct_columns(part)
+    D = sparse.csr_array(part[:, found.keep])
+    if int(np.diff(sparse.csc_array(D).indptr).max()) == 1:
+        return _place(part, modular.identity_csr(used.size), used, span.shape[0])
+    rank, order, R = _pivots(D)
+    if rank == D.shape[1] or (rank == min(D.shape) and D.shape[1] <= D.shape[0]):
+        lift = _indicator(found.label, found.keep.size)
+        if not exact or modular.rank(_thin(D)) == rank:
+            return _place(lift, D, used, span.shape[0])
+    if rank == D.shape[0] and (not exact or modular.spans(D, D)):
+        # All rows are independent: nothing to choose.
+        return _place(part, modular.identity_csr(used.size), used, span.shape[0])
+    for picked, coords in _choices(D, rank, order, R):
+        if not exact or modular.spans(D, sparse.csr_array(D[picked])):
+            return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0])
+    raise InternalError("strategy: no independent rows were found that span the workload")
+
+
+def _choices(D: Any, rank: int, order: Ints, R: Floats) -> Any:
+    """Row choices to try: by the pivoted factor, then by elimination over a prime field."""
+    coords = np.zeros((D.shape[0], rank))
+    coords[order[:rank]] = np.eye(rank)
+    coords[order[rank:]] = linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:]).T
+    natural = np.argsort(order[:rank])  # in the order of the queries: neighbours concern the same attributes
+    yield order[:rank][natural], coords[:, natural]
+    p = modular.PRIMES[0]
+    work = np.ascontiguousarray(modular.residues(D.toarray(), p).T)
+    picked = np.asarray(modular.eliminate(work, D.shape[0], p), dtype=np.int64)
+    yield picked, coordinates(D, sparse.csr_array(D[picked]))
+
+
+def _place(rows: Any, coords: Any, used: Ints, q: int) -> Basis:
+    """Coordinates for all q rows from those of the ``used`` ones."""
+    if used.size < q:
+        back = sparse.csr_array((np.ones(used.size), (used, np.arange(used.size))), shape=(q, used.size))
+        coords = back @ coords
+    coords = sparse.csr_array(coords).astype(np.float64) if is_sparse(coords) else coords
+    return Basis(sparse.csr_array(rows).astype(np.int64), coords)
+
+
+def _indicator(label: Ints, classes: int) -> Any:
+    used = np.flatnonzero(label >= 0)
+    ones = np.ones(used.size, dtype=np.int64)
+    return sparse.csr_array((ones, (label[used], used)), shape=(classes, label.size))
+
+
+def _thin(D: Any) -> Any:
+    """D (q x N) with q far above N replaced by 2 N + 64 random integer combinations of its rows."""
+    q, N = D.shape
+    if q <= 4 * N + 128:
+        return D
+    rng = np.random.default_rng(_SEED)
+    mix = sparse.csr_array(
+        (
+            rng.integers(1, 1000, size=2 * q),
+            (rng.integers(0, 2 * N + 64, size=2 * q), np.repeat(np.arange(q), 2)),
+        ),
+        shape=(2 * N + 64, q),
+    )
+    return sparse.csr_array(mix @ D)
+
+
+def compress(D: Any, buckets: int) -> Floats:
+    """D (q x N) with N columns added up, with random signs, into ``buckets`` columns where N is larger.
+
+    A sparse Johnson-Lindenstrauss map: row angles survive to about one part in ten, enough
+    to pick rows; what depends on exactness is checked apart.
+    """
+    N = D.shape[1]
+    if buckets >= N:
+        return np.asarray(D.toarray(), dtype=np.float64)
+    rng = np.random.default_rng(_SEED)
+    place = rng.integers(0, buckets, size=(N, 2)).ravel()
+    sign = rng.choice([-1.0, 1.0], size=2 * N)
+    S = sparse.csr_array((sign, (np.repeat(np.arange(N), 2), place)), shape=(N, buckets))
+    return np.asarray((D @ S).toarray(), dtype=np.float64)
+
+
+def _pivots(D: Any) -> tuple[int, Ints, Floats]:
+    """(rank, row order, R) of the QR with pivoting of the rows of D scaled to the same length.
+
+    R is scaled back, so R[:v, :v]^-1 R[:v, v:] are coordinates of the rows left out.
+    """
+    q = D.shape[0]
+    small = compress(D, 8 * q + 64)
+    length = np.sqrt((small**2).sum(axis=1))
+    length[length == 0] = 1.0
+    R, order = linalg.qr((small / length[:, None]).T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(R))
+    rank = int((diagonal > diagonal[0] * _TOLERANCE).sum())
+    return rank, order, R * length[order]
+
+
+def coordinates(span: Any, rows: Any) -> Any:
+    """coords (q x v) with span = coords @ rows; ndarray, or csr where no two ``rows`` share a column.
+
+    Raises InternalError where the residual exceeds 1e-9 of the largest entry: ``span`` is not in
+    the row space. Cost O(v^2 min(N, 8 v) + nnz v).
+    """
+    both = sparse.csr_array(sparse.vstack([span, rows], format="csr"))
+    keep = distinct_columns(both).keep
+    S, B = sparse.csr_array(span[:, keep]), sparse.csr_array(rows[:, keep])
+    q, v = S.shape[0], B.shape[0]
+    coords: Any
+    csc = sparse.csc_array(B)
+    if v and csc.nnz and int(np.diff(csc.indptr).max()) == 1:
+        pick = np.flatnonzero(np.diff(csc.indptr))
+        owner = csc.indices
+        _, first = np.unique(owner, return_index=True)
+        if first.size == v:
+            columns, entry = pick[first], csc.data[first].astype(np.float64)
+            coords = sparse.csr_array(S[:, columns] @ sparse.diags_array(1.0 / entry))
+            check(S, coords, B)
+            return coords
+    stacked = compress(sparse.csr_array(sparse.vstack([B, S], format="csr")), 8 * (v + q) + 64)
+    coords = linalg.lstsq(stacked[:v].T, stacked[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
+    check(S, coords, B)
+    return coords
+
+
+def check(S: Any, coords: Any, B: Any) -> None:
+    """InternalError unless coords @ B = S to 1e-9 of the largest entry of S."""
+    scale = max(float(np.abs(S.data).max(initial=0.0)), 1e-300)
+    for at in range(0, S.shape[1], 4096):
+        rest = S[:, at : at + 4096] - coords @ B[:, at : at + 4096]
+        worst = np.abs(rest.data if is_sparse(rest) else rest).max(initial=0.0)
+        if worst > 1e-9 * scale:
+            raise InternalError(
+                "strategy: the workload is not in the row space of this strategy; select for it"
+            )

@@ -1,0 +1,23 @@
+"""Strategies: what is measured so that a whole batch has the least total squared error.
+
+Notation, used inside functions here and in ``dpsql.workload`` and ``dpsql.linalg``:
+
+    W       m x n    workload: m queries over n columns (cells)
+    G       n x n    W^T W
+    x       n        exact data vector, private; never seen here
+    A       p x n    strategy in real numbers
+    B       p x n    the same in integers, B = mixing @ basis; what is measured
+    y       p        noisy measurements B x + noise
+    U       r x N    a root of the Gram matrix, U^T U = G, over N merged columns; r = rank W
+    lambda  N        dual weights, >= 0, sum 1
+    K       r x r    U diag(lambda) U^T
+    X       N x N    A^T A, diagonal at most 1
+    M       v x v    X in coordinates of the basis, X = Y^T M Y
+"""
+
+from __future__ import annotations
+
+from dpsql.strategy.base import Strategy
+from dpsql.strategy.select import CATALOGUE, select
+
+__all__ = ["CATALOGUE", "Strategy", "select"]

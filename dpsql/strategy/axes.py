@@ -1,0 +1,131 @@
+"""Columns of a product of axes, written as sums of few parts: Y = T E.
+
+Queries that concern the same attributes tell few cells apart; a cell of the product is one class
+for each such set of rows. With E (u x N) holding one 1 a group and column, K = (R T) (E Lambda E^T) (R T)^T
+needs only the pairwise marginals of lambda, and q_j is a sum of G^2 entries of an u x u matrix:
+a step over all N columns costs O(r^3 + r u^2 + G^2 N) instead of O(r^2 N).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.linalg.columns import distinct_columns
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SAMPLE = 3000
+_ROWS_CAP = 1500
+_GROUPS_CAP = 8
+_GROWTH = 3  # an interval adds two breakpoints to the axis that it shares, a value of a key one
+_SEED = 20_151
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """``table`` T (v x u); ``codes`` (G, N): the class of each column in each group; ``starts`` (G + 1,)."""
+
+    table: Floats
+    codes: Ints
+    starts: Ints
+
+
+def group_rows(matrix: Any) -> list[list[int]] | None:
+    """Groups of rows (v x N integer csr) that share an axis, or None where there is no short list of them.
+
+    A row joins the group whose number of classes it raises least, if by at most three, on a
+    fixed sample of columns; rows are taken in their order, since neighbours mostly belong together.
+    """
+    v, N = matrix.shape
+    if v > _ROWS_CAP:
+        return None
+    sample = np.random.default_rng(_SEED).choice(N, size=min(N, _SAMPLE), replace=False)
+    seen = matrix[:, np.sort(sample)].toarray()
+    groups: list[list[int]] = []
+    labels: list[Ints] = []
+    for i in range(v):
+        _, value = np.unique(seen[i], return_inverse=True)
+        width = int(value.max()) + 1
+        options = []
+        for g, label in enumerate(labels):
+            classes, joint = np.unique(label * width + value, return_inverse=True)
+            options.append((classes.size - int(label.max()) - 1, g, joint))
+        best = min(options, key=lambda o: o[0], default=None)
+        if best is not None and best[0] <= _GROWTH:
+            groups[best[1]].append(i)
+            labels[best[1]] = best[2]
+        elif len(groups) == _GROUPS_CAP:
+            return None
+        else:
+            groups.append([i])
+            labels.append(value)
+    return groups
+
+
+def find_axes(columns: Any) -> Axes | None:
+    """Write the columns (v x N, integer csc) as T E, exactly, or None where no short way is found."""
+    Y = sparse.csr_array(columns)
+    v = Y.shape[0]
+    groups = group_rows(Y)
+    if groups is None or len(groups) == 1:
+        return None
+    tables, codes, starts = [], [], [0]
+    for rows in groups:
+        part = sparse.csr_array(Y[rows])
+        found = distinct_columns(part)
+        # Columns of zeros in this group form a class without a part of its own: one zero column.
+        table = np.zeros((v, found.keep.size + 1))
+        table[rows, :-1] = part[:, found.keep].toarray()
+        codes.append(np.where(found.label < 0, found.keep.size, found.label))
+        tables.append(table)
+        starts.append(starts[-1] + table.shape[1])
+    if starts[-1] > max(6 * v, 600):
+        return None
+    return Axes(np.hstack(tables), np.stack(codes), np.array(starts))
+
+
+class Factored:
+    """State of the dual iteration for U = (R T) E; see ``ascent.Low`` for the meaning of its parts."""
+
+    def __init__(self, root: Floats, axes: Axes, flat: dict[tuple[int, int], Ints], lam: Floats) -> None:
+        starts = axes.starts
+        u, G = int(starts[-1]), len(starts) - 1
+        L = np.zeros((u, u))
+        for (g, h), place in flat.items():
+            size = (starts[g + 1] - starts[g], starts[h + 1] - starts[h])
+            block = np.bincount(place, weights=lam, minlength=size[0] * size[1]).reshape(size)
+            L[starts[g] : starts[g + 1], starts[h] : starts[h + 1]] = block
+            if g != h:
+                L[starts[h] : starts[h + 1], starts[g] : starts[g + 1]] = block.T
+        s, V = linalg.eigh(root @ L @ root.T, driver="evd", check_finite=False)
+        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
+        powers = np.sqrt(self._s)
+        self.t = float(powers.sum())
+        half = (V / np.sqrt(powers)).T @ root
+        H = half.T @ half
+        q = np.zeros(axes.codes.shape[1])
+        for g in range(G):
+            for h in range(g, G):
+                part = H[starts[g] : starts[g + 1], starts[h] : starts[h + 1]].ravel()
+                q += (1.0 if g == h else 2.0) * part[flat[g, h]]
+        self.q: Floats = q
+
+    def upper(self) -> float:
+        return self.t * float(self.q.max())
+
+    def metric(self) -> Floats:
+        """K^-1/2."""
+        return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)
+
+
+def flat_codes(axes: Axes) -> dict[tuple[int, int], Ints]:
+    """For each pair of groups the place of every column in their table of class pairs."""
+    G = axes.codes.shape[0]
+    widths = np.diff(axes.starts)
+    return {(g, h): axes.codes[g] * widths[h] + axes.codes[h] for g in range(G) for h in range(g, G)}

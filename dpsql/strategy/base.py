@@ -1,0 +1,116 @@
+"""The Strategy value: an integer matrix B = mixing @ basis, its exact sensitivity and its error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isqrt, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg.forms import dense, is_sparse
+from dpsql.workload.matrix import MATRIX_CAP, Workload
+
+Floats = NDArray[np.float64]
+
+NOISES = ("gaussian", "laplace")
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """B = mixing @ basis (p x n integers), to be measured as y = B x + independent integer noise.
+
+    ``mixing`` (p x v): int64 ndarray, or int64 csr_array where it would hold more than 2^23
+    entries. ``basis`` (v x n): int64 csr_array. ``contributions`` (n x c, or None for the
+    identity): the extreme points by which adding or removing one record changes x; ``l1`` and
+    ``l2_squared`` are the largest L1 and squared L2 norms of a column of B @ contributions,
+    exact Python integers. A norm is convex, so no record moves y by more.
+
+    ``expected`` is the error (privacy factor left out) on the workload that it was selected for.
+    ``lower_bound``: no Gaussian matrix mechanism has a lower error there (None where not computed
+    or for Laplace noise). ``considered``: (method, error) of every candidate that was computed.
+    """
+
+    method: str
+    noise: str
+    mixing: Any
+    basis: Any
+    contributions: Any
+    l1: int
+    l2_squared: int
+    expected: float
+    lower_bound: float | None
+    considered: tuple[tuple[str, float], ...]
+    planned: Workload
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise DataError(f"strategy: noise {self.noise!r} is not known; use 'gaussian' or 'laplace'")
+        if self.l1 < 1 or self.l2_squared < 1 or isqrt(self.l2_squared) > self.l1:
+            raise InternalError("strategy: sensitivities contradict each other")
+
+    def __repr__(self) -> str:
+        p, n = self.shape
+        return f"<Strategy {self.method} ({self.noise}): {p} measurements over {n} columns, error {self.expected:.6g}>"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(p measurements, n columns)."""
+        return (self.mixing.shape[0], self.basis.shape[1])
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest change of B x by one record, in the norm of its noise: L2 for gaussian, L1 for laplace."""
+        return sqrt(self.l2_squared) if self.noise == "gaussian" else float(self.l1)
+
+    @property
+    def gap(self) -> float | None:
+        """error / lower bound - 1, from the integers that are measured; None for Laplace noise."""
+        if self.noise != "gaussian" or self.lower_bound is None:
+            return None
+        return max(0.0, self.expected / self.lower_bound - 1.0)
+
+    def matrix(self) -> Floats:
+        """B (p x n) as floats. Raises DataError above 2^27 entries."""
+        p, n = self.shape
+        if p * n > MATRIX_CAP:
+            raise DataError(f"strategy: B would have {p} x {n} entries, above the cap; use mixing and basis")
+        mixing = self.mixing if is_sparse(self.mixing) else np.asarray(self.mixing, dtype=np.float64)
+        out = mixing @ self.basis
+        return np.asarray(dense(out), dtype=np.float64)
+
+    def error(self, W: Workload) -> float:
+        """sensitivity^2 ||W B^+||_F^2: the total squared error of W without the privacy factor.
+
+        Times 2 / epsilon^2 for Laplace noise, times the variance of a unit-sensitivity Gaussian
+        mechanism otherwise. ``inf`` where W is not in the row space of B.
+        """
+        if W is self.planned:
+            return self.expected
+        try:
+            trace = self._frame().trace(W)
+        except InternalError:
+            return float("inf")
+        return float(self.sensitivity**2 * trace)
+
+    def reconstruction(self, W: Workload) -> Any:
+        """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.
+
+        Raises InternalError where the residual exceeds 1e-9 of the largest entry of W,
+        DataError where R would have more than 2^27 entries.
+        """
+        m, p = W.shape[0], self.shape[0]
+        frame = self._frame()
+        if m * p > MATRIX_CAP and not frame.thin:
+            raise DataError(f"strategy: the reconstruction would have {m} x {p} entries, above the cap")
+        return frame.reconstruction(W)
+
+    def _frame(self) -> Any:
+        from dpsql.strategy.frame import Frame
+
+        if "frame" not in self._cache:
+            self._cache["frame"] = Frame(self.mixing, self.basis)
+        return self._cache["frame"]

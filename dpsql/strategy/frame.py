@@ -1,0 +1,107 @@
+"""Least squares with a strategy: prepared once, applied to any workload.
+
+B = root @ rows with independent integer ``rows``; root (p x v) falls into connected parts
+that are factored apart, so a strategy of ten thousand separate counts costs no
+ten-thousandfold square matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.csgraph import connected_components
+
+from dpsql.errors import InternalError
+from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.inner import Diagonal
+from dpsql.workload.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+
+class Frame:
+    """B = root @ rows in parts. ``thin``: every part is a single measurement of a single row."""
+
+    def __init__(self, mixing: Any, basis: Any) -> None:
+        chosen = choose_basis(basis, Diagonal(np.ones(basis.shape[0])))
+        self._rows = chosen.rows
+        root = mixing.astype(np.float64) @ chosen.coords
+        self._root = sparse.csc_array(root)
+        self._p, v = self._root.shape
+        graph: Any = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
+        number, labels = connected_components(graph, directed=False)
+        left, right = labels[: self._p], labels[self._p :]
+        size_p, size_v = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
+        lone = (size_p == 1) & (size_v == 1)
+        self._single = np.flatnonzero(lone[right])
+        self.thin = self._single.size == v
+        self._parts: list[tuple[Any, Any, Any]] = []
+        for c in np.flatnonzero((size_v > 0) & ~lone):
+            p_rows, v_rows = np.flatnonzero(left == c), np.flatnonzero(right == c)
+            block = self._root[:, v_rows].toarray()[p_rows]
+            Q, R = linalg.qr(block, mode="economic", check_finite=False)
+            diagonal = np.abs(np.diag(R))
+            if diagonal.size < v_rows.size or diagonal.min() <= diagonal.max() * 1e-14:
+                raise InternalError("strategy: it measures fewer dimensions than its basis has")
+            self._parts.append((p_rows, v_rows, (Q, R)))
+        self._inverse = np.zeros(self._single.size)
+        self._owner = np.zeros(self._single.size, dtype=np.int64)
+        if self._single.size:
+            ends = self._root.indptr[self._single]
+            self._inverse, self._owner = (
+                1.0 / self._root.data[ends],
+                self._root.indices[ends].astype(np.int64),
+            )
+
+    def coordinates(self, W: Workload) -> Any:
+        """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
+        return coordinates(W.span, self._rows)
+
+    def trace(self, W: Workload) -> float:
+        """||W B^+||_F^2 = tr(W M^-1 W^T), M = root^T root in row coordinates."""
+        coords = self.coordinates(W)
+        diagonal = W.inner.diagonal()
+        H = None if diagonal is not None else W.inner.gram()
+        total = 0.0
+        if self._single.size:
+            part = coords[:, self._single] * self._inverse[None, :]
+            total += _weighted_square(part, diagonal, H)
+        for _, v_rows, (_, R) in self._parts:
+            part = coords[:, v_rows]
+            total += _weighted_square(linalg.solve_triangular(R, dense(part).T, trans="T").T, diagonal, H)
+        return total
+
+    def reconstruction(self, W: Workload) -> Any:
+        """R (m x p) with R B = W, csr where all parts are single measurements."""
+        coords = self.coordinates(W)
+        F = W.inner.matrix()
+        if self.thin:
+            back = sparse.csr_array(
+                (self._inverse, (self._single, self._owner)), shape=(self._single.size, self._p)
+            )
+            out = F @ (sparse.csr_array(coords) @ back)
+            return sparse.csr_array(out) if is_sparse(out) else np.asarray(out)
+        answers = dense(F @ coords)
+        out = np.zeros((answers.shape[0], self._p))
+        if self._single.size:
+            out[:, self._owner] = answers[:, self._single] * self._inverse
+        for p_rows, v_rows, (Q, R) in self._parts:
+            out[:, p_rows] = linalg.solve_triangular(R, answers[:, v_rows].T, trans="T").T @ Q.T
+        # R root = answers in row coordinates; rows are independent, so R B = W follows.
+        rest = np.abs(out @ self._root - answers).max(initial=0.0)
+        if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
+            raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
+        return out
+
+
+def _weighted_square(part: Any, diagonal: Floats | None, H: Floats | None) -> float:
+    """tr(part^T H part) for H given or diagonal."""
+    if H is None:
+        squares = part.multiply(part) if is_sparse(part) else part * part
+        return float(np.asarray(squares.sum(axis=1)).ravel() @ diagonal)
+    Z = dense(part)
+    return float(np.sum((H @ Z) * Z))

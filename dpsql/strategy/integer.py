@@ -1,0 +1,181 @@
+"""From a real strategy to the integers that are measured.
+
+B = round(2^K root) @ rows, with integer ``rows``. K is raised until the error of B, computed
+from B itself, is within tolerance / 10 of the real strategy's. Measurements are reconstructed
+with B, so rounding never biases; the sensitivity is that of B, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, gcd, log2, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.errors import InternalError
+from dpsql.linalg import exact, modular
+from dpsql.linalg.forms import dense
+from dpsql.strategy.base import Strategy
+from dpsql.workload.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+_FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
+_DENSE_CAP = 2**23
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The strategy of one block: A = root @ rows, before rounding.
+
+    ``rows`` (u x n) integer csr; ``root`` (p x u) floats of full column rank, or (u,) for a
+    diagonal. ``columns`` (u x N) the distinct columns, up to sign, of rows @ contributions. ``coords``
+    (u x v): rows in independent coordinates, None where they are independent themselves
+    (u = v); ``gram`` (v x v, or (v,) for a diagonal) of the workload in those coordinates.
+    """
+
+    rows: Any
+    root: Floats
+    columns: Any
+    gram: Floats
+    coords: Any = None
+
+    def trace(self, root: Any) -> float:
+        """tr(gram (C^T C)^-1), C = root @ coords: the error at sensitivity 1. inf at lost rank."""
+        if root.ndim == 1 and self.gram.ndim == 1:
+            return float(np.sum(self.gram / root.astype(np.float64) ** 2)) if np.all(root) else np.inf
+        C = np.diag(root.astype(np.float64)) if root.ndim == 1 else root.astype(np.float64)
+        if self.coords is not None:
+            C = np.asarray(C @ (dense(self.coords)))
+        if C.shape[0] != C.shape[1] or not _upper(C):
+            C = linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]]
+        diagonal = np.abs(np.diag(C))
+        if C.shape[0] < C.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
+            return np.inf
+        inverse = linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
+        return float(np.sum((self.gram @ inverse) * inverse))
+
+    def norms(self, root: Any) -> tuple[int, int]:
+        """Exact (L1, squared L2) sensitivity of the integers root @ rows."""
+        mixing = sparse.csr_array(sparse.diags_array(root, dtype=root.dtype)) if root.ndim == 1 else root
+        return exact.column_norms(mixing, self.columns)
+
+    def real_norms(self) -> tuple[float, float]:
+        """(L1, squared L2) sensitivity of root @ rows in floats."""
+        quick = None if self.root.ndim == 1 else exact.few_entries(self.root, self.columns)
+        if quick is not None:
+            return float(quick[0]), float(quick[1])
+        l1 = l2 = 0.0
+        columns = sparse.csc_array(self.columns)
+        for at in range(0, columns.shape[1], 4096):
+            part = columns[:, at : at + 4096].astype(np.float64)
+            if self.root.ndim == 1:
+                chunk: Any = abs((sparse.diags_array(self.root) @ part).tocsc())
+                l1 = max(l1, float(chunk.sum(axis=0).max()))
+                l2 = max(l2, float((chunk * chunk).sum(axis=0).max()))
+            else:
+                chunk = np.abs(self.root @ part.toarray())
+                l1 = max(l1, float(chunk.sum(axis=0).max()))
+                l2 = max(l2, float(np.einsum("ij,ij->j", chunk, chunk).max()))
+        return l1, l2
+
+
+def _upper(C: Any) -> bool:
+    return C.shape[0] == C.shape[1] and not np.tril(C, -1).any()
+
+
+def full_rank(root: Any) -> bool:
+    """Has the integer ``root`` (p x u, or a diagonal) full column rank? Exactly: a "yes" is a proof."""
+    if root.ndim == 1:
+        return bool(np.all(root))
+    p, u = root.shape
+    if p < u:
+        return False
+    head = root[:u]
+    if not np.tril(head, -1).any() and np.all(np.diag(head)):
+        return True  # triangular on top
+    return bool(modular.rank(root) == u)
+
+
+def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...], float]:
+    """Pieces scaled to sensitivity 1 in the norm of ``noise``, and their error."""
+    out, total = [], 0.0
+    for piece in pieces:
+        l1, l2 = piece.real_norms()
+        scaled = replace(piece, root=piece.root / (l1 if noise == "laplace" else sqrt(l2)))
+        total += scaled.trace(scaled.root)
+        out.append(scaled)
+    return tuple(out), total
+
+
+def finish(
+    W: Workload,
+    method: str,
+    noise: str,
+    pieces: tuple[Piece, ...],
+    target: float,
+    tolerance: float,
+    lower_bound: float | None,
+    considered: tuple[tuple[str, float], ...],
+) -> Strategy:
+    """Round ``pieces``, each of real sensitivity 1, to a Strategy whose error is at most (1 + tolerance/10) target.
+
+    Raises InternalError where 52 bits do not suffice (rank would be lost). Cost a round: one
+    triangular inverse and one p x v x N product a piece.
+    """
+    peaks = [float(np.abs(p.root).max()) for p in pieces]
+    # All pieces share the factor 2^K, or they would not have equal sensitivity.
+    bits = _FIRST_BITS - ceil(log2(min(peaks)))
+    best: tuple[float, list[Any], int, int] | None = None
+    for extra in range(0, _MOST_BITS - _FIRST_BITS, _STEP_BITS):
+        if max(peaks) * 2.0 ** (bits + extra) >= 2.0**52:
+            break
+        mixings = [np.rint(np.ldexp(p.root, bits + extra)).astype(np.int64) for p in pieces]
+        divisor = gcd(*(int(np.gcd.reduce(m, axis=None)) for m in mixings))
+        mixings = [m // divisor for m in mixings] if divisor > 1 else mixings
+        if not all(full_rank(m) for m in mixings):
+            continue
+        norms = [p.norms(m) for p, m in zip(pieces, mixings, strict=True)]
+        l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
+        sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
+        error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
+        if best is None or error < best[0]:
+            best = (error, mixings, l1, l2)
+        if error <= (1.0 + tolerance / 10.0) * target:
+            break
+    if best is None or not np.isfinite(best[0]):
+        raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
+    error, mixings, l1, l2 = best
+    return Strategy(
+        method,
+        noise,
+        _assemble(mixings),
+        sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64),
+        W.contributions,
+        l1,
+        l2,
+        error,
+        lower_bound,
+        considered,
+        W,
+    )
+
+
+def _assemble(mixings: list[Any]) -> Any:
+    """The block diagonal of all mixings: dense up to 2^23 entries, else csr."""
+    shapes = [(m.size, m.size) if m.ndim == 1 else m.shape for m in mixings]
+    p, u = sum(s[0] for s in shapes), sum(s[1] for s in shapes)
+    if p * u > _DENSE_CAP:
+        parts = [
+            sparse.diags_array(m, dtype=m.dtype) if m.ndim == 1 else sparse.csr_array(m) for m in mixings
+        ]
+        return sparse.csr_array(sparse.block_diag(parts, format="csr")).astype(np.int64)
+    out = np.zeros((p, u), dtype=np.int64)
+    i = j = 0
+    for m, (a, b) in zip(mixings, shapes, strict=True):
+        out[i : i + a, j : j + b] = np.diag(m) if m.ndim == 1 else m
+        i, j = i + a, j + b
+    return out

@@ -1,0 +1,123 @@
+"""Union of parts: the queries on each set of attributes by a strategy of their own.
+
+A batch of marginals over several attributes has a product of all axes as its cells, yet the
+queries of one group tell only few of them apart. Each group is planned on its own merged cells and
+lifted; under L1 the sensitivities of the parts add up, so part g measured at share alpha_g costs
+E_g / alpha_g^2, least for alpha_g proportional to E_g^(1/3). Shares are then refined on the error
+of the consistent least squares over the union, which uses all parts for every query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize, sparse
+
+from dpsql.linalg import inner as algebra
+from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.forms import dense, is_sparse
+from dpsql.strategy.axes import group_rows
+from dpsql.strategy.integer import Piece
+from dpsql.strategy.simple import moved_columns
+from dpsql.workload.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+_JOINT_CAP = 1500  # independent rows up to which shares are refined
+
+
+def split(W: Workload) -> tuple[Workload, ...]:
+    """The sub-workloads of each group, or of each part of a stack; W itself where there are none.
+
+    Rows without ``groups`` are grouped by the axis that they seem to share.
+    """
+    if isinstance(W.inner, algebra.Blocks):
+        out, at = [], 0
+        for part, weight in zip(W.inner.parts, W.inner.weights, strict=True):
+            rows = sparse.csr_array(W.span[at : at + part.shape[1]])
+            at += part.shape[1]
+            out.append(Workload(rows, algebra.Blocks((part,), (weight,)), W.contributions, None, W.name))
+        return tuple(out)
+    if not isinstance(W.inner, algebra.Diagonal):
+        return (W,)
+    labels = W.groups
+    if labels is None:
+        found_groups = group_rows(sparse.csr_array(W.span))
+        labels = np.zeros(W.shape[0], dtype=np.int64)
+        for g, members in enumerate(found_groups or []):
+            labels[members] = g
+    found = []
+    for label in np.unique(labels):
+        mine = np.flatnonzero((labels == label) & (W.inner.scale != 0))
+        if mine.size:
+            scale = algebra.Diagonal(W.inner.scale[mine])
+            found.append(Workload(sparse.csr_array(W.span[mine]), scale, W.contributions, None, W.name))
+    return tuple(found)
+
+
+def union_piece(
+    W: Workload,
+    parts: tuple[Workload, ...],
+    plan: Callable[[Workload], tuple[tuple[Piece, ...], float]],
+) -> tuple[Piece, float]:
+    """One piece for all of W: each part by ``plan`` (pieces of sensitivity 1 and their error), then joined.
+
+    Returns the piece and its error with shares that add up to 1.
+    """
+    planned = [plan(part) for part in parts]
+    rows = sparse.csr_array(sparse.vstack([p.rows for pieces, _ in planned for p in pieces], format="csr"))
+    owner = np.concatenate([np.full(len(pieces), g) for g, (pieces, _) in enumerate(planned)])
+    pieces = [p for pieces, _ in planned for p in pieces]
+    roots = [np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces]
+    frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
+    coords = dense(frame.coords)
+    held = coordinates(W.span, frame.rows)
+    diagonal = W.inner.diagonal()
+    if diagonal is not None:
+        weighted = (held.T * diagonal) if not is_sparse(held) else held.T @ sparse.diags_array(diagonal)
+        gram = weighted @ held
+    else:
+        gram = held.T @ (W.inner.gram() @ held)
+    gram = np.asarray(dense(gram))
+    share = np.array([max(error, 1e-300) ** (1 / 3) for _, error in planned])
+    share /= share.sum()
+    metrics = np.zeros((len(planned), gram.shape[0], gram.shape[0])) if gram.shape[0] <= _JOINT_CAP else None
+    if metrics is not None:
+        at = 0
+        for g, root in zip(owner, roots, strict=True):
+            part = root @ coords[at : at + root.shape[1]]
+            metrics[g] += part.T @ part
+            at += root.shape[1]
+        share = _refine(share, metrics, gram)
+    joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
+    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords)
+    return piece, piece.trace(piece.root)
+
+
+def _refine(share: Floats, metrics: Any, gram: Floats) -> Floats:
+    """Shares of least joint error tr(gram (sum alpha_g^2 M_g)^-1), sum alpha = 1."""
+
+    def objective(logs: Floats) -> tuple[float, Floats]:
+        alpha = np.exp(logs - logs.max())
+        alpha /= alpha.sum()
+        M = np.tensordot(alpha**2, metrics, axes=1)
+        factor = linalg.cho_factor(M)
+        right = linalg.cho_solve(factor, gram)
+        value = float(np.trace(right))
+        both = linalg.cho_solve(factor, right.T)
+        slope = -2.0 * alpha * np.einsum("ij,gij->g", both, metrics) / value
+        return np.log(value), alpha * (slope - float(alpha @ slope))
+
+    if share.size == 1:
+        return share
+    try:
+        found = optimize.minimize(
+            objective, np.log(share), jac=True, method="L-BFGS-B", options={"maxiter": 40}
+        )
+    except linalg.LinAlgError:
+        return share
+    alpha = np.exp(found.x - found.x.max())
+    return np.asarray(alpha / alpha.sum())

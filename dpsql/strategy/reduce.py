@@ -1,0 +1,151 @@
+"""From a workload to independent small problems: blocks, bases, merged columns.
+
+Equal columns are merged and columns of zeros dropped; queries that share no cell (and no
+record) are planned apart, each at full sensitivity, since one record is in one of them
+only: with G and the diagonal constraint both block diagonal the least error is the sum of
+the blocks' least errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg import inner as algebra
+from dpsql.linalg.basis import choose_basis
+from dpsql.linalg.columns import disjoint_blocks, distinct_columns
+from dpsql.workload.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+RANK_CAP = 6000
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One problem: choose M >= 0 (v x v) so that tr(gram M^-1) max_j y_j^T M y_j is least.
+
+    ``basis`` (v x n) integer rows; ``gram`` (v x v) of the queries in basis coordinates;
+    ``columns`` (v x N) distinct columns, up to sign, of basis @ contributions.
+    A block with ``gram`` of one dimension is a bundle of single rows that share no column:
+    each is a problem of its own with that entry.
+    """
+
+    basis: Any
+    gram: Floats
+    columns: Any
+
+    @property
+    def rank(self) -> int:
+        """v, the number of basis rows."""
+        return int(self.basis.shape[0])
+
+    @property
+    def solo(self) -> bool:
+        """Is this a bundle of single rows?"""
+        return self.gram.ndim == 1
+
+    def factor(self) -> Floats:
+        """R (v x v), upper triangular, R^T R = gram."""
+        return cholesky(self.gram)
+
+
+def cholesky(M: Floats) -> Floats:
+    """Upper triangular C with C^T C = M for a positive definite M, repaired at rounding level."""
+    try:
+        return np.asarray(linalg.cholesky(M))
+    except linalg.LinAlgError:
+        s, V = linalg.eigh(M)
+        root = np.sqrt(np.maximum(s, s[-1] * 1e-14))[:, None] * V.T
+        R = linalg.qr(root, mode="r")[0][: M.shape[0]]
+        return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])
+
+
+def reduce_workload(W: Workload) -> tuple[Block, ...]:
+    """The independent problems of W, in a fixed order. Raises DataError above rank 6000 in one block."""
+    span, inner = W.span, W.inner
+    diagonal = inner.diagonal()
+    if diagonal is not None:
+        span, diagonal = _merge_rows(span, diagonal)
+        inner = algebra.Diagonal(np.sqrt(diagonal))
+        coupling = np.arange(span.shape[0])
+    else:
+        coupling = inner.coupling()
+    if span.shape[0] == 0:
+        raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
+    moved = span if W.contributions is None else sparse.csr_array(span @ W.contributions)
+    found = distinct_columns(moved, up_to_sign=True)
+    moved = sparse.csr_array(moved[:, found.keep])
+    number, label = disjoint_blocks(moved, coupling)
+    sizes = np.bincount(label, minlength=number)
+    single = np.flatnonzero(sizes[label] == 1)
+    out: list[Block] = []
+    if single.size and diagonal is not None:
+        basis = sparse.csr_array(span[single])
+        out.append(Block(basis, diagonal[single], _columns(basis, W.contributions, None)))
+    gram = None if diagonal is not None else inner.gram()
+    for b in range(number):
+        if sizes[b] == 1 and diagonal is not None:
+            continue
+        rows = np.flatnonzero(label == b)
+        part = span if rows.size == span.shape[0] else sparse.csr_array(span[rows])
+        if gram is not None:
+            own: algebra.Inner = _Given(gram[np.ix_(rows, rows)])
+        else:
+            assert diagonal is not None  # noqa: S101 - for the type checker: one of the two is there
+            own = algebra.Diagonal(np.sqrt(diagonal[rows]))
+        # Columns are alike in the basis exactly where they are alike in the rows that it spans.
+        reuse = found if number == 1 and W.contributions is None and not (span.data < 0).any() else None
+        chosen = choose_basis(part, own, exact=W.exact is None, found=reuse)
+        if chosen.rows.shape[0] > RANK_CAP:
+            raise DataError(
+                f"strategy: one part of the workload has rank {chosen.rows.shape[0]}, above the cap of "
+                f"{RANK_CAP}; split the batch or coarsen its groups"
+            )
+        mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
+        out.append(Block(chosen.rows, chosen.gram(own), _columns(chosen.rows, W.contributions, mine)))
+    return tuple(out)
+
+
+def _columns(basis: Any, contributions: Any, keep: Any) -> Any:
+    moved = basis if contributions is None else sparse.csr_array(basis @ contributions)
+    if keep is None:
+        keep = distinct_columns(moved, up_to_sign=True).keep
+    return sparse.csc_array(moved[:, keep])
+
+
+def _merge_rows(span: Any, weight: Floats) -> tuple[Any, Floats]:
+    """Equal rows become one whose squared weights add up; rows of zeros or without weight go."""
+    found = distinct_columns(sparse.csr_array(span.T), up_to_sign=True)
+    used = found.label >= 0
+    total: Any = np.bincount(found.label[used], weights=weight[used], minlength=found.keep.size)
+    alive = total > 0
+    return sparse.csr_array(span[found.keep[alive]]), total[alive]
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """An inner factor known by its Gram matrix alone."""
+
+    values: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.values.shape[0], self.values.shape[0])
+
+    def gram(self) -> Floats:
+        return self.values
+
+    def matrix(self) -> Any:
+        return cholesky(self.values)
+
+    def coupling(self) -> NDArray[np.int64]:
+        return np.zeros(self.values.shape[0], dtype=np.int64)
+
+    def diagonal(self) -> Floats | None:
+        return None

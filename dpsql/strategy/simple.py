@@ -1,0 +1,74 @@
+"""The strategies that need no search: every cell, and the queries themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import dense
+from dpsql.strategy.integer import Piece
+from dpsql.strategy.reduce import Block
+from dpsql.workload.matrix import Workload
+
+_ROW_CAP = 4096
+
+
+def cells_of(block: Block) -> tuple[Any, Any]:
+    """(indicator rows of the distinct data cells (N x n), basis coordinates of them (v x N))."""
+    found = distinct_columns(block.basis)
+    used = np.flatnonzero(found.label >= 0)
+    ones = np.ones(used.size, dtype=np.int64)
+    lift = sparse.csr_array((ones, (found.label[used], used)), shape=(found.keep.size, found.label.size))
+    return lift, sparse.csr_array(block.basis[:, found.keep])
+
+
+def moved_columns(rows: Any, W: Workload) -> Any:
+    """Distinct columns, up to sign, of rows @ contributions (csc)."""
+    moved = rows if W.contributions is None else sparse.csr_array(rows @ W.contributions)
+    return sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+
+
+def identity_piece(block: Block, W: Workload) -> Piece:
+    """Measure each distinct cell (cells that no query tells apart count as one)."""
+    lift, D = cells_of(block)
+    # The root is diagonal, so only the diagonal of the Gram matrix of the cells counts.
+    if block.solo:
+        gram = np.asarray((D.multiply(D)).T @ block.gram).ravel()  # rows share no column
+    else:
+        R = block.factor()
+        gram = np.empty(D.shape[1])
+        for at in range(0, D.shape[1], 4096):
+            part = R @ D[:, at : at + 4096].toarray()
+            gram[at : at + 4096] = np.einsum("ij,ij->j", part, part)
+    return Piece(lift, np.ones(lift.shape[0]), moved_columns(lift, W), gram)
+
+
+def workload_piece(block: Block, W: Workload) -> Piece:
+    """Measure the queries as they are weighted.
+
+    Rows of integer workloads are measured by themselves; for others an equivalent set of rows, the
+    triangular factor of the Gram matrix, would change the L1 norm, so DataError.
+    """
+    if block.solo:
+        return Piece(block.basis, np.sqrt(block.gram), block.columns, block.gram)
+    diagonal = W.inner.diagonal()
+    if diagonal is None:
+        if W.shape[0] > _ROW_CAP:
+            raise DataError(
+                f"strategy: the workload has {W.shape[0]} queries, too many to be measured one by one; "
+                "use method='auto'"
+            )
+        F = W.inner.matrix()
+        root = dense(F)
+        return Piece(W.span, root, moved_columns(W.span, W), W.inner.gram())
+    touches = np.asarray(abs(W.span) @ (abs(block.basis).sum(axis=0) > 0).astype(np.int64)) > 0
+    mine = np.flatnonzero(touches & (diagonal > 0))
+    rows = sparse.csr_array(W.span[mine])
+    from dpsql.linalg.basis import coordinates
+
+    coords = coordinates(rows, block.basis)
+    return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)

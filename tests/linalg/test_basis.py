@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpsql import workload
+from dpsql.errors import InternalError
+from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.inner import Diagonal
+
+CASES = {
+    "ranges": workload.random_ranges(40, 64, 1).span,
+    "more rows than cells": workload.random_ranges(200, 12, 1).span,
+    "signs": workload.wdiscrete(30, 50, 2, p=0.4).span,
+    "repeated": sparse.csr_array(np.repeat(np.eye(4, dtype=np.int64), 3, axis=0)),
+    "zero row and column": sparse.csr_array(np.array([[0, 0, 0], [1, 0, 2], [2, 0, 4]])),
+    "one": sparse.csr_array(np.array([[1, 1, 1]])),
+    "many columns": workload.kron(workload.random_ranges(20, 90, 3), workload.total(30)).span,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_basis_spans_and_is_independent(name):
+    span = CASES[name]
+    found = choose_basis(span, Diagonal(np.ones(span.shape[0])))
+    coords = found.coords.toarray() if sparse.issparse(found.coords) else found.coords
+    assert np.allclose(coords @ found.rows.toarray(), span.toarray(), atol=1e-9)
+    assert found.rows.shape[0] == np.linalg.matrix_rank(span.toarray().astype(float))
+    assert np.allclose(found.gram(Diagonal(np.full(span.shape[0], 2.0))), 4 * coords.T @ coords)
+    again = coordinates(span, found.rows)
+    again = again.toarray() if sparse.issparse(again) else again
+    assert np.allclose(again, coords, atol=1e-8)
+
+
+def test_coordinates_refuse_what_is_not_in_the_row_space():
+    with pytest.raises(InternalError, match="row space"):
+        coordinates(sparse.csr_array(np.array([[1, 2]])), sparse.csr_array(np.array([[1, 1]])))
+
+
+def test_conditioning_of_chosen_rows_is_moderate():
+    W = workload.random_ranges(256, 1024, 0)
+    rows = choose_basis(W.span, W.inner).rows.toarray().astype(float)
+    assert np.linalg.cond(rows) < 1e4

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpsql.linalg import exact
+
+
+def brute(mixing, columns):
+    B = np.asarray(mixing).astype(object) @ columns.toarray().astype(object)
+    size = np.abs(B)
+    return max(size.sum(axis=0)), max((size * size).sum(axis=0))
+
+
+@pytest.mark.parametrize("bits", [3, 20, 28, 40, 50])
+@pytest.mark.parametrize("big", [1, 2**9])
+def test_column_norms_are_exact(bits, big):
+    rng = np.random.default_rng(bits)
+    mixing = rng.integers(-(2**bits), 2**bits, size=(7, 5))
+    columns = sparse.csc_array(rng.integers(-big, big + 1, size=(5, 40)))
+    assert exact.column_norms(mixing, columns) == brute(mixing, columns)
+
+
+def test_ties_beyond_float_precision_are_told_apart():
+    mixing = np.array([[2**60, 2**60 + 1]])
+    columns = sparse.csc_array(np.eye(2, dtype=np.int64))
+    assert exact.column_norms(mixing, columns) == (2**60 + 1, (2**60 + 1) ** 2)
+
+
+def test_entries_beyond_int64_do_not_wrap():
+    mixing = np.array([[2**62, 2**62], [2**62, -(2**62)]])
+    columns = sparse.csc_array(np.array([[3], [3]], dtype=np.int64))
+    assert exact.column_norms(mixing, columns) == (6 * 2**62, (6 * 2**62) ** 2)
+
+
+def test_the_route_through_the_gram_matrix_agrees():
+    rng = np.random.default_rng(4)
+    mixing = rng.integers(0, 2**20, size=(60, 50))
+    rows = rng.integers(0, 50, size=(2, 9000))
+    columns = sparse.csc_array(
+        (np.ones(18000, dtype=np.int64), (rows.ravel(), np.tile(np.arange(9000), 2))), shape=(50, 9000)
+    )
+    assert exact.few_entries(mixing, columns) is not None
+    assert exact.column_norms(mixing, columns) == brute(mixing, columns)
+
+
+def test_sparse_mixing():
+    mixing = sparse.csr_array(np.array([[2, 0], [0, -3]]))
+    columns = sparse.csc_array(np.array([[1, 1], [0, 1]]))
+    assert exact.column_norms(mixing, columns) == (5, 13)
