@@ -26,7 +26,8 @@ from dpsql.strategy.axes import Factored, find_axes, flat_codes
 from dpsql.strategy.generation import generate
 from dpsql.strategy.reduce import Block
 
-_ACTIVE_ABOVE = 3000  # distinct columns beyond which columns are generated
+# Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
+_DENSE_ENTRIES = 4_000_000
 
 
 def solve(
@@ -54,7 +55,7 @@ def solve(
             X = np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T)
         return Solution(X, state.t**2, state.upper(), count)
     R = block.factor()
-    if N <= _ACTIVE_ABOVE:
+    if v * N <= _DENSE_ENTRIES:
         U = R @ block.columns.toarray().astype(np.float64)
         low, _, count = ascend(lambda lam: Low(U, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
         H = low.metric() / low.q.max()

@@ -21,6 +21,7 @@ from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.strategy.axes import group_rows
 from dpsql.strategy.integer import Piece
+from dpsql.strategy.reduce import merge_cells
 from dpsql.strategy.simple import moved_columns
 from dpsql.workload.matrix import Workload
 
@@ -67,8 +68,13 @@ def union_piece(
 
     Returns the piece and its error with shares that add up to 1.
     """
-    planned = [plan(part) for part in parts]
-    rows = sparse.csr_array(sparse.vstack([p.rows for pieces, _ in planned for p in pieces], format="csr"))
+    planned, lifted = [], []
+    for part in parts:
+        # A part tells few cells apart: plan it over its own classes of cells and lift its rows.
+        merged, classes = merge_cells(part)
+        planned.append(plan(merged))
+        lifted.extend(sparse.csr_array(p.rows @ classes) for p in planned[-1][0])
+    rows = sparse.csr_array(sparse.vstack(lifted, format="csr"))
     owner = np.concatenate([np.full(len(pieces), g) for g, (pieces, _) in enumerate(planned)])
     pieces = [p for pieces, _ in planned for p in pieces]
     roots = [np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces]

@@ -67,7 +67,34 @@ def cholesky(M: Floats) -> Floats:
 
 
 def reduce_workload(W: Workload) -> tuple[Block, ...]:
-    """The independent problems of W, in a fixed order. Raises DataError above rank 6000 in one block."""
+    """The independent problems of W, in a fixed order. Raises DataError above rank 6000 in one block.
+
+    Kept with W: a batch that two kinds of noise could pay for is reduced once.
+    """
+    if "blocks" not in W._cache:
+        W._cache["blocks"] = _reduce(W)
+    return W._cache["blocks"]  # type: ignore[no-any-return]
+
+
+def merge_cells(W: Workload) -> tuple[Workload, Any]:
+    """(W over classes of equal columns, the classes L): W = W' L and x' = L x for 0/1 rows of L.
+
+    Columns of zeros are in no class. Every strategy over x' is one over x with the same error, and
+    one record moves x' by a column of L @ contributions, so the sensitivities are the same too.
+    """
+    found = distinct_columns(W.span)
+    used = np.flatnonzero(found.label >= 0)
+    shape = (found.keep.size, found.label.size)
+    L = sparse.csr_array((np.ones(used.size, dtype=np.int64), (found.label[used], used)), shape=shape)
+    span = sparse.csr_array(W.span[:, found.keep])
+    if W.contributions is None:
+        return Workload(span, W.inner, None, W.groups, W.name), L
+    moved = sparse.csr_array(L @ W.contributions)
+    corners = sparse.csr_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+    return Workload(span, W.inner, corners, W.groups, W.name), L
+
+
+def _reduce(W: Workload) -> tuple[Block, ...]:
     span, inner = W.span, W.inner
     diagonal = inner.diagonal()
     if diagonal is not None:

@@ -123,6 +123,8 @@ class _Task:
         rank = max(b.rank for b in self.blocks() if not b.solo)
         if name == "p-identity":
             return bool(cells <= _CELLS_AUTO)
+        if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
+            return False  # union-of-parts weighs the queries of each part at least as well
         if name in ("optimal", "low-rank"):
             # At nearly full rank the mixing has no room that p-identity does not have.
             room = rank * rank * cells

@@ -54,7 +54,7 @@ def test_three_routes_agree(monkeypatch):
     W = batch()
     (block,) = reduce_workload(W)
     plain = optimal.solve(block, 1e-4, np.inf)
-    monkeypatch.setattr(optimal, "_ACTIVE_ABOVE", 10)
+    monkeypatch.setattr(optimal, "_DENSE_ENTRIES", 10)
     factored = optimal.solve(block, 1e-4, np.inf)
     generated = generate(block, block.factor(), 1e-3, np.inf)
     assert plain.gap <= 1e-4
