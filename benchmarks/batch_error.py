@@ -32,10 +32,10 @@ def batch(ranges: int = 50, seed: int = SEED) -> str:
         low, high = sorted(source.sample(range(1440), 2))
         statements.append(f"SELECT COUNT(*) AS n FROM flights WHERE minute BETWEEN {low} AND {high}")
     statements += [
-        "CREATE VIEW month AS SELECT month, COUNT(*) AS n FROM flights GROUP BY month",
-        "CREATE VIEW carrier AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier",
-        "CREATE VIEW month_origin AS SELECT month, origin, COUNT(*) AS n FROM flights GROUP BY month, origin",
-        "CREATE VIEW distance AS SELECT carrier, SUM(distance) AS s FROM flights GROUP BY carrier",
+        "CREATE OR REPLACE VIEW month AS SELECT month, COUNT(*) AS n FROM flights GROUP BY month",
+        "CREATE OR REPLACE VIEW carrier AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier",
+        "CREATE OR REPLACE VIEW month_origin AS SELECT month, origin, COUNT(*) AS n FROM flights GROUP BY month, origin",
+        "CREATE OR REPLACE VIEW distance AS SELECT carrier, SUM(distance) AS s FROM flights GROUP BY carrier",
     ]
     return ";\n".join(statements)
 
@@ -57,12 +57,12 @@ def family(name: str) -> str:
 def exact_answers(sql: str) -> dict[str, np.ndarray]:
     """What DuckDB answers, by result, rows sorted by key."""
     connection = duckdb.connect()
-    connection.execute(f"CREATE VIEW flights AS SELECT * FROM read_parquet('{data.flights_path()}')")
+    connection.execute(f"CREATE OR REPLACE VIEW flights AS SELECT * FROM read_parquet('{data.flights_path()}')")
     answers, unnamed = {}, 0
     for statement in sql.split(";\n"):
         name, _, select = statement.partition(" AS SELECT ")
         if select:
-            name, select = name.removeprefix("CREATE VIEW "), "SELECT " + select
+            name, select = name.removeprefix("CREATE OR REPLACE VIEW "), "SELECT " + select
         else:
             unnamed += 1
             name, select = f"q{unnamed}", statement

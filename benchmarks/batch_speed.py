@@ -65,7 +65,7 @@ def measure(sql: str, rows: int | None, folder: Path, repeats: int = 3) -> tuple
 def main() -> None:
     """Print the table."""
     sizes: list[int | None] = [int(text) for text in sys.argv[1:]] or [None, 10_000_000]
-    sql = batch_error.batch().replace("CREATE VIEW", "CREATE OR REPLACE VIEW")
+    sql = batch_error.batch()
     print(f"OPENBLAS_NUM_THREADS={os.environ.get('OPENBLAS_NUM_THREADS', 'default')}, {os.cpu_count()} cores")
     print()
     print("| batch | rows | planning s | after planning s | exact, one by one s | after / exact | std error of q1 |")

@@ -105,9 +105,7 @@ def main() -> int:
     )
     print(f"scipy {scipy.__version__}, Python {platform.python_version()}")
     print()
-    print(
-        "| workload | seconds | eigh seconds (order) | ratio | promised | gap | error / SVD bound | method |"
-    )
+    print("| workload | seconds | eigh seconds (order) | ratio | promised | gap | error / SVD bound | method |")
     print("|---|---|---|---|---|---|---|---|")
     late = 0
     for name, make, order, promised in CASES:

@@ -51,12 +51,7 @@ def supreme_svd_bound(W: Workload, projections: Iterable[ArrayLike]) -> float:
     for projection in projections:
         chosen = np.asarray(projection)
         index = np.flatnonzero(chosen) if chosen.dtype == bool else np.unique(chosen.astype(np.int64))
-        if (
-            index.size == 0
-            or index.min() < 0
-            or index.max() >= n
-            or (chosen.dtype == bool and chosen.size != n)
-        ):
+        if index.size == 0 or index.min() < 0 or index.max() >= n or (chosen.dtype == bool and chosen.size != n):
             raise DataError(f"bounds: a projection must name columns between 0 and {n - 1}")
         lam = np.zeros(n)
         lam[index] = 1.0 / index.size

@@ -182,7 +182,8 @@ def _csv_reader(path: Path, types: dict[str, str]) -> str:
     """A CSV reader that sniffs nothing: names from the header line, every value text, then TRY_CAST.
 
     A line that cannot be read as CSV is skipped whole, whatever it holds, so that no row can
-    make the scan fail.
+    make the scan fail; strict mode would fail where line ends are mixed. Neighbours are the rows
+    as read: a writer that leaves a quote open changes more than its own line.
     """
     header = _csv_header(path)
     columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in header)
@@ -192,7 +193,7 @@ def _csv_reader(path: Path, types: dict[str, str]) -> str:
     return (
         f"(SELECT {select} FROM system.main.read_csv({text(str(path))}, auto_detect = false, header = true, "  # noqa: S608
         f"delim = ',', quote = '\"', escape = '\"', columns = {{{columns}}}, null_padding = true, "
-        "ignore_errors = true, parallel = false))"
+        "ignore_errors = true, strict_mode = false, parallel = false))"
     )
 
 
@@ -201,9 +202,10 @@ def _csv_header(path: Path) -> list[str]:
     unreadable = False
     names: list[str] = []
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        # Decoding reads ahead into private lines, which must not decide anything: it never fails.
+        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
             names = next(csv.reader(lines), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
+    except (OSError, EOFError, csv.Error):
         unreadable = True
     if unreadable or not names or len({name.lower() for name in names}) < len(names):
         raise OperationalError(f"{path} has no header line of distinct column names; add one")

@@ -193,6 +193,4 @@ def check(S: Any, coords: Any, B: Any) -> None:
         rest = S[:, at : at + 4096] - coords @ B[:, at : at + 4096]
         worst = np.abs(rest.data if is_sparse(rest) else rest).max(initial=0.0)
         if worst > 1e-9 * scale:
-            raise InternalError(
-                "strategy: the workload is not in the row space of this strategy; select for it"
-            )
+            raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")

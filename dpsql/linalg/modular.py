@@ -57,9 +57,7 @@ def eliminate(work: Floats, width: int, p: int) -> list[int]:
                 work[[top, pick]] = work[[pick, top]]
             inverse = pow(int(work[top, j]), -1, p)
             factor = _mod(work[top + 1 :, j] * inverse, p)
-            work[top + 1 :, j:right] = _mod(
-                work[top + 1 :, j:right] - np.outer(factor, work[top, j:right]), p
-            )
+            work[top + 1 :, j:right] = _mod(work[top + 1 :, j:right] - np.outer(factor, work[top, j:right]), p)
             work[top + 1 :, j] = factor  # kept below the pivot until the panel is done
             pivots.append(j)
             top += 1

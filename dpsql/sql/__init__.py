@@ -4,6 +4,7 @@ statements   text -> statements (limits, parsing, names)
 scope        what a statement may name: tables, columns, group domains
 literals     constant expressions, folded exactly
 predicates   Boolean expressions -> conditions "is TRUE" and "is FALSE"
+admitted     no argument of an admitted node is lost
 queries      SELECT -> keys and linear combinations of counts and sums
 names        DuckDB's own names for columns without an alias
 """

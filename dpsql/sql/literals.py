@@ -36,7 +36,7 @@ def is_constant(node: exp.Expression) -> bool:
             | exp.Add
             | exp.Sub
             | exp.Mul,
-        )  # fmt: skip
+        )
         and not isinstance(part, exp.TryCast)
         for part in node.walk()
     )

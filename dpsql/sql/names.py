@@ -13,6 +13,7 @@ import duckdb
 from sqlglot import exp
 
 from dpsql.errors import SQLError
+from dpsql.policy.values import fold
 
 
 def result_names(items: Sequence[exp.Expression], schema: Mapping[str, str]) -> list[str]:
@@ -22,26 +23,33 @@ def result_names(items: Sequence[exp.Expression], schema: Mapping[str, str]) -> 
         if isinstance(item, exp.Alias):
             names.append(str(item.alias))
         elif isinstance(item, exp.Column):
-            names.append(str(item.name))
+            names.append(next((name for name in schema if fold(name) == fold(item.name)), str(item.name)))
         else:
-            bare = item.copy()
-            for column in bare.find_all(exp.Column):
-                column.set("table", None)
-            names.append(_ask(bare.sql("duckdb", comments=False), tuple(schema.items())))
+            found = list(item.find_all(exp.Column))
+            used = {fold(column.name) for column in found}
+            # A statement has one table, so that all its columns are qualified alike, if at all.
+            qualifier = next((column.table for column in found if column.table), "t")
+            kinds = tuple((name, kind) for name, kind in schema.items() if fold(name) in used)
+            names.append(_ask(item.sql("duckdb", comments=False), kinds or (("no_column", "INTEGER"),), qualifier))
     return names
 
 
 @functools.lru_cache(maxsize=65_536)
-def _ask(text: str, schema: tuple[tuple[str, str], ...]) -> str:
-    columns = ", ".join(f'NULL::{_plain(kind)} AS "{name.replace(chr(34), chr(34) * 2)}"' for name, kind in schema)
+def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str:
+    columns = ", ".join(f"NULL::{_plain(kind)} AS {_quote(name)}" for name, kind in schema)
+    question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS {_quote(table)}"  # noqa: S608
     try:
-        found = _empty_database().execute(f"DESCRIBE SELECT {text} FROM (SELECT {columns})").fetchone()  # noqa: S608
+        found = _empty_database().cursor().execute(question).fetchone()
     except duckdb.Error:
-        # What DuckDB cannot bind is refused later with a reason; until then its text names it.
+        # DuckDB cannot bind all that is admitted, such as a constant beyond the column's type: its text names it.
         return text
     if found is None:
         raise SQLError(f"DuckDB has no name for {text[:60]}; give it an alias")
     return str(found[0])
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _plain(kind: str) -> str:

@@ -8,19 +8,22 @@ with the way to write them over the released view.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.policy import Policy
+from dpsql.policy.values import fold as fold_name
+from dpsql.sql.admitted import check_admitted
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.names import result_names
 from dpsql.sql.predicates import Resolve, not_null, truth
 from dpsql.sql.scope import find_column, find_table, key_domain
 from dpsql.sql.statements import Statement, refuse
 from dpsql.workload.batch import Column, KeyOutput, Output, Query, Table, Term
-from dpsql.workload.conditions import FALSE, TRUE, Condition, conjunction, negate
+from dpsql.workload.conditions import FALSE, TRUE, And, Condition, gather, negate
 from dpsql.workload.regions import KeyDomain
 
 MAX_ROWS = 200_000
@@ -52,7 +55,18 @@ def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[
 
     Raises SQLError at the first statement that cannot be answered, with its place.
     """
-    return tuple(_query(statement, policy, tables) for statement in statements)
+    return tuple(_understood(statement, policy, tables) for statement in statements)
+
+
+def _understood(statement: Statement, policy: Policy, tables: Mapping[str, Table]) -> Query:
+    try:
+        return _query(statement, policy, tables)
+    except RecursionError:
+        pass
+    raise refuse(
+        f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
+        statement.select.expressions[0] if statement.select.expressions else None,
+    )
 
 
 def _query(statement: Statement, policy: Policy, tables: Mapping[str, Table]) -> Query:
@@ -78,6 +92,7 @@ def _query(statement: Statement, policy: Policy, tables: Mapping[str, Table]) ->
     condition = truth(where.this, resolve).true if where is not None else TRUE
     keys = _keys(select, table, resolve)
     columns = _columns(statement, table, condition, keys, resolve)
+    check_admitted(select)
     query = Query(
         statement.name,
         statement.named,
@@ -136,17 +151,22 @@ def _key_column(node: exp.Expression, select: exp.Select, table: Table) -> exp.C
     """The column behind a GROUP BY item: itself, a position in SELECT, or an alias."""
     if isinstance(node, exp.Paren):
         return _key_column(node.this, select, table)
-    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
-        position = int(node.this)
-        if not 1 <= position <= len(select.expressions):
-            raise refuse(f"GROUP BY {position} is not a position in SELECT", node)
-        return _key_column(_bare(select.expressions[position - 1]), select, table)
+    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
+        position = str(node.this).lstrip("0")[:9]
+        if not position or not 1 <= int(position) <= len(select.expressions):
+            raise refuse(f"GROUP BY {str(node.this)[:20]} is not a position in SELECT", node)
+        item = _bare(select.expressions[int(position) - 1])
+        if isinstance(item, exp.Literal):
+            raise refuse(f"GROUP BY {position} is a constant; group by a column with declared groups", node)
+        return _key_column(item, select, table)
     if isinstance(node, exp.Column):
-        known = node.name.lower() in {name.lower() for name in table.schema}
+        known = fold_name(node.name) in {fold_name(name) for name in table.schema}
         if not known and not node.table:
             for item in select.expressions:
-                if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower():
-                    return _key_column(item.this, select, table)
+                if isinstance(item, exp.Alias) and fold_name(item.alias) == fold_name(node.name):
+                    aliased = item.this.unnest()
+                    # An alias names an expression, never another alias.
+                    return aliased if isinstance(aliased, exp.Column) else _key_column(aliased, select, table)
         return node
     raise refuse(f"GROUP BY {node.sql('duckdb')[:60]} is not answered; group by a column with declared groups", node)
 
@@ -163,9 +183,10 @@ def _columns(
     statement: Statement, table: Table, condition: Condition, keys: Mapping[str, KeyDomain], resolve: Resolve
 ) -> tuple[KeyOutput | Output, ...]:
     select = statement.select
-    names = _names(statement, table)
     columns: list[KeyOutput | Output] = []
-    for item, name in zip(select.expressions, names, strict=True):
+    for item in select.expressions:
+        # DuckDB is asked for names below, once every expression is known to be admitted.
+        name = str(item.alias)
         node = _bare(item)
         while isinstance(node, exp.Paren):
             node = node.this
@@ -182,7 +203,7 @@ def _columns(
             columns.append(_output(name, node, condition, table, resolve))
     if not any(isinstance(column, Output) for column in columns):
         raise refuse("the statement has no aggregate; select COUNT(*), COUNT_IF(...) or SUM(column)", select)
-    return tuple(columns)
+    return tuple(replace(column, name=name) for column, name in zip(columns, _names(statement, table), strict=True))
 
 
 def _names(statement: Statement, table: Table) -> list[str]:
@@ -195,6 +216,8 @@ def _names(statement: Statement, table: Table) -> list[str]:
     names = result_names(items, table.schema)
     for number, name in enumerate(statement.columns or ()):
         names[number] = name
+    if "" in names:
+        raise refuse(f"a column of {statement.name} has an empty name; give it an alias", select)
     seen: set[str] = set()
     for number, name in enumerate(names):
         unique, copy = name, 0
@@ -235,9 +258,8 @@ class _Linear:
         stack = [(node, factor)]
         while stack:
             part, scale = stack.pop()
-            if is_constant(part):
-                self.constant += scale * _factor(part)
-            elif isinstance(part, exp.Paren):
+            # Sums are taken apart before anything asks for constants, which would walk a long chain at every link.
+            if isinstance(part, exp.Paren):
                 stack.append((part.this, scale))
             elif isinstance(part, exp.Neg):
                 stack.append((part.this, -scale))
@@ -245,15 +267,17 @@ class _Linear:
                 stack.extend([(part.expression, scale), (part.this, scale)])
             elif isinstance(part, exp.Sub):
                 stack.extend([(part.expression, -scale), (part.this, scale)])
-            elif isinstance(part, exp.Mul) and is_constant(part.this):
-                stack.append((part.expression, scale * _factor(part.this)))
             elif isinstance(part, exp.Mul) and is_constant(part.expression):
-                stack.append((part.this, scale * _factor(part.expression)))
+                stack.append((part.this, _scaled(scale, _factor(part.expression), part)))
+            elif isinstance(part, exp.Mul) and is_constant(part.this):
+                stack.append((part.expression, _scaled(scale, _factor(part.this), part)))
             elif isinstance(part, exp.Div) and is_constant(part.expression):
                 divisor = _factor(part.expression)
                 if not divisor:
                     raise refuse("division by zero", part)
-                stack.append((part.this, scale / divisor))
+                stack.append((part.this, _scaled(scale, 1 / divisor, part)))
+            elif is_constant(part):
+                self.constant += scale * _factor(part)
             else:
                 self._aggregate(part, scale, self.where)
 
@@ -264,13 +288,13 @@ class _Linear:
     def _aggregate(self, node: exp.Expression, scale: Fraction, where: Condition) -> None:
         if isinstance(node, exp.Filter):
             kept = truth(node.expression.this, self.resolve).true
-            self._aggregate(node.this, scale, conjunction(where, kept))
+            self._aggregate(node.this, scale, gather(And, where, kept))
             return
         self.aggregates += 1
         if isinstance(node, exp.Count):
             self._count(node, scale, where)
         elif isinstance(node, exp.CountIf):
-            self._term(conjunction(where, truth(node.this, self.resolve).true), None, scale)
+            self._term(gather(And, where, truth(node.this, self.resolve).true), None, scale)
         elif isinstance(node, exp.Sum):
             self._sum(node.this, scale, where)
         else:
@@ -280,10 +304,12 @@ class _Linear:
         argument = node.this
         if node.expressions:
             raise refuse("COUNT takes one argument", node)
+        if isinstance(argument, exp.Star) and any(argument.args.values()):
+            raise refuse("COUNT takes *, without EXCLUDE, REPLACE or RENAME", node)
         if isinstance(argument, exp.Star) or argument is None:
             self._term(where, None, scale)
         elif isinstance(argument, exp.Column):
-            self._term(conjunction(where, not_null(self.resolve(argument))), None, scale)
+            self._term(gather(And, where, not_null(self.resolve(argument))), None, scale)
         elif isinstance(argument, exp.Distinct):
             raise refuse("COUNT(DISTINCT ...) is not linear in the rows; GROUP BY the column's declared groups", node)
         elif is_constant(argument):
@@ -318,8 +344,8 @@ class _Linear:
         reached = where
         for branch in node.args.get("ifs") or []:
             holds = truth(branch.this, self.resolve).true
-            self._sum(branch.args["true"], scale, conjunction(reached, holds))
-            reached = conjunction(reached, negate(holds))
+            self._sum(branch.args["true"], scale, gather(And, reached, holds))
+            reached = gather(And, reached, negate(holds))
         default = node.args.get("default")
         if default is not None:
             self._sum(default, scale, reached)
@@ -344,6 +370,14 @@ def _factor(node: exp.Expression) -> Fraction:
     exact = Fraction(value).limit_denominator(10**12) if isinstance(value, float) else Fraction(value)
     if abs(exact) > 10**12 or exact.denominator > 10**12:
         raise refuse("a coefficient lies between 1e-12 and 1e12 and has at most 12 decimals", node)
+    return exact
+
+
+def _scaled(scale: Fraction, factor: Fraction, node: exp.Expression) -> Fraction:
+    """A product of coefficients, held to what ``_factor`` allows one of them."""
+    exact = scale * factor
+    if abs(exact) > 10**12 or exact.denominator > 10**12:
+        raise refuse("the coefficients of an aggregate multiply to beyond 1e12 or finer than 1e-12", node)
     return exact
 
 

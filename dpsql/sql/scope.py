@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from dpsql.errors import DataError, PolicyError, nearest
 from dpsql.policy import Policy, TablePolicy
+from dpsql.policy.values import fold
 from dpsql.sql.statements import refuse
 from dpsql.workload.batch import Column, Table, constant
 from dpsql.workload.lines import line_of
@@ -17,14 +18,14 @@ from dpsql.workload.regions import KeyDomain
 def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
     """The column that ``node`` names; SQLError with the nearest names otherwise."""
     qualifier = node.table
-    if qualifier and qualifier.lower() not in {(alias or "").lower(), table.name.lower().split(".")[-1]}:
+    if qualifier and fold(qualifier) not in {fold(alias or ""), fold(table.name).split(".")[-1]}:
         raise refuse(f"{qualifier} is not the table of this statement, {alias or table.name} is", node)
     if node.args.get("db") or node.args.get("catalog"):
         raise refuse("write a column as name or table.name", node)
-    found = table.columns.get(node.name.lower())
+    found = table.columns.get(fold(node.name))
     if found is not None:
         return found
-    if node.name.lower() in {name.lower() for name in table.schema}:
+    if fold(node.name) in {fold(name) for name in table.schema}:
         raise refuse(
             f"column {node.name} of {table.name} is not declared in the policy, so it cannot be used; "
             f"the custodian may add it under {table.policy.key('columns')}",
@@ -40,16 +41,16 @@ def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
     Assumes that ``check_schema`` has passed. Raises PolicyError where a declared value has no
     place in its column.
     """
-    types = {name.lower(): (name, kind) for name, kind in schema.items()}
+    types = {fold(name): (name, kind) for name, kind in schema.items()}
     columns = {}
     for declared in policy.columns.values():
-        name, kind = types[declared.name.lower()]
+        name, kind = types[fold(declared.name)]
         column = Column(name, kind, line_of(kind), declared)
         try:
             column.closed  # noqa: B018 - every declared value must have a place on the line
         except DataError as error:
             raise PolicyError(f"{policy.key('columns', name, 'values')}: {error}") from None
-        columns[name.lower()] = column
+        columns[fold(name)] = column
     return Table(policy.name, policy, columns, dict(schema))
 
 
@@ -61,16 +62,16 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
     if not all(isinstance(part, exp.Identifier) for part in parts):
         raise refuse("only tables of the policy can be read, no functions or files", node)
     written = ".".join(part.name for part in parts)
-    candidates = {written.lower()}
-    if len(parts) == 2 and parts[0].name.lower() == "main":
-        candidates.add(parts[1].name.lower())
+    candidates = {fold(written)}
+    if len(parts) == 2 and fold(parts[0].name) == "main":
+        candidates.add(fold(parts[1].name))
     if len(parts) == 1:
-        candidates.add(f"main.{written.lower()}")
+        candidates.add(f"main.{fold(written)}")
     for name, table in tables.items():
-        if name.lower() in candidates:
+        if fold(name) in candidates:
             return table
     for name, declared in policy.tables.items():
-        if name.lower() in candidates and declared.public:
+        if fold(name) in candidates and declared.public:
             raise refuse(f"{written} is public: query it directly, it needs no privacy budget", node)
     raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node)
 

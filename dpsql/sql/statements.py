@@ -20,10 +20,12 @@ MAX_STATEMENT = 100_000
 MAX_STATEMENTS = 20_000
 MAX_DEPTH = 24
 
-_SKIPPED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_SKIPPED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+# What neither the ledger nor DuckDB can store as text.
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _LANDMARK = re.compile(r"[;()]")
 # A run of prefix operators nests as deeply as parentheses do.
-_PREFIX_RUN = re.compile(r"(?:\bNOT\b[\s(]*){%d}|(?:[-+~][\s(]*){%d}" % (MAX_DEPTH, MAX_DEPTH), re.IGNORECASE)
+_PREFIX_RUN = re.compile(rf"(?:\bNOT\b[\s(]*){{{MAX_DEPTH}}}|(?:[-+~][\s(]*){{{MAX_DEPTH}}}", re.IGNORECASE)
 _WEIGHT = re.compile(r"\+\s*WEIGHT\s*\(\s*([0-9.eE+-]+)\s*\)\s*", re.IGNORECASE)
 
 
@@ -46,7 +48,8 @@ class Statement:
     @property
     def text(self) -> str:
         """The SELECT as DuckDB would write it, without comments."""
-        return str(self.select.sql("duckdb", comments=False))
+        # A copy would cost as much again; writing a SELECT out leaves its meaning alone.
+        return str(self.select.sql("duckdb", comments=False, copy=False))
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -70,9 +73,11 @@ def parse(text: str) -> tuple[Statement, ...]:
         if tree is None or isinstance(tree, exp.Semicolon):
             continue
         if isinstance(tree, exp.Create):
+            _refuse_stray_hints(tree)
             statements.append(_view(tree))
         else:
             unnamed += 1
+            _refuse_stray_hints(tree)
             statements.append(Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch")))
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT")
@@ -80,7 +85,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     return tuple(statements)
 
 
-def place(node: exp.Expression) -> tuple[int, int] | tuple[None, None]:
+def place(node: exp.Expr) -> tuple[int, int] | tuple[None, None]:
     """Line and column (from 1) of the first token under ``node`` that the parser remembers."""
     best: tuple[int, int, int] | None = None
     for part in node.walk():
@@ -92,9 +97,14 @@ def place(node: exp.Expression) -> tuple[int, int] | tuple[None, None]:
     return (None, None) if best is None else best[1:]
 
 
-def refuse(message: str, node: exp.Expression | None = None) -> SQLError:
-    """The error that refuses ``node``, with its place in the user's text."""
-    return SQLError(message, *(place(node) if node is not None else (None, None)))
+def refuse(message: str, node: exp.Expr | None = None) -> SQLError:
+    """The error that refuses ``node``, with its place in the user's text; one line, whatever the text holds."""
+    return SQLError(_one_line(message), *(place(node) if node is not None else (None, None)))
+
+
+def _one_line(message: str) -> str:
+    shown = "".join(c if c.isprintable() else " " for c in message)
+    return shown if len(shown) <= 600 else shown[:600] + " ..."
 
 
 def _check_limits(text: str) -> None:
@@ -102,6 +112,11 @@ def _check_limits(text: str) -> None:
         raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}")
     if len(text) > MAX_BATCH:
         raise SQLError(f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it")
+    odd = _NO_TEXT.search(text)
+    if odd:
+        line = text.count("\n", 0, odd.start()) + 1
+        column = odd.start() - text.rfind("\n", 0, odd.start())
+        raise SQLError("a NUL or a lone surrogate is no text; remove it", line, column)
     bare = _SKIPPED.sub(lambda match: " " * len(match.group()), text)
     depth = statements = start = 0
     for landmark in _LANDMARK.finditer(bare):
@@ -138,6 +153,9 @@ def _syntax(error: ParseError) -> SQLError:
     details = error.errors[0] if error.errors else {}
     description = _first_line(str(details.get("description") or error))
     line, column = details.get("line"), details.get("col")
+    if column is not None:
+        # The parser says where the token ends.
+        column = max(1, column - max(0, len(str(details.get("highlight") or "")) - 1))
     return SQLError(f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column)
 
 
@@ -161,6 +179,8 @@ def _view(tree: exp.Create) -> Statement:
     if not isinstance(target, exp.Table) or target.args.get("db") or target.args.get("catalog"):
         raise refuse("a view of a batch has a plain name; results live in schema dp", tree)
     name = target.name
+    if not name:
+        raise refuse("a view needs a name of at least one character", tree)
     if name.lower() == "releases":
         raise refuse("dp.releases is the list of releases; choose another name", tree)
     weight, select = _select(tree.expression, f"view {name}")
@@ -173,7 +193,7 @@ def _identifier(node: exp.Expression) -> str:
     return str(node.name)
 
 
-def _select(tree: exp.Expression | None, what: str) -> tuple[float, exp.Select]:
+def _select(tree: exp.Expr | None, what: str) -> tuple[float, exp.Select]:
     while isinstance(tree, exp.Subquery | exp.Paren) and not any(
         value for key, value in tree.args.items() if key != "this"
     ):
@@ -205,6 +225,14 @@ def _weight(select: exp.Select) -> float:
             )
         weight = value
     return weight
+
+
+def _refuse_stray_hints(tree: exp.Expr) -> None:
+    """A hint that is not read must not pass silently for one that is."""
+    for node in tree.walk():
+        for comment in node.comments or []:
+            if comment.lstrip().startswith("+") and not isinstance(node, exp.Select):
+                raise refuse(f"the hint /*{comment}*/ stands where none is read; write it right after SELECT", node)
 
 
 def _positive(text: str) -> float | None:

@@ -80,9 +80,7 @@ class Frame:
         coords = self.coordinates(W)
         F = W.inner.matrix()
         if self.thin:
-            back = sparse.csr_array(
-                (self._inverse, (self._single, self._owner)), shape=(self._single.size, self._p)
-            )
+            back = sparse.csr_array((self._inverse, (self._single, self._owner)), shape=(self._single.size, self._p))
             out = F @ (sparse.csr_array(coords) @ back)
             return sparse.csr_array(out) if is_sparse(out) else np.asarray(out)
         answers = dense(F @ coords)

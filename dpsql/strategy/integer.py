@@ -169,9 +169,7 @@ def _assemble(mixings: list[Any]) -> Any:
     shapes = [(m.size, m.size) if m.ndim == 1 else m.shape for m in mixings]
     p, u = sum(s[0] for s in shapes), sum(s[1] for s in shapes)
     if p * u > _DENSE_CAP:
-        parts = [
-            sparse.diags_array(m, dtype=m.dtype) if m.ndim == 1 else sparse.csr_array(m) for m in mixings
-        ]
+        parts = [sparse.diags_array(m, dtype=m.dtype) if m.ndim == 1 else sparse.csr_array(m) for m in mixings]
         return sparse.csr_array(sparse.block_diag(parts, format="csr")).astype(np.int64)
     out = np.zeros((p, u), dtype=np.int64)
     i = j = 0

@@ -47,9 +47,7 @@ def solve(
         plain = np.array_equal(Y, np.eye(v))
         G = block.gram if plain else Y.T @ block.gram @ Y
         symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
-        state, _, count = ascend(
-            lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500
-        )
+        state, _, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
         X = state.metric()
         if not plain:
             X = np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T)

@@ -120,9 +120,7 @@ def _refine(share: Floats, metrics: Any, gram: Floats) -> Floats:
     if share.size == 1:
         return share
     try:
-        found = optimize.minimize(
-            objective, np.log(share), jac=True, method="L-BFGS-B", options={"maxiter": 40}
-        )
+        found = optimize.minimize(objective, np.log(share), jac=True, method="L-BFGS-B", options={"maxiter": 40})
     except linalg.LinAlgError:
         return share
     alpha = np.exp(found.x - found.x.max())

@@ -35,9 +35,7 @@ def product_piece(W: Workload, factors: list[tuple[Piece, ...]]) -> Piece:
     for pieces in factors:
         order *= sum(p.rows.shape[0] for p in pieces)
     if order > ORDER_CAP:
-        raise DataError(
-            f"strategy: the product has rank {order}, above the cap of {ORDER_CAP}; plan its factors apart"
-        )
+        raise DataError(f"strategy: the product has rank {order}, above the cap of {ORDER_CAP}; plan its factors apart")
     parts = [joined(pieces) for pieces in factors]
     rows = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p[0] for p in parts))
     root = reduce(np.kron, (p[1] for p in parts))

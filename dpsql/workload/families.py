@@ -94,9 +94,7 @@ def kron(*parts: Workload, name: str = "") -> Workload:
         return parts[0]
     if prod(max_abs(p.span) for p in parts) >= 2**62:
         if prod(p.shape[0] * p.shape[1] for p in parts) > MATRIX_CAP:
-            raise DataError(
-                "workload: a product of several large float matrices; round them to integers first"
-            )
+            raise DataError("workload: a product of several large float matrices; round them to integers first")
         return from_matrix(_entries(parts), name=name or " x ".join(p.name or "W" for p in parts))
     span = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p.span for p in parts))
     flat = tuple(f for p in parts for f in (p.factors or (p,)))

@@ -5,9 +5,7 @@ from scipy import sparse
 from dpsql.linalg import modular
 
 
-@pytest.mark.parametrize(
-    ("v", "n", "r"), [(5, 9, 3), (70, 70, 70), (130, 200, 100), (200, 90, 64), (65, 65, 1)]
-)
+@pytest.mark.parametrize(("v", "n", "r"), [(5, 9, 3), (70, 70, 70), (130, 200, 100), (200, 90, 64), (65, 65, 1)])
 def test_rank_of_random_products(v, n, r):
     rng = np.random.default_rng(v + n)
     M = rng.integers(-9, 10, size=(v, r)) @ rng.integers(-9, 10, size=(r, n))

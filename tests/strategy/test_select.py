@@ -29,9 +29,7 @@ FAMILIES = {
     "floats": workload.from_matrix(rng.normal(size=(7, 5))),
     "product of floats": workload.kron(workload.wrelated(4, 5, 2, 0), workload.wrelated(4, 5, 3, 1)),
     "marginals": MARGINALS,
-    "blocks": Workload.from_rows(
-        np.kron(np.eye(3, dtype=int), np.array([[1, 1, 1], [0, 1, 1]])), [1, 2, 1, 1, 3, 1]
-    ),
+    "blocks": Workload.from_rows(np.kron(np.eye(3, dtype=int), np.array([[1, 1, 1], [0, 1, 1]])), [1, 2, 1, 1, 3, 1]),
     "count and sum": Workload.from_rows(
         [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 0], [1, 2, 0, 0, 0, 0], [0, 0, 0, 3, 0, 1]],
         [1, 1, 0.5, 1],
@@ -131,9 +129,7 @@ def least_by_descent(W, seed):
     return (np.linalg.inv(C) ** 2).sum() * ((C @ root) ** 2).sum(axis=0).max()
 
 
-@pytest.mark.parametrize(
-    "name", ["prefix", "ranges", "weighted", "related", "count and sum", "stack", "discrete"]
-)
+@pytest.mark.parametrize("name", ["prefix", "ranges", "weighted", "related", "count and sum", "stack", "discrete"])
 def test_nothing_beats_the_certified_optimum(name):
     W = FAMILIES[name]
     S = strategy.select(W, tolerance=1e-4)

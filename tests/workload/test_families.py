@@ -45,9 +45,7 @@ def test_ranges_by_hand():
         (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 1, 0), (1, 1, 1)
     ]  # fmt: skip
     assert workload.prefix(2).matrix().tolist() == [[1, 0], [1, 1]]
-    assert np.array_equal(
-        workload.kron(workload.prefix(2), workload.total(2)).matrix(), [[1, 1, 0, 0], [1, 1, 1, 1]]
-    )
+    assert np.array_equal(workload.kron(workload.prefix(2), workload.total(2)).matrix(), [[1, 1, 0, 0], [1, 1, 1, 1]])
 
 
 def test_gram_of_all_ranges_is_the_inverse_of_the_second_difference():

@@ -1,0 +1,277 @@
+"""Mutants: faults put in by hand, each of which a check of the audit must catch.
+
+The check is the very function that test_audit runs on the real code; here it passes first, then
+the fault is put in and it must fail. A mutant that lives means that the audit is blind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sqlite3
+from collections.abc import Callable
+from fractions import Fraction
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from audit_checks import (
+    ADVERSARIAL,
+    BASE,
+    BATCH,
+    World,
+    check_brute_force_norms,
+    check_exact_answers,
+    check_noise_comes_from_the_system,
+    check_noise_is_fresh,
+    check_nothing_is_refunded,
+    check_order,
+    check_sensitivity,
+    check_total,
+)
+
+import dpsql
+from dpsql import measure as room
+from dpsql import plan as planning
+from dpsql.measure import scan_sql
+from dpsql.privacy import charge as charges
+from dpsql.privacy import noise as noises
+from dpsql.privacy.noise import Noise
+from dpsql.workload import compile as compiling
+
+Patch = pytest.MonkeyPatch
+Check = Callable[[World, dpsql.Plan], None]
+
+# The rows that matter for sensitivity and for the scan, few enough to be quick.
+FEW = [
+    row for row in ADVERSARIAL if row[0] != "z" and row[1] in (-8, 9, 44, None) and row[2] in (-7.5, 0.5, 1e308, None)
+]
+LARGE = [row for row in ADVERSARIAL if row[1] in (-(2**63), 2**63 - 1) and row[0] == "a"]
+
+
+def sensitivity(world: World, plan: dpsql.Plan) -> None:
+    """No row moves the measurement further than its noise covers."""
+    check_sensitivity(world, plan, FEW)
+
+
+def answers(world: World, plan: dpsql.Plan) -> None:
+    """The scan agrees with brute force."""
+    check_exact_answers(world, plan, BASE)
+
+
+def total(world: World, plan: dpsql.Plan) -> None:
+    """No row makes the scan fail."""
+    check_total(world, plan, LARGE)
+
+
+# -- the faults -------------------------------------------------------------------------------------
+
+
+def sensitivity_halved(patch: Patch) -> None:
+    """Noise for half the sensitivity."""
+    gaussian, laplace = charges.gaussian_noise, charges.laplace_noise
+    patch.setattr(charges, "gaussian_noise", lambda s, mu2: gaussian(s // 4, mu2))
+    patch.setattr(charges, "laplace_noise", lambda s, epsilon: laplace(s // 2, epsilon))
+
+
+def squared_forgotten(patch: Patch) -> None:
+    """The norm where its square is due."""
+    patch.setattr(charges, "gaussian_noise", lambda s, mu2: Noise.gaussian(Fraction(isqrt(s)) / mu2))
+
+
+def mu_not_squared(patch: Patch) -> None:
+    """mu squared is due as the divisor of the variance; its square is larger for mu above 1."""
+    patch.setattr(charges, "gaussian_noise", lambda s, mu2: Noise.gaussian(Fraction(s) / mu2**2))
+
+
+def count_left_out(patch: Patch) -> None:
+    """The norm over the summed columns alone, without the count that moves with them."""
+    real = planning.select
+
+    def select(W: Any, *arguments: Any, **options: Any) -> Any:
+        strategy = real(W, *arguments, **options)
+        corners = strategy.contributions.toarray()
+        counts = corners.min(axis=1) >= 0  # a sum goes both ways
+        with_sums = (corners[~counts] != 0).any(axis=0)
+        corners[np.ix_(counts, with_sums)] = 0
+        columns = strategy.mixing.astype(object) @ (strategy.basis.toarray() @ corners).astype(object)
+        return dataclasses.replace(strategy, l2_squared=int((columns * columns).sum(axis=0).max()))
+
+    patch.setattr(planning, "select", select)
+
+
+def one_column_at_a_time(patch: Patch) -> None:
+    """The norm of each measure by itself instead of the joint one: a row moves them together."""
+    real = compiling._corners
+
+    def apart(used: np.ndarray, entry: np.ndarray) -> Any:
+        from scipy import sparse
+
+        size = real(used, entry).shape[0]
+        return sparse.csr_array(sparse.eye_array(size, dtype=np.int64))
+
+    patch.setattr(compiling, "_corners", apart)
+
+
+def without_clamp(side: str) -> Callable[[Patch], None]:
+    """One side of the clamp of an integer column taken out of the scan."""
+
+    def mutant(patch: Patch) -> None:
+        real = scan_sql.shifted
+        pattern = {"lower": r'WHEN "v" <= -5 THEN 0 ', "upper": r'WHEN "v" >= 20 THEN \d+ '}[side]
+
+        def unclamped(measure: Any) -> str:
+            text = real(measure)
+            if measure.column == "v":
+                text, found = re.subn(pattern, "", text)
+                assert found == 1
+            return text
+
+        patch.setattr(scan_sql, "shifted", unclamped)
+
+    mutant.__name__ = f"no_{side}_clamp"
+    return mutant
+
+
+def null_region_dropped(patch: Patch) -> None:
+    """Rows with a NULL key go to no cell."""
+    real = scan_sql.region
+    patch.setattr(scan_sql, "region", lambda axis: re.sub(r"IS NULL THEN \d+", "IS NULL THEN -1", real(axis)))
+
+
+def filter_as_guard(patch: Patch) -> None:
+    """FILTER in place of CASE: the expression is evaluated for the rows that it leaves out."""
+    real = scan_sql.select_list
+
+    def filtered(layout: Any) -> tuple[str, int]:
+        columns, keys = real(layout)
+        for number, measure in enumerate(layout.measures):
+            if measure.column == "v":
+                bare = f'(CAST("v" - CAST({int(measure.lower)} AS BIGINT) AS BIGINT) * CAST(2 AS BIGINT))'
+                guarded = (
+                    f'system.main.sum({bare}) FILTER (WHERE "v" BETWEEN {int(measure.lower)} AND {int(measure.upper)})'
+                )
+                columns = columns.replace(f"system.main.sum({scan_sql.shifted(measure)})", guarded)
+                assert "FILTER" in columns, number
+        return columns, keys
+
+    patch.setattr(room, "select_list", filtered)
+
+
+def noise_reused_between_releases(patch: Patch) -> None:
+    """The same draws for every measurement."""
+    real, kept = Noise.sample, {}
+
+    def sample(self: Noise, count: int) -> list[int]:
+        return list(kept.setdefault((self, count), real(self, count)))
+
+    patch.setattr(Noise, "sample", sample)
+
+
+def noise_reused_between_coordinates(patch: Patch) -> None:
+    """One draw for all coordinates."""
+    real = Noise.sample
+    patch.setattr(Noise, "sample", lambda self, count: real(self, 1) * count)
+
+
+def numpy_noise(patch: Patch) -> None:
+    """A float generator of numpy in place of the exact sampler."""
+
+    def sample(noise: Noise, count: int, _: object) -> list[int]:
+        drawn = np.random.default_rng(1).normal(0, noise.variance**0.5, count)
+        return [int(value) for value in np.rint(drawn)]
+
+    patch.setattr(noises, "sample_from", sample)
+
+
+def spend_after_release(patch: Patch) -> None:
+    """The charge follows the answers."""
+
+    def measure(job: Any, engine: Any, ledger: Any, payload: Any) -> tuple[int, list[int]]:
+        noise = job.noise.sample(job.mixing.shape[0])
+        y = room._observe(job, engine, noise)
+        content = payload(1, y)
+        release = ledger.charge(job.charge, "id", job.description, label=job.label)
+        ledger.record(release, content)
+        return release, y
+
+    patch.setattr(room, "measure", measure)
+
+
+def noise_after_scan(patch: Patch) -> None:
+    """The draw's duration would then follow the data."""
+    real = room._observe
+
+    def observe(job: Any, engine: Any, noise: list[int]) -> list[int]:
+        exact = real(job, engine, [0] * len(noise))
+        return [a + b for a, b in zip(exact, job.noise.sample(len(noise)), strict=True)]
+
+    patch.setattr(room, "_observe", observe)
+
+
+def refund_on_error(patch: Patch) -> None:
+    """A failed scan gives its charge back."""
+    real = room.measure
+
+    def measure(job: Any, engine: Any, ledger: Any, payload: Any) -> tuple[int, list[int]]:
+        try:
+            return real(job, engine, ledger, payload)
+        except dpsql.OperationalError:
+            with sqlite3.connect(ledger.path) as connection:
+                connection.execute("UPDATE purses SET spent = spent - ?", (job.charge.units,))
+            connection.close()
+            raise
+
+    patch.setattr(room, "measure", measure)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], Check]] = [
+    (sensitivity_halved, sensitivity),
+    (squared_forgotten, sensitivity),
+    (mu_not_squared, sensitivity),
+    (count_left_out, sensitivity),
+    (one_column_at_a_time, sensitivity),
+    (without_clamp("lower"), sensitivity),
+    (without_clamp("upper"), sensitivity),
+    (without_clamp("lower"), total),
+    (without_clamp("upper"), total),
+    (filter_as_guard, total),
+    (null_region_dropped, answers),
+    (noise_reused_between_releases, check_noise_is_fresh),
+    (noise_reused_between_coordinates, check_noise_is_fresh),
+    (numpy_noise, check_noise_is_fresh),
+    (numpy_noise, check_noise_comes_from_the_system),
+    (spend_after_release, check_order),
+    (noise_after_scan, check_order),
+    (refund_on_error, check_nothing_is_refunded),
+]
+
+
+@pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=[f"{m.__name__}-{c.__name__}" for m, c in MUTANTS])
+def test_a_mutant_is_caught(tmp_path: Path, monkeypatch: Patch, mutant: Callable[[Patch], None], check: Check) -> None:
+    (tmp_path / "real").mkdir()
+    real = World.make(tmp_path / "real")
+    check(real, real.con.plan(BATCH, rho=8))
+    mutant(monkeypatch)
+    wrong = World.make(tmp_path)
+    with pytest.raises(AssertionError):
+        check(wrong, wrong.con.plan(BATCH, rho=8))
+
+
+def test_laplace_noise_for_half_the_sensitivity_is_caught(tmp_path: Path, monkeypatch: Patch) -> None:
+    world = World.make(tmp_path, "epsilon = 1000000.0")
+    check_sensitivity(world, world.con.plan(BATCH, epsilon=1))
+    sensitivity_halved(monkeypatch)
+    with pytest.raises(AssertionError, match="further"):
+        sensitivity(world, world.con.plan(BATCH, epsilon=1))
+
+
+def test_brute_force_norms_catch_a_calibration_to_less(tmp_path: Path, monkeypatch: Patch) -> None:
+    world = World.make(tmp_path)
+    plan = world.con.plan(BATCH, rho=8)
+    check_brute_force_norms(plan)
+    sensitivity_halved(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_brute_force_norms(world.con.plan(BATCH, rho=8))

@@ -1,0 +1,134 @@
+"""The pipeline without noise, for tests alone: SQL text to exact answers, as Fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from scipy import sparse
+
+from dpsql import measure
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
+from dpsql.policy import Policy, check_schema, csv_schema
+from dpsql.sql import parse, table_of, understand
+from dpsql.workload.batch import KeyOutput, Query, Table
+from dpsql.workload.compile import Compiled, compile_batch
+
+HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
+
+
+def policy_of(tables: str) -> Policy:
+    """A policy of the TOML tables given, with a small pure budget."""
+    return Policy.parse(HEADER + tables)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A batch compiled and measured without noise: ``answers[i]`` answers row i of W."""
+
+    queries: tuple[Query, ...]
+    compiled: Compiled
+    x: list[int]  # in units of 1 / compiled.common_steps
+    answers: list[Fraction]
+
+    def columns(self) -> Iterator[tuple[int, str, list[Fraction]]]:
+        """Query number, column name and the numbers of every private column."""
+        for span in self.compiled.spans:
+            yield span.query, span.output.name, self.answers[span.start : span.stop]
+
+    def rows(self, query: int) -> list[tuple[Any, ...]]:
+        """The result of a query as tuples; a key is (kind, value) with kind value, other or null."""
+        found = {(number, name): values for number, name, values in self.columns()}
+        held = self.queries[query]
+        shape = [len(key) for key in held.keys]
+        out = []
+        for row in range(held.rows):
+            labels = np.unravel_index(row, shape) if shape else ()
+            by_column = {key.column: int(label) for key, label in zip(held.keys, labels, strict=True)}
+            out.append(
+                tuple(
+                    _key(column, by_column[column.domain.column])
+                    if isinstance(column, KeyOutput)
+                    else found[query, column.name][row]
+                    for column in held.columns
+                )
+            )
+        return out
+
+
+def _key(column: KeyOutput, label: int) -> tuple[str, Any]:
+    domain = column.domain
+    if label == domain.null_index:
+        return ("null", None)
+    return ("other", None) if label == domain.other_index else ("value", domain.values[label])
+
+
+def engine_of(database: Path | duckdb.DuckDBPyConnection | None) -> Engine:
+    """The engine of a database file, an open connection, or of no database."""
+    return ConnectionEngine(database) if isinstance(database, duckdb.DuckDBPyConnection) else FileEngine(database)
+
+
+def sources_of(policy: Policy) -> dict[str, TableSource]:
+    """The private tables of a policy."""
+    return {
+        name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
+        for name, table in policy.tables.items()
+        if not table.public
+    }
+
+
+def tables_of(policy: Policy, engine: Engine) -> dict[str, Table]:
+    """The private tables of a policy with their schemas."""
+    schemas = measure.read_schemas(engine, sources_of(policy).values())
+    check_schema(policy, schemas)
+    return {name: table_of(policy.tables[name], schemas[name]) for name in schemas}
+
+
+def compiled_of(sql: str, policy: Policy, tables: dict[str, Table]) -> Compiled:
+    """A batch understood and compiled."""
+    return compile_batch(understand(parse(sql), policy, tables), tables)
+
+
+def job_of(compiled: Compiled, policy: Policy) -> Job:
+    """A job that measures x itself; it has no noise and no charge, so no ledger takes it."""
+    eye = sparse.csr_array(sparse.eye_array(compiled.rows.shape[1], dtype=np.int64, format="csr"))
+    nothing: Any = None
+    return Job(
+        layouts=compiled.layouts,
+        mixing=eye,
+        basis=eye,
+        common_steps=compiled.common_steps,
+        noise=nothing,
+        charge=nothing,
+        schemas={},
+        sources=sources_of(policy),
+        description={},
+    )
+
+
+def exact(sql: str, policy: Policy, database: Path | duckdb.DuckDBPyConnection | None) -> Exact:
+    """Compile a batch, scan once, and apply W to the exact x. Test code only."""
+    engine = engine_of(database)
+    compiled = compiled_of(sql, policy, tables_of(policy, engine))
+    return exact_of(compiled, policy, engine)
+
+
+def exact_of(compiled: Compiled, policy: Policy, engine: Engine) -> Exact:
+    """Scan once and apply W to the exact x."""
+    job = job_of(compiled, policy)
+    x = measure._observe(job, engine, [0] * compiled.rows.shape[1])
+    in_steps = measure.product(compiled.rows, x)
+    answers = [
+        # A scale is a ratio of small integers that passed through a float.
+        Fraction(float(s)).limit_denominator(10**9) * value / compiled.common_steps
+        for s, value in zip(compiled.scale, in_steps, strict=True)
+    ]
+    for span in compiled.spans:
+        for row in range(span.start, span.stop):
+            answers[row] += span.output.constant
+    return Exact(compiled.queries, compiled, x, answers)

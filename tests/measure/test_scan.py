@@ -1,0 +1,244 @@
+"""The generated scan: integers that repeat, totals that cannot fail, failures that tell nothing."""
+
+from __future__ import annotations
+
+import gc
+from fractions import Fraction
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from helpers import engine_of, exact, job_of, policy_of, sources_of, tables_of
+
+import dpsql
+from dpsql import measure
+from dpsql.engines.duckdb import FileEngine
+from dpsql.errors import OperationalError
+from dpsql.measure.scan_sql import select_list
+from dpsql.policy import Policy
+from dpsql.sql import parse, understand
+from dpsql.workload.compile import compile_batch
+
+NUMBERS = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3 }\nk = {}\n')
+
+
+def test_sums_of_doubles_repeat_on_two_threads() -> None:
+    con = duckdb.connect(config={"threads": 2})
+    con.execute("CREATE TABLE t AS SELECT CASE i % 4 WHEN 0 THEN 1.0000000000000002 WHEN 1 THEN 2.0 ** 53 "
+                "WHEN 2 THEN -1.0 / 3 ELSE 0.1 * (i % 31) END::DOUBLE AS v, i AS k "
+                "FROM range(200000) r(i)")  # fmt: skip
+    found = {tuple(exact("SELECT SUM(v), COUNT(*), COUNT_IF(k > 1000) FROM t", NUMBERS, con).x) for _ in range(8)}
+    assert len(found) == 1
+
+
+def test_sums_beyond_64_bits_are_exact() -> None:
+    policy = policy_of(
+        '[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -549755813888, upper = 549755813888 }\n'
+    )
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT CASE WHEN i < 30000000 THEN 549755813888 ELSE -549755813887 END AS v "
+                "FROM range(30000001) r(i)")  # fmt: skip
+    (answer,) = exact("SELECT SUM(v) FROM t", policy, con).answers
+    assert answer == Fraction(30_000_000 * 549_755_813_888 - 549_755_813_887)
+    assert answer > 2**63
+
+
+def test_values_are_clamped_and_quantised() -> None:
+    policy = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3, step = 0.5 }\n')
+    con = duckdb.connect()
+    for given, wanted in [
+        ("'inf'", 3),
+        ("'-inf'", -1),
+        ("7.5", 3),
+        ("-1.25", -1),
+        ("0.2", 0),
+        ("0.3", 0.5),
+        ("2.9", 3),
+    ]:
+        con.execute(f"CREATE OR REPLACE TABLE t AS SELECT {given}::DOUBLE AS v")
+        assert exact("SELECT SUM(v) FROM t", policy, con).answers == [Fraction(wanted)], given
+    # NaN counts as the middle of the bounds, NULL as nothing.
+    con.execute("CREATE OR REPLACE TABLE t AS SELECT 'nan'::DOUBLE AS v UNION ALL SELECT NULL")
+    assert exact("SELECT SUM(v), COUNT(v) FROM t", policy, con).answers == [1, 1]
+
+
+def test_a_row_is_in_one_cell() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t AS SELECT i / 7 AS v, CASE WHEN i % 9 > 0 THEN i END AS k FROM range(500) r(i)")
+    batch = "SELECT COUNT(*) FROM t;" + ";".join(
+        f"SELECT COUNT(*) FROM t WHERE k > {i} AND v < {i % 5}" for i in range(60)
+    )
+    found = exact(batch, NUMBERS, con)
+    assert sum(found.x) == 500
+    assert min(found.x) >= 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "cuts"),
+    [(k, c) for k in ("TINYINT", "UTINYINT", "BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT")
+     for c in ((1, 2, 3, 5, 8), (1, 2, 100, 126, 127), (0, 1, 3, 4, 7))],
+)  # fmt: skip
+def test_narrow_integers_are_looked_up(kind: str, cuts: tuple[int, ...]) -> None:
+    con = duckdb.connect()
+    info = {"TINYINT": (-128, 127), "UTINYINT": (0, 255), "BIGINT": (-(2**63), 2**63 - 1), "UBIGINT": (0, 2**64 - 1),
+            "HUGEINT": (-(2**127), 2**127 - 1), "UHUGEINT": (0, 2**128 - 1)}[kind]  # fmt: skip
+    values = sorted({*info, *(v for v in range(-3, 128) if v >= info[0])})
+    con.execute(f"CREATE TABLE t (v DOUBLE, k {kind})")
+    con.execute("INSERT INTO t VALUES " + ", ".join(f"(0, {v})" for v in [*values, "NULL"]))
+    batch = ";".join(f"SELECT COUNT(*) FROM t WHERE k <= {c}" for c in cuts)
+    found = exact(batch, NUMBERS, con)
+    assert "list_extract" in select_list(found.compiled.layouts[0])[0]
+    assert found.answers == [sum(v <= c for v in values) for c in cuts]
+
+
+def test_what_fails_in_duckdb_on_a_row_is_answered_here() -> None:
+    policy = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nu = { lower = -5, upper = 5 }\nd = {}\ni = {}\n')
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (u UHUGEINT, d DECIMAL(38,3), i TINYINT)")
+    con.execute(f"INSERT INTO t VALUES ({2**128 - 1}, {'9' * 35}.999, -128), (1, 0, 127), (NULL, NULL, NULL)")
+    for condition, count in [("u > -5", 2), ("d <= 0.0005", 1), ("d < 1e300", 2), ("i < 1000000", 2), ("i = 128", 0)]:
+        assert exact(f"SELECT COUNT(*) FROM t WHERE {condition}", policy, con).answers == [count], condition
+    assert exact("SELECT SUM(u), SUM(u) FILTER (WHERE i < 0) FROM t", policy, con).answers == [6, 5]
+
+
+# --- failures tell nothing -------------------------------------------------------------------------------------
+
+
+SECRET = 424_242_424_242
+
+
+def _setup(tmp_path: Path) -> tuple[Path, Path]:
+    database = tmp_path / "d.duckdb"
+    with duckdb.connect(database) as con:
+        con.execute(f"CREATE TABLE t AS SELECT {SECRET}::BIGINT AS v, 1 AS k FROM range(77)")
+    policy = tmp_path / "p.toml"
+    policy.write_text('dataset = "d-1"\n[budget]\nepsilon = 4.0\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+                      "v = { lower = 0, upper = 10 }\nk = { lower = 0, upper = 3 }\n")  # fmt: skip
+    return database, policy
+
+
+def _frames(trace: TracebackType | None) -> list[FrameType]:
+    found = []
+    while trace is not None:
+        if "dpsql" in trace.tb_frame.f_code.co_filename and "tests" not in trace.tb_frame.f_code.co_filename:
+            found.append(trace.tb_frame)
+        trace = trace.tb_next
+    return found
+
+
+def _private(frame: FrameType) -> list[str]:
+    """Names of locals that could hold data, or noise beside a noisy answer."""
+    return [
+        name
+        for name, value in frame.f_locals.items()
+        if isinstance(value, np.ndarray) or str(SECRET) in repr(value) or name in {"noise", "x", "found", "exact"}
+    ]
+
+
+class _LeakError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [duckdb.ConversionException, _LeakError, MemoryError, SystemExit, OverflowError])
+def test_a_failed_scan_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    database, policy = _setup(tmp_path)
+    con = dpsql.connect(database, policy=policy)
+    original = FileEngine.scan
+
+    def scan(self: Any, *rest: Any) -> Any:
+        held = original(self, *rest)
+        raise error(f"value {SECRET} of {held}")
+
+    monkeypatch.setattr(FileEngine, "scan", scan)
+    with pytest.raises(OperationalError) as caught:
+        con.run("SELECT SUM(v), COUNT(*) FROM t WHERE k > 0", epsilon=1.0)
+    assert str(SECRET) not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    for frame in _frames(caught.tb):
+        assert _private(frame) == [], frame.f_code
+    # The charge stands.
+    assert con.budget.spent == 1.0
+
+
+def test_messages_are_the_same_for_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = []
+    for rows in (3, 4):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        database, policy = _setup(folder)
+        con = dpsql.connect(database, policy=policy)
+
+        def scan(self: Any, *rest: Any, rows: int = rows) -> Any:
+            raise duckdb.ConversionException(f"row {rows}")
+
+        monkeypatch.setattr(FileEngine, "scan", scan)
+        with pytest.raises(OperationalError) as caught:
+            con.run("SELECT COUNT(*) FROM t", epsilon=1.0)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_ledger_that_fails_after_the_scan_shows_no_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpsql.privacy.ledger import Ledger
+
+    database, policy = _setup(tmp_path)
+    con = dpsql.connect(database, policy=policy)
+
+    def record(self: Any, *rest: Any) -> None:
+        raise OperationalError("disk full")
+
+    monkeypatch.setattr(Ledger, "record", record)
+    with pytest.raises(OperationalError) as caught:
+        con.run("SELECT COUNT(*) FROM t", epsilon=1.0)
+    for frame in _frames(caught.tb):
+        # y is noisy and may be held; beside the noise it would be the exact count.
+        assert _private(frame) == [], frame.f_code
+
+
+def test_an_interrupt_stays_one_and_carries_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, policy = _setup(tmp_path)
+    con = dpsql.connect(database, policy=policy)
+
+    def scan(self: Any, *rest: Any) -> Any:
+        held = np.array([SECRET])
+        raise KeyboardInterrupt(str(held))
+
+    monkeypatch.setattr(FileEngine, "scan", scan)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        con.run("SELECT COUNT(*) FROM t", epsilon=1.0)
+    assert caught.value.args == ()
+    assert caught.value.__context__ is None
+    assert all(_private(frame) == [] for frame in _frames(caught.tb))
+
+
+def test_the_exact_vector_does_not_outlive_the_scan(tmp_path: Path) -> None:
+    database, policy_path = _setup(tmp_path)
+    policy = Policy.load(policy_path)
+    engine = engine_of(database)
+    tables = tables_of(policy, engine)
+    compiled = compile_batch(understand(parse("SELECT COUNT(*) FROM t WHERE k = 1"), policy, tables), tables)
+    job = job_of(compiled, policy)
+    y, failure = measure._shielded(job, engine, [10**30] * compiled.rows.shape[1])
+    assert failure is None
+    assert y == [77 + 10**30]
+    gc.collect()
+    held = [o for o in gc.get_objects() if isinstance(o, dict) and "n" in o and isinstance(o.get("n"), np.ndarray)]
+    assert held == []
+
+
+def test_the_scan_has_no_condition_on_rows() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (v DOUBLE, k INTEGER)")
+    tables = tables_of(NUMBERS, engine_of(con))
+    compiled = compile_batch(understand(parse("SELECT SUM(v) FROM t WHERE k = 987654"), NUMBERS, tables), tables)
+    columns, _ = select_list(compiled.layouts[0])
+    assert "WHERE" not in columns
+    assert "FILTER" not in columns
+    assert set(sources_of(NUMBERS)) == {"t"}

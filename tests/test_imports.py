@@ -1,0 +1,220 @@
+"""The rooms of dpsql: who may import whom, who may draw noise, who may spend."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dpsql
+
+PACKAGE = Path(dpsql.__file__).parent
+
+# What each room may import. A room stands below everything that names it, so the table is a proof
+# that dependencies point one way; a new room must be entered here.
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "policy": {"errors"},
+    "linalg": {"errors"},
+    "engines": {"errors"},
+    "privacy": {"errors"},
+    "reconstruct": {"errors"},
+    "release": {"errors"},
+    "workload": {"errors", "policy", "linalg"},
+    "strategy": {"errors", "linalg", "workload"},
+    "bounds": {"errors", "linalg", "workload", "strategy"},
+    "sql": {"errors", "policy", "workload"},
+    "measure": {"errors", "policy", "workload", "privacy", "engines"},
+    "synthetic": {"errors", "policy", "privacy", "reconstruct", "release", "workload", "measure"},
+    "plan_text": {"errors"},
+    "plan": {
+        *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
+        "plan_text",
+    },
+    "tables": {"errors", "plan", "reconstruct", "release", "workload"},
+    "connection": {
+        *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "sql", "measure"),
+        *("plan", "tables", "synthetic"),
+    },
+    "drafting": {"errors", "policy", "measure"},
+    "__init__": {"errors", "policy", "plan", "connection", "workload", "strategy", "bounds", "release"},
+    "surfaces": {
+        *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
+        *("plan", "plan_text", "tables", "connection", "synthetic", "drafting", "__init__"),
+    },
+    "__main__": {"errors", "surfaces"},
+}
+CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
+# Optional packages may be imported in the rooms that show results, and only inside functions.
+OPTIONAL = {"pandas", "pyarrow", "matplotlib", "IPython"}
+
+
+def sources() -> list[tuple[str, Path, ast.Module]]:
+    """(room, path, tree) of every module; the link to the example batches is not followed."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if parts[0] != "examples":
+            found.append((parts[0], path, ast.parse(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those under ``if TYPE_CHECKING``, which never run."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from running(node)
+
+
+def imported(tree: ast.AST, path: Path) -> Iterator[str]:
+    """Dotted names of what a module imports, relative imports resolved."""
+    for node in running(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = ("dpsql", *path.relative_to(PACKAGE).parent.parts)
+                base = ".".join([*package[: len(package) - node.level + 1], *([base] if base else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def room_of(name: str) -> str | None:
+    """The room that a dotted name belongs to, None where it is no module of dpsql."""
+    parts = name.split(".")
+    if parts[0] != "dpsql":
+        return None
+    if len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()):
+        return parts[1]
+    return "__init__"
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """(name or attribute called, node) of every call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Attribute):
+                yield function.attr, node
+            elif isinstance(function, ast.Name):
+                yield function.id, node
+
+
+def test_the_table_has_no_circle() -> None:
+    placed: set[str] = set()
+    while len(placed) < len(ROOMS):
+        free = {room for room, needs in ROOMS.items() if room not in placed and needs <= placed}
+        assert free, f"these rooms import each other in a circle: {sorted(set(ROOMS) - placed)}"
+        placed |= free
+
+
+@pytest.mark.parametrize("room", sorted({room for room, _, _ in sources()}))
+def test_a_room_imports_only_what_is_below_it(room: str) -> None:
+    assert room in ROOMS, f"{room} is a new room: say in ROOMS what it may import"
+    for _, path, tree in (source for source in sources() if source[0] == room):
+        for name in imported(tree, path):
+            target = room_of(name)
+            if target is not None and target != room:
+                assert target in ROOMS[room], f"{path.relative_to(PACKAGE)} imports {name}"
+
+
+def test_only_measure_reaches_an_engine() -> None:
+    rooms = {room for room, path, tree in sources() for name in imported(tree, path) if room_of(name) == "engines"}
+    assert rooms - {"engines"} == {"measure"}
+
+
+def test_only_measure_draws_noise_and_spends() -> None:
+    drawn, spent, recorded = set(), set(), set()
+    for room, path, tree in sources():
+        for name, node in calls(tree):
+            if name in ("sample", "sample_from"):
+                drawn.add(room)
+            if name == "charge" and isinstance(node.func, ast.Attribute):
+                spent.add(room)
+            if name == "record" and isinstance(node.func, ast.Attribute):
+                recorded.add(room)
+        for name in imported(tree, path):
+            if name.endswith((".sample_from", ".urandom")) or name.split(".")[0] == "secrets":
+                drawn.add(room)
+    assert "measure" in drawn
+    assert drawn <= {"measure", "privacy"}
+    assert spent == {"measure"}
+    assert recorded == {"measure"}
+
+
+def test_noise_is_drawn_once_and_before_the_scan() -> None:
+    (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "__init__.py"]
+    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "measure"]
+    # By where a call ends: what is an argument of another call runs before it.
+    order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
+    steps = [name for name in order if name in ("_check_schemas", "charge", "sample", "_shielded", "record")]
+    assert steps == ["_check_schemas", "charge", "sample", "_shielded", "record"]
+
+
+def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
+    for room, path, tree in sources():
+        where = str(path.relative_to(PACKAGE))
+        for name in imported(tree, path):
+            assert name.split(".")[0] != "random", where
+            assert not name.startswith(("numpy.random", "scipy.stats")), where
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr == "random" and isinstance(node.value, ast.Name):
+                # On public numbers only: projections, hashes and starting points under a fixed seed, and
+                # the random workloads of the papers under the caller's.
+                public = room in ("linalg", "strategy", "bounds") or where == "workload/families.py"
+                assert node.value.id not in ("np", "numpy") or public, f"numpy's generator in {where}"
+        for name, call in calls(tree):
+            assert name not in ("rvs", "shuffle", "seed"), where
+            if name == "default_rng":
+                assert len(call.args) == 1, f"an unseeded generator in {where}"
+                seed = call.args[0]
+                fixed = isinstance(seed, ast.Name) and seed.id.endswith("SEED")
+                assert fixed or where == "workload/families.py", f"a generator without a fixed seed in {where}"
+
+
+def test_the_core_needs_four_packages() -> None:
+    for room, path, tree in sources():
+        for name in imported(tree, path):
+            top = name.split(".")[0]
+            if top == "dpsql" or top in sys.stdlib_module_names or top in CORE:
+                continue
+            assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
+            assert room in ("surfaces", "release", "plan"), f"{path.relative_to(PACKAGE)} imports {name}"
+        for node in tree.body:  # at the top of a module an optional package would become a core one
+            if isinstance(node, ast.Import | ast.ImportFrom) and room != "surfaces":
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                assert not {name.split(".")[0] for name in names} & OPTIONAL, path
+
+
+BLOCKED = """
+import importlib.abc, pkgutil, sys
+
+class Block(importlib.abc.MetaPathFinder):
+    allowed = {"duckdb", "_duckdb", "sqlglot", "numpy", "scipy", "dpsql", "adbc_driver_duckdb"}
+    allowed |= set(sys.stdlib_module_names)
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in self.allowed and not top.startswith("_"):
+            raise ModuleNotFoundError(name, name=name)
+        return None
+
+sys.meta_path.insert(0, Block())
+import dpsql
+for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
+    if module.name.split(".")[1] not in ("surfaces", "examples", "__main__"):
+        __import__(module.name)
+print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - {"__main__"}))
+"""
+
+
+def test_the_core_runs_with_everything_else_blocked() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", BLOCKED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    strangers = {name for name in ast.literal_eval(done.stdout) if not name.startswith("_")}
+    assert strangers <= {"cython_runtime"}  # a name that compiled modules of scipy register

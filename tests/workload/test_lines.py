@@ -1,0 +1,78 @@
+"""Lines: constants as positions, cuts and what a type cannot hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsql.errors import DataError
+from dpsql.workload.lines import Scalar, line_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "constant", "point"),
+    [
+        ("INTEGER", 3, ((3, 0), (4, 0))),
+        ("INTEGER", Fraction(7, 2), None),
+        ("TINYINT", 127, ((127, 0), None)),
+        ("TINYINT", -128, (None, (-127, 0))),
+        ("TINYINT", 128, None),
+        ("UHUGEINT", 2**128 - 1, ((2**128 - 1, 0), None)),
+        ("UHUGEINT", -1, None),
+        ("HUGEINT", 1e300, None),
+        ("DECIMAL(9,2)", Fraction(1, 100), ((1, 0), (2, 0))),
+        ("DECIMAL(9,2)", Fraction(1, 1000), None),
+        ("DOUBLE", Fraction(1, 10), ((0.1, 0), (0.1, 1))),
+        ("FLOAT", Fraction(1, 10), ((float(np.float32(0.1)), 0), (float(np.float32(0.1)), 1))),
+        ("FLOAT", 0.1, ((0.1, 0), (0.1, 1))),
+        ("BOOLEAN", True, ((1, 0), None)),
+        ("DATE", "1970-01-02", ((1, 0), (2, 0))),
+        ("DATE", dt.datetime(1970, 1, 2, 12), None),
+        ("TIMESTAMP", dt.date(1970, 1, 2), ((86_400_000_000, 0), (86_400_000_001, 0))),
+        ("TIMESTAMP WITH TIME ZONE", "1970-01-01 01:00:00+01", ((0, 0), (1, 0))),
+        ("VARCHAR", "a", (("a", 0), ("a", 1))),
+    ],
+)
+def test_points(kind: str, constant: Scalar, point: object) -> None:
+    assert line_of(kind).point(constant) == point
+
+
+@pytest.mark.parametrize(
+    ("kind", "constant"),
+    [
+        ("INTEGER", "3"),
+        ("INTEGER", True),
+        ("VARCHAR", 3),
+        ("BOOLEAN", 1),
+        ("DATE", 3),
+        ("DATE", "2020-01-01 12:00"),
+        ("DATE", "20200101"),
+        ("TIMESTAMP", "2020-01-01 00:00:00+02"),
+        ("TIMESTAMP", "2020-W01-1"),
+        ("TIMESTAMP", "２０２０-01-01"),
+        ("TIMESTAMP WITH TIME ZONE", "0001-01-01 00:00:00+01"),
+        ("TIMESTAMP WITH TIME ZONE", "9999-12-31 23:59:59-01"),
+        ("INTEGER[]", 3),
+        ("BLOB", "x"),
+    ],
+)
+def test_constants_of_another_kind(kind: str, constant: Scalar) -> None:
+    with pytest.raises(DataError) as caught:
+        line_of(kind).place(constant)
+    assert str(caught.value).isprintable()
+
+
+def test_huge_numbers_become_infinite_doubles() -> None:
+    assert line_of("DOUBLE").place(10**400) == float("inf")
+    assert line_of("FLOAT").place(-(10**400)) == float("-inf")
+    # Beyond FLOAT's range nothing is rounded to infinity.
+    assert line_of("FLOAT").place(Fraction(10**39)) == 1e39
+
+
+def test_strict_and_inclusive_cuts_agree_on_discrete_lines() -> None:
+    line = line_of("BIGINT")
+    assert line.above(Fraction(3)) == line.below(Fraction(4))
+    assert line.below(Fraction(7, 2)) == line.above(Fraction(7, 2)) == (4, 0)
