@@ -34,7 +34,8 @@ def batch(ranges: int = 50, seed: int = SEED) -> str:
     statements += [
         "CREATE OR REPLACE VIEW month AS SELECT month, COUNT(*) AS n FROM flights GROUP BY month",
         "CREATE OR REPLACE VIEW carrier AS SELECT carrier, COUNT(*) AS n FROM flights GROUP BY carrier",
-        "CREATE OR REPLACE VIEW month_origin AS SELECT month, origin, COUNT(*) AS n FROM flights GROUP BY month, origin",
+        "CREATE OR REPLACE VIEW month_origin AS "
+        "SELECT month, origin, COUNT(*) AS n FROM flights GROUP BY month, origin",
         "CREATE OR REPLACE VIEW distance AS SELECT carrier, SUM(distance) AS s FROM flights GROUP BY carrier",
     ]
     return ";\n".join(statements)

@@ -196,7 +196,7 @@ class Connection:
         def payload(release: int, y: list[int]) -> bytes:
             tables = release_tables(plan, y, errors=errors)
             record = _record(release, plan, tables, job.label)
-            noise = plan.noise
+            noise = job.noise
             observed = Measurement(
                 tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"])
             )
@@ -275,8 +275,8 @@ class Connection:
         for query in plan.queries:
             if query.named and not query.replace and query.name.lower() in known:
                 raise IntegrityError(
-                    f"a view named {query.name} exists already; write CREATE OR REPLACE VIEW or choose another name "
-                    "(nothing was charged)"
+                    f"a view named {' '.join(query.name.split())} exists already; write CREATE OR REPLACE VIEW or "
+                    "choose another name (nothing was charged)"
                 )
 
     def _earlier(self, key: str) -> Release | None:
@@ -299,7 +299,7 @@ class Connection:
             "statements": len(plan.queries),
             "numbers": len(compiled.scale),
             "cells": plan.cells,
-            "noise": plan.noise.kind,
+            "noise": plan.charge.noise,
             "method": strategy.method,
             "strategy": _strategy_hash(strategy.mixing, strategy.basis),
         }
@@ -308,7 +308,7 @@ class Connection:
             mixing=strategy.mixing,
             basis=strategy.basis,
             common_steps=compiled.common_steps,
-            noise=plan.noise,
+            sensitivity=plan.sensitivity,
             charge=plan.charge,
             schemas=plan.schemas,
             sources=self._sources,
@@ -427,12 +427,12 @@ def _meaning(plan: Plan) -> list[str]:
 def _strategy_hash(mixing: Any, basis: Any) -> str:
     digest = hashlib.sha256()
     for matrix in (mixing, basis):
-        held = sparse.csr_array(matrix) if sparse.issparse(matrix) else np.asarray(matrix)
-        digest.update(repr(held.shape).encode())
-        if sparse.issparse(held):
+        parts: list[Any] = [matrix]
+        if sparse.issparse(matrix):
+            held: Any = matrix.tocsr()  # type: ignore[attr-defined]
             held.sort_indices()
-            for part in (held.indptr, held.indices, held.data):
-                digest.update(np.asarray(part, dtype=np.int64).tobytes())
-        else:
-            digest.update(np.asarray(held, dtype=np.int64).tobytes())
+            parts = [held.indptr, held.indices, held.data]
+        digest.update(repr(matrix.shape).encode())
+        for part in parts:
+            digest.update(np.asarray(part, dtype=np.int64).tobytes())
     return digest.hexdigest()

@@ -1,6 +1,6 @@
 """The one error tree of dpsql, laid over the exceptions of PEP 249.
 
-Error:
+    Error
     |-- InterfaceError            the library was called wrongly
     |-- DatabaseError
         |-- DataError             a value is out of range

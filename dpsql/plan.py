@@ -78,6 +78,11 @@ class Plan:
         return self.compiled.cells
 
     @property
+    def sensitivity(self) -> int:
+        """How far one row can move what is measured: L1 for Laplace, *squared* L2 for Gaussian noise; exact."""
+        return sensitivity_of(self.strategy, self.compiled.common_steps)
+
+    @property
     def privacy(self) -> str:
         """The guarantee of this release by itself, with its neighbouring relation."""
         tables = ", ".join(layout.table for layout in self.compiled.layouts)
@@ -179,8 +184,7 @@ def make_plan(
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
     common = compiled.common_steps
-    sensitivity = strategy.l1 * common if charge.noise == "laplace" else strategy.l2_squared * common**2
-    noise = charge.calibrate(sensitivity)
+    noise = charge.calibrate(sensitivity_of(strategy, common))
     answers = strategy.reconstruction(compiled.workload(compiled.scale))
     errors, widths = np.zeros(len(compiled.scale)), np.zeros(len(compiled.scale))
     errors[compiled.answered] = standard_errors(answers, noise) / common
@@ -200,6 +204,13 @@ def make_plan(
         widths=widths,
         affordable=state.affords(charge),
     )
+
+
+def sensitivity_of(strategy: Strategy, common_steps: int) -> int:
+    """L1, or squared L2, sensitivity of L B for L = ``common_steps``, by the kind of noise; exact."""
+    if strategy.noise == "laplace":
+        return strategy.l1 * common_steps
+    return strategy.l2_squared * common_steps**2
 
 
 def _check_unit(policy: Policy, name: str) -> None:

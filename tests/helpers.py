@@ -103,7 +103,7 @@ def job_of(compiled: Compiled, policy: Policy) -> Job:
         mixing=eye,
         basis=eye,
         common_steps=compiled.common_steps,
-        noise=nothing,
+        sensitivity=1,
         charge=nothing,
         schemas={},
         sources=sources_of(policy),

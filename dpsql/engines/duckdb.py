@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -71,6 +72,8 @@ class FileEngine:
         for path in files:
             if not path.is_file():
                 raise OperationalError(f"{path} is not a file; correct the table's source in the policy")
+            if set("*?[") & set(str(path)):
+                raise OperationalError(f"{path} holds *, ? or [, which DuckDB reads as a pattern; rename the folder")
         needs_database = any(source.path is None for source in sources)
         if needs_database and self.database is None:
             name = next(source.name for source in sources if source.path is None)
@@ -143,7 +146,8 @@ def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
     try:
         connection.execute(f"ATTACH {text(str(database))} AS {ALIAS} (READ_ONLY)")
     except duckdb.Error as error:
-        said = str(error)
+        # The path itself may hold any word that is looked for below.
+        said = str(error).replace(str(database), "")
     if not said:
         return
     if "lock" in said:
@@ -173,12 +177,11 @@ def _reference(source: TableSource, catalog: str) -> str:
         if source.csv_types is None:
             return f"system.main.read_parquet({text(str(source.path))})"
         return _csv_reader(source.path, source.csv_types)
-    parts = source.name.split(".", 1)
-    schema, table = parts if len(parts) == 2 else ("main", parts[0])
+    schema, table = _schema_and_table(source)
     return f"{quote(catalog)}.{quote(schema)}.{quote(table)}"
 
 
-def _csv_reader(path: Path, types: dict[str, str]) -> str:
+def _csv_reader(path: Path, types: Mapping[str, str]) -> str:
     """A CSV reader that sniffs nothing: names from the header line, every value text, then TRY_CAST.
 
     A line that cannot be read as CSV is skipped whole, whatever it holds, so that no row can
@@ -227,13 +230,29 @@ def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog:
     if failed:
         where = f"the source {source.path}" if source.path else "the database"
         raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
-    return {str(row[0]): str(row[1]) for row in rows}
+    computed = set() if source.path is not None else _generated(connection, source, catalog)
+    return {str(row[0]): str(row[1]) for row in rows if str(row[0]) not in computed}
+
+
+def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
+    """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row."""
+    schema, table = _schema_and_table(source)
+    rows = connection.execute(
+        "SELECT column_name FROM system.information_schema.columns WHERE table_catalog = ? "
+        "AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?) AND is_generated = 'ALWAYS'",
+        [catalog, schema, table],
+    ).fetchall()
+    return {str(row[0]) for row in rows}
+
+
+def _schema_and_table(source: TableSource) -> tuple[str, str]:
+    schema, _, table = source.name.rpartition(".")
+    return schema or "main", table
 
 
 def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> None:
     """A table, not a view: a view may hold any SQL, and the policy says nothing of it."""
-    parts = source.name.split(".", 1)
-    schema, table = parts if len(parts) == 2 else ("main", parts[0])
+    schema, table = _schema_and_table(source)
     found = connection.execute(
         "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
         "AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?)",
@@ -250,7 +269,7 @@ def _scan(
 ) -> dict[str, IntArray]:
     grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
     statement = f"SELECT {select} FROM {_reference(source, catalog)}{grouping}"  # noqa: S608
-    found: dict[str, IntArray] | None = None
+    found: Any = None
     interrupted = False
     # DuckDB's message may print a value: it is dropped, and the error raised outside the except,
     # so that it is no exception's context either.

@@ -25,7 +25,7 @@ def product(matrix: Any, vector: Sequence[int]) -> list[int]:
     Words of w bits with w + log2(largest row sum of |matrix|) < 63, two's complement on top.
     Cost: (256 / w) int64 products. Raises DataError where the matrix alone leaves less than 4 bits.
     """
-    held = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+    held: Any = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     rows, columns = held.shape
     if rows == 0 or columns == 0:
         return [0] * rows

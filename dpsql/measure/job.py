@@ -16,8 +16,9 @@ from dpsql.workload.compile import Layout
 class Job:
     """One measurement: y = mixing @ basis @ (L x) + noise over the cells of ``layouts``.
 
-    ``mixing`` (p x v) and ``basis`` (v x n) are integers, ``common_steps`` is L. ``noise`` is
-    calibrated by ``charge`` to the exact integer sensitivity of L mixing basis.
+    ``mixing`` (p x v) and ``basis`` (v x n) are integers, ``common_steps`` is L. ``sensitivity``
+    is that of L mixing basis, exact: L1 for Laplace, squared L2 for Gaussian noise. The noise is
+    not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
     ``description`` is the public JSON that the ledger keeps beside the charge.
     """
@@ -26,9 +27,14 @@ class Job:
     mixing: Any = field(repr=False)
     basis: Any = field(repr=False)
     common_steps: int
-    noise: Noise
+    sensitivity: int
     charge: Charge
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Mapping[str, Any] = field(repr=False)
     label: str = ""
+
+    @property
+    def noise(self) -> Noise:
+        """The law of the noise, calibrated by the charge to the sensitivity."""
+        return self.charge.calibrate(self.sensitivity)

@@ -264,7 +264,7 @@ def _between(node: exp.Between, resolve: Resolve) -> Truth:
     if isinstance(low.true, LineAtom) and isinstance(high.true, LineAtom):
         # One interval instead of an AND of two keeps big batches small.
         start, stop = low.true.intervals[0][0], high.true.intervals[0][1]
-        if start is None or stop is None or start < stop:  # type: ignore[operator]
+        if start is None or stop is None or start < stop:
             return _atom(column, ((start, stop),))
         return _atom(column, ())
     return Truth(gather(And, low.true, high.true), gather(Or, low.false, high.false))

@@ -76,8 +76,8 @@ def _query(statement: Statement, policy: Policy, tables: Mapping[str, Table]) ->
             name = _CLAUSE.get(clause, clause.strip("_").upper())
             reason = _REFUSED.get(clause, "is not answered; leave it out")
             node = value[0] if isinstance(value, list) else value
-            where = node if isinstance(node, exp.Expression) and node.meta else select
-            raise refuse(f"{name} {reason}".replace(" name", f" {statement.name}", 1), where)
+            at = node if isinstance(node, exp.Expression) and node.meta else select
+            raise refuse(f"{name} {reason}".replace(" name", f" {statement.name}", 1), at)
     if select.args.get("kind"):
         raise refuse("SELECT AS STRUCT or VALUE is not answered; write plain columns", select)
     source = select.args.get("from_")

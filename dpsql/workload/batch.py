@@ -108,4 +108,4 @@ def constant(value: object) -> bool | int | float | str | Fraction | dt.date | d
     """A policy's value as a constant that lines can place (Decimal becomes Fraction)."""
     if isinstance(value, bool | int | float | str | Fraction | dt.datetime | dt.date):
         return value
-    return Fraction(value)  # type: ignore[arg-type]
+    return Fraction(str(value))

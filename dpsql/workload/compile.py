@@ -24,7 +24,7 @@ from dpsql.workload.cells import Block, Cells, compile_cells
 from dpsql.workload.conditions import Like, LineAtom, OpaqueAtom, Predicate, atoms, conjunction
 from dpsql.workload.matrix import Workload
 from dpsql.workload.measures import Measure, measure_of
-from dpsql.workload.regions import AxisTruths, IntArray, KeyDomain, line_axis, mix, opaque_axis
+from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain, line_axis, mix, opaque_axis
 
 MAX_COEFFICIENT = 2**40
 MAX_NUMBERS = 1_000_000
@@ -98,8 +98,8 @@ class Compiled:
         )
 
 
-def _used(layout: Layout) -> np.ndarray:
-    return (layout.entry >= 0).any(axis=0)
+def _used(layout: Layout) -> BoolArray:
+    return np.asarray((layout.entry >= 0).any(axis=0))
 
 
 def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compiled:

@@ -186,9 +186,9 @@ def union(intervals: list[Interval]) -> tuple[Interval, ...]:
     """Disjoint, ascending intervals that cover the same values."""
     merged: list[Interval] = []
     for low, high in sorted(intervals, key=lambda i: (i[0] is not None, i[0] or (0, 0))):
-        if merged and (merged[-1][1] is None or low is None or low <= merged[-1][1]):  # type: ignore[operator]
+        if merged and (merged[-1][1] is None or low is None or low <= merged[-1][1]):
             last = merged[-1]
-            if last[1] is not None and (high is None or high > last[1]):  # type: ignore[operator]
+            if last[1] is not None and (high is None or high > last[1]):
                 merged[-1] = (last[0], high)
         else:
             merged.append((low, high))

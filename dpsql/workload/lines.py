@@ -19,15 +19,17 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dpsql.errors import DataError
 
-Value = int | float | str
-Cut = tuple[Value, int]
+# int, float or str, but one kind on any line, so that values of a line compare.
+Value: TypeAlias = Any
+Cut: TypeAlias = tuple[Value, int]
 # A half-open interval of pieces, from a cut to a cut; None is the end of the line.
-Interval = tuple[Cut | None, Cut | None]
+Interval: TypeAlias = tuple[Cut | None, Cut | None]
 Scalar = bool | int | float | str | Decimal | Fraction | dt.date | dt.datetime | None
 
 _INTEGERS = {
@@ -114,9 +116,9 @@ class Line:
         if isinstance(constant, bool):
             raise DataError(f"the column holds {self.type}; compare it with {self.describe()}")
         if kind in {"integer", "decimal"} and isinstance(constant, int | Decimal | Fraction):
-            return Fraction(constant) * 10**self.scale
+            return Fraction(constant) * Fraction(10) ** self.scale
         if kind in {"integer", "decimal"} and isinstance(constant, float) and math.isfinite(constant):
-            return Fraction(constant) * 10**self.scale
+            return Fraction(constant) * Fraction(10) ** self.scale
         if kind == "real" and isinstance(constant, int | float | Decimal | Fraction):
             value = _to_float(constant)
             # DuckDB rounds integers and decimals to FLOAT; with a DOUBLE (1e3) it widens the column.
@@ -154,15 +156,15 @@ class Line:
     def clip(self, interval: Interval) -> Interval | None:
         """The interval within the type's range; None where nothing is left."""
         low, high = interval
-        if self.low is not None and low is not None and low[0] <= self.low:  # type: ignore[operator]
+        if self.low is not None and low is not None and low[0] <= self.low:
             low = None
-        if self.high is not None and high is not None and high[0] > self.high:  # type: ignore[operator]
+        if self.high is not None and high is not None and high[0] > self.high:
             high = None
-        if self.low is not None and high is not None and high[0] <= self.low:  # type: ignore[operator]
+        if self.low is not None and high is not None and high[0] <= self.low:
             return None
-        if self.high is not None and low is not None and low[0] > self.high:  # type: ignore[operator]
+        if self.high is not None and low is not None and low[0] > self.high:
             return None
-        if low is not None and high is not None and not low < high:  # type: ignore[operator]
+        if low is not None and high is not None and not low < high:
             return None
         return (low, high)
 

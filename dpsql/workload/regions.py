@@ -140,7 +140,7 @@ def line_axis(
             found.update(cut for cut in interval if cut is not None)
     for interval in (*points, *universe):
         found.update(cut for cut in interval if cut is not None)
-    cuts = sorted(found)  # type: ignore[type-var]
+    cuts = sorted(found)
     index = {cut: i + 1 for i, cut in enumerate(cuts)}
     n_pieces = len(cuts) + 1
 

@@ -11,6 +11,8 @@ import pytest
 from helpers import exact, policy_of
 
 import dpsql
+from dpsql.engines.base import TableSource
+from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import OperationalError, PolicyError
 
 TABLE = (
@@ -270,3 +272,18 @@ b = { lower = -5, upper = 5 }
     batch = "SELECT SUM(a), COUNT(*) FROM t; SELECT SUM(b) FROM other.u; SELECT COUNT(*) FROM other.u WHERE b < -1"
     assert exact(batch, policy, con).answers == [60 * 59 // 2, 60, -6, 2]
     assert exact("SELECT COUNT(*) FROM t; SELECT COUNT(*) FROM other.u WHERE FALSE", policy, con).answers == [60, 0]
+
+
+def test_generated_columns_are_not_part_of_the_schema(tmp_path):
+    path = tmp_path / "generated.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b INTEGER AS (1 // a))")
+    assert FileEngine(path).schemas([TableSource("t")]) == {"t": {"a": "INTEGER"}}
+
+
+def test_a_path_that_duckdb_would_read_as_a_pattern_is_refused(tmp_path):
+    folder = tmp_path / "a[b]"
+    folder.mkdir()
+    (folder / "t.parquet").write_bytes(b"")
+    with pytest.raises(OperationalError, match="reads as a pattern"):
+        FileEngine(None).schemas([TableSource("t", folder / "t.parquet")])
