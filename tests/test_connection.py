@@ -343,6 +343,12 @@ def test_a_taken_name_is_refused_even_where_the_releases_file_is_gone(tmp_path: 
     assert con.run("SELECT count(*) AS m FROM t", 0.25).id == 4
 
 
+def test_a_name_of_two_lines_makes_a_message_of_one(tmp_path: Path) -> None:
+    con = connect(tmp_path)
+    con.run('CREATE VIEW "two\nlines" AS SELECT count(*) AS n FROM t', 0.5)
+    refusal(dpsql.IntegrityError, lambda: con.run('CREATE VIEW "two\nlines" AS SELECT sum(v) AS s FROM t', 0.5))
+
+
 def test_a_label_that_the_ledger_refuses_is_free(tmp_path: Path) -> None:
     con = connect(tmp_path)
     for label in ("x" * 501, "\ud800", 5):

@@ -68,7 +68,8 @@ def union_piece(
 
     Returns the piece and its error with shares that add up to 1.
     """
-    planned, lifted = [], []
+    planned: list[tuple[tuple[Piece, ...], float]] = []
+    lifted: list[Any] = []
     for part in parts:
         # A part tells few cells apart: plan it over its own classes of cells and lift its rows.
         merged, classes = merge_cells(part)
