@@ -70,7 +70,7 @@ def main() -> None:
     print(f"OPENBLAS_NUM_THREADS={os.environ.get('OPENBLAS_NUM_THREADS', 'default')}, {os.cpu_count()} cores")
     print()
     print(
-        "| batch | rows | planning s | both noises s | after planning s | exact one by one s | after / exact | error q1 |"
+        "| batch | rows | planning s | both noises s | after planning s | exact one by one s | ratio | error q1 |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
