@@ -13,6 +13,7 @@ from scipy import sparse
 
 from dpsql import bounds
 from dpsql.errors import PolicyError, SQLError
+from dpsql.plan_picture import plan_picture
 from dpsql.plan_text import plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
@@ -26,6 +27,7 @@ from dpsql.workload.compile import Compiled, compile_batch
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
 
@@ -136,6 +138,10 @@ class Plan:
         from dpsql.release.result import Result
 
         return Result.from_columns(_columns(self.rows())).df()
+
+    def plot(self) -> Figure:
+        """The errors of all result columns as a matplotlib figure. InterfaceError without matplotlib."""
+        return plan_picture(self)
 
     def __str__(self) -> str:
         return plan_text(self)
