@@ -235,14 +235,28 @@ def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog:
 
 
 def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
-    """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row."""
+    """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row.
+
+    Before DuckDB 2 the catalog does not tell a generated column from one with a default, except by
+    the table's text; there, a table with a generated column loses its columns with defaults too.
+    """
     schema, table = _schema_and_table(source)
     rows = connection.execute(
-        "SELECT column_name FROM system.information_schema.columns WHERE table_catalog = ? "
-        "AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?) AND is_generated = 'ALWAYS'",
+        "SELECT column_name, is_generated, column_default IS NOT NULL FROM system.information_schema.columns "
+        "WHERE table_catalog = ? AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?)",
         [catalog, schema, table],
     ).fetchall()
-    return {str(row[0]) for row in rows}
+    found = {str(name) for name, generated, _ in rows if generated == "ALWAYS"}
+    doubtful = {str(name) for name, generated, has_default in rows if generated is None and has_default}
+    if doubtful:
+        written = connection.execute(
+            "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? "
+            "AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+            [catalog, schema, table],
+        ).fetchall()
+        if any("GENERATED ALWAYS AS" in str(row[0]).upper() for row in written):
+            found |= doubtful
+    return found
 
 
 def _schema_and_table(source: TableSource) -> tuple[str, str]:

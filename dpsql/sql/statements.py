@@ -67,6 +67,9 @@ def parse(text: str) -> tuple[Statement, ...]:
         raise SQLError(f"the batch cannot be read: {_first_line(str(error))}; check its quotes") from None
     except RecursionError:
         raise SQLError(f"an expression nests too deeply; nest at most {MAX_DEPTH} levels") from None
+    except (ValueError, TypeError, LookupError, AttributeError):
+        # Odd token sequences trip some versions of the parser itself.
+        raise SQLError("syntax error: the parser cannot make sense of the batch; DuckDB's dialect is read") from None
     statements: list[Statement] = []
     unnamed = 0
     for tree in trees:
