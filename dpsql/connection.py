@@ -32,6 +32,7 @@ from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.privacy.accountant import Budget, BudgetState, Request, fresh_state
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
+from dpsql.release.ownership import check_replaceable
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.tables import release_tables
 
@@ -181,11 +182,14 @@ class Connection:
             plan = self.plan(batch, epsilon, delta, rho, **options)
         if plan.dataset != self.policy.dataset:
             raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {self.policy.dataset!r}")
+        if plan.policy != self.policy.to_toml():
+            raise IntegrityError("the plan was made under another policy of this data set; plan again")
         key = _reuse_key(plan, errors)
         if not fresh:
             earlier = self._earlier(key)
             if earlier is not None:
                 return earlier
+        check_replaceable(self._store.path)
         ledger = self._open_ledger()
         self._check_names(plan, ledger)
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
@@ -236,6 +240,7 @@ class Connection:
         self._check_open()
         if not self.ledger_path.exists():
             raise LedgerError(f"there is no ledger {self.ledger_path}; name the ledger of this policy with ledger=")
+        check_replaceable(self._store.path)
         records = [unpack(entry.payload or b"")[0] for entry in self._open_ledger().releases()]
         self._store.rebuild(records)
         return len(records)
@@ -352,13 +357,15 @@ def connect(
     stem = held.path.with_suffix("") if held.path is not None else Path(ledger or "").with_suffix("")
     ledger_path = Path(ledger) if ledger is not None else stem.with_name(stem.name + ".ledger")
     releases_path = Path(releases) if releases is not None else stem.with_name(stem.name + ".releases.duckdb")
+    # Absolute, so that a later change of the working directory cannot lead to another ledger.
+    ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
     engine: Engine
     if isinstance(database, duckdb.DuckDBPyConnection):
         engine = ConnectionEngine(database)
     else:
         engine = FileEngine(None if database is None else Path(database).absolute())
     return Connection(
-        engine, held, ledger_path, releases_path, anchor=None if anchor is None else Path(anchor), label=label
+        engine, held, ledger_path, releases_path, anchor=None if anchor is None else Path(anchor).absolute(), label=label
     )
 
 

@@ -42,6 +42,7 @@ class Alternative:
     charge: Charge
     method: str
     error: float
+    affordable: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class Plan:
     Everything here is public: it depends on the SQL text, the policy, the column types and the
     requested budget, never on a row. ``charge`` is what a run spends, ``noise`` the law of the
     integer noise, ``alpha`` = 1 - confidence of the intervals. ``answers`` (m x p) turns noisy
-    measurements into answers; ``errors`` and ``widths`` (m,) are the standard error and the
+    measurements into answers; ``policy`` is the text of the policy; ``errors`` and ``widths`` (m,) are the standard error and the
     half-width of the pointwise interval of every released number, in the order of W's rows.
     """
 
@@ -64,6 +65,7 @@ class Plan:
     alternatives: tuple[Alternative, ...]
     alpha: float
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+    policy: str = field(repr=False)
     answers: Any = field(repr=False)
     errors: Floats = field(repr=False)
     widths: Floats = field(repr=False)
@@ -202,8 +204,9 @@ def make_plan(
         strategy=strategy,
         charge=charge,
         noise=noise,
-        alternatives=tuple(Alternative(c, s.method, error) for error, c, s in ways[1:]),
+        alternatives=tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]),
         alpha=alpha,
+        policy=policy.to_toml(),
         schemas={layout.table: dict(schemas[layout.table]) for layout in compiled.layouts},
         answers=answers,
         errors=errors,

@@ -40,7 +40,7 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
 
 def plan_text(plan: Plan) -> str:
     """The whole plan as text, its first line the guarantee."""
-    level = f"{100 * (1 - plan.alpha):g} %"
+    level = f"{100 * (1 - plan.alpha):g}%"
     rows = plan_rows(plan)
     lines = [f"Guarantee  {plan.privacy}", _cost(plan), _batch(plan), _strategy(plan)]
     lines.extend(_alternatives(plan))
@@ -79,6 +79,10 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def figure(value: float) -> str:
     """A number to three significant digits, without an exponent where it is short."""
     if value == 0:
@@ -96,7 +100,7 @@ def _shortened(name: str) -> str:
 def _cost(plan: Plan) -> str:
     charge = plan.charge
     measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
-    short = "" if plan.affordable else "  - more than is left of it"
+    short = "" if plan.affordable else " (more than is left of it)"
     return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch{short}"
 
 
@@ -106,7 +110,8 @@ def _batch(plan: Plan) -> str:
     combinations = sum(layout.cells.combinations for layout in compiled.layouts)
     merged = f" (of {combinations:,} combinations)" if combinations != plan.cells else ""
     return (
-        f"Batch      {len(plan.queries):,} statements, {len(compiled.scale):,} numbers over {plan.cells:,} cells"
+        f"Batch      {_count(len(plan.queries), 'statement')}, {_count(len(compiled.scale), 'number')} over "
+        f"{_count(plan.cells, 'cell')}"
         f"{merged}, {tables}"
     )
 
@@ -129,5 +134,6 @@ def _alternatives(plan: Plan) -> list[str]:
     return [
         f"Instead    {other.charge.guarantee} from the {other.charge.purse} purse ({other.method}): "
         f"{(other.error / chosen) ** 0.5:.2f} times the root mean squared error"
+        + ("" if other.affordable else ", but more than is left of that purse")
         for other in plan.alternatives
     ]

@@ -122,7 +122,7 @@ def exact_of(compiled: Compiled, policy: Policy, engine: Engine) -> Exact:
     """Scan once and apply W to the exact x."""
     job = job_of(compiled, policy)
     x = measure._observe(job, engine, [0] * compiled.rows.shape[1])
-    in_steps = measure.product(compiled.rows, x)
+    in_steps = measure.product(compiled.rows, x, 512)
     answers = [
         # A scale is a ratio of small integers that passed through a float.
         Fraction(float(s)).limit_denominator(10**9) * value / compiled.common_steps

@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "strategy": {"errors", "linalg", "workload"},
     "bounds": {"errors", "linalg", "workload", "strategy"},
     "sql": {"errors", "policy", "workload"},
-    "measure": {"errors", "policy", "workload", "privacy", "engines"},
+    "measure": {"errors", "policy", "linalg", "workload", "privacy", "engines"},
     "synthetic": {"errors", "policy", "privacy", "reconstruct", "release", "workload", "measure"},
     "plan_text": {"errors"},
     "plan_picture": {"errors", "plan_text"},

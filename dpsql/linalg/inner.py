@@ -235,3 +235,46 @@ class Blocks:
                 return None
             out.append(weight**2 * own)
         return np.concatenate(out)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicates:
+    """F = all 2^n sums of subsets of n columns, times 2^-``log2_scale``.
+
+    Before scaling F^T F = 2^(n-2) (I + J): a column is in half of the subsets, a pair of columns in
+    a quarter. ``log2_scale`` keeps the entries in float range where n is large.
+    """
+
+    n: int
+    log2_scale: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (2**self.n, self.n)
+
+    def gram(self) -> Floats:
+        return np.asarray(np.exp2(self.n - 2 - 2 * self.log2_scale) * (np.eye(self.n) + 1.0))
+
+    def matrix(self) -> Any:
+        subsets = np.arange(2**self.n)
+        return ((subsets[:, None] >> np.arange(self.n)) & 1) * np.exp2(-self.log2_scale)
+
+    def coupling(self) -> Ints:
+        return np.zeros(self.n, dtype=np.int64)
+
+    def diagonal(self) -> Floats | None:
+        return None
+
+
+def log2_scale(inner: Inner) -> float:
+    """log2 of the factor by which the true F exceeds what ``inner`` gives: 0 but for huge ``Predicates``.
+
+    Factors of a Kronecker product multiply; parts of a stack have one scale in common.
+    """
+    if isinstance(inner, Predicates):
+        return inner.log2_scale
+    if isinstance(inner, Kron):
+        return sum(log2_scale(f) for f in inner.factors)
+    if isinstance(inner, Blocks):
+        return log2_scale(inner.parts[0])
+    return 0.0

@@ -23,16 +23,19 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from dpsql.engines.base import Engine, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.measure.exact import product
+from dpsql.linalg.exact import column_norms
+from dpsql.measure.exact import product, product_bits, word_width
 from dpsql.measure.job import Job
 from dpsql.measure.scan_sql import WORD, select_list
 from dpsql.privacy.ledger import Ledger
 from dpsql.workload.compile import Layout
+from dpsql.workload.corners import corners_of
 
 __all__ = [
     "ConnectionEngine",
@@ -65,6 +68,7 @@ def measure(
     (the charge stands).
     """
     _check_schemas(job, engine)
+    _check_sensitivity(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
     y, failure = _shielded(job, engine, job.noise.sample(job.mixing.shape[0]))
@@ -85,6 +89,21 @@ def _check_schemas(job: Job, engine: Engine) -> None:
             raise IntegrityError(
                 f"the columns of {table} have changed since the plan was made; plan again (nothing was charged)"
             )
+
+
+def _check_sensitivity(job: Job) -> None:
+    """Work the sensitivity out again, from what will be measured and the cells that the scan fills.
+
+    Exact integers: the largest norm of mixing @ basis @ corner over all corners that one row of a
+    table can reach, whatever the plan says. Before the charge; depends on public values only.
+    """
+    for matrix in (job.mixing, job.basis):
+        word_width(matrix)
+    corners = corners_of([layout.entry for layout in job.layouts], job.basis.shape[1])
+    l1, l2_squared = column_norms(job.mixing, sparse.csc_array(job.basis @ corners))
+    found = l1 * job.common_steps if job.charge.noise == "laplace" else l2_squared * job.common_steps**2
+    if found > job.sensitivity:
+        raise IntegrityError("the plan's sensitivity is not that of its strategy; plan again (nothing was charged)")
 
 
 def _shielded(job: Job, engine: Engine, noise: list[int]) -> tuple[list[int], str | type[KeyboardInterrupt] | None]:
@@ -109,7 +128,9 @@ def _observe(job: Job, engine: Engine, noise: list[int]) -> list[int]:
     for layout in job.layouts:
         columns, keys = select_list(layout)
         _add(x, layout, engine.scan(job.sources[layout.table], columns, keys), job.common_steps)
-    exact = product(job.mixing, product(job.basis, x.tolist()))
+    # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
+    bits = 63 + job.common_steps.bit_length()
+    exact = product(job.mixing, product(job.basis, x.tolist(), bits), product_bits(job.basis, bits))
     return [value + z for value, z in zip(exact, noise, strict=True)]
 
 

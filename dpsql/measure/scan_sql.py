@@ -163,7 +163,7 @@ def shifted(measure: Measure) -> str:
     if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
         low, high = int(measure.lower), int(measure.upper)
         kind = measure.line.type
-        # Bounds of at most 2^40 steps whose middle has a coefficient lie within BIGINT.
+        # measure_of holds the bounds within BIGINT.
         index = f'system.main."-"(CAST({name} AS BIGINT), CAST({low} AS BIGINT))'
         bounded, nan = f"CAST({index} AS BIGINT)", ""
         below, above = _at_most(name, kind, low), _at_least(name, kind, high)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, DataError, PolicyError
@@ -263,23 +264,35 @@ class BudgetState:
             f" which has {show(Fraction(purse.remaining_units, GRID))} left of"
             f" {show(Fraction(purse.total_units, GRID))}; "
         )
+        other = ""
+        if purse.name == "pure" and self.delta is not None and self._units("gaussian", "remaining_units"):
+            other = f", or add delta={show(self.budget.delta or Fraction(0))} to be paid from the gaussian purse"
         if purse.remaining_units == 0:
-            return message + "it is spent: query earlier releases, which is free"
+            return message + "it is spent: query earlier releases, which is free" + other
         if purse.name != "gaussian":
-            return message + f"ask for epsilon of at most {purse.remaining:.12g}, or query earlier releases"
+            return message + f"ask for epsilon of at most {purse.remaining:.12g}, or query earlier releases" + other
         if self.budget.delta is None:
             return message + f"ask for rho of at most {purse.remaining / 2:.12g}, or query earlier releases"
         most = self._grantable(purse.remaining_units)
         delta = show(self.budget.delta)
-        return message + f"ask for epsilon of at most {most:.6g} at delta {delta}, or query earlier releases"
+        return message + f"ask for epsilon of at most {_floored(most)} at delta {delta}, or query earlier releases"
 
     def __str__(self) -> str:
         at = "" if self.delta is None else f" at delta {show(self.budget.delta or Fraction(0))}"
-        head = (
-            f"{self.measure} {self.spent:.6g} spent of {self.total:.6g}{at},"
-            f" {self.remaining:.6g} can still be asked for"
-        )
-        return "\n".join([head, *(f"  {purse}" for purse in self.purses)])
+        lines = [f"{self.measure} {self.spent:.6g} spent of {self.total:.6g}{at}"]
+        for purse in self.purses:
+            line = f"  {purse}"
+            if purse.name == "gaussian" and self.budget.delta is not None:
+                most = _floored(self._grantable(purse.remaining_units))
+                line += f", enough for one release of epsilon {most}{at}"
+            lines.append(line)
+        return "\n".join(lines)
+
+
+def _floored(value: float) -> str:
+    """Six significant digits, rounded down: what a message offers must be granted."""
+    exact = Decimal(value)
+    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 5), rounding=ROUND_FLOOR).normalize():f}"
 
 
 def fresh_state(budget: Budget) -> BudgetState:

@@ -164,6 +164,8 @@ def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes
         rows = np.ascontiguousarray(pairs).view([("a", np.uint64), ("b", np.uint64)]).ravel()
         _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
         _check_states(len(first), len(blocks), axis.axis.name)
+        if not _same_states(inverse, first, state, fresh, kept):
+            first, inverse = _merge_exactly(state, fresh, size)
         transitions.append(inverse.reshape(n_states, size).astype(np.int32))
         origin, region = np.divmod(first, size)
         merged = state[origin]
@@ -176,6 +178,34 @@ def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes
     counted = (labels >= 0).any(axis=1)
     cell_of_state = np.where(counted, np.cumsum(counted) - 1, -1)
     return Cells(tuple(a.axis for a in ordered), tuple(transitions), cell_of_state, labels[counted])
+
+
+def _same_states(
+    inverse: IntArray, first: IntArray, state: IntArray, fresh: Mapping[int, IntArray], kept: Sequence[int]
+) -> bool:
+    """Whether all combinations of a class are in one state: signatures only speed up this comparison."""
+    mate = first[inverse]
+    if any(not np.array_equal(after.ravel(), after.ravel()[mate]) for after in fresh.values()):
+        return False
+    size = len(inverse) // len(state)
+    pairs = np.unique(np.stack([np.arange(len(inverse)) // size, mate // size], axis=1), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    return all(np.array_equal(state[pairs[:, 0], b], state[pairs[:, 1], b]) for b in kept)
+
+
+def _merge_exactly(state: IntArray, fresh: Mapping[int, IntArray], size: int) -> tuple[IntArray, IntArray]:
+    """(first, inverse) by comparing whole states; reached only where two different ones share a signature."""
+    seen: dict[bytes, int] = {}
+    first: list[int] = []
+    inverse = np.empty(len(state) * size, dtype=np.int64)
+    for at in range(len(inverse)):
+        row = state[at // size].copy()
+        for b, after in fresh.items():
+            row[b] = after.ravel()[at]
+        inverse[at] = seen.setdefault(row.tobytes(), len(seen))
+        if inverse[at] == len(first):
+            first.append(at)
+    return np.array(first, dtype=np.int64), inverse
 
 
 def _advance(progress: _Progress, state: IntArray, axis: AxisTruths, name: object) -> IntArray:

@@ -12,23 +12,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.errors import SQLError
+from dpsql.linalg.columns import distinct_columns
 from dpsql.policy.values import fold
 from dpsql.workload.batch import Output, Query, Table, Term
 from dpsql.workload.cells import Block, Cells, compile_cells
 from dpsql.workload.conditions import Like, LineAtom, OpaqueAtom, Predicate, atoms, conjunction
+from dpsql.workload.corners import corners_of
 from dpsql.workload.matrix import Workload
 from dpsql.workload.measures import Measure, measure_of
-from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain, line_axis, mix, opaque_axis
+from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain, line_axis, opaque_axis
 
 MAX_COEFFICIENT = 2**40
 MAX_NUMBERS = 1_000_000
-MAX_MEASURES_IN_A_CELL = 6
+MAX_COMMON_BITS = 200
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,15 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Comp
         mine = [i for i, query in enumerate(queries) if query.table == name]
         pieces.append(_Table(tables[name], queries, mine, starts).compile(total))
     rows = sparse.hstack([piece.rows for piece in pieces], format="csr")
-    contributions = None
-    if any(piece.layout.measures for piece in pieces):
-        contributions = sparse.csr_array(sparse.block_diag([piece.corners for piece in pieces], format="csr"))
     offset, layouts = 0, []
     for piece in pieces:
         entry = np.where(piece.layout.entry >= 0, piece.layout.entry + offset, -1)
         layouts.append(Layout(piece.layout.table, piece.layout.cells, piece.layout.measures, entry))
         offset += piece.rows.shape[1]
+    contributions = None
+    if any(layout.measures for layout in layouts):
+        contributions = corners_of([layout.entry for layout in layouts], offset)
+    _check_steps(layouts)
     scale = np.sum([piece.scale for piece in pieces], axis=0)
     rows, divisor = _primitive(sparse.csr_array(rows))
     scale = scale * divisor
@@ -139,6 +141,15 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Comp
     return Compiled(
         tuple(queries), tuple(layouts), spans, rows, scale, objective, contributions, _groups(queries, spans)
     )
+
+
+def _check_steps(layouts: Sequence[Layout]) -> None:
+    steps = [measure.steps for layout in layouts for measure in layout.measures if measure.steps]
+    if math.lcm(1, *steps).bit_length() > MAX_COMMON_BITS:
+        raise SQLError(
+            f"the summed columns' numbers of steps have no common multiple below 2^{MAX_COMMON_BITS}: declare bounds "
+            "and steps with rounder widths, or sum fewer columns in one batch"
+        )
 
 
 def _row_starts(queries: Sequence[Query]) -> tuple[list[list[int]], int]:
@@ -195,12 +206,11 @@ def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One table's part of the workload: its columns of W (all rows), row scales and corners."""
+    """One table's part of the workload: its columns of W (all rows) and row scales."""
 
     layout: Layout
     rows: sparse.csr_array
     scale: np.ndarray
-    corners: sparse.csr_array
 
 
 class _Table:
@@ -322,26 +332,20 @@ class _Table:
         n, s = len(cells), len(self.measures)
         if n == 0 or rows.nnz == 0:
             layout = Layout(self.table.name, cells, tuple(self.measures.values()), np.full((1 + s, n), -1))
-            return _Piece(layout, sparse.csr_array((rows.shape[0], 0), dtype=np.int64), scale,
-                          sparse.csr_array((0, 0), dtype=np.int64))  # fmt: skip
-        # Column signatures: two random-looking 64-bit sums, so that equal columns collide and
-        # different ones do with probability 2^-128 a pair.
-        codes = mix(np.arange(2 * rows.shape[0], dtype=np.uint64).reshape(-1, 2) + np.uint64(1 << 40))
-        signature = np.asarray(rows.astype(np.uint64).T @ codes).reshape(1 + s, n, 2)
-        by_cell = np.ascontiguousarray(signature.transpose(1, 0, 2)).reshape(n, -1)
-        _, first, inverse = np.unique(by_cell, axis=0, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        merged, keep = rank[inverse.ravel()], first[order]
+            return _Piece(layout, sparse.csr_array((rows.shape[0], 0), dtype=np.int64), scale)
+        # One column a cell: its columns of W for every measure, one under the other.
+        stacked = sparse.vstack([rows[:, k * n : (k + 1) * n] for k in range(1 + s)], format="csr")
+        found = distinct_columns(stacked)
+        merged, keep = found.label, found.keep
         used = np.bincount(rows.indices, minlength=(1 + s) * n).reshape(1 + s, n)[:, keep] > 0
         # Entries of x run cell by cell, the count before the sums.
         numbers = np.full(used.T.size, -1, dtype=np.int64)
         numbers[used.T.ravel()] = np.arange(int(used.sum()))
         entry_of_kept = numbers.reshape(used.T.shape).T
         columns = (np.arange(1 + s)[:, None] * n + keep[None, :]).T[used.T]
-        layout = Layout(self.table.name, cells, tuple(self.measures.values()), entry_of_kept[:, merged])
-        return _Piece(layout, sparse.csr_array(rows.tocsc()[:, columns]), scale, _corners(used, entry_of_kept))
+        entry = np.where(merged >= 0, entry_of_kept[:, merged], -1)
+        layout = Layout(self.table.name, cells, tuple(self.measures.values()), entry)
+        return _Piece(layout, sparse.csr_array(rows.tocsc()[:, columns]), scale)
 
 
 def _common_unit(values: Sequence[Fraction], name: str) -> Fraction:
@@ -357,39 +361,3 @@ def _common_unit(values: Sequence[Fraction], name: str) -> Fraction:
             "use rounder coefficients or bounds"
         )
     return unit
-
-
-def _corners(used: np.ndarray, entry: IntArray) -> sparse.csr_array:
-    """The corners of the box of measures of every cell, as columns over the entries of x.
-
-    A row in cell c changes its count by 1 and its k-th measure by a value in [-1, 1]; norms are
-    convex in that value, so the 2^s corners decide. A corner and its negative have one norm, so
-    where no count is used the first sign is fixed.
-    """
-    kinds, inverse = np.unique(used.T, axis=0, return_inverse=True)
-    at_entry, at_corner, values = [], [], []
-    n_corners = 0
-    for number, kind in enumerate(kinds):
-        cells = np.flatnonzero(inverse.ravel() == number)
-        active = np.flatnonzero(kind)
-        if not active.size:
-            continue
-        free = active[active > 0] if active[0] == 0 else active[1:]
-        if free.size > MAX_MEASURES_IN_A_CELL:
-            raise SQLError(
-                f"{free.size} summed columns meet in one cell, at most {MAX_MEASURES_IN_A_CELL} are planned "
-                "together: split the batch"
-            )
-        signs = np.array(list(product((1, -1), repeat=free.size)), dtype=np.int64).reshape(2**free.size, free.size)
-        corner = np.ones((len(signs), active.size), dtype=np.int64)
-        corner[:, active.size - free.size :] = signs
-        shape = (len(cells), len(signs), active.size)
-        entries = np.broadcast_to(entry[active][:, cells].T[:, None, :], shape)
-        number_of = n_corners + np.arange(len(cells) * len(signs)).reshape(len(cells), len(signs), 1)
-        at_entry.append(entries.ravel())
-        at_corner.append(np.broadcast_to(number_of, shape).ravel())
-        values.append(np.broadcast_to(corner[None], shape).ravel())
-        n_corners += len(cells) * len(signs)
-    shape_all = (int(used.sum()), n_corners)
-    data = (np.concatenate(values), (np.concatenate(at_entry), np.concatenate(at_corner)))
-    return sparse.csr_array(sparse.coo_array(data, shape=shape_all))

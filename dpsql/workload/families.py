@@ -1,7 +1,6 @@
-"""Workload families of the papers, and the algebra that combines them.
+"""Workload families of the papers, and how they are combined: products, stacks, weights.
 
-Sizes are numbers of cells. Random families take their seed as an argument: the same seed
-is the same workload.
+Sizes are numbers of cells.
 """
 
 from __future__ import annotations
@@ -23,23 +22,13 @@ from dpsql.linalg.forms import dense
 from dpsql.linalg.modular import identity_csr
 from dpsql.workload.matrix import MATRIX_CAP, Workload, from_matrix
 
-__all__ = [
-    "all_range",
-    "from_matrix",
-    "identity",
-    "kron",
-    "prefix",
-    "random_ranges",
-    "stack",
-    "total",
-    "wdiscrete",
-    "weighted",
-    "wrange",
-    "wrelated",
-]
+__all__ = ["all_predicate", "all_range", "from_matrix", "identity", "kron", "prefix", "stack", "total", "weighted"]
+
+_PREDICATES_UNSCALED = 512  # cells up to which 2^n and its squares are well inside float range
 
 
-def _size(value: int, what: str = "n") -> int:
+def check_size(value: int, what: str = "n") -> int:
+    """A number of cells or queries: a whole number of at least 1, else DataError."""
     try:
         size = index(value)
     except TypeError:
@@ -51,20 +40,20 @@ def _size(value: int, what: str = "n") -> int:
 
 def identity(n: int) -> Workload:
     """Every cell count: W = I (n x n)."""
-    size = _size(n)
+    size = check_size(n)
     return Workload(identity_csr(size), algebra.Diagonal(np.ones(size)), name=f"identity({size})")
 
 
 def total(n: int) -> Workload:
     """The one query that counts everything: a row of n ones."""
-    size = _size(n)
+    size = check_size(n)
     row = sparse.csr_array(np.ones((1, size), dtype=np.int64))
     return Workload(row, algebra.Diagonal(np.ones(1)), name=f"total({size})")
 
 
 def prefix(n: int) -> Workload:
     """The n prefix counts x_1 + ... + x_i (the cumulative distribution)."""
-    size = _size(n)
+    size = check_size(n)
     return Workload(identity_csr(size), algebra.Prefixes(size), name=f"prefix({size})")
 
 
@@ -78,9 +67,21 @@ def all_range(shape: int | Sequence[int]) -> Workload:
         raise DataError("workload: a shape needs at least one axis")
     axes = []
     for value in sizes:
-        size = _size(value, "each size of a shape")
+        size = check_size(value, "each size of a shape")
         axes.append(Workload(identity_csr(size), algebra.Ranges(size), name=f"all_range({size})"))
     return axes[0] if len(axes) == 1 else kron(*axes, name=f"all_range{tuple(int(s) for s in sizes)}")
+
+
+def all_predicate(n: int) -> Workload:
+    """All 2^n predicate counts over n cells (Li and Miklau 2013, Ex. 2.11), kept by their Gram matrix.
+
+    W^T W = 2^(n-2) (I + J): half of the predicates hold a cell, a quarter of them a pair. Above 512
+    cells the workload is the one meant times 2^-(n/2 - 1), so W^T W = I + J, and its ``log2_scale`` is
+    n/2 - 1: errors and bounds of the workload meant are 4^log2_scale times larger.
+    """
+    size = check_size(n)
+    scale = 0.0 if size <= _PREDICATES_UNSCALED else size / 2 - 1
+    return Workload(identity_csr(size), algebra.Predicates(size, scale), name=f"all_predicate({size})")
 
 
 def kron(*parts: Workload, name: str = "") -> Workload:
@@ -108,7 +109,7 @@ def kron(*parts: Workload, name: str = "") -> Workload:
 def stack(*parts: Workload, name: str = "") -> Workload:
     """All queries of all parts over the same n columns; each part becomes a group of its own.
 
-    Raises DataError where the numbers of columns or the contributions differ.
+    Raises DataError where the numbers of columns, the contributions or the ``log2_scale`` differ.
     """
     if not parts:
         raise DataError("workload: stack needs at least one part")
@@ -116,6 +117,8 @@ def stack(*parts: Workload, name: str = "") -> Workload:
     if any(p.shape[1] != n for p in parts):
         sizes = ", ".join(str(p.shape[1]) for p in parts)
         raise DataError(f"workload: parts of {sizes} columns cannot be stacked; give equal numbers")
+    if len({p.log2_scale for p in parts}) > 1:
+        raise DataError("workload: these parts are kept at different scales (log2_scale) and cannot be stacked")
     extreme = parts[0].contributions
     for p in parts[1:]:
         same = p.contributions is extreme or (
@@ -124,7 +127,9 @@ def stack(*parts: Workload, name: str = "") -> Workload:
         if not same:
             raise DataError("workload: stacked parts need the same contributions")
     span = sparse.csr_array(sparse.vstack([p.span for p in parts], format="csr"))
-    groups = np.repeat(np.arange(len(parts)), [p.shape[0] for p in parts])
+    groups = None
+    if sum(p.shape[0] for p in parts) <= MATRIX_CAP:
+        groups = np.repeat(np.arange(len(parts)), [p.shape[0] for p in parts])
     label = name or " + ".join(p.name or "W" for p in parts)
     inner: algebra.Inner = algebra.Blocks(tuple(p.inner for p in parts), (1.0,) * len(parts))
     if all(isinstance(p.inner, algebra.Diagonal) for p in parts):
@@ -158,38 +163,6 @@ def weighted(W: Workload, weights: ArrayLike) -> Workload:
         left: Any = W.inner.matrix()
         inner = algebra.Dense(dense(left) * values[:, None])
     return Workload(W.span, inner, W.contributions, W.groups, label, exact=exact)
-
-
-def random_ranges(m: int, n: int, seed: int) -> Workload:
-    """m ranges whose two ends are uniform over n cells (WRange of Yuan et al. 2012, section 6)."""
-    queries, size = _size(m, "m"), _size(n)
-    ends = np.sort(np.random.default_rng(seed).integers(0, size, size=(queries, 2)), axis=1)
-    j = np.arange(size)
-    rows = ((ends[:, :1] <= j) & (j <= ends[:, 1:])).astype(np.int64)
-    return Workload.from_rows(rows, np.ones(queries), name=f"random_ranges({queries}, {size})")
-
-
-def wrange(m: int, n: int, seed: int) -> Workload:
-    """WRange of Yuan et al. 2012, section 6: another name of ``random_ranges``."""
-    return random_ranges(m, n, seed)
-
-
-def wdiscrete(m: int, n: int, seed: int, p: float = 0.02) -> Workload:
-    """m x n entries, 1 with probability p and -1 otherwise (WDiscrete of Yuan et al. 2012, section 6)."""
-    queries, size = _size(m, "m"), _size(n)
-    if not 0 <= p <= 1:
-        raise DataError("workload: p is a probability between 0 and 1")
-    rows = np.where(np.random.default_rng(seed).random((queries, size)) < p, 1, -1)
-    return Workload.from_rows(rows, np.ones(queries), name=f"wdiscrete({queries}, {size})")
-
-
-def wrelated(m: int, n: int, s: int, seed: int) -> Workload:
-    """C A with C (m x s) and A (s x n) standard normal: rank s (WRelated of Yuan et al. 2012, section 6)."""
-    queries, size, base = _size(m, "m"), _size(n), _size(s, "s")
-    rng = np.random.default_rng(seed)
-    A = rng.standard_normal((base, size))
-    C = rng.standard_normal((queries, base))
-    return from_matrix(C @ A, name=f"wrelated({queries}, {size}, {base})")
 
 
 def _entries(parts: Sequence[Workload]) -> Any:

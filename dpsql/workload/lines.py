@@ -106,7 +106,9 @@ class Line:
         """The constant as a position on this line (exact; a Fraction on discrete lines).
 
         Raises DataError where the constant is not of this line's kind, without naming any
-        data: DuckDB would cast implicitly, and implicit casts of data can fail on one row.
+        data: DuckDB would cast implicitly, and implicit casts of data can fail on one row. Raises
+        it for a float on an integer or decimal line, too, where DuckDB, which casts such a column
+        to DOUBLE, might find another order (``same_as_double``).
         """
         kind = self.kind
         if kind == "text" and isinstance(constant, str):
@@ -118,9 +120,14 @@ class Line:
         if kind in {"integer", "decimal"} and isinstance(constant, int | Decimal | Fraction):
             return Fraction(constant) * Fraction(10) ** self.scale
         if kind in {"integer", "decimal"} and isinstance(constant, float) and math.isfinite(constant):
+            if not self.same_as_double(constant):
+                raise DataError(
+                    f"DuckDB compares {self.type} with {scientific(constant)} as DOUBLE, which rounds; "
+                    f"write {plain(constant)} instead of {scientific(constant)}"
+                )
             return Fraction(constant) * Fraction(10) ** self.scale
         if kind == "real" and isinstance(constant, int | float | Decimal | Fraction):
-            value = _to_float(constant)
+            value = to_float(constant)
             # DuckDB rounds integers and decimals to FLOAT; with a DOUBLE (1e3) it widens the column.
             if self.single and not isinstance(constant, float) and abs(value) <= _FLOAT_MAX:
                 value = float(np.float32(value))
@@ -140,6 +147,22 @@ class Line:
             if isinstance(constant, dt.date):
                 return Fraction((constant - _EPOCH).days * 86_400_000_000)
         raise DataError(f"the column holds {self.type}; compare it with {self.describe()}")
+
+    def same_as_double(self, constant: float) -> bool:
+        """True where comparing this integer or decimal line's values as DOUBLE is comparing them exactly.
+
+        The cast is monotone. Integers within 2^53 survive it; beyond, neighbours become one, but none
+        comes to lie below 2^53, nor above the cast of the line's end. A decimal of at most 15 digits
+        becomes the DOUBLE nearest to it, so that no other one than a whole number becomes that number.
+        """
+        if self.low is None or self.high is None:
+            return False
+        if self.kind == "integer":
+            narrow = max(-self.low, self.high) <= 2**53
+            return narrow or abs(constant) < 2**53 or not float(self.low) <= constant <= float(self.high)
+        # Twice the range: no rounding of the cast reaches that far.
+        beyond = abs(constant) > 2.0 * float(Fraction(self.high + 1, 10**self.scale))
+        return constant == 0 or beyond or (self.high < 10**15 and constant.is_integer())
 
     def below(self, position: Fraction | float | str) -> Cut:
         """The cut just below ``position``: ``x < position`` is all that lies before it."""
@@ -174,6 +197,17 @@ class Line:
         return self.clip((self.below(position), self.above(position)))
 
 
+def plain(constant: float) -> str:
+    """A float as SQL's exact literal without an exponent, for messages."""
+    text = str(int(constant)) if constant.is_integer() else format(Decimal(repr(constant)), "f")
+    return text if len(text) <= 40 else "a number without exponent"
+
+
+def scientific(constant: float) -> str:
+    """A float as SQL's DOUBLE literal, for messages: 1e-1."""
+    return f"{Decimal(repr(constant)).normalize():e}".replace("e+", "e")
+
+
 def line_of(type_name: str) -> Line:
     """The line of a DuckDB column type; types without a portable order are opaque."""
     name = type_name.upper()
@@ -200,7 +234,8 @@ def line_of(type_name: str) -> Line:
     return Line("opaque", type_name)
 
 
-def _to_float(constant: int | float | Decimal | Fraction) -> float:
+def to_float(constant: int | float | Decimal | Fraction) -> float:
+    """The nearest DOUBLE, infinite beyond its range."""
     try:
         return float(constant)
     except OverflowError:

@@ -130,6 +130,14 @@ class Workload:
             self._cache["rank"] = found.rows.shape[0]
         return int(self._cache["rank"])
 
+    @property
+    def log2_scale(self) -> float:
+        """log2 of the factor by which the workload meant exceeds W: 0 but for all predicates over many cells.
+
+        Errors and bounds of the workload meant are 4^log2_scale times those of W.
+        """
+        return algebra.log2_scale(self.inner)
+
     def gram(self) -> Floats:
         """G = W^T W (n x n), dense. Raises DataError above 2^27 entries."""
         n = self.shape[1]

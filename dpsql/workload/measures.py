@@ -70,4 +70,6 @@ def measure_of(column: str, line: Line, lower: Fraction, upper: Fraction, step: 
             f"{where} has {measure.steps:,} steps between its bounds, at most {MAX_STEPS:,} are summed: "
             "declare a larger step or narrower bounds"
         )
+    if line.kind == "integer" and measure.step and not (lower >= -(2**63) and upper < 2**63):
+        raise PolicyError(f"{where} has bounds beyond 64 bits; SUM takes bounds from -2^63 to 2^63 - 1: narrow them")
     return measure

@@ -7,7 +7,7 @@ has no region for values outside it: such rows belong to no cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -149,7 +149,7 @@ def line_axis(
         return (0 if low is None else index[low], n_pieces if high is None else index[high])
 
     spans = {atom: tuple(span(i) for i in atom.intervals) for atom in unique}
-    signature = _signatures(unique, spans, n_pieces)
+    signature: list[object] = list(_atoms_that_hold(unique, spans, n_pieces))
 
     possible = np.ones(n_pieces + 1, dtype=bool)
     if closed is not None:
@@ -170,43 +170,42 @@ def line_axis(
                 key_of_piece[start:stop] = number
         key_of_piece[n_pieces] = -1 if keys.null_index is None else keys.null_index
         # The key is one more atom: regions in different groups must not merge.
-        signature = signature + mix(key_of_piece.astype(np.uint64)[:, None] + np.array([[7, 11]], dtype=np.uint64))
+        signature = list(zip(signature, key_of_piece.tolist(), strict=True))
 
     region_of_piece = np.full(n_pieces + 1, -1, dtype=np.int64)
     where = np.flatnonzero(possible)
-    _, first, inverse = np.unique(_as_rows(signature[where]), return_index=True, return_inverse=True)
-    # Number regions in the order of the line, so that neighbours stay neighbours in plans and SQL.
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    region_of_piece[where] = rank[inverse.ravel()]
-    representatives = where[first[order]]
-    axis = LineAxis(column, line, tuple(cuts), region_of_piece[:n_pieces], int(region_of_piece[n_pieces]), len(order))
+    # Regions are numbered in the order of the line, so that neighbours stay neighbours in plans and SQL.
+    numbers: dict[object, int] = {}
+    first: list[int] = []
+    for piece in where.tolist():
+        number = numbers.setdefault(signature[piece], len(numbers))
+        region_of_piece[piece] = number
+        if number == len(first):
+            first.append(piece)
+    representatives = np.array(first, dtype=np.int64)
+    axis = LineAxis(column, line, tuple(cuts), region_of_piece[:n_pieces], int(region_of_piece[n_pieces]), len(first))
     key_of_region = None if key_of_piece is None else key_of_piece[representatives]
     return AxisTruths(axis, representatives, spans, key_of_region)
 
 
-def _signatures(
+def _atoms_that_hold(
     atoms: list[LineAtom], spans: dict[LineAtom, tuple[tuple[int, int], ...]], n_pieces: int
-) -> npt.NDArray[np.uint64]:
-    """128-bit signatures of which atoms hold on each piece and on NULL (last row).
-
-    A sum of one random-looking number per atom that holds, built by differences so that the
-    cost does not grow with atoms times pieces. Two different sets of atoms collide with
-    probability 2^-128.
-    """
-    steps = np.zeros((n_pieces + 1, 2), dtype=np.uint64)
-    on_null = np.zeros(2, dtype=np.uint64)
-    codes = mix(np.arange(2 * len(atoms), dtype=np.uint64).reshape(-1, 2) + np.uint64(1))
+) -> Iterator[int]:
+    """For each piece, then for NULL, the exact set of atoms that hold, as the bits of an integer."""
+    steps: dict[int, list[int]] = {}
+    on_null = 0
     for number, atom in enumerate(atoms):
         for start, stop in spans[atom]:
-            steps[start] += codes[number]
-            steps[stop] -= codes[number]
+            steps.setdefault(start, []).append(number)
+            steps.setdefault(stop, []).append(number)
         if atom.on_null:
-            on_null = on_null + codes[number]
-    signature = np.cumsum(steps, axis=0, dtype=np.uint64)
-    signature[n_pieces] = on_null
-    return signature
+            on_null |= 1 << number
+    holding = 0
+    for piece in range(n_pieces):
+        for number in steps.get(piece, ()):
+            holding ^= 1 << number
+        yield holding
+    yield on_null
 
 
 def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -215,8 +214,3 @@ def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _as_rows(pairs: npt.NDArray[np.uint64]) -> npt.NDArray[np.void]:
-    """Pairs of 64-bit words as one sortable 128-bit value each."""
-    return np.ascontiguousarray(pairs).view(np.dtype([("a", np.uint64), ("b", np.uint64)])).ravel()

@@ -104,15 +104,14 @@ def count_left_out(patch: Patch) -> None:
 
 def one_column_at_a_time(patch: Patch) -> None:
     """The norm of each measure by itself instead of the joint one: a row moves them together."""
-    real = compiling._corners
 
-    def apart(used: np.ndarray, entry: np.ndarray) -> Any:
+    def apart(entries: Any, size: int) -> Any:
         from scipy import sparse
 
-        size = real(used, entry).shape[0]
         return sparse.csr_array(sparse.eye_array(size, dtype=np.int64))
 
-    patch.setattr(compiling, "_corners", apart)
+    patch.setattr(compiling, "corners_of", apart)
+    patch.setattr(room, "corners_of", apart)
 
 
 def without_clamp(side: str) -> Callable[[Patch], None]:

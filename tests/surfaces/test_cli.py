@@ -139,7 +139,7 @@ def test_budget_before_and_after(place: Path, capsys: pytest.CaptureFixture[str]
     assert not (place / "people.ledger").exists()
     before = json.loads(told(capsys, "budget", "--policy", "people.toml", "--json"))
     assert (before["total"], before["spent"], before["remaining"]) == (2, 0, 2)
-    assert before["ledger"] == {"exists": False, "path": "people.ledger"}
+    assert before["ledger"] == {"exists": False, "path": str((place / "people.ledger").absolute())}
     told(capsys, *RUN)
     after = json.loads(told(capsys, "budget", "--policy", "people.toml", "--json"))
     assert after["spent"] == 0.5
@@ -159,7 +159,7 @@ def test_releases_are_listed_shown_and_rebuilt(place: Path, capsys: pytest.Captu
     assert len(shown["rows"]) == 2
     (place / "people.releases.duckdb").unlink()
     found = json.loads(told(capsys, "releases", "rebuild", *where, "--json"))
-    assert found == {"rebuilt": 1, "releases": "people.releases.duckdb"}
+    assert found == {"rebuilt": 1, "releases": str((place / "people.releases.duckdb").absolute())}
     again = json.loads(told(capsys, "releases", "show", "by_town", "--releases", "people.releases.duckdb", "--json"))
     assert again == shown
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from dpsql import workload
+from dpsql.errors import DataError
 
 SMALL = {
     "identity": workload.identity(5),
@@ -13,6 +14,10 @@ SMALL = {
     "stack": workload.stack(workload.all_range(4), workload.identity(4), workload.total(4)),
     "weighted": workload.weighted(workload.all_range(3), np.arange(1.0, 7.0)),
     "weighted stack": workload.weighted(workload.stack(workload.prefix(3), workload.identity(3)), 3.0),
+    "all_predicate": workload.all_predicate(5),
+    "predicates by ranges": workload.kron(workload.all_predicate(3), workload.all_range(2)),
+    "weighted predicates": workload.weighted(workload.all_predicate(3), 2.0),
+    "boxes over three axes": workload.all_range((2, 3, 2)),
     "ranges": workload.random_ranges(7, 9, 0),
     "wdiscrete": workload.wdiscrete(4, 6, 0, p=0.5),
     "wrelated": workload.wrelated(6, 8, 3, 0),
@@ -69,3 +74,34 @@ def test_wdiscrete_has_ones_at_its_rate():
     M = workload.wdiscrete(200, 500, 1, p=0.02).matrix()
     assert set(np.unique(M)) == {-1.0, 1.0}
     assert abs((M > 0).mean() - 0.02) < 0.002
+
+
+def test_all_predicates_by_hand():
+    M = workload.all_predicate(3).matrix()
+    assert sorted(map(tuple, M.astype(int).tolist())) == [
+        (0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)
+    ]  # fmt: skip
+    assert workload.all_predicate(1).matrix().tolist() == [[0], [1]]
+
+
+def test_all_predicates_past_float_range_are_scaled():
+    W = workload.all_predicate(1024)
+    assert W.shape == (2**1024, 1024)
+    assert W.log2_scale == 511
+    assert np.array_equal(W.gram(), np.eye(1024) + 1)
+    small = workload.all_predicate(512)
+    assert small.log2_scale == 0
+    assert small.gram()[0, 0] == 2.0**511
+    assert workload.kron(W, workload.all_predicate(600)).log2_scale == 511 + 299
+    assert workload.weighted(W, 3.0).log2_scale == 511
+    assert workload.stack(W, W).log2_scale == 511
+    with pytest.raises(DataError, match="log2_scale"):
+        workload.stack(W, workload.identity(1024))
+    with pytest.raises(DataError, match="cap"):
+        W.matrix()
+
+
+def test_large_stacks_do_not_count_their_rows():
+    W = workload.stack(workload.all_range(2**16), workload.identity(2**16))
+    assert W.groups is None
+    assert W.shape[0] == 2**16 * (2**16 + 1) // 2 + 2**16

@@ -53,8 +53,9 @@ def test_contributions_take_weights_on_their_columns():
     W = Workload.from_rows([[1, 0], [0, 1]], [1.0, 1.0], contributions=corners)
     assert bounds.dual_bound(W, [1, 1]) == pytest.approx(nuclear(corners / np.sqrt(2)) ** 2)
     assert strategy.select(W).expected == pytest.approx(4.0)
+    assert bounds.svd_bound(W) == pytest.approx(nuclear(corners) ** 2 / 2)
     with pytest.raises(DataError, match="dual_bound"):
-        bounds.svd_bound(W)
+        bounds.supreme_svd_bound(W, [[0]])
 
 
 # Total error / SVD bound under L2 sensitivity, recomputed independently of this code.
