@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 import os
@@ -841,3 +842,22 @@ def test_kill_9_never_refunds_and_never_loses_an_answer(
     assert spent_units(con)["pure"] == sum(entry.charge.units for entry in con.releases())
     leftovers = [name for name in os.listdir(tmp_path) if name.endswith((".tmp", ".new"))]
     assert leftovers == []
+
+
+def test_a_strategy_that_moves_further_than_it_says_is_refused_before_the_charge(tmp_path: Path) -> None:
+    con = dpsql.connect(policy="sql_examples/students.toml", ledger=tmp_path / "s.ledger")
+    plan = con.plan("SELECT COUNT(*) FROM students", epsilon=0.5)
+    strategy = dataclasses.replace(plan.strategy, mixing=plan.strategy.mixing * 1000)
+    with pytest.raises(dpsql.IntegrityError, match="sensitivity"):
+        con.run(dataclasses.replace(plan, strategy=strategy))
+    assert con.budget.spent == 0
+
+
+def test_a_plan_of_another_policy_is_refused(tmp_path: Path) -> None:
+    text = (
+        Path("sql_examples/students.toml").read_text().replace("data/", str(Path("sql_examples/data").absolute()) + "/")
+    )
+    one, other = dpsql.Policy.parse(text), dpsql.Policy.parse(text.replace("upper = 4,", "upper = 3,"))
+    plan = dpsql.connect(policy=one, ledger=tmp_path / "s.ledger").plan("SELECT COUNT(*) FROM students", epsilon=0.5)
+    with pytest.raises(dpsql.IntegrityError, match="another policy"):
+        dpsql.connect(policy=other, ledger=tmp_path / "s.ledger").run(plan)

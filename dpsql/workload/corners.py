@@ -19,7 +19,7 @@ from dpsql.errors import SQLError
 from dpsql.workload.regions import IntArray
 
 MAX_MEASURES_IN_A_CELL = 6
-MAX_CORNER_ENTRIES = 20_000_000
+MAX_CORNER_ENTRIES = 4_000_000
 
 
 def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
@@ -27,7 +27,7 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
 
     ``entries[t]`` (1 + s_t x cells) gives the entry of x for each measure of each cell of table t,
     the count first, or -1; cells with the same entries count once. Cost: cells x 2^s x s. Raises
-    SQLError past 6 summed columns in a cell and past 20 million corner entries.
+    SQLError past 6 summed columns in a cell and past 4 million corner entries.
     """
     at_entry: list[Any] = []
     values: list[Any] = []

@@ -112,3 +112,25 @@ def test_the_cap_on_numbers_is_public(con: duckdb.DuckDBPyConnection, monkeypatc
     monkeypatch.setattr(compile_module, "MAX_NUMBERS", 2)
     with pytest.raises(SQLError, match="the batch has 3 numbers, at most 2"):
         _compile("SELECT COUNT(*), COUNT(age), COUNT(sex) FROM t", con)
+
+
+def test_columns_made_to_share_a_linear_hash_stay_apart():
+    # Coefficients found by lattice reduction against fixed hash codes: only an exact comparison tells the cells apart.
+    found = (-264339, -110163, -135268, 197283, 60167, 53320, 117131)
+    policy = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\na = { values = [1, 2, 3], nulls = false }')
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT unnest([1, 1, 1, 2, 3]) AS a")
+    sql = ";".join(f"SELECT {abs(c)} * count_if(a = {1 if c > 0 else 2}) + count_if(a = 3) FROM t" for c in found)
+    held = exact(sql, policy, connection)
+    assert held.compiled.cells == 3
+
+
+def test_widths_without_a_common_multiple_are_refused():
+    primes = (1099511627689, 1099511627609, 1099511627581, 1099511627573, 1099511627563, 1099511627491)
+    columns = "\n".join(f"c{i} = {{ lower = 0, upper = {p}, nulls = false }}" for i, p in enumerate(primes))
+    policy = policy_of(f'[tables.t]\nunit = "row"\n[tables.t.columns]\n{columns}')
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE t ({', '.join(f'c{i} BIGINT' for i in range(6))})")
+    sql = ";".join(f"SELECT sum(c{i}) FROM t" for i in range(6))
+    with pytest.raises(SQLError, match="no common multiple"):
+        exact(sql, policy, connection)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import DataError
-from dpsql.workload.lines import Scalar, line_of
+from dpsql.workload.lines import Scalar, line_of, plain, scientific
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,50 @@ def test_strict_and_inclusive_cuts_agree_on_discrete_lines() -> None:
     line = line_of("BIGINT")
     assert line.above(Fraction(3)) == line.below(Fraction(4))
     assert line.below(Fraction(7, 2)) == line.above(Fraction(7, 2)) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "constant", "agrees"),
+    [
+        ("INTEGER", 3.5, True),
+        ("INTEGER", 2.0**53, True),
+        ("UINTEGER", 1e300, True),
+        ("BIGINT", 2.0**53, False),
+        ("BIGINT", -(2.0**53), False),
+        ("BIGINT", 2.0**53 - 1, True),
+        ("BIGINT", 0.5, True),
+        ("BIGINT", 2.0**63, False),
+        ("BIGINT", 2.0**63 + 2048, True),
+        ("UBIGINT", -1e300, True),
+        ("UBIGINT", 2.0**64, False),
+        ("HUGEINT", 1e38, False),
+        ("DECIMAL(15,2)", 3.0, True),
+        ("DECIMAL(15,2)", 0.5, False),
+        ("DECIMAL(16,2)", 3.0, False),
+        ("DECIMAL(38,10)", 0.0, True),
+        ("DECIMAL(38,10)", 1e28, False),
+        ("DECIMAL(38,10)", 1e29, True),
+    ],
+)
+def test_floats_beside_exact_lines(kind: str, constant: float, agrees: bool) -> None:
+    line = line_of(kind)
+    assert line.same_as_double(constant) is agrees
+    if agrees:
+        assert line.place(constant) == Fraction(constant) * 10**line.scale
+    else:
+        with pytest.raises(DataError, match=r"write -?\d.* instead of"):
+            line.place(constant)
+
+
+@pytest.mark.parametrize(
+    ("constant", "exact", "double"),
+    [
+        (0.1, "0.1", "1e-1"),
+        (-2.5, "-2.5", "-2.5e0"),
+        (1000.0, "1000", "1e3"),
+        (1e38, "1" + "0" * 38, "1e38"),
+        (1e-300, "a number without exponent", "1e-300"),
+    ],
+)
+def test_floats_are_shown_as_sql_writes_them(constant: float, exact: str, double: str) -> None:
+    assert (plain(constant), scientific(constant)) == (exact, double)
