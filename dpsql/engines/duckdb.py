@@ -2,10 +2,15 @@
 
 A file is attached READ_ONLY under a fixed alias, in an instance of our own, only while the
 schema is read or the scan runs: a held attach would block other writers. That instance reads
-nothing but the named files, loads no extension, sees no Python variable, and its settings are
-locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
+nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
+into a directory of its own that only the user can read and that goes when the work is done, and
+its settings are locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
 read-only transaction, with three-part names and ``system.main`` functions, which no macro or
-temporary view of the user can shadow; its settings are left alone.
+temporary view of the user can shadow; its settings are left alone, so a large scan may spill
+where that connection does.
+
+Preconditions of files: neighbours are the rows as read. In a CSV a quote that is never closed
+swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``engines/parquet.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +18,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import shutil
+import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +28,16 @@ from typing import Any
 
 import duckdb
 
+from dpsql.engines import parquet
 from dpsql.engines.base import IntArray, TableSource
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
 SUPPORTED = ((1, 5), (3, 0))
+LONGEST_HEADER = 1_000_000  # characters of a CSV's header line
 # Functions of generated scans; a user's macro of one of these names is refused.
 USED_FUNCTIONS = (
-    "+", "-", "*", "/", "&", ">>", "~~", "count_star", "count", "sum", "coalesce", "greatest", "least", "round",
-    "isnan", "list_extract", "array_extract", "list_value",
+    "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
 )  # fmt: skip
 
 
@@ -80,26 +89,16 @@ class FileEngine:
             raise PolicyError(
                 f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
             )
-        connection = duckdb.connect(
-            ":memory:",
-            config={
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "python_enable_replacements": "false",
-                "python_scan_all_frames": "false",
-            },
-        )
-        try:
+        with _private_directory() as spill, contextlib.closing(_isolated(spill)) as connection:
             if files:
                 listed = ", ".join(text(str(path)) for path in files)
                 connection.execute(f"SET allowed_paths = [{listed}]")
             if needs_database and self.database is not None:
                 _attach(connection, self.database)
+            _know_utc_only(connection)
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
             yield connection
-        finally:
-            connection.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +138,43 @@ class ConnectionEngine:
             cursor.close()
 
 
+@contextlib.contextmanager
+def _private_directory() -> Iterator[str]:
+    """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it."""
+    made = ""
+    with contextlib.suppress(OSError):
+        made = tempfile.mkdtemp(prefix="dpsql-")
+    if not made:
+        raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _isolated(spill: str) -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "python_scan_all_frames": "false",
+            "temp_directory": spill,
+        },
+    )
+
+
+def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
+    """A time of a CSV that names no zone is in UTC, wherever the scan runs.
+
+    Zones and calendars are settings of ICU, which DuckDB's wheels hold; without it DuckDB knows UTC only.
+    """
+    for name, value in (("TimeZone", "UTC"), ("Calendar", "gregorian")):
+        if connection.execute("SELECT 1 FROM system.main.duckdb_settings() WHERE name = ?", [name]).fetchone():
+            connection.execute(f"SET {name} = {text(value)}")
+
+
 def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
     if not database.is_file():
         raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
@@ -164,7 +200,7 @@ def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
     names = ", ".join(text(name) for name in USED_FUNCTIONS)
     row = cursor.execute(
         "SELECT function_name FROM system.main.duckdb_functions() "  # noqa: S608
-        f"WHERE NOT internal AND function_name IN ({names}) ORDER BY function_name LIMIT 1"
+        f"WHERE NOT internal AND system.main.lower(function_name) IN ({names}) ORDER BY function_name LIMIT 1"
     ).fetchone()
     if row is not None:
         raise OperationalError(
@@ -172,10 +208,10 @@ def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _reference(source: TableSource, catalog: str) -> str:
+def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
     if source.path is not None:
         if source.csv_types is None:
-            return f"system.main.read_parquet({text(str(source.path))})"
+            return parquet.reader(connection, source.path)
         return _csv_reader(source.path, source.csv_types)
     schema, table = _schema_and_table(source)
     return f"{quote(catalog)}.{quote(schema)}.{quote(table)}"
@@ -207,8 +243,10 @@ def _csv_header(path: Path) -> list[str]:
     try:
         # Decoding reads ahead into private lines, which must not decide anything: it never fails.
         with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
-            names = next(csv.reader(lines), [])
-    except (OSError, EOFError, csv.Error):
+            # One line only, strictly: a quote left open in it must not swallow rows into a name.
+            line = lines.readline(LONGEST_HEADER)
+        names = [] if len(line) == LONGEST_HEADER else next(csv.reader([line], strict=True), [])
+    except (OSError, EOFError, zlib.error, csv.Error):
         unreadable = True
     if unreadable or not names or len({name.lower() for name in names}) < len(names):
         raise OperationalError(f"{path} has no header line of distinct column names; add one")
@@ -221,17 +259,22 @@ def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog:
         return {header[name.lower()]: kind for name, kind in source.csv_types.items() if name.lower() in header}
     if source.path is None:
         _check_base_table(connection, source, catalog)
-    rows: list[tuple[str, ...]] = []
+    found: dict[str, str] = {}
     failed = False
     try:
-        rows = connection.execute(f"DESCRIBE SELECT * FROM {_reference(source, catalog)}").fetchall()  # noqa: S608
-    except duckdb.Error:
+        if source.path is not None:
+            found = parquet.schema(connection, source.path)
+        else:
+            reference = _reference(connection, source, catalog)
+            rows = connection.execute(f"DESCRIBE SELECT * FROM {reference}").fetchall()  # noqa: S608
+            found = {str(row[0]): str(row[1]) for row in rows}
+    except (duckdb.Error, ValueError):
         failed = True
     if failed:
         where = f"the source {source.path}" if source.path else "the database"
         raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
     computed = set() if source.path is not None else _generated(connection, source, catalog)
-    return {str(row[0]): str(row[1]) for row in rows if str(row[0]) not in computed}
+    return {name: kind for name, kind in found.items() if name not in computed}
 
 
 def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
@@ -243,7 +286,8 @@ def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catal
     schema, table = _schema_and_table(source)
     rows = connection.execute(
         "SELECT column_name, is_generated, column_default IS NOT NULL FROM system.information_schema.columns "
-        "WHERE table_catalog = ? AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?)",
+        "WHERE table_catalog = ? AND system.main.lower(table_schema) = system.main.lower(?) "
+        "AND system.main.lower(table_name) = system.main.lower(?)",
         [catalog, schema, table],
     ).fetchall()
     found = {str(name) for name, generated, _ in rows if generated == "ALWAYS"}
@@ -251,7 +295,8 @@ def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catal
     if doubtful:
         written = connection.execute(
             "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? "
-            "AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+            "AND system.main.lower(schema_name) = system.main.lower(?) "
+            "AND system.main.lower(table_name) = system.main.lower(?)",
             [catalog, schema, table],
         ).fetchall()
         if any("GENERATED ALWAYS AS" in str(row[0]).upper() for row in written):
@@ -269,7 +314,8 @@ def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource
     schema, table = _schema_and_table(source)
     found = connection.execute(
         "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
-        "AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?)",
+        "AND system.main.lower(table_schema) = system.main.lower(?) "
+        "AND system.main.lower(table_name) = system.main.lower(?)",
         [catalog, schema, table],
     ).fetchone()
     if found is None:
@@ -282,7 +328,7 @@ def _scan(
     connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str, select: str, group_by: int
 ) -> dict[str, IntArray]:
     grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
-    statement = f"SELECT {select} FROM {_reference(source, catalog)}{grouping}"  # noqa: S608
+    statement = f"SELECT {select} FROM {_reference(connection, source, catalog)}{grouping}"  # noqa: S608
     found: Any = None
     interrupted = False
     # DuckDB's message may print a value: it is dropped, and the error raised outside the except,

@@ -40,7 +40,11 @@ _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
     "allow_persistent_secrets": "false",
     "python_enable_replacements": "false",
     "python_scan_all_frames": "false",
+    "temp_directory": "",
 }
+# What a question over the releases may take; there is no spilling, so memory is the bound of its work.
+_READING: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
+MOST_ROWS = 1_000_000
 _LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
 # Small blocks: sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s.
 _WRITING: dict[str, str | bool | int | float | list[str]] = {"default_block_size": "16384", "threads": "1"}
@@ -121,9 +125,10 @@ class ReleaseStore:
 
         Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3.
         The text runs in an instance of its own that has the file attached read-only, no
-        access to other files, extensions or Python variables, and TimeZone UTC.
-        Raises SQLError for any other kind or number of statements and for what DuckDB
-        refuses, OperationalError where the file is missing or busy.
+        access to other files, extensions or Python variables, 2 GB of memory, no spilling, and
+        TimeZone UTC. Raises SQLError for any other kind or number of statements and for what DuckDB
+        refuses, OperationalError where the file is missing or busy, where the memory does not
+        suffice, and for a result of more than a million rows.
         """
         if not self.exists():
             raise OperationalError(
@@ -153,7 +158,11 @@ class ReleaseStore:
                 zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
                 if zoned:
                     raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
-                rows = cursor.fetchall()
+                rows = cursor.fetchmany(MOST_ROWS + 1)
+                if len(rows) > MOST_ROWS:
+                    raise OperationalError(
+                        f"the query over the releases has more than {MOST_ROWS:,} rows; add a LIMIT or aggregate"
+                    )
                 return Result([d[0] for d in described], [str(d[1]) for d in described], rows)
             except (duckdb.OutOfMemoryException, duckdb.InterruptException) as error:
                 raise OperationalError(f"the query over the releases was stopped: {_line(error)}") from error
@@ -229,7 +238,7 @@ class ReleaseStore:
     @contextlib.contextmanager
     def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """An isolated instance with the file attached read-only and schema dp first in its path."""
-        connection = duckdb.connect(":memory:", config=_ISOLATED)
+        connection = duckdb.connect(":memory:", config=_ISOLATED | _READING)
         try:
             failure = ""
             try:

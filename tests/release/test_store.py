@@ -429,3 +429,21 @@ def test_sixty_tables_are_quick(store: ReleaseStore) -> None:
     start = time.process_time()
     store.write(record(2, *made))
     assert time.process_time() - start < 0.4  # 0.1 s on a quiet core
+
+
+def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.write(record(1, table("a", 1.0)))
+    settings = dict(
+        store.sql(
+            "SELECT name, value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory')"
+        ).fetchall()
+    )
+    assert settings == {"memory_limit": "1.8 GiB", "temp_directory": ""}
+    monkeypatch.setattr(store_module, "MOST_ROWS", 1000)
+    assert len(store.sql("FROM range(1000)")) == 1000
+    with pytest.raises(OperationalError, match=r"more than 1,000 rows; add a LIMIT"):
+        store.sql("FROM range(1001)")
+    monkeypatch.setitem(store_module._READING, "memory_limit", "30MB")
+    with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
+        store.sql("SELECT list(repeat(i::VARCHAR, 100)) FROM range(2_000_000) r(i)")
+    assert store.sql("SELECT count(*) FROM a").fetchall() == [(1,)]
