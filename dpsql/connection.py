@@ -245,12 +245,14 @@ class Connection:
         self._store.rebuild(records)
         return len(records)
 
-    def _register(self, record: ReleaseRecord) -> None:
+    def _register(self, record: ReleaseRecord, *, again: bool = False) -> None:
         failure = ""
         try:
             missing = self._missing_up_to(record.release_id)
             if missing:
                 self._store.write(*missing)
+            if again:
+                self._store.point(record)
             if isinstance(self._engine, ConnectionEngine):
                 self._store.attach_to(self._engine.connection)
         except (OperationalError, IntegrityError) as error:
@@ -291,7 +293,7 @@ class Connection:
         for entry in reversed(ledger.entries()):
             if entry.released is not None and entry.description.get("key") == key:
                 record, _ = unpack(ledger.release(entry.id).payload or b"")
-                self._register(record)
+                self._register(record, again=_overtaken(record, ledger.entries()))
                 return Release(entry.id, 0.0, entry.charge.guarantee, record)
         return None
 
@@ -365,8 +367,20 @@ def connect(
     else:
         engine = FileEngine(None if database is None else Path(database).absolute())
     return Connection(
-        engine, held, ledger_path, releases_path, anchor=None if anchor is None else Path(anchor).absolute(), label=label
+        engine,
+        held,
+        ledger_path,
+        releases_path,
+        anchor=None if anchor is None else Path(anchor).absolute(),
+        label=label,
     )
+
+
+def _overtaken(record: ReleaseRecord, entries: Sequence[Entry]) -> bool:
+    """Whether a later release took one of the names of this one, so that its views must be set again."""
+    names = {name.lower() for name in record.names}
+    later = [entry for entry in entries if entry.id > record.release_id and entry.released is not None]
+    return any(str(name).lower() in names for entry in later for name in entry.description.get("names", ()))
 
 
 def _table_sources(policy: Policy, *, public: bool) -> dict[str, TableSource]:

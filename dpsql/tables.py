@@ -18,8 +18,10 @@ def release_tables(plan: Plan, y: Sequence[int], *, errors: bool = True) -> tupl
     """The results of a plan from its noisy measurements ``y`` (p Python ints), in batch order.
 
     A result has the columns that its SELECT lists; each private column ``c`` is followed by
-    ``c_stderr``, ``c_low`` and ``c_high`` unless ``errors`` is False. Least squares with the
-    measured integer strategy: unbiased, consistent between all results.
+    ``c_stderr``, ``c_low`` and ``c_high`` unless ``errors`` is False, and a key ``k`` with an OTHER
+    group by ``k_other``. A derived name that SELECT gives to a column of its own, in any case, gives
+    way by a number: ``c_stderr_1``. Least squares with the measured integer strategy: unbiased,
+    consistent between all results.
     """
     compiled = plan.compiled
     values = np.zeros(len(compiled.scale))
@@ -41,42 +43,38 @@ def _table(
     columns: dict[tuple[int, str], tuple[np.ndarray, np.ndarray, np.ndarray]],
     errors: bool,
 ) -> ReleaseTable:
+    # The names that the user gave, or DuckDB for the user, are theirs, wherever they stand in SELECT.
+    taken = {column.name.lower() for column in query.columns}
     found: list[tuple[str, str, Any]] = []
     for column in query.columns:
         if isinstance(column, KeyOutput):
-            found.extend(_key(query, column))
+            labels = _labels(query, column.domain)
+            found.append((column.name, column.domain.type, _values(column.domain, labels)))
+            if column.domain.other:
+                others = [label == column.domain.other_index for label in labels]
+                found.append((_derived(f"{column.name}_other", taken), "BOOLEAN", others))
             continue
         value, error, width = columns[number, column.name]
         found.append((column.name, "DOUBLE", value))
         if errors:
-            found.append((f"{column.name}_stderr", "DOUBLE", error))
-            found.append((f"{column.name}_low", "DOUBLE", value - width))
-            found.append((f"{column.name}_high", "DOUBLE", value + width))
-    return ReleaseTable(query.name, query.named, _unique(found))
+            found.append((_derived(f"{column.name}_stderr", taken), "DOUBLE", error))
+            found.append((_derived(f"{column.name}_low", taken), "DOUBLE", value - width))
+            found.append((_derived(f"{column.name}_high", taken), "DOUBLE", value + width))
+    return ReleaseTable(query.name, query.named, tuple(found))
 
 
-def _unique(columns: list[tuple[str, str, Any]]) -> tuple[tuple[str, str, Any], ...]:
-    """A derived name such as n_low gives way, by a number, to a column that the user named so."""
-    taken: set[str] = set()
-    out = []
-    for name, kind, values in columns:
-        unique, copy = name, 0
-        while unique.lower() in taken:
-            copy += 1
-            unique = f"{name}_{copy}"
-        taken.add(unique.lower())
-        out.append((unique, kind, values))
-    return tuple(out)
+def _derived(name: str, taken: set[str]) -> str:
+    """``name``, numbered where it is taken in any case; the name found is taken from then on."""
+    unique, copy = name, 0
+    while unique.lower() in taken:
+        copy += 1
+        unique = f"{name}_{copy}"
+    taken.add(unique.lower())
+    return unique
 
 
-def _key(query: Query, column: KeyOutput) -> list[tuple[str, str, list[Any]]]:
-    domain = column.domain
-    labels = _labels(query, domain)
-    values = [domain.values[label] if label < len(domain.values) else None for label in labels]
-    found: list[tuple[str, str, list[Any]]] = [(column.name, domain.type, values)]
-    if domain.other:
-        found.append((f"{column.name}_other", "BOOLEAN", [label == domain.other_index for label in labels]))
-    return found
+def _values(domain: KeyDomain, labels: Sequence[int]) -> list[Any]:
+    return [domain.values[label] if label < len(domain.values) else None for label in labels]
 
 
 def _labels(query: Query, domain: KeyDomain) -> list[int]:

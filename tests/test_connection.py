@@ -861,3 +861,25 @@ def test_a_plan_of_another_policy_is_refused(tmp_path: Path) -> None:
     plan = dpsql.connect(policy=one, ledger=tmp_path / "s.ledger").plan("SELECT COUNT(*) FROM students", epsilon=0.5)
     with pytest.raises(dpsql.IntegrityError, match="another policy"):
         dpsql.connect(policy=other, ledger=tmp_path / "s.ledger").run(plan)
+
+
+def test_answers_used_again_are_what_the_views_show(tmp_path: Path) -> None:
+    con = dpsql.connect(policy="sql_examples/students.toml", ledger=tmp_path / "s.ledger")
+    first = "CREATE OR REPLACE VIEW v AS SELECT COUNT(*) AS n FROM students WHERE gender = 'F'"
+    one = con.run(first, epsilon=0.2)
+    con.run("CREATE OR REPLACE VIEW v AS SELECT COUNT(*) AS n FROM students", epsilon=0.2)
+    again = con.run(first, epsilon=0.2)
+    assert (again.id, again.cost) == (one.id, 0.0)
+    assert con.sql("SELECT * FROM v").fetchall() == one["v"].fetchall()
+
+
+def test_a_free_run_leaves_an_open_connection_usable(tmp_path: Path) -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (a INTEGER)")
+    policy = dpsql.Policy.parse(
+        'dataset = "d"\n[budget]\nepsilon = 1\n[tables.t]\nunit = "row"\n[tables.t.columns]\na = {}'
+    )
+    con = dpsql.connect(connection, policy=policy, ledger=tmp_path / "a.ledger")
+    for _ in range(2):
+        con.run("SELECT COUNT(*) FROM t", epsilon=0.1)
+    assert connection.sql("SELECT count(*) FROM t").fetchall() == [(0,)]

@@ -186,7 +186,9 @@ def test_the_core_needs_four_packages() -> None:
             if top == "dpsql" or top in sys.stdlib_module_names or top in CORE:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            assert room in ("surfaces", "release", "plan", "plan_picture"), f"{path.relative_to(PACKAGE)} imports {name}"
+            assert room in ("surfaces", "release", "plan", "plan_picture"), (
+                f"{path.relative_to(PACKAGE)} imports {name}"
+            )
         for node in tree.body:  # at the top of a module an optional package would become a core one
             if isinstance(node, ast.Import | ast.ImportFrom) and room != "surfaces":
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]

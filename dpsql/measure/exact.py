@@ -23,7 +23,7 @@ def word_width(matrix: Any) -> int:
     depends on the public matrix alone, so call it before a charge.
     """
     largest = int(abs(matrix).max()) if 0 not in matrix.shape else 0
-    width = 62 - (largest * matrix.shape[1]).bit_length()
+    width = 62 - (largest * int(matrix.shape[1])).bit_length()
     if width < 4:
         raise DataError("the strategy's integers are too large to measure exactly; plan with a larger tolerance")
     return width
@@ -59,4 +59,4 @@ def product(matrix: Any, vector: Sequence[int], bits: int) -> list[int]:
 def product_bits(matrix: Any, bits: int) -> int:
     """A bound on ``product``: |matrix @ vector| < 2^result for every |vector| < 2^bits."""
     largest = int(abs(matrix).max()) if 0 not in matrix.shape else 0
-    return bits + (largest * matrix.shape[1]).bit_length()
+    return bits + (largest * int(matrix.shape[1])).bit_length()

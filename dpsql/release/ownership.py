@@ -36,5 +36,5 @@ def check_replaceable(path: Path) -> None:
     ours = path.with_name(path.name + ".lock").exists() if found is None else found[0][0] == 1
     if not ours:
         raise OperationalError(
-            f"{path} is not a releases database, and writing releases would replace it; name another file with releases="
+            f"{path} is not a releases database, and writing releases would replace it; name another with releases="
         )

@@ -25,7 +25,7 @@ from dpsql.errors import IntegrityError, OperationalError, SQLError, nearest
 from .lock import exclusive
 from .record import RESERVED, ReleaseRecord
 from .result import Result
-from .writing import literal, quoted, write_records
+from .writing import literal, point_views, quoted, write_records
 
 CATALOG = "dpsql_releases"
 _REBUILD = "run 'dpsql releases rebuild'"
@@ -89,6 +89,18 @@ class ReleaseStore:
                     self._copy_to(draft)
             with connection() as writer:
                 write_records(writer, records)
+
+    def point(self, record: ReleaseRecord) -> None:
+        """Let the views of a release that is in the file select from it again, whatever came later.
+
+        For a batch whose answers were used again: its names show its answers. A rebuild points
+        every name at the newest release that has it. Raises as ``write``.
+        """
+        with exclusive(str(self.path), _WAIT), self._replacement() as (draft, connection):
+            with self._reading():
+                self._copy_to(draft)
+            with connection() as writer:
+                point_views(writer, record)
 
     def rebuild(self, records: Iterable[ReleaseRecord]) -> None:
         """Make the file anew from all releases of the ledger, in order of their ids.
@@ -205,11 +217,13 @@ class ReleaseStore:
         self._attached.pop(connection, None)
 
     def _is_attached(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        row = connection.execute(
+        rows = connection.execute(
             "SELECT path, readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [CATALOG]
-        ).fetchone()
-        if row is None:
+        ).fetchall()
+        # fetchall, for a result left open would stand in the way of the user's next query.
+        if not rows:
             return False
+        row = rows[0]
         if row[0] is None or os.path.realpath(row[0]) != str(self.path) or not row[1]:
             raise IntegrityError(f"the connection has another database called {CATALOG}; detach or rename it")
         return True

@@ -53,8 +53,7 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
             _write_table(connection, schema, table)
             if record.release_id > latest.get(table.name.lower(), 0):
                 latest[table.name.lower()] = record.release_id
-                name = quoted(table.name)
-                connection.execute(f"CREATE OR REPLACE VIEW dp.{name} AS SELECT * FROM {schema}.{name}")  # noqa: S608
+                _point(connection, schema, table.name)
         row = [
             *(record.release_id, record.released_at, record.label, record.guarantee, record.purse),
             *(record.cost, record.noise, record.strategy, record.queries, record.gap),
@@ -62,6 +61,18 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         ]
         connection.execute(f"INSERT INTO main.releases VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
     connection.execute("COMMIT")
+
+
+def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) -> None:
+    """Let ``dp.<name>`` select from this release for all its results."""
+    connection.execute("BEGIN TRANSACTION")
+    for table in record.tables:
+        _point(connection, f"r{record.release_id}", table.name)
+    connection.execute("COMMIT")
+
+
+def _point(connection: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
+    connection.execute(f"CREATE OR REPLACE VIEW dp.{quoted(name)} AS SELECT * FROM {schema}.{quoted(name)}")  # noqa: S608
 
 
 def _write_table(connection: duckdb.DuckDBPyConnection, schema: str, table: ReleaseTable) -> None:

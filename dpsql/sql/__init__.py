@@ -1,11 +1,13 @@
 """The SQL front end: a batch's text to queries over declared columns, or a refusal with its place.
 
 statements   text -> statements (limits, parsing, names)
+source       the user's own text of a SELECT's items
 scope        what a statement may name: tables, columns, group domains
 literals     constant expressions, folded exactly
 predicates   Boolean expressions -> conditions "is TRUE" and "is FALSE"
 admitted     no argument of an admitted node is lost
 queries      SELECT -> keys and linear combinations of counts and sums
+refusals     what a SELECT may not hold, and what to write instead
 names        DuckDB's own names for columns without an alias
 """
 

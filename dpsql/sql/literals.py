@@ -43,7 +43,7 @@ def is_constant(node: exp.Expression) -> bool:
 
 
 def fold(node: exp.Expression) -> Scalar:
-    """The value of a constant expression; integers and decimals exactly, 1e3 as DuckDB's DOUBLE."""
+    """The value of a constant expression; integers and decimals exactly, 1e3 and decimals past 38 digits as DOUBLE."""
     if isinstance(node, exp.Paren):
         return fold(node.this)
     if isinstance(node, exp.Null):
@@ -73,7 +73,9 @@ def fold(node: exp.Expression) -> Scalar:
 def _number(node: exp.Literal) -> int | Fraction | float:
     text = str(node.this).replace("_", "")
     try:
-        if "e" in text.lower():
+        digits = len(text.replace(".", ""))
+        # DuckDB has no DECIMAL of more digits.
+        if "e" in text.lower() or ("." in text and 38 < digits <= 60):
             value = float(text)
             if math.isfinite(value):
                 return value

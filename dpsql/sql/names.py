@@ -1,7 +1,7 @@
 """Names of result columns that have no alias: DuckDB's own, asked of an empty DuckDB.
 
-The expressions were parsed already and are written out again by sqlglot; the database that
-names them has no tables, no files and no data.
+DuckDB is asked about the user's own text of an expression that was admitted, or else about
+what sqlglot writes for it; the database that names them has no tables, no files and no data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,22 @@ from collections.abc import Mapping, Sequence
 import duckdb
 from sqlglot import exp
 
-from dpsql.errors import SQLError
 from dpsql.policy.values import fold
 
+# Characters of a name that dpsql makes up itself.
+_LONGEST = 200
 
-def result_names(items: Sequence[exp.Expression], schema: Mapping[str, str]) -> list[str]:
-    """The column names of SELECT ``items`` over a table with that schema, in order."""
+
+def result_names(
+    items: Sequence[exp.Expression], schema: Mapping[str, str], texts: Sequence[str] | None = None
+) -> list[str]:
+    """The column names of SELECT ``items`` over a table with that schema, in order.
+
+    ``texts`` are the items as the user wrote them, one an item, if known. The items must have been
+    admitted. Where DuckDB cannot bind an item, at most 200 characters of its text name it.
+    """
     names = []
-    for item in items:
+    for number, item in enumerate(items):
         if isinstance(item, exp.Alias):
             names.append(str(item.alias))
         elif isinstance(item, exp.Column):
@@ -30,22 +38,29 @@ def result_names(items: Sequence[exp.Expression], schema: Mapping[str, str]) -> 
             # A statement has one table, so that all its columns are qualified alike, if at all.
             qualifier = next((column.table for column in found if column.table), "t")
             kinds = tuple((name, kind) for name, kind in schema.items() if fold(name) in used)
-            names.append(_ask(item.sql("duckdb", comments=False), kinds or (("no_column", "INTEGER"),), qualifier))
+            kinds = kinds or (("no_column", "INTEGER"),)
+            name = _ask(texts[number], kinds, qualifier) if texts is not None else None
+            if name is None:
+                written = item.sql("duckdb", comments=False)
+                name = _ask(written, kinds, qualifier)
+            # DuckDB cannot bind all that is admitted, such as a constant beyond the column's type.
+            names.append(written[:_LONGEST] if name is None else name)
     return names
 
 
 @functools.lru_cache(maxsize=65_536)
-def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str:
+def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str | None:
+    """DuckDB's name for an expression; None where it does not read it as one column."""
     columns = ", ".join(f"NULL::{_plain(kind)} AS {_quote(name)}" for name, kind in schema)
     question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS {_quote(table)}"  # noqa: S608
     try:
-        found = _empty_database().cursor().execute(question).fetchone()
+        cursor = _empty_database().cursor()
+        if len(cursor.extract_statements(question)) != 1:
+            return None
+        found = cursor.execute(question).fetchall()
     except duckdb.Error:
-        # DuckDB cannot bind all that is admitted, such as a constant beyond the column's type: its text names it.
-        return text
-    if found is None:
-        raise SQLError(f"DuckDB has no name for {text[:60]}; give it an alias")
-    return str(found[0])
+        return None
+    return str(found[0][0]) if len(found) == 1 else None
 
 
 def _quote(name: str) -> str:

@@ -7,8 +7,7 @@ can make the scan fail. Kleene's logic is in how the pairs combine.
 
 from __future__ import annotations
 
-import functools
-import re
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,7 +35,7 @@ from dpsql.workload.conditions import (
     negate,
     union,
 )
-from dpsql.workload.lines import Interval, Scalar
+from dpsql.workload.lines import Interval, Scalar, plain, scientific, to_float
 
 EVERYWHERE: tuple[Interval, ...] = ((None, None),)
 Resolve = Callable[[exp.Column], Column]
@@ -257,7 +256,7 @@ def _between(node: exp.Between, resolve: Resolve) -> Truth:
     column = _expect_column(node.this, resolve, "BETWEEN")
     _check_ordered(column, node)
     sides = []
-    bounds = _of_one_type(column, [_constant(node.args[side], column) for side in ("low", "high")])
+    bounds = _of_one_type(column, [_constant(node.args[side], column) for side in ("low", "high")], node)
     for value, operator in zip(bounds, (">=", "<="), strict=True):
         sides.append(Truth(FALSE, FALSE) if value is None else _atom(column, _compared(column, operator, value, node)))
     low, high = sides
@@ -270,12 +269,34 @@ def _between(node: exp.Between, resolve: Resolve) -> Truth:
     return Truth(gather(And, low.true, high.true), gather(Or, low.false, high.false))
 
 
-def _of_one_type(column: Column, values: list[Scalar]) -> list[Scalar]:
-    """DuckDB gives a list one type: beside a DOUBLE such as 1e3 no constant is rounded to FLOAT."""
-    if not column.line.single or not any(isinstance(value, float) for value in values):
+def _of_one_type(column: Column, values: list[Scalar], node: exp.Expression) -> list[Scalar]:
+    """The values as the one type that DuckDB gives a list: beside a DOUBLE such as 1e3 all are DOUBLE.
+
+    Numbers of a REAL line become floats, which keeps them from being rounded to FLOAT. On integers and
+    decimals a value is refused that DOUBLE might hold otherwise, or that might equal another value there.
+    """
+    double = next((value for value in values if isinstance(value, float)), None)
+    if double is None or not column.line.numeric:
         return values
-    plain = (int, Fraction)
-    return [float(v) if isinstance(v, plain) and not isinstance(v, bool) else v for v in values]
+    unified: list[Scalar] = []
+    for value in values:
+        if isinstance(value, int | Fraction) and not isinstance(value, bool):
+            if column.line.kind != "real" and not (
+                _divides_exactly(value) and column.line.same_as_double(float(value))
+            ):
+                raise refuse(
+                    f"{column.name}: DuckDB compares a list that holds {scientific(double)} as DOUBLE, which rounds; "
+                    f"write {plain(double)} instead of {scientific(double)}",
+                    node,
+                )
+            value = to_float(value)
+        unified.append(value)
+    return unified
+
+
+def _divides_exactly(value: int | Fraction) -> bool:
+    """True where every reader of the decimal finds the same DOUBLE, by one division of whole numbers."""
+    return abs(value.numerator) <= 2**53 and value.denominator <= 10**15
 
 
 def _in(node: exp.In, resolve: Resolve) -> Truth:
@@ -283,7 +304,7 @@ def _in(node: exp.In, resolve: Resolve) -> Truth:
         raise refuse("IN takes a list of constants; a subquery depends on other rows", node)
     column = _expect_column(node.this, resolve, "IN")
     _check_ordered(column, node)
-    values = _of_one_type(column, [_constant(part, column) for part in node.expressions])
+    values = _of_one_type(column, [_constant(part, column) for part in node.expressions], node)
     points = [_position(column, value, node) for value in values if value is not None]
     pair = _atom(column, union([point for point in points if point is not None]))
     # x IN (..., NULL) is TRUE or NULL, never FALSE.
@@ -307,8 +328,8 @@ def _matches(node: exp.Like, resolve: Resolve) -> Truth:
         matches = like(pattern)
         hits = [column.line.point(v) for v in column.policy.values if isinstance(v, str) and matches(v)]
         return _atom(column, union([hit for hit in hits if hit is not None]))
-    head = re.match(r"[^%_]*", pattern)
-    prefix, rest = (head.group(), pattern[head.end() :]) if head else ("", pattern)
+    prefix = "".join(itertools.takewhile(lambda character: character not in "%_", pattern))
+    rest = pattern[len(prefix) :]
     if not rest:
         point = column.line.point(prefix)
         return _atom(column, () if point is None else (point,))
@@ -329,13 +350,32 @@ def _after_prefix(prefix: str) -> str:
     return ""
 
 
-@functools.lru_cache(maxsize=256)
-def _like_pattern(pattern: str) -> re.Pattern[str]:
-    parts = {"%": ".*", "_": "."}
-    return re.compile("".join(parts.get(c) or re.escape(c) for c in pattern), re.DOTALL)
-
-
 def like(pattern: str) -> Callable[[str], bool]:
-    """DuckDB's LIKE without ESCAPE as a Python test: % any run, _ one character, binary comparison."""
-    compiled = _like_pattern(pattern)
-    return lambda value: compiled.fullmatch(value) is not None
+    """DuckDB's LIKE without ESCAPE as a Python test: % any run, _ one character, binary comparison.
+
+    Cost: at worst len(value) * len(pattern), whatever the pattern.
+    """
+    return lambda value: _fits(value, pattern)
+
+
+def _fits(value: str, pattern: str) -> bool:
+    """Greedy matching: on a mismatch only the last % needs to take one character more.
+
+    An earlier % never does: what stands between two % matches at its first place if anywhere.
+    """
+    at = read = 0
+    last, resume = -1, 0
+    while at < len(value):
+        wanted = pattern[read] if read < len(pattern) else ""
+        if wanted == "%":
+            last, resume = read, at
+            read += 1
+        elif wanted and wanted in ("_", value[at]):
+            at += 1
+            read += 1
+        elif last >= 0:
+            resume += 1
+            at, read = resume, last + 1
+        else:
+            return False
+    return not pattern[read:].strip("%")

@@ -13,13 +13,13 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold as fold_name
 from dpsql.sql.admitted import check_admitted
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.names import result_names
 from dpsql.sql.predicates import Resolve, not_null, truth
+from dpsql.sql.refusals import clause_refusal, grouping_refusal, not_an_aggregate
 from dpsql.sql.scope import find_column, find_table, key_domain
 from dpsql.sql.statements import Statement, refuse
 from dpsql.workload.batch import Column, KeyOutput, Output, Query, Table, Term
@@ -28,25 +28,11 @@ from dpsql.workload.regions import KeyDomain
 
 MAX_ROWS = 200_000
 
-
-_AFTERWARDS = "works on results, after the noise: leave it out and query the released view, e.g. SELECT * FROM {0} {1}"
-_REFUSED: dict[str, str] = {
-    "having": _AFTERWARDS.format("name", "WHERE n > 100"),
-    "order": _AFTERWARDS.format("name", "ORDER BY n DESC"),
-    "limit": _AFTERWARDS.format("name", "LIMIT 10"),
-    "offset": _AFTERWARDS.format("name", "LIMIT 10 OFFSET 10"),
-    "qualify": _AFTERWARDS.format("name", "QUALIFY ..."),
-    "windows": _AFTERWARDS.format("name", "WINDOW ..."),
-    "distinct": "would show which values exist; GROUP BY a column with declared groups instead",
-    "joins": "is not answered; put the columns into one table, or query the released views together",
-    "laterals": "is not answered; write a plain table",
-    "with_": "is not answered; write the condition into WHERE",
-    "sample": "is random and not row-local; leave it out",
-    "pivots": "is not answered; GROUP BY the columns",
+_GROUPINGS: dict[type[exp.Expr], str] = {
+    exp.Rollup: "ROLLUP",
+    exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS",
 }
-_CLAUSE = {
-    "with_": "WITH", "order": "ORDER BY", "joins": "JOIN", "windows": "WINDOW", "laterals": "LATERAL"
-}  # fmt: skip
 _ANSWERED = {"expressions", "from_", "where", "group", "kind", "operation_modifiers"}
 
 
@@ -73,17 +59,15 @@ def _query(statement: Statement, policy: Policy, tables: Mapping[str, Table]) ->
     select = statement.select
     for clause, value in select.args.items():
         if value and clause not in _ANSWERED:
-            name = _CLAUSE.get(clause, clause.strip("_").upper())
-            reason = _REFUSED.get(clause, "is not answered; leave it out")
             node = value[0] if isinstance(value, list) else value
             at = node if isinstance(node, exp.Expression) and node.meta else select
-            raise refuse(f"{name} {reason}".replace(" name", f" {statement.name}", 1), at)
+            raise refuse(clause_refusal(clause, statement.name), at)
     if select.args.get("kind"):
         raise refuse("SELECT AS STRUCT or VALUE is not answered; write plain columns", select)
     source = select.args.get("from_")
     if source is None:
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
-    table, alias = _source(source.this, policy, tables)
+    table, alias = _source(source.this, statement, policy, tables)
 
     def resolve(node: exp.Column) -> Column:
         return find_column(table, node, alias)
@@ -112,15 +96,16 @@ def _query(statement: Statement, policy: Policy, tables: Mapping[str, Table]) ->
     return query
 
 
-def _source(node: exp.Expression, policy: Policy, tables: Mapping[str, Table]) -> tuple[Table, str | None]:
+def _source(
+    node: exp.Expression, statement: Statement, policy: Policy, tables: Mapping[str, Table]
+) -> tuple[Table, str | None]:
     if isinstance(node, exp.Subquery):
         raise refuse("a derived table is not answered; write its condition into WHERE", node)
     if not isinstance(node, exp.Table):
         raise refuse("FROM takes one table of the policy", node)
     for clause, value in node.args.items():
         if value and clause not in {"this", "db", "catalog", "alias"}:
-            shown = {"joins": "JOIN", "sample": "TABLESAMPLE"}.get(clause, clause.strip("_").upper())
-            raise refuse(f"{shown} {_REFUSED.get(clause, 'is not answered; leave it out')}", node)
+            raise refuse(clause_refusal(clause, statement.name), node)
     alias = node.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         raise refuse("a table alias with column names is not answered; use the columns' own names", node)
@@ -131,12 +116,14 @@ def _keys(select: exp.Select, table: Table, resolve: Resolve) -> dict[str, KeyDo
     group = select.args.get("group")
     if group is None:
         return {}
+    # Some versions of the parser hold ROLLUP and its like in arguments of GROUP BY, some among its items.
     for clause in ("grouping_sets", "cube", "rollup", "totals"):
         if group.args.get(clause):
-            raise refuse(
-                f"{clause.upper().replace('_', ' ')} is not answered; write each GROUP BY as a view of its own",
-                select,
-            )
+            raise refuse(grouping_refusal(clause.upper().replace("_", " ")), select)
+    for item in group.expressions:
+        for kind, what in _GROUPINGS.items():
+            if isinstance(item, kind):
+                raise refuse(grouping_refusal(what), select)
     nodes: list[exp.Expression] = list(group.expressions)
     if group.args.get("all"):
         nodes.extend(_bare(item) for item in select.expressions if not _aggregates(item))
@@ -213,7 +200,7 @@ def _names(statement: Statement, table: Table) -> list[str]:
         raise refuse(
             f"view {statement.name} names {len(statement.columns)} columns, its SELECT has {len(items)}", select
         )
-    names = result_names(items, table.schema)
+    names = result_names(items, table.schema, statement.items)
     for number, name in enumerate(statement.columns or ()):
         names[number] = name
     if "" in names:
@@ -298,7 +285,7 @@ class _Linear:
         elif isinstance(node, exp.Sum):
             self._sum(node.this, scale, where)
         else:
-            raise _not_an_aggregate(node)
+            raise not_an_aggregate(node)
 
     def _count(self, node: exp.Count, scale: Fraction, where: Condition) -> None:
         argument = node.this
@@ -379,31 +366,3 @@ def _scaled(scale: Fraction, factor: Fraction, node: exp.Expression) -> Fraction
     if abs(exact) > 10**12 or exact.denominator > 10**12:
         raise refuse("the coefficients of an aggregate multiply to beyond 1e12 or finer than 1e-12", node)
     return exact
-
-
-_POST = {
-    exp.Avg: "AVG is not answered; select SUM(column) and COUNT(column) and divide them over the released view",
-    exp.Min: "MIN shows one person's value; count ranges of the column instead",
-    exp.Max: "MAX shows one person's value; count ranges of the column instead",
-    exp.Median: "MEDIAN is not answered; count ranges of the column instead",
-    exp.Coalesce: "COUNT and SUM are 0 over nothing; leave COALESCE out",
-    exp.Mul: "a product of two aggregates is not linear; multiply over the released view",
-    exp.Div: "a ratio of two aggregates is not linear; select both and divide over the released view",
-    exp.Window: "a window works on results, after the noise; write it over the released view",
-    exp.Cast: "a cast of an aggregate is not answered; cast over the released view (counts are DOUBLE)",
-}
-
-
-def _not_an_aggregate(node: exp.Expression) -> SQLError:
-    for kind, message in _POST.items():
-        if isinstance(node, kind):
-            return refuse(message, node)
-    if isinstance(node, exp.Column):
-        return refuse(f"{node.sql('duckdb')} is a raw value, which is private; aggregate it", node)
-    if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
-        return refuse("a subquery is not answered; make it a view of its own", node)
-    return refuse(
-        f"{node.sql('duckdb')[:60]} is not an admitted aggregate; use COUNT, COUNT_IF, SUM(column), with FILTER, "
-        "and sums and multiples of them",
-        node,
-    )

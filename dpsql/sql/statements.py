@@ -7,13 +7,14 @@ made, because the parser recurses and is slow on hostile input.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from dpsql.errors import SQLError
+from dpsql.sql.source import Source
 
 MAX_BATCH = 8_000_000
 MAX_STATEMENT = 100_000
@@ -35,7 +36,8 @@ class Statement:
 
     ``name`` is the view's, or q1, q2, ... for the unnamed SELECTs in their order (``named``
     says which). ``columns`` are the names listed after the view's name, or None. ``weight``
-    multiplies the statement's rows of W.
+    multiplies the statement's rows of W. ``items`` are the texts of the SELECT's items as the
+    user wrote them, where one of them needs a name and the texts are known.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Statement:
     columns: tuple[str, ...] | None
     weight: float
     select: exp.Select = field(repr=False)
+    items: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -60,7 +63,9 @@ def parse(text: str) -> tuple[Statement, ...]:
     """
     _check_limits(text)
     try:
-        trees = sqlglot.parse(text, dialect="duckdb")
+        dialect = Dialect.get_or_raise("duckdb")
+        tokens = dialect.tokenize(text)
+        trees = dialect.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
     except TokenError as error:
@@ -70,6 +75,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     except (ValueError, TypeError, LookupError, AttributeError):
         # Odd token sequences trip some versions of the parser itself.
         raise SQLError("syntax error: the parser cannot make sense of the batch; DuckDB's dialect is read") from None
+    source = Source(text, tokens)
     statements: list[Statement] = []
     unnamed = 0
     for tree in trees:
@@ -77,11 +83,14 @@ def parse(text: str) -> tuple[Statement, ...]:
             continue
         if isinstance(tree, exp.Create):
             _refuse_stray_hints(tree)
-            statements.append(_view(tree))
+            statement = _view(tree)
         else:
             unnamed += 1
             _refuse_stray_hints(tree)
-            statements.append(Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch")))
+            statement = Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch"))
+        if any(not isinstance(item, exp.Alias | exp.Column) for item in statement.select.expressions):
+            statement = replace(statement, items=source.items(statement.select))
+        statements.append(statement)
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT")
     _check_names(statements)
@@ -121,6 +130,12 @@ def _check_limits(text: str) -> None:
         column = odd.start() - text.rfind("\n", 0, odd.start())
         raise SQLError("a NUL or a lone surrogate is no text; remove it", line, column)
     bare = _SKIPPED.sub(lambda match: " " * len(match.group()), text)
+    spaceship = bare.find("<=>")
+    if spaceship >= 0:
+        # The parser reads it as MySQL's operator; in DuckDB it is a distance of arrays.
+        line = text.count("\n", 0, spaceship) + 1
+        column = spaceship - text.rfind("\n", 0, spaceship)
+        raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column)
     depth = statements = start = 0
     for landmark in _LANDMARK.finditer(bare):
         character = landmark.group()

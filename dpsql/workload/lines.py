@@ -199,7 +199,7 @@ class Line:
 
 def plain(constant: float) -> str:
     """A float as SQL's exact literal without an exponent, for messages."""
-    text = str(int(constant)) if constant.is_integer() else format(Decimal(repr(constant)), "f")
+    text = format(Decimal(repr(constant)), "f").removesuffix(".0")
     return text if len(text) <= 40 else "a number without exponent"
 
 

@@ -8,6 +8,8 @@ import duckdb
 import pytest
 from helpers import Exact, exact, policy_of
 
+from dpsql.errors import SQLError
+
 TYPES = {
     "i8": "TINYINT",
     "i16": "SMALLINT",
@@ -245,3 +247,40 @@ def test_precedence_is_that_of_duckdb(database: duckdb.DuckDBPyConnection) -> No
             "NOT (NULL OR flag)",
         ],
     )
+
+
+def test_doubles_beside_exact_columns() -> None:
+    """What is not refused is answered as DuckDB answers it, which casts these columns to DOUBLE."""
+    con = duckdb.connect()
+    near = [2**53 + k for k in range(-3, 4)]
+    values = ", ".join(
+        f"({k % 100}, {v}, {v if k % 2 else -v}, {k % 40 - 20}::DECIMAL(9,2) / 10, {v}.{k % 10}::DECIMAL(38,10))"
+        for k, v in enumerate([*near, 2**63 - 1, 2**63 - 2, 0, 1, 3, 10**15, 10**15 + 1] * 3)
+    )
+    con.execute("CREATE TABLE t (a INTEGER, b BIGINT, h HUGEINT, d DECIMAL(9,2), w DECIMAL(38,10))")
+    con.execute(f"INSERT INTO t VALUES {values}")
+    policy = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\n' + "".join(f"{n} = {{}}\n" for n in "abhdw"))
+    constants = ["1e0", "-1e0", "0e0", "3.5e0", "9007199254740991e0", "9007199254740992e0", "9007199254740993",
+                 "9223372036854775808e0", "1e30", "-1e30", "1e-1", "0.3", "2", "1e15", "9.3e18",
+                 "0.3000000000000000000000000000000000000000001"]  # fmt: skip
+    forms = [f"{{0}} {operator} {{1}}" for operator in ["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM"]]
+    forms += ["{0} IN ({1}, {2})", "{0} BETWEEN {1} AND {2}", "{0} NOT BETWEEN {2} AND {1}"]
+    rng = random.Random(3)
+    refused = 0
+    answered: list[str] = []
+    for name in "abhdw":
+        for constant in constants:
+            for form in forms:
+                condition = form.format(name, constant, rng.choice(constants))
+                try:
+                    exact(f"SELECT COUNT(*) FROM t WHERE {condition}", policy, con)
+                except SQLError:
+                    refused += 1
+                else:
+                    answered.append(condition)
+    listed = ", ".join(f"count(*) FILTER (WHERE {c})" for c in answered)
+    wanted = con.execute(f"SELECT {listed} FROM t").fetchone()
+    found = exact("; ".join(f"SELECT COUNT(*) FROM t WHERE {c}" for c in answered), policy, con)
+    assert [(c, w) for c, w, f in zip(answered, wanted, found.answers, strict=True) if w != f] == []
+    assert len(answered) > 300
+    assert refused > 100

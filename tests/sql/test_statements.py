@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import duckdb
 import pytest
 from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.sql import parse
+from dpsql.sql.names import result_names
 from dpsql.sql.predicates import _after_prefix, like
 from dpsql.sql.statements import MAX_STATEMENTS, place
 
@@ -80,3 +84,68 @@ def test_the_string_after_a_prefix() -> None:
     # Surrogates are stepped over, as no text holds them.
     assert _after_prefix("a\ud7ff") == "a\ue000"
     assert _after_prefix("") == ""
+
+
+def test_like_is_quick_on_hostile_patterns() -> None:
+    value = "a" * 2_000
+    assert not like("%_" * 500 + "%!")(value)
+    assert not like("%a" * 500 + "%!")(value)
+    assert like("%a" * 500 + "%")(value)
+    assert not like("%" * 5_000 + "b")(value)
+
+
+def test_like_agrees_with_duckdb() -> None:
+    rng = random.Random(5)
+    con = duckdb.connect()
+    cases = []
+    for _ in range(1_500):
+        value = "".join(rng.choices("ab日", k=rng.randint(0, 7)))
+        cases.append((value, "".join(rng.choices("ab日%%_", k=rng.randint(0, 6)))))
+    con.execute("CREATE TABLE t(i INT, value VARCHAR, pattern VARCHAR)")
+    con.executemany("INSERT INTO t VALUES (?, ?, ?)", [(i, *case) for i, case in enumerate(cases)])
+    theirs = [row[0] for row in con.execute("SELECT value LIKE pattern FROM t ORDER BY i").fetchall()]
+    assert [like(pattern)(value) for value, pattern in cases] == theirs
+
+
+@pytest.mark.parametrize(
+    ("sql", "items"),
+    [
+        ("SELECT a, countif(a>.5) FROM t", ("a", "countif(a>.5)")),
+        ("SELECT count(*) AS n FROM t", None),
+        ("SELECT 1; SELECT /* x, */ count( * ) , 1_000 * sum(a), FROM t", ("count( * )", "1_000 * sum(a)")),
+        ("CREATE VIEW v(x, y) AS (SELECT count(*), sum(CASE WHEN a IN (1, 2) THEN 1 END) FROM t)",
+         ("count(*)", "sum(CASE WHEN a IN (1, 2) THEN 1 END)")),
+        ("FROM t SELECT count(';'), 2*count(*) WHERE a = 1;", ("count(';')", "2*count(*)")),
+        ("SELECT count(*) FROM t WHERE a IN (SELECT 1)", None),
+    ],
+)  # fmt: skip
+def test_items_are_the_text_of_the_user(sql: str, items: tuple[str, ...] | None) -> None:
+    assert parse(sql)[-1].items == items
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "countif(a>5)",
+        "COUNT_IF(a > 1_000)",
+        "count(*) FILTER (WHERE x > .5)",
+        "count(*) FILTER (WHERE a NOTNULL)",
+        "count(*) FILTER (WHERE (a > 1) IS NOT TRUE)",
+        "count(*) -- note\n + 1",
+        "sum(t.a)/2",
+    ],
+)
+def test_names_are_those_of_duckdb_for_the_text_as_written(item: str) -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t(a INTEGER, x DOUBLE)")
+    wanted = con.execute(f"SELECT {item} FROM t").description[0][0]
+    (statement,) = parse(f"SELECT {item} FROM t")
+    schema = {"a": "INTEGER", "x": "DOUBLE"}
+    assert result_names(statement.select.expressions, schema, statement.items) == [wanted]
+
+
+def test_a_name_that_duckdb_has_not_is_short() -> None:
+    (statement,) = parse(f"SELECT no_such_function({'1 + ' * 200}1) FROM t")
+    (name,) = result_names(statement.select.expressions, {"a": "INTEGER"}, statement.items)
+    assert len(name) == 200
+    assert name.startswith("NO_SUCH_FUNCTION(1 + 1")
