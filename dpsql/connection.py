@@ -191,6 +191,7 @@ class Connection:
                 return earlier
         check_replaceable(self._store.path)
         ledger = self._open_ledger()
+        self._check_releases(ledger)
         self._check_names(plan, ledger)
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors)
@@ -271,6 +272,26 @@ class Connection:
             if entry.released is not None and entry.id <= release and entry.id not in present
         ]
 
+    def _check_releases(self, ledger: Ledger) -> None:
+        """A releases file that was made from another ledger must not be taken for this one's."""
+        try:
+            made = self._store.moments()
+        except OperationalError:
+            return  # busy or damaged: it stays behind, and a rebuild makes it anew
+        if not made:
+            return
+        released = {entry.id for entry in ledger.entries() if entry.released is not None}
+        foreign = not set(made) <= released
+        if not foreign:
+            last = max(made)
+            record, _ = unpack(ledger.release(last).payload or b"")
+            foreign = record.released_at != made[last]
+        if foreign:
+            raise OperationalError(
+                f"the releases in {self.releases_path} were made from another ledger; name another file with "
+                "releases=, or run 'dpsql releases rebuild' (nothing was charged)"
+            )
+
     def _check_names(self, plan: Plan, ledger: Ledger) -> None:
         """The ledger decides, not the releases file, which may be busy, deleted or behind."""
         known = {
@@ -348,17 +369,16 @@ def connect(
 
     ``database``: a DuckDB file (attached read-only while it is scanned), an open DuckDB
     connection, or None where every table of the policy names a source. ``policy``: a TOML
-    file or a ``Policy``. ``ledger`` and ``releases`` are files; beside the policy file unless
-    named, and required where the policy is not a file. ``anchor``: a file kept elsewhere that
-    detects a restored copy of the ledger. ``label``: who asks, written beside every charge.
+    file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
+    named where the policy is not a file; ``releases`` is one beside the ledger unless named.
+    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who asks, written beside every charge.
     Raises PolicyError, OperationalError. Reads no data and spends nothing.
     """
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
-    if held.path is None and (ledger is None or (releases is None and ledger is None)):
+    if held.path is None and ledger is None:
         raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
-    stem = held.path.with_suffix("") if held.path is not None else Path(ledger or "").with_suffix("")
-    ledger_path = Path(ledger) if ledger is not None else stem.with_name(stem.name + ".ledger")
-    releases_path = Path(releases) if releases is not None else stem.with_name(stem.name + ".releases.duckdb")
+    ledger_path = Path(ledger) if ledger is not None else Path(held.path or "").with_suffix(".ledger")
+    releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
     # Absolute, so that a later change of the working directory cannot lead to another ledger.
     ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
     engine: Engine

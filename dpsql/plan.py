@@ -51,9 +51,9 @@ class Plan:
 
     Everything here is public: it depends on the SQL text, the policy, the column types and the
     requested budget, never on a row. ``charge`` is what a run spends, ``noise`` the law of the
-    integer noise, ``alpha`` = 1 - confidence of the intervals. ``answers`` (m x p) turns noisy
-    measurements into answers; ``policy`` is the text of the policy; ``errors`` and ``widths`` (m,) are the standard error and the
-    half-width of the pointwise interval of every released number, in the order of W's rows.
+    integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
+    ``answers`` (m x p) turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
+    the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
     """
 
     sql: str

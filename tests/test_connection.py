@@ -883,3 +883,19 @@ def test_a_free_run_leaves_an_open_connection_usable(tmp_path: Path) -> None:
     for _ in range(2):
         con.run("SELECT COUNT(*) FROM t", epsilon=0.1)
     assert connection.sql("SELECT count(*) FROM t").fetchall() == [(0,)]
+
+
+def test_a_releases_file_of_another_ledger_is_refused_before_the_charge(tmp_path: Path) -> None:
+    policy, shared = "sql_examples/students.toml", tmp_path / "shared.duckdb"
+    batch = "SELECT COUNT(*) AS n FROM students"
+    one = dpsql.connect(policy=policy, ledger=tmp_path / "one.ledger", releases=shared)
+    one.run(batch, epsilon=0.2)
+    other = dpsql.connect(policy=policy, ledger=tmp_path / "other.ledger", releases=shared)
+    with pytest.raises(dpsql.OperationalError, match="another ledger"):
+        other.run(batch, epsilon=0.2)
+    assert other.budget.spent == 0
+    beside = dpsql.connect(policy=policy, ledger=tmp_path / "other.ledger")
+    assert beside.releases_path == tmp_path / "other.releases.duckdb"
+    beside.run(batch, epsilon=0.2)
+    with pytest.raises(dpsql.OperationalError, match="another ledger"):
+        other.run(batch, epsilon=0.2, fresh=True)

@@ -9,6 +9,7 @@ writer that dies leaves the old file. The ledger has everything that is in it.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import re
 import shutil
@@ -127,6 +128,10 @@ class ReleaseStore:
     def release_ids(self) -> tuple[int, ...]:
         """Ids of the releases in the file, sorted; compare with the ledger to see what is missing."""
         return tuple(row[0] for row in self._rows("SELECT release_id FROM dp.releases ORDER BY 1"))
+
+    def moments(self) -> dict[int, dt.datetime]:
+        """When each release of the file was made, by id: with the ids, what tells one ledger from another."""
+        return dict(self._rows("SELECT release_id, released_at FROM dp.releases ORDER BY 1"))
 
     def table(self, release_id: int, name: str) -> Result:
         """One result of one release. Raises SQLError where there is none."""
