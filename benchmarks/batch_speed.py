@@ -69,9 +69,7 @@ def main() -> None:
     sql = batch_error.batch()
     print(f"OPENBLAS_NUM_THREADS={os.environ.get('OPENBLAS_NUM_THREADS', 'default')}, {os.cpu_count()} cores")
     print()
-    print(
-        "| batch | rows | planning s | both noises s | after planning s | exact one by one s | ratio | error q1 |"
-    )
+    print("| batch | rows | planning s | both noises s | after planning s | exact one by one s | ratio | error q1 |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         for rows in sizes:

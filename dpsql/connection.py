@@ -189,7 +189,6 @@ class Connection:
             earlier = self._earlier(key)
             if earlier is not None:
                 return earlier
-        check_replaceable(self._store.path)
         ledger = self._open_ledger()
         self._check_releases(ledger)
         self._check_names(plan, ledger)
@@ -273,11 +272,15 @@ class Connection:
         ]
 
     def _check_releases(self, ledger: Ledger) -> None:
-        """A releases file that was made from another ledger must not be taken for this one's."""
+        """A releases file that was made from another ledger, or another file, must not be taken for this one's."""
         try:
             made = self._store.moments()
-        except OperationalError:
-            return  # busy or damaged: it stays behind, and a rebuild makes it anew
+        except (OperationalError, duckdb.Error):
+            made = None
+        if made is None:
+            # Busy or damaged: it stays behind, and a rebuild makes it anew. Anything else is no releases file.
+            check_replaceable(self._store.path)
+            return
         if not made:
             return
         released = {entry.id for entry in ledger.entries() if entry.released is not None}
@@ -371,7 +374,8 @@ def connect(
     connection, or None where every table of the policy names a source. ``policy``: a TOML
     file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
     named where the policy is not a file; ``releases`` is one beside the ledger unless named.
-    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who asks, written beside every charge.
+    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
+    asks, written beside every charge.
     Raises PolicyError, OperationalError. Reads no data and spends nothing.
     """
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))

@@ -18,6 +18,17 @@ Notation, used inside functions here and in ``dpsql.workload`` and ``dpsql.linal
 from __future__ import annotations
 
 from dpsql.strategy.base import Strategy
+from dpsql.strategy.range_transform import RangeTransform, range_transform
+from dpsql.strategy.residual import ResidualPlan, all_marginals, residual_plan
 from dpsql.strategy.select import CATALOGUE, select
 
-__all__ = ["CATALOGUE", "Strategy", "select"]
+__all__ = [
+    "CATALOGUE",
+    "RangeTransform",
+    "ResidualPlan",
+    "Strategy",
+    "all_marginals",
+    "range_transform",
+    "residual_plan",
+    "select",
+]

@@ -108,6 +108,31 @@ class Strategy:
             raise DataError(f"strategy: the reconstruction would have {m} x {p} entries, above the cap")
         return frame.reconstruction(W)
 
+    def unsupported(self, W: Workload) -> tuple[int, ...]:
+        """The numbers (rows of W, from 0) of the queries that are no combination of the measurements.
+
+        A query is refused where its part outside the row space of B exceeds 1e-9 of its length. Cost
+        O(v^2 n + m v n). Raises DataError where W has other columns or more than 2^27 entries.
+        """
+        if W.shape[1] != self.shape[1]:
+            raise DataError(f"strategy: it measures {self.shape[1]} columns; the workload has {W.shape[1]}")
+        M = W.matrix()
+        rows = self._frame().rows.toarray().astype(np.float64)
+        rows /= np.sqrt((rows * rows).sum(axis=1))[:, None]
+        Q = np.linalg.qr(rows.T)[0]
+        rest = np.sqrt(((M - (M @ Q) @ Q.T) ** 2).sum(axis=1))
+        return tuple(int(i) for i in np.flatnonzero(rest > 1e-9 * np.sqrt((M * M).sum(axis=1))))
+
+    def require(self, W: Workload) -> None:
+        """Raises DataError naming the queries of W that this strategy does not support; else nothing."""
+        missing = self.unsupported(W)
+        if missing:
+            some = ", ".join(str(i) for i in missing[:8]) + (", ..." if len(missing) > 8 else "")
+            raise DataError(
+                f"strategy: {len(missing)} of {W.shape[0]} queries are not answered by this strategy: {some}; "
+                "select a strategy for them"
+            )
+
     def _frame(self) -> Any:
         from dpsql.strategy.frame import Frame
 

@@ -57,6 +57,11 @@ class Frame:
                 self._root.indices[ends].astype(np.int64),
             )
 
+    @property
+    def rows(self) -> Any:
+        """The independent integer rows that span what is measured (v x n csr)."""
+        return self._rows
+
     def coordinates(self, W: Workload) -> Any:
         """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
         return coordinates(W.span, self._rows)

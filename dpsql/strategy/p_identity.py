@@ -22,9 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from dpsql.strategy.hierarchical import best_tree, rows_of
+
 Floats = NDArray[np.float64]
 
 _SEED = 20_180
+_MOST_ROWS = 128
 
 
 class Objective:
@@ -81,25 +84,61 @@ def starts(N: int, p: int) -> list[Floats]:
     return [0.5 * tree(N, p) + 0.05 * noise, noise]
 
 
-def search(objective: Objective, deadline: float, work: float) -> tuple[float, Floats]:
-    """(error at sensitivity 1, Theta): the best of all starts.
+def row_counts(N: int) -> tuple[int, int]:
+    """Numbers of rows that are tried: N / 16 within 8 and 64, and half of it."""
+    p = int(np.clip(N // 16, min(N, 8), 64))
+    return p, max(1, p // 2)
 
-    The number of steps follows from ``work`` (multiplications), not from a clock, so a plan
-    is the same on every machine; ``deadline`` (monotonic seconds) is for those who set one.
+
+def weighted_tree(G: Floats) -> Floats:
+    """The sums of the hierarchy of best branching and level weights (``dpsql.strategy.hierarchical``), over single
+    cells of weight 1: a start that knows the workload. At most 128 rows, the longest.
+    """
+    partitions, w = best_tree(G, "laplace")
+    A = rows_of(partitions, w.tolist(), "laplace")
+    sums = A[np.count_nonzero(A, axis=1) > 1] / float(w[-1])
+    order = np.argsort(-np.count_nonzero(sums, axis=1), kind="stable")[:_MOST_ROWS]
+    noise = np.random.default_rng(_SEED).random((order.size, G.shape[0]))
+    return np.asarray(sums[order] + 0.01 * noise)
+
+
+def search(objective: Objective, G: Floats, deadline: float, work: float) -> tuple[float, Floats]:
+    """(error at sensitivity 1, Theta): the best of a race of starts.
+
+    The number of steps follows from ``work`` (multiplications), not from a clock, so a plan is the same on
+    every machine; ``deadline`` (monotonic seconds) is for those who set one. ``G`` (N x N) is the Gram matrix. The
+    weighted tree, and where work suffices starts of both kinds and two numbers of rows, share half of the
+    work; the best of them takes the rest.
     """
     N = objective.N
-    p = int(np.clip(N // 16, min(N, 8), 64))
-    tried = starts(N, p)
-    step = 2.0 * p * objective.cost + 12.0 * p * p * N + 40.0 * p * N
-    if work / step < 600:
-        tried = tried[:1]
-    limit = int(np.clip(work / (step * len(tried)), 20, 400))
+    wide, narrow = row_counts(N)
+    total = work / _step(objective, wide)
+    grown = weighted_tree(G)
+    if total < 100:
+        runners = [grown, starts(N, narrow)[0]]
+    elif total < 600:
+        runners = [grown, starts(N, narrow)[1]]
+    else:
+        runners = [grown, *starts(N, wide), *starts(N, narrow)]
+    runners = [first for first in runners if first.shape[0]]  # the best tree may be the cells alone
     best: tuple[float, Floats] = (1.0, np.zeros((0, N)))
-    for first in tried:
+    share = 0.5 / len(runners)
+    for first in runners:
+        limit = int(np.clip(share * work / _step(objective, first.shape[0]), 20, 120))
         value, Theta = optimise(objective, first, deadline, limit)
         if value < best[0]:
             best = (value, Theta)
+    if best[1].shape[0]:
+        limit = int(np.clip(0.5 * work / _step(objective, best[1].shape[0]), 20, 2000))
+        value, Theta = optimise(objective, best[1], deadline, limit)
+        if value < best[0]:
+            best = (value, Theta)
     return best[0] * objective.unit, best[1]
+
+
+def _step(objective: Objective, p: int) -> float:
+    """Multiplications of one step with p rows."""
+    return 2.0 * p * objective.cost + 12.0 * p * p * objective.N + 40.0 * p * objective.N
 
 
 def optimise(

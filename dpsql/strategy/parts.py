@@ -63,10 +63,11 @@ def union_piece(
     W: Workload,
     parts: tuple[Workload, ...],
     plan: Callable[[Workload], tuple[tuple[Piece, ...], float]],
+    noise: str,
 ) -> tuple[Piece, float]:
     """One piece for all of W: each part by ``plan`` (pieces of sensitivity 1 and their error), then joined.
 
-    Returns the piece and its error with shares that add up to 1.
+    Returns the piece and its error with shares that add up to 1 (for Gaussian noise, whose squares do).
     """
     planned: list[tuple[tuple[Piece, ...], float]] = []
     lifted: list[Any] = []
@@ -89,8 +90,10 @@ def union_piece(
     else:
         gram = held.T @ (W.inner.gram() @ held)
     gram = np.asarray(dense(gram))
-    share = np.array([max(error, 1e-300) ** (1 / 3) for _, error in planned])
-    share /= share.sum()
+    # Errors E_g / alpha_g^2 under sum alpha = 1 (L1) or sum alpha^2 = 1 (L2).
+    squares = noise == "gaussian"
+    share = np.array([max(error, 1e-300) ** (1 / 4 if squares else 1 / 3) for _, error in planned])
+    share /= np.sqrt((share**2).sum()) if squares else share.sum()
     metrics = np.zeros((len(planned), gram.shape[0], gram.shape[0])) if gram.shape[0] <= _JOINT_CAP else None
     if metrics is not None:
         at = 0
@@ -98,25 +101,35 @@ def union_piece(
             part = root @ coords[at : at + root.shape[1]]
             metrics[g] += part.T @ part
             at += root.shape[1]
-        share = _refine(share, metrics, gram)
+        share = _refine(share, metrics, gram, squares)
     joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
     piece = Piece(rows, joined, moved_columns(rows, W), gram, coords)
     return piece, piece.trace(piece.root)
 
 
-def _refine(share: Floats, metrics: Any, gram: Floats) -> Floats:
-    """Shares of least joint error tr(gram (sum alpha_g^2 M_g)^-1), sum alpha = 1."""
+def total_of(W: Workload) -> Workload:
+    """The one query that adds up all columns that W sees: the separating query of Li and Miklau 2011, Thm 4.2."""
+    seen = (abs(W.span).sum(axis=0) > 0).astype(np.int64)
+    return Workload.from_rows(np.asarray(seen)[None, :], [1.0], contributions=W.contributions, name="total")
+
+
+def _refine(share: Floats, metrics: Any, gram: Floats, squares: bool) -> Floats:
+    """Shares of least joint error tr(gram (sum alpha_g^2 M_g)^-1), sum alpha = 1 (or of squares)."""
+
+    def normal(logs: Floats) -> Floats:
+        alpha = np.exp(logs - logs.max())
+        return np.asarray(alpha / (np.sqrt((alpha * alpha).sum()) if squares else alpha.sum()))
 
     def objective(logs: Floats) -> tuple[float, Floats]:
-        alpha = np.exp(logs - logs.max())
-        alpha /= alpha.sum()
+        alpha = normal(logs)
         M = np.tensordot(alpha**2, metrics, axes=1)
         factor = linalg.cho_factor(M)
         right = linalg.cho_solve(factor, gram)
         value = float(np.trace(right))
         both = linalg.cho_solve(factor, right.T)
-        slope = -2.0 * alpha * np.einsum("ij,gij->g", both, metrics) / value
-        return np.log(value), alpha * (slope - float(alpha @ slope))
+        slope = -2.0 * alpha * alpha * np.einsum("ij,gij->g", both, metrics) / value
+        weight = alpha * alpha if squares else alpha
+        return np.log(value), slope - weight * float(slope.sum())
 
     if share.size == 1:
         return share
@@ -124,5 +137,4 @@ def _refine(share: Floats, metrics: Any, gram: Floats) -> Floats:
         found = optimize.minimize(objective, np.log(share), jac=True, method="L-BFGS-B", options={"maxiter": 40})
     except linalg.LinAlgError:
         return share
-    alpha = np.exp(found.x - found.x.max())
-    return np.asarray(alpha / alpha.sum())
+    return normal(np.asarray(found.x))

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from dpsql.errors import DataError
-from dpsql.strategy.integer import Piece
+from dpsql.strategy.integer import Piece, leaves_first
 from dpsql.strategy.simple import moved_columns
 from dpsql.workload.matrix import Workload
 
@@ -38,6 +38,10 @@ def product_piece(W: Workload, factors: list[tuple[Piece, ...]]) -> Piece:
         raise DataError(f"strategy: the product has rank {order}, above the cap of {ORDER_CAP}; plan its factors apart")
     parts = [joined(pieces) for pieces in factors]
     rows = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p[0] for p in parts))
-    root = reduce(np.kron, (p[1] for p in parts))
-    gram = reduce(np.kron, (p[2] for p in parts))
+    root = leaves_first(np.asarray(reduce(_kron, (p[1] for p in parts))))
+    gram = np.asarray(reduce(_kron, (p[2] for p in parts)))
     return Piece(rows, root, moved_columns(rows, W), gram)
+
+
+def _kron(a: Any, b: Any) -> Any:
+    return np.kron(a, b)

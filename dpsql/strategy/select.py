@@ -13,28 +13,41 @@ from dpsql.errors import DataError, nearest
 from dpsql.strategy import low_rank, p_identity
 from dpsql.strategy.base import NOISES, Strategy
 from dpsql.strategy.integer import Piece, finish, normalise
+from dpsql.strategy.methods import PUBLISHED, Terms, published, single_rows
 from dpsql.strategy.optimal import solve
-from dpsql.strategy.parts import split, union_piece
+from dpsql.strategy.parts import split, total_of, union_piece
 from dpsql.strategy.product import product_piece
 from dpsql.strategy.reduce import Block, cholesky, reduce_workload
+from dpsql.strategy.residual import plan_of, residual_piece
 from dpsql.strategy.simple import cells_of, identity_piece, moved_columns, workload_piece
+from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import Workload
 
 Floats = NDArray[np.float64]
 
-CATALOGUE = ("optimal", "identity", "workload", "p-identity", "low-rank", "union-of-parts")
+CATALOGUE = (
+    "optimal",
+    "identity",
+    "workload",
+    "p-identity",
+    "low-rank",
+    "union-of-parts",
+    "workload-separation",
+    *PUBLISHED,
+)
 
 _CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 _WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
 
 
 def select(
-    W: Workload,
+    W: Workload | Marginals,
     noise: str = "gaussian",
     method: str = "auto",
     tolerance: float = 1e-3,
     time_limit: float | None = None,
     progress: Callable[[str], None] | None = None,
+    effort: float = 1.0,
 ) -> Strategy:
     """The strategy for W with the least computed error.
 
@@ -46,6 +59,10 @@ def select(
     work, not time, and start from fixed points: without ``time_limit`` the result is deterministic.
     ``progress`` is called with a line of text now and then.
 
+    ``Marginals`` are written out over all their cells; for Gaussian noise their optimum is known in closed
+    form (method "residual-basis", whose lower bound is the singular value bound). ``effort`` multiplies the work
+    that searches without a certificate may take.
+
     Neighbouring relation: one record more or less, which moves x by a column of
     ``W.contributions`` (by a unit vector where None). The sensitivities of the result are exact for
     the integers measured. Cost: for rank r over N distinct columns 3 to 40 steps of O(r^3 + r^2 N).
@@ -53,14 +70,20 @@ def select(
     """
     if noise not in NOISES:
         raise DataError(f"strategy: noise {noise!r} is not known; use 'gaussian' or 'laplace'")
-    if method != "auto" and method not in CATALOGUE:
+    if method not in ("auto", *CATALOGUE) and not (method == "residual-basis" and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {method!r} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
     if not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
     if time_limit is not None and not time_limit > 0:
         raise DataError("strategy: time_limit must be above 0 seconds; leave it out for none")
+    if not 0 < effort < np.inf:
+        raise DataError("strategy: effort must be above 0; 1 is the default")
     deadline = np.inf if time_limit is None else monotonic() + time_limit
-    task = _Task(W, noise, tolerance, deadline, progress or _silent)
+    if isinstance(W, Marginals):
+        if method == "residual-basis" or (method == "auto" and noise == "gaussian"):
+            return _marginals(W, noise, tolerance)
+        W = W.explicit()
+    task = _Task(W, noise, tolerance, deadline, progress or _silent, effort * _WORK)
     drafts: list[tuple[float, str, tuple[Piece, ...]]] = []
     lower = task.optimum()[2] if noise == "gaussian" else None
     for name in CATALOGUE if method == "auto" else (method,):
@@ -81,6 +104,15 @@ def select(
     error, name, pieces = min(drafts, key=lambda d: d[0])
     considered = tuple((label, value) for value, label, _ in drafts)
     return finish(W, name, noise, pieces, error, tolerance, lower, considered)
+
+
+def _marginals(W: Marginals, noise: str, tolerance: float) -> Strategy:
+    """Marginals by the residual basis, over all cells; optimal for Gaussian noise."""
+    plan = plan_of(W)
+    explicit = W.explicit()
+    pieces, error = normalise((residual_piece(plan, explicit),), noise)
+    lower = plan.error if noise == "gaussian" else None
+    return finish(explicit, "residual-basis", noise, pieces, error, tolerance, lower, (("residual-basis", error),))
 
 
 def _silent(_: str) -> None:
@@ -115,6 +147,10 @@ class _Task:
         """Is the method worth its time when nobody asked for it?"""
         if self.noise == "gaussian":
             return name in ("optimal", "identity", "workload")
+        if name == "low-rank-mechanism" and self.work <= _WORK:
+            return False  # it gains 1 or 2 % on a few low-rank batches, for effort above 1
+        if name == "workload-separation" or (name in PUBLISHED and name != "low-rank-mechanism"):
+            return False  # p-identity starts from the weighted hierarchy; the others never won a row
         if name == "union-of-parts":
             return len(self.parts()) > 1
         if all(b.solo for b in self.blocks()):
@@ -125,7 +161,7 @@ class _Task:
             return bool(cells <= _CELLS_AUTO)
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
             return False  # union-of-parts weighs the queries of each part at least as well
-        if name in ("optimal", "low-rank"):
+        if name in ("optimal", "low-rank", "low-rank-mechanism"):
             # At nearly full rank the mixing has no room that p-identity does not have.
             room = rank * rank * cells
             return bool(room <= 1e5 or (2 * rank <= cells and room <= 2e7))
@@ -137,8 +173,15 @@ class _Task:
             pieces, upper, _ = self.optimum()
             return (pieces, upper) if self.noise == "gaussian" else normalise(pieces, self.noise)
         if name == "union-of-parts":
-            piece, _ = union_piece(self.W, self.parts(), self._part)
+            piece, _ = union_piece(self.W, self.parts(), self._part, self.noise)
             return normalise((piece,), self.noise)
+        if name == "workload-separation":
+            parts = (*self.parts(), total_of(self.W)) if len(self.parts()) > 1 else self.parts()
+            piece, _ = union_piece(self.W, parts, self._separated, self.noise)
+            return normalise((piece,), self.noise)
+        if name in PUBLISHED:
+            terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
+            return normalise(published(name, self.W, terms), self.noise)
         return normalise(tuple(self._piece(name, b) for b in self.blocks()), self.noise)
 
     def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
@@ -157,10 +200,14 @@ class _Task:
             raise DataError("strategy: a part of the workload is too large; split the batch")
         return min(found, key=lambda f: f[1])
 
+    def _separated(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
+        """One separated workload by the Level Selection Algorithm (Li and Miklau 2011, section 4.3.1)."""
+        terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
+        return normalise(published("level-selection", part, terms), self.noise)
+
     def _piece(self, name: str, block: Block) -> Piece:
         if block.solo and name != "identity":
-            # Single rows that share no column: nothing is better than each at its largest entry.
-            return _solo(block)
+            return single_rows(block)
         if name == "identity":
             return identity_piece(block, self.W)
         if name == "workload":
@@ -184,7 +231,7 @@ class _Task:
         G = U.T @ U
         through_root = 2 * U.shape[0] < N
         objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None)
-        _, Theta = p_identity.search(objective, self.deadline, self.work / len(self.blocks()))
+        _, Theta = p_identity.search(objective, G, self.deadline, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
 
     def _metric(self, block: Block) -> Floats:
@@ -208,7 +255,7 @@ class _Task:
         upper = lower = 0.0
         for block in self.blocks():
             if block.solo:
-                piece = _solo(block)
+                piece = single_rows(block)
                 error = piece.trace(piece.root)
                 upper, lower = upper + error, lower + error
                 found.append(piece)
@@ -218,8 +265,3 @@ class _Task:
             upper, lower = upper + solution.upper, lower + solution.lower
         self._optimum = (tuple(found), upper, lower)
         return self._optimum
-
-
-def _solo(block: Block) -> Piece:
-    top = np.asarray(abs(block.columns).max(axis=1).todense()).ravel().astype(np.float64)
-    return Piece(block.basis, 1.0 / top, block.columns, block.gram)

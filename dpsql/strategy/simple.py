@@ -72,3 +72,13 @@ def workload_piece(block: Block, W: Workload) -> Piece:
 
     coords = coordinates(rows, block.basis)
     return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
+
+
+def cell_gram(block: Block, D: Any) -> Any:
+    """The Gram matrix of the workload over the distinct cells (N x N), D from ``cells_of``. Cost O(v N^2)."""
+    if block.solo:
+        return np.asarray((D.T @ sparse.diags_array(block.gram) @ D).toarray(), dtype=np.float64)
+    if D.shape[0] == D.shape[1] and (sparse.eye_array(D.shape[0], format="csr") != D).nnz == 0:
+        return block.gram
+    U = (block.factor() @ D).astype(np.float64)
+    return np.asarray(U.T @ U)

@@ -78,7 +78,8 @@ class Compiled:
     @property
     def cells(self) -> int:
         """How many cells the batch distinguishes, over all tables."""
-        return sum(len(np.unique(layout.entry[:, _used(layout)], axis=1).T) for layout in self.layouts)
+        # Merged cells share all their entries of x, so the largest entry tells cells apart.
+        return sum(len(np.unique(layout.entry[:, _used(layout)].max(axis=0))) for layout in self.layouts)
 
     @property
     def common_steps(self) -> int:

@@ -33,7 +33,9 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
     values: list[Any] = []
     lengths: list[Any] = []
     for entry in entries:
-        cells = np.unique(entry[:, (entry >= 0).any(axis=0)], axis=1)
+        # Merged cells share all their entries, so any one of them tells cells apart.
+        counted = entry[:, (entry >= 0).any(axis=0)]
+        cells = counted[:, np.unique(counted.max(axis=0), return_index=True)[1]]
         kinds, inverse = np.unique(cells.T >= 0, axis=0, return_inverse=True)
         for number, kind in enumerate(kinds):
             active = np.flatnonzero(kind)

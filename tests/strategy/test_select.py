@@ -52,11 +52,18 @@ def brute_error(W, B, noise):
     return sensitivity**2 * (R**2).sum() * scale**2, sensitivity
 
 
+RANGES = ("all_range", "boxes")  # the closed form is for these alone
+
+
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("method", CATALOGUE)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_method_on_every_family(name, method, noise):
     W = FAMILIES[name]
+    if method == "range-transform" and name not in RANGES:
+        with pytest.raises(DataError, match="all ranges"):
+            strategy.select(W, noise=noise, method=method)
+        return
     S = strategy.select(W, noise=noise, method=method)
     B = S.matrix()
     assert S.method == method
@@ -285,3 +292,12 @@ def test_refusals(arguments, message):
 def test_a_workload_of_zeros_is_refused():
     with pytest.raises(DataError, match="zero"):
         strategy.select(Workload.from_rows([[0, 0]], [1.0]))
+
+
+def test_effort_tries_more():
+    W = workload.wrelated(30, 60, 6, 0)
+    plain, more = strategy.select(W, "laplace"), strategy.select(W, "laplace", effort=3)
+    assert more.expected <= plain.expected * (1 + 1e-3)
+    assert len(more.considered) > len(plain.considered)
+    with pytest.raises(DataError, match="effort"):
+        strategy.select(W, effort=0)

@@ -1,0 +1,182 @@
+"""How near do selected strategies come to the least error, against the known strategies and the public figures?
+
+    python benchmarks/strategies.py [--laplace] [--quick] [--effort 1]
+
+Prints Markdown: total squared error over the singular value bound (the privacy factor left out), L2 sensitivity for
+Gaussian noise, L1 for Laplace noise, the bound's n being the number of columns as given. Each selection runs in a
+process of its own, so that ``peak MB`` is that of planning this workload and the interpreter (about 80 MB).
+Random families are drawn with the seeds in their names: another draw moves the second digit.
+``public`` is the best figure known of published optimisers on such a workload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from dpsql import bounds, strategy, workload
+from dpsql.errors import DataError
+from dpsql.strategy import range_transform, residual_plan
+from dpsql.strategy.residual import all_marginals
+
+
+def pair() -> Any:
+    """All ranges of each of two attributes of 256 values."""
+    return workload.stack(
+        workload.kron(workload.all_range(256), workload.total(256)),
+        workload.kron(workload.total(256), workload.all_range(256)),
+    )
+
+
+# name: (workload, {noise: public figure or None}, least possible for Gaussian noise or None)
+CASES: dict[str, tuple[Callable[[], Any], dict[str, float | None], float | None]] = {
+    "AllRange(256)": (lambda: workload.all_range(256), {"gaussian": None, "laplace": 3.951}, 1.0175),
+    "AllRange(1024)": (lambda: workload.all_range(1024), {"gaussian": 1.0131, "laplace": 5.112}, 1.01307),
+    "AllRange(2048)": (lambda: workload.all_range(2048), {"gaussian": 1.028, "laplace": None}, 1.0113),
+    "AllRange(64,32)": (lambda: workload.all_range((64, 32)), {"gaussian": 1.107, "laplace": 8.550}, 1.0454),
+    "AllRange(32,32)": (lambda: workload.all_range((32, 32)), {"gaussian": 1.08, "laplace": 8.154}, 1.0463),
+    "AllRange(16,8,8)": (lambda: workload.all_range((16, 8, 8)), {"gaussian": 1.07, "laplace": 4.635}, 1.0550),
+    "AllRange(2 ten times)": (lambda: workload.all_range((2,) * 10), {"gaussian": 1.0, "laplace": 2.0}, 1.0),
+    "Prefix(1024)": (lambda: workload.prefix(1024), {"gaussian": 1.0318, "laplace": 5.467}, 1.0318),
+    "random ranges 256 x 1024, seed 0": (
+        lambda: workload.random_ranges(256, 1024, 0),
+        {"gaussian": 1.0896, "laplace": 5.39},
+        None,
+    ),
+    "WRelated s = 26, seed 0": (
+        lambda: workload.wrelated(256, 1024, 26, 0),
+        {"gaussian": 1.875, "laplace": 20.5},
+        None,
+    ),
+    "WRelated s = 128, seed 0": (
+        lambda: workload.wrelated(256, 1024, 128, 0),
+        {"gaussian": 1.291, "laplace": 9.486},
+        None,
+    ),
+    "WDiscrete, seed 0": (lambda: workload.wdiscrete(256, 1024, 0), {"gaussian": 1.432, "laplace": 5.35}, None),
+    "pair of range marginals 256 x 256": (pair, {"gaussian": 1.0308, "laplace": 7.593}, 1.0111),
+    "1- and 2-way marginals over 2^10": (
+        lambda: workload.marginals((2,) * 10, (1, 2)),
+        {"gaussian": 1.0, "laplace": 24.46},
+        1.0,
+    ),
+}
+SLOW = {"pair of range marginals 256 x 256", "AllRange(2048)"}
+KNOWN = ("identity", "hierarchical", "haar", "eigen-design")
+
+
+def known(name: str, noise: str) -> dict[str, float]:
+    """Errors of the known strategies over the bound, factor by factor where the workload is a product."""
+    W = CASES[name][0]()
+    found = {}
+    for method in KNOWN:
+        parts = W.factors if getattr(W, "factors", ()) and method != "eigen-design" else (W,)
+        if max(p.shape[1] for p in parts) > 2048 or not isinstance(W, workload.Workload):
+            continue
+        try:
+            value = 1.0
+            for p in parts:
+                value *= strategy.select(p, noise, method=method).expected
+            found[method] = value / bounds.svd_bound(W)
+        except DataError:
+            continue
+    return found
+
+
+def peak_megabytes() -> float:
+    """Peak resident memory of this process (what getrusage gives a child starts from its parent's peak)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = [line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM")]
+        return float(lines[0].split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(name: str, noise: str, effort: float, out: Any) -> None:
+    """In a process of its own: select and put the figures on ``out``."""
+    W = CASES[name][0]()
+    start = time.perf_counter()
+    S = strategy.select(W, noise, effort=effort)
+    seconds = time.perf_counter() - start
+    out.put((S.expected / bounds.svd_bound(W), S.gap, seconds, peak_megabytes(), S.method))
+
+
+def row(name: str, noise: str, effort: float) -> tuple[str, bool]:
+    """One line of the table, and whether the figure is at or below the public one (to its last digit)."""
+    context = multiprocessing.get_context("spawn")
+    queue: Any = context.Queue()
+    process = context.Process(target=measure, args=(name, noise, effort, queue))
+    process.start()
+    ratio, gap, seconds, peak, method = queue.get(timeout=900)
+    process.join()
+    others = known(name, noise)
+    cells = [f"{others[m]:.4g}" if m in others else "" for m in KNOWN]
+    public, least = CASES[name][1][noise], CASES[name][2] if noise == "gaussian" else None
+    line = " | ".join(
+        [
+            name,
+            *cells,
+            "" if public is None else f"{public:g}",
+            f"{ratio:.4f}",
+            "" if gap is None else f"{ratio / (1 + gap):.4f}",
+            "" if gap is None else f"{gap:.1e}",
+            "" if least is None else f"{least:g}",
+            method,
+            f"{seconds:.2f}",
+            f"{peak:.0f}",
+        ]
+    )
+    return f"| {line} |", public is None or ratio <= public * 1.0005
+
+
+def closed_forms() -> None:
+    """The two families whose strategies are never written out."""
+    print("\n| closed form | error / SVD bound | seconds |\n|---|---|---|")
+    for n in (2**14, 2**20):
+        start = time.perf_counter()
+        R = range_transform(n)
+        ratio = R.error() / R.bound
+        print(f"| AllRange({n}), error exact in O(n log^2 n) | {ratio:.5f} | {time.perf_counter() - start:.2f} |")
+    start = time.perf_counter()
+    plan = residual_plan([10] * 100, all_marginals(100, (1, 2)))
+    seconds = time.perf_counter() - start
+    bound = bounds.svd_bound(workload.marginals([10] * 100, (1, 2)))
+    print(f"| all 1- and 2-way marginals over 10^100 cells | {plan.error / bound:.5f} | {seconds:.2f} |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--laplace", action="store_true", help="pure epsilon instead of Gaussian noise")
+    parser.add_argument("--quick", action="store_true", help="leave out the cases of many seconds")
+    parser.add_argument("--effort", type=float, default=1.0, help="work of searches without a certificate")
+    options = parser.parse_args()
+    noise = "laplace" if options.laplace else "gaussian"
+    print(f"{noise} noise, effort {options.effort:g}; numpy {np.__version__}, scipy {scipy.__version__}, ", end="")
+    print(f"Python {platform.python_version()}\n")
+    print(f"| workload | {' | '.join(KNOWN)} | public | dpsql | its bound | gap | least | method | s | peak MB |")
+    print("|---" * (len(KNOWN) + 9) + "|")
+    above = 0
+    for name in CASES:
+        if options.quick and name in SLOW:
+            continue
+        line, good = row(name, noise, options.effort)
+        above += not good
+        print(line, flush=True)
+    if noise == "gaussian":
+        closed_forms()
+    print(f"\nrows above the public figure: {above}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

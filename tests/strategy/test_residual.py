@@ -1,0 +1,107 @@
+"""Residual-basis marginals against dense linear algebra and at sizes that no matrix reaches."""
+
+from math import prod
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from dpsql import bounds, strategy, workload
+from dpsql.errors import DataError
+from dpsql.strategy.residual import all_marginals, helmert, residual_plan
+
+SIZES, SETS, SQUARES = (3, 4, 2), [(0,), (1, 2), (0, 1)], [1.0, 2.0, 0.5]
+
+
+def explicit():
+    parts = []
+    for S, w in zip(SETS, SQUARES, strict=True):
+        axes = [workload.identity(d) if i in S else workload.total(d) for i, d in enumerate(SIZES)]
+        parts.append(workload.weighted(workload.kron(*axes), np.sqrt(w)))
+    return workload.stack(*parts), parts
+
+
+def dense(T):
+    out = np.ones((1, 1))
+    for i, d in enumerate(SIZES):
+        out = np.kron(out, d * np.eye(d) - 1 if i in T else np.ones((1, d)))
+    return out
+
+
+def test_plan_against_dense_linear_algebra():
+    W, parts = explicit()
+    plan = residual_plan(SIZES, SETS, SQUARES)
+    M = sum(dense(T).T @ dense(T) / plan.integer_variance(T) for T in plan.scale)
+    assert np.allclose(np.diag(M), 1.0)  # the privacy condition, with equality
+    assert np.trace(W.gram() @ np.linalg.pinv(M)) == pytest.approx(plan.error)
+    assert plan.error == pytest.approx(bounds.svd_bound(W))
+    assert plan.error == pytest.approx(strategy.select(W, tolerance=1e-6).expected, rel=1e-5)
+    for S, w, part in zip(SETS, SQUARES, parts, strict=True):
+        covariance = part.matrix() @ np.linalg.pinv(M) @ part.matrix().T / w
+        assert np.allclose(np.diag(covariance), plan.variance(S))
+
+
+def test_integer_rows_are_those_of_the_product():
+    plan = residual_plan(SIZES, SETS)
+    for T in plan.scale:
+        table = np.ones((1, 1))
+        for i, d in enumerate(SIZES):
+            table = np.kron(table, np.eye(d) if i in T else np.ones((1, d)))
+        assert np.array_equal(plan.integer_rows(T) @ table, dense(T))
+
+
+@pytest.mark.parametrize("d", [2, 3, 6])
+def test_helmert_rows(d):
+    H = helmert(d)
+    assert np.array_equal(H @ H.T, np.diag(np.diag(H @ H.T)))
+    assert not (H @ np.ones(d)).any()
+    assert np.allclose(H.T @ np.diag(1 / np.diag(H @ H.T)) @ H, np.eye(d) - 1 / d)
+
+
+def test_marginals_are_selected_at_the_bound():
+    W = workload.marginals(SIZES, 2)
+    S = strategy.select(W)
+    assert S.method == "residual-basis"
+    assert S.gap <= 1e-3
+    assert S.expected == pytest.approx(bounds.svd_bound(W), rel=1e-3)
+    B, M = S.matrix(), W.matrix()
+    R = M @ np.linalg.pinv(B)
+    assert np.allclose(R @ B, M)
+    assert S.expected == pytest.approx(np.sum(B * B, axis=0).max() * np.sum(R * R), rel=1e-9)
+    assert strategy.select(W, "laplace").gap is None
+
+
+def test_ten_to_the_hundred_cells():
+    start = perf_counter()
+    plan = residual_plan([10] * 100, all_marginals(100, (1, 2)))
+    assert perf_counter() - start < 1.0
+    assert len(plan.scale) == 5051
+    assert plan.error == pytest.approx(bounds.svd_bound(workload.marginals([10] * 100, (1, 2))), rel=1e-9)
+
+
+def test_simulated_variance_of_a_marginal():
+    plan = residual_plan(SIZES, SETS, SQUARES)
+    rng, runs = np.random.default_rng(7), 20_000
+    B = np.vstack([dense(T) / np.sqrt(plan.integer_variance(T)) for T in plan.scale])
+    R = np.linalg.pinv(B)
+    table = np.kron(np.kron(np.eye(3), np.eye(4)), np.ones((1, 2)))
+    errors = (table @ R @ rng.normal(size=(B.shape[0], runs))) ** 2
+    each = errors.mean(axis=0)
+    assert abs(each.mean() - plan.variance((0, 1))) < 5 * each.std() / np.sqrt(runs)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [((3, 2), []), ((3, 0), [(0,)]), ((3, 2), [(2,)]), ((3, 2), [(0,)], [0.0]), ((3, 2), [(0,)], [1.0, 2.0])],
+)
+def test_refusals(arguments):
+    with pytest.raises(DataError, match="strategy"):
+        residual_plan(*arguments)
+
+
+def test_refused_sizes_and_sets():
+    with pytest.raises(DataError, match="not planned"):
+        residual_plan((3, 2), [(0,)]).variance((1,))
+    with pytest.raises(DataError, match="subsets"):
+        residual_plan([2] * 40, [range(40)])
+    assert prod(residual_plan((3, 1), [(0, 1)]).sizes) == 3
