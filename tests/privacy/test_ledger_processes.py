@@ -94,7 +94,9 @@ for i in range(100):
     seen = victim.stdout.readline()
     time.sleep(delay)
     victim.send_signal(signal.SIGKILL)
-    seen += victim.communicate()[0]
+    # Not communicate(): it reads the pipe past what readline() has already buffered.
+    with victim:
+        seen += victim.stdout.read()
     lines = seen.splitlines()
     ledger = Ledger.open(path, "rand-1", PURE)
     entries = ledger.entries()
