@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import duckdb
-import numpy as np
-from scipy import sparse
 
 from dpsql.errors import (
     DataError,
@@ -34,6 +30,7 @@ from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
 from dpsql.release.ownership import check_replaceable
 from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.reuse import reuse_key, strategy_hash
 from dpsql.tables import release_tables
 
 log = logging.getLogger("dpsql")
@@ -184,7 +181,7 @@ class Connection:
             raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {self.policy.dataset!r}")
         if plan.policy != self.policy.to_toml():
             raise IntegrityError("the plan was made under another policy of this data set; plan again")
-        key = _reuse_key(plan, errors)
+        key = reuse_key(plan, errors)
         if not fresh:
             earlier = self._earlier(key)
             if earlier is not None:
@@ -332,7 +329,7 @@ class Connection:
             "cells": plan.cells,
             "noise": plan.charge.noise,
             "method": strategy.method,
-            "strategy": _strategy_hash(strategy.mixing, strategy.basis),
+            "strategy": strategy_hash(strategy.mixing, strategy.basis),
         }
         return Job(
             layouts=compiled.layouts,
@@ -441,43 +438,3 @@ def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:
         gap=plan.gap,
         sql=plan.sql,
     )
-
-
-def _reuse_key(plan: Plan, errors: bool) -> str:
-    """What makes two runs the same question: data version, statements, meaning, charge, options.
-
-    Not the strategy: its last digits depend on the number of threads, and either strategy answers
-    the question to the planned tolerance.
-    """
-    body = [
-        plan.dataset,
-        [[query.name, query.text, query.weight, [c.name for c in query.columns]] for query in plan.queries],
-        plan.charge.as_dict(),
-        _meaning(plan),
-        plan.alpha,
-        errors,
-    ]
-    return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
-
-
-def _meaning(plan: Plan) -> list[str]:
-    """What policy and types give to the same words: group keys, bounds and grids of sums, cuts of columns."""
-    found = [repr(query.keys) for query in plan.queries]
-    for layout in plan.compiled.layouts:
-        found.append(repr((layout.table, sorted(plan.schemas[layout.table].items()), layout.measures)))
-        found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in layout.cells.axes)
-    return found
-
-
-def _strategy_hash(mixing: Any, basis: Any) -> str:
-    digest = hashlib.sha256()
-    for matrix in (mixing, basis):
-        parts: list[Any] = [matrix]
-        if sparse.issparse(matrix):
-            held: Any = matrix.tocsr()  # type: ignore[attr-defined]
-            held.sort_indices()
-            parts = [held.indptr, held.indices, held.data]
-        digest.update(repr(matrix.shape).encode())
-        for part in parts:
-            digest.update(np.asarray(part, dtype=np.int64).tobytes())
-    return digest.hexdigest()

@@ -39,8 +39,9 @@ ROOMS: dict[str, set[str]] = {
     "tables": {"errors", "plan", "reconstruct", "release", "workload"},
     "connection": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "sql", "measure"),
-        *("plan", "tables", "synthetic"),
+        *("plan", "tables", "reuse", "synthetic"),
     },
+    "reuse": {"plan"},
     "drafting": {"errors", "policy", "measure"},
     "__init__": {"errors", "policy", "plan", "connection", "workload", "strategy", "bounds", "release"},
     "surfaces": {

@@ -1,0 +1,53 @@
+"""What makes two batches the same question, so that the earlier answer can be used again for free."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.plan import Plan
+
+
+def reuse_key(plan: Plan, errors: bool) -> str:
+    """What makes two runs the same question: data version, statements, meaning, charge, options.
+
+    Not the strategy: its last digits depend on the number of threads, and either strategy answers
+    the question to the planned tolerance.
+    """
+    body = [
+        plan.dataset,
+        [[query.name, query.text, query.weight, [c.name for c in query.columns]] for query in plan.queries],
+        plan.charge.as_dict(),
+        _meaning(plan),
+        plan.alpha,
+        errors,
+    ]
+    return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
+
+
+def _meaning(plan: Plan) -> list[str]:
+    """What policy and types give to the same words: group keys, bounds and grids of sums, cuts of columns."""
+    found = [repr(query.keys) for query in plan.queries]
+    for layout in plan.compiled.layouts:
+        found.append(repr((layout.table, sorted(plan.schemas[layout.table].items()), layout.measures)))
+        found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in layout.cells.axes)
+    return found
+
+
+def strategy_hash(mixing: Any, basis: Any) -> str:
+    """SHA-256 of the integers that are measured, dense or sparse, for the ledger's description of a charge."""
+    digest = hashlib.sha256()
+    for matrix in (mixing, basis):
+        parts: list[Any] = [matrix]
+        if sparse.issparse(matrix):
+            held: Any = matrix.tocsr()  # type: ignore[attr-defined]
+            held.sort_indices()
+            parts = [held.indptr, held.indices, held.data]
+        digest.update(repr(matrix.shape).encode())
+        for part in parts:
+            digest.update(np.asarray(part, dtype=np.int64).tobytes())
+    return digest.hexdigest()
