@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -70,8 +69,3 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
             "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
         )
     raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
-
-
-def records(payloads: Sequence[bytes]) -> list[ReleaseRecord]:
-    """The releases of many payloads, for a rebuild."""
-    return [unpack(payload)[0] for payload in payloads]
