@@ -38,6 +38,6 @@ test-long: env
 	$(BIN)/pytest -m long
 
 bench: env
-	@for file in $(filter-out benchmarks/data.py,$(wildcard benchmarks/*.py)); do \
+	@for file in $(filter-out $(addprefix benchmarks/,data.py report.py lsa_figures.py low_rank_trends.py),$(wildcard benchmarks/*.py)); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit 1; \
 	done

@@ -78,6 +78,7 @@ def pair_of_marginals(n: int) -> Workload:
 CASES: list[tuple[str, Callable[[], Workload], int, float | None]] = [
     ("AllRange(256)", lambda: workload.all_range(256), 256, None),
     ("AllRange(1024)", lambda: workload.all_range(1024), 1024, 5),
+    ("AllRange(2048)", lambda: workload.all_range(2048), 2048, 6),
     ("Prefix(1024)", lambda: workload.prefix(1024), 1024, 15),
     ("256 random ranges, n = 1024", lambda: workload.random_ranges(256, 1024, 0), 1024, 10),
     ("WRelated s = 26", lambda: workload.wrelated(256, 1024, 26, 0), 1024, 10),

@@ -186,9 +186,24 @@ def coordinates(span: Any, rows: Any) -> Any:
     return coords
 
 
+def sketched_coordinates(span: Any, rows: Any) -> Any:
+    """``coordinates`` where independent ``rows`` are known to span ``span``: solved and checked on a sketch alone.
+
+    A residual of the sketch has, nearly surely, the size of the residual. Cost O(nnz + v^3).
+    """
+    q, v = span.shape[0], rows.shape[0]
+    sketch = compress(sparse.csr_array(sparse.vstack([rows, span], format="csr")), 8 * (v + q) + 64)
+    coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
+    rest = np.abs(sketch[v:] - coords @ sketch[:v]).max(initial=0.0)
+    if rest > 1e-9 * max(float(np.abs(sketch[v:]).max(initial=0.0)), 1e-300):
+        raise InternalError("strategy: the workload is not in the row space of this strategy; select for it")
+    return coords
+
+
 def check(S: Any, coords: Any, B: Any) -> None:
     """InternalError unless coords @ B = S to 1e-9 of the largest entry of S."""
     scale = max(float(np.abs(S.data).max(initial=0.0)), 1e-300)
+    S, B = sparse.csc_array(S), sparse.csc_array(B)  # whose columns are cheap to slice
     for at in range(0, S.shape[1], 4096):
         rest = S[:, at : at + 4096] - coords @ B[:, at : at + 4096]
         worst = np.abs(rest.data if is_sparse(rest) else rest).max(initial=0.0)

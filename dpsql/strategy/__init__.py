@@ -18,17 +18,25 @@ Notation, used inside functions here and in ``dpsql.workload`` and ``dpsql.linal
 from __future__ import annotations
 
 from dpsql.strategy.base import Strategy
+from dpsql.strategy.block_strategy import BlockStrategy, block_strategy
+from dpsql.strategy.range_strategy import RangeStrategy
 from dpsql.strategy.range_transform import RangeTransform, range_transform
 from dpsql.strategy.residual import ResidualPlan, all_marginals, residual_plan
+from dpsql.strategy.residual_strategy import ResidualStrategy, residual_strategy
 from dpsql.strategy.select import CATALOGUE, select
 
 __all__ = [
     "CATALOGUE",
+    "BlockStrategy",
+    "RangeStrategy",
     "RangeTransform",
     "ResidualPlan",
+    "ResidualStrategy",
     "Strategy",
     "all_marginals",
+    "block_strategy",
     "range_transform",
     "residual_plan",
+    "residual_strategy",
     "select",
 ]

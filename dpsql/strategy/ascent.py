@@ -27,12 +27,16 @@ _FLOOR = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """``metric`` M (v x v): X = Y^T M Y has unit largest diagonal; ``lower`` <= E* <= ``upper``."""
+    """``metric`` M (v x v): X = Y^T M Y has unit largest diagonal; ``lower`` <= E* <= ``upper``.
+
+    ``weights`` (N,): the lambda whose dual value is ``lower``, so that anyone can evaluate it again.
+    """
 
     metric: Floats
     lower: float
     upper: float
     iterations: int
+    weights: Floats
 
     @property
     def gap(self) -> float:

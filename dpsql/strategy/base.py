@@ -16,6 +16,7 @@ from dpsql.workload.matrix import MATRIX_CAP, Workload
 Floats = NDArray[np.float64]
 
 NOISES = ("gaussian", "laplace")
+OBJECTIVES = ("total", "max")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,8 @@ class Strategy:
     ``expected`` is the error (privacy factor left out) on the workload that it was selected for.
     ``lower_bound``: no Gaussian matrix mechanism has a lower error there (None where not computed
     or for Laplace noise). ``considered``: (method, error) of every candidate that was computed.
+    ``objective``: what was minimised, the "total" squared error or the largest one of a query ("max"); then
+    ``lower_bound`` and ``considered`` are of the largest, ``expected`` is the total all the same.
     """
 
     method: str
@@ -44,6 +47,7 @@ class Strategy:
     lower_bound: float | None
     considered: tuple[tuple[str, float], ...]
     planned: Workload
+    objective: str = "total"
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,13 +75,20 @@ class Strategy:
         """error / lower bound - 1, from the integers that are measured; None for Laplace noise."""
         if self.noise != "gaussian" or self.lower_bound is None:
             return None
-        return max(0.0, self.expected / self.lower_bound - 1.0)
+        return max(0.0, self.value / self.lower_bound - 1.0)
+
+    @property
+    def value(self) -> float:
+        """What was minimised on the planned workload: ``expected``, or the largest squared error of a query."""
+        return self.largest(self.planned) if self.objective == "max" else self.expected
 
     def matrix(self) -> Floats:
         """B (p x n) as floats. Raises DataError above 2^27 entries."""
         p, n = self.shape
         if p * n > MATRIX_CAP:
-            raise DataError(f"strategy: B would have {p} x {n} entries, above the cap; use mixing and basis")
+            raise DataError(
+                f"strategy: B would have {p} x {n} entries, above the cap of {MATRIX_CAP}; use mixing and basis"
+            )
         mixing = self.mixing if is_sparse(self.mixing) else np.asarray(self.mixing, dtype=np.float64)
         out = mixing @ self.basis
         return np.asarray(dense(out), dtype=np.float64)
@@ -90,23 +101,55 @@ class Strategy:
         """
         if W is self.planned:
             return self.expected
+        self._check_columns(W)
         try:
             trace = self._frame().trace(W)
         except InternalError:
             return float("inf")
         return float(self.sensitivity**2 * trace)
 
+    def variances(self, W: Workload) -> Floats:
+        """sensitivity^2 ||w_i B^+||^2 for every query w_i of W (m,): squared errors without the privacy factor.
+
+        They add up to ``error``. Raises InternalError where W is not in the row space of B, DataError where
+        its queries are too many to be taken one by one.
+        """
+        return np.asarray(self.sensitivity**2 * self._frame().variances(W))
+
+    def largest(self, W: Workload) -> float:
+        """The largest squared error of a query of W, without the privacy factor; see ``variances``."""
+        if W is not self.planned:
+            return float(self.variances(W).max())
+        if "largest" not in self._cache:
+            self._cache["largest"] = float(self.variances(W).max())
+        return float(self._cache["largest"])
+
+    @property
+    def largest_stderr(self) -> float:
+        """The largest standard error of a planned query, for noise of standard deviation 1 at sensitivity 1."""
+        return sqrt(self.largest(self.planned))
+
     def reconstruction(self, W: Workload) -> Any:
         """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.
 
-        Raises InternalError where the residual exceeds 1e-9 of the largest entry of W,
-        DataError where R would have more than 2^27 entries.
+        Raises DataError where W has other columns, names queries that the strategy does not support
+        (``require``), or where R would have more than 2^27 entries; InternalError where the residual exceeds 1e-9
+        of the largest entry of W for a reason of rounding.
         """
+        self._check_columns(W)
         m, p = W.shape[0], self.shape[0]
         frame = self._frame()
         if m * p > MATRIX_CAP and not frame.thin:
-            raise DataError(f"strategy: the reconstruction would have {m} x {p} entries, above the cap")
-        return frame.reconstruction(W)
+            raise DataError(
+                f"strategy: the reconstruction would have {m} x {p} entries, above the cap of {MATRIX_CAP}; "
+                "reconstruct fewer queries at a time"
+            )
+        try:
+            return frame.reconstruction(W)
+        except InternalError:
+            if W.shape[0] * W.shape[1] <= MATRIX_CAP:
+                self.require(W)  # says which queries, where it is they
+            raise
 
     def unsupported(self, W: Workload) -> tuple[int, ...]:
         """The numbers (rows of W, from 0) of the queries that are no combination of the measurements.
@@ -114,8 +157,7 @@ class Strategy:
         A query is refused where its part outside the row space of B exceeds 1e-9 of its length. Cost
         O(v^2 n + m v n). Raises DataError where W has other columns or more than 2^27 entries.
         """
-        if W.shape[1] != self.shape[1]:
-            raise DataError(f"strategy: it measures {self.shape[1]} columns; the workload has {W.shape[1]}")
+        self._check_columns(W)
         M = W.matrix()
         rows = self._frame().rows.toarray().astype(np.float64)
         rows /= np.sqrt((rows * rows).sum(axis=1))[:, None]
@@ -131,6 +173,12 @@ class Strategy:
             raise DataError(
                 f"strategy: {len(missing)} of {W.shape[0]} queries are not answered by this strategy: {some}; "
                 "select a strategy for them"
+            )
+
+    def _check_columns(self, W: Workload) -> None:
+        if W.shape[1] != self.shape[1]:
+            raise DataError(
+                f"strategy: it measures {self.shape[1]} columns; the workload has {W.shape[1]}; select for that one"
             )
 
     def _frame(self) -> Any:

@@ -7,10 +7,11 @@ every ten rounds. L x + Laplace noise is measured, B applied to it.
 
 Departures: (1) the step of Algorithm 2 is 1 / (beta ||B||_2^2), the Lipschitz constant itself, instead of a search
 by doubling; (2) momentum restarts where the objective rises; (3) every fifth round rows of L that the projection
-made vanish are replaced by the main directions of the residual, without which L loses the rank of W on most
-workloads of full rank and W = B L is never reached; (4) a strategy for release is L projected on
-the row space of W, reconstructed by least squares, so answers are unbiased: gamma > 0 leaves a bias of up to
-gamma ||x||_2 that no public figure bounds, and is for study only. ``Decomposition`` reports the coefficient.
+made vanish are replaced by the main directions of the residual, as many as L lacks of 1.2 times the rank of W:
+without it L loses that rank on most workloads of full rank and W = B L is never reached; (4) a strategy for release
+is L projected on the row space of W, reconstructed by least squares, so answers are unbiased: gamma > 0 leaves a
+bias of up to gamma ||x||_2 that no public figure bounds, and is for study only. ``Decomposition`` reports
+the coefficient.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _INNER = 4
 _STEPS = 12
 _REVIVE = 5
 _DEAD = 1e-3
+_ROOM = 1.2  # times the rank of W: what their section 6.1 takes for r
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,7 @@ def decompose(
         raise DataError("strategy: the low-rank mechanism needs gamma >= 0, rank >= 1 and rounds >= 1")
     _, s, Vt = linalg.svd(M, full_matrices=False)
     own = int((s > s[0] * 1e-10).sum()) if s[0] > 0 else 1
-    r = int(np.ceil(1.2 * own)) if rank is None else int(rank)
+    r = int(np.ceil(_ROOM * own)) if rank is None else int(rank)
     scale = float(np.sqrt((s**2).sum() / own))
     target = M / scale
     L = _first(Vt[:own], r) if start is None else project_columns(start)
@@ -117,7 +119,7 @@ def decompose(
         if k % 10 == 0:
             beta *= 2.0
         multiplier = multiplier + beta * rest
-        L = _revived(L, rest) if k % _REVIVE == 0 else L
+        L = _revived(L, rest, min(L.shape[0], int(np.ceil(_ROOM * own)))) if k % _REVIVE == 0 else L
     return Decomposition(B * scale, L, residual, k)
 
 
@@ -139,14 +141,16 @@ def nesterov(Q: Floats, P: Floats, L: Floats, steps: int) -> Floats:
     return L
 
 
-def _revived(L: Floats, rest: Floats) -> Floats:
+def _revived(L: Floats, rest: Floats, needed: int) -> Floats:
     """L with rows that the projection made (nearly) zero replaced by the main directions of the residual.
 
-    Such a row has a zero column in B and a zero gradient from then on, so the rank never comes back.
+    Such a row has a zero column in B and a zero gradient from then on, so the rank never comes back. As many are
+    replaced as L lacks of the rank ``needed``, 1.2 times that of W: rows beyond it may vanish, and
+    making them anew every few rounds would keep the iteration from settling.
     """
     s = linalg.svd(L, full_matrices=False)[1]
-    dead = int((s < _DEAD * s[0]).sum())
-    if dead == 0:
+    dead = needed - int((s >= _DEAD * s[0]).sum())
+    if dead <= 0:
         return L
     weakest = np.argsort(np.abs(L).sum(axis=1), kind="stable")[:dead]
     rows = linalg.svd(rest, full_matrices=False)[2][:dead]

@@ -1,6 +1,6 @@
 """The eigen-design: weighted eigenvectors of the workload, then column completion.
 
-Li and Miklau 2012 (the strategy of Li and Miklau 2013, Example 5.7): with G = Q^T diag(sigma) Q choose squared
+Li and Miklau 2012 (in Li and Miklau 2013, Table 2 and Ex. 5.7): with G = Q^T diag(sigma) Q choose squared
 weights u of the eigenvectors, min sum_i sigma_i / u_i subject to sum_i u_i Q_ij^2 <= 1 for every cell j; then
 add, for every cell whose column falls short of the sensitivity, a multiple of that cell's own count, which
 costs no sensitivity and never raises an error (Li and Miklau 2011, Thm 3.1). Completion is done once, over all

@@ -18,6 +18,7 @@ from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal
+from dpsql.strategy.queries import queries_of
 from dpsql.workload.matrix import Workload
 
 Floats = NDArray[np.float64]
@@ -26,10 +27,14 @@ Floats = NDArray[np.float64]
 class Frame:
     """B = root @ rows in parts. ``thin``: every part is a single measurement of a single row."""
 
-    def __init__(self, mixing: Any, basis: Any) -> None:
-        chosen = choose_basis(basis, Diagonal(np.ones(basis.shape[0])))
-        self._rows = chosen.rows
-        root = mixing.astype(np.float64) @ chosen.coords
+    def __init__(self, mixing: Any, basis: Any, independent: bool = False) -> None:
+        """``independent``: the rows of ``basis`` are known to be."""
+        root = mixing.astype(np.float64)
+        self._rows = basis
+        if not independent:
+            chosen = choose_basis(basis, Diagonal(np.ones(basis.shape[0])))
+            self._rows, root = chosen.rows, root @ chosen.coords
+        self._held: tuple[Any, Any] | None = None
         self._root = sparse.csc_array(root)
         self._p, v = self._root.shape
         graph: Any = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
@@ -43,7 +48,10 @@ class Frame:
         for c in np.flatnonzero((size_v > 0) & ~lone):
             p_rows, v_rows = np.flatnonzero(left == c), np.flatnonzero(right == c)
             block = self._root[:, v_rows].toarray()[p_rows]
-            Q, R = linalg.qr(block, mode="economic", check_finite=False)
+            Q: Any = np.eye(block.shape[0])
+            R: Any = block
+            if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
+                Q, R = linalg.qr(block, mode="economic", check_finite=False)
             diagonal = np.abs(np.diag(R))
             if diagonal.size < v_rows.size or diagonal.min() <= diagonal.max() * 1e-14:
                 raise InternalError("strategy: it measures fewer dimensions than its basis has")
@@ -62,9 +70,16 @@ class Frame:
         """The independent integer rows that span what is measured (v x n csr)."""
         return self._rows
 
+    def hold(self, span: Any, coords: Any) -> None:
+        """Keep coordinates that are known: span = coords @ rows."""
+        self._held = span, coords
+
     def coordinates(self, W: Workload) -> Any:
         """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
-        return coordinates(W.span, self._rows)
+        # Two workloads of one batch differ in their scales only: the coordinates of the last span are kept.
+        if self._held is None or not same_rows(self._held[0], W.span):
+            self._held = W.span, coordinates(W.span, self._rows)
+        return self._held[1]
 
     def trace(self, W: Workload) -> float:
         """||W B^+||_F^2 = tr(W M^-1 W^T), M = root^T root in row coordinates."""
@@ -79,6 +94,15 @@ class Frame:
             part = coords[:, v_rows]
             total += _weighted_square(linalg.solve_triangular(R, dense(part).T, trans="T").T, diagonal, H)
         return total
+
+    def variances(self, W: Workload) -> Floats:
+        """||w_i B^+||^2 for every query of W (m,): the diagonal of W M^-1 W^T."""
+        coords = self.coordinates(W)
+        halves = [coords[:, self._single] * self._inverse[None, :]] if self._single.size else []
+        halves += [
+            linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T for _, v_rows, (_, R) in self._parts
+        ]
+        return np.asarray(np.sum([queries_of(W.inner, half).variances() for half in halves], axis=0))
 
     def reconstruction(self, W: Workload) -> Any:
         """R (m x p) with R B = W, csr where all parts are single measurements."""
@@ -99,6 +123,16 @@ class Frame:
         if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
             raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
         return out
+
+
+def same_rows(a: Any, b: Any) -> bool:
+    """Are two csr matrices stored alike?"""
+    return a is b or (
+        a.shape == b.shape
+        and np.array_equal(a.indptr, b.indptr)
+        and np.array_equal(a.indices, b.indices)
+        and np.array_equal(a.data, b.data)
+    )
 
 
 def _weighted_square(part: Any, diagonal: Floats | None, H: Floats | None) -> float:

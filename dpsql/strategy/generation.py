@@ -70,6 +70,7 @@ def generate(
     active = _spanning(Y, R, rng)
     lam = np.full(active.size, 1.0 / active.size)
     lower, upper, metric = 0.0, np.inf, np.eye(v)
+    weights = np.zeros(Y.shape[1])
     steps, inner = 0, 0.05
     for round_ in range(_ROUNDS):
         U = R @ Y.some(active)
@@ -77,7 +78,10 @@ def generate(
         steps += count
         q = Y.squares(state.half() @ R)
         t, top = state.t, float(q.max())
-        lower = max(lower, t * t)
+        if t * t > lower:
+            lower = t * t
+            weights[:] = 0.0
+            weights[active] = lam
         if t * top < upper:
             upper, metric = t * top, state.metric() / top
         if progress is not None:
@@ -87,7 +91,7 @@ def generate(
         excess = top / t - 1.0
         inner = max(0.4 * tolerance, min(0.05, 0.4 * excess))
         active, lam = _exchange(active, lam, q / t, excess, v, rng)
-    return Solution(R.T @ metric @ R, lower, upper, steps)
+    return Solution(R.T @ metric @ R, lower, upper, steps, weights)
 
 
 def _exchange(

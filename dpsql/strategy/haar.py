@@ -1,6 +1,6 @@
 """The Haar wavelet over ordered cells: the sum of all, then differences of the halves of every block.
 
-Xiao et al. 2010 (Privelet); as a strategy matrix Li et al. 2010, section 5. Entries are -1, 0, 1, a record is in
+Xiao et al. 2010 (Privelet); as a strategy matrix Li et al. 2010, Fig. 1. Entries are -1, 0, 1, a record is in
 one row of each level, and the rows are orthogonal, so level weights of least error have a closed form (our
 derivation): with c_l = tr(G Q_l) / s_l, Q_l the projection on level l and s_l its blocks' size, the error is
 sum_l c_l / w_l^2, least (sum c_l^1/2)^2 for w_l^2 ~ c_l^1/2 in L2 and (sum c_l^1/3)^3 for w_l ~ c_l^1/3 in L1.

@@ -1,7 +1,7 @@
 """Hierarchies of sums over ordered cells: a tree of partitions, each level finer than the one above.
 
-Hay et al. 2010 measure every node of a tree, here in any branching (also Li et al. 2010, section 5, as an
-instance of the matrix mechanism). A level of a tree is a partition of the cells, so every record is in one
+Hay et al. 2010 measure every node of a tree, here in any branching (Li et al. 2010, Fig. 1 and section
+3.1, as an instance of the matrix mechanism). A level of a tree is a partition of the cells, so every record is in one
 node of each level: with level weights w the sensitivity is (sum w_l^2)^1/2 in L2 and sum w_l in L1.
 
 Weights of least error, our derivation. Let all blocks of level l hold s_l cells (the cells that are missing

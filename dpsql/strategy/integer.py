@@ -152,9 +152,12 @@ def finish(
 ) -> Strategy:
     """Round ``pieces``, each of real sensitivity 1, to a Strategy whose error is at most (1 + tolerance/10) target.
 
-    Raises InternalError where 52 bits do not suffice (rank would be lost). Cost a round: one
+    No record may move two pieces: sensitivities are then the largest of the pieces', not their sum. Raises
+    InternalError where one does, and where 52 bits do not suffice (rank would be lost). Cost a round: one
     triangular inverse and one p x v x N product a piece.
     """
+    if len(pieces) > 1:
+        _check_apart(W, pieces)
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
     bits = _FIRST_BITS - ceil(log2(min(peaks)))
@@ -191,6 +194,17 @@ def finish(
         considered,
         W,
     )
+
+
+def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
+    rows = sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr"))
+    owner = np.repeat(np.arange(len(pieces)), [p.rows.shape[0] for p in pieces])
+    moved = sparse.csc_array(rows if W.contributions is None else rows @ W.contributions)
+    moved.eliminate_zeros()
+    mixed = np.diff(owner[moved.indices]) != 0
+    mixed[moved.indptr[1:-1][(moved.indptr[1:-1] > 0) & (moved.indptr[1:-1] < moved.nnz)] - 1] = False
+    if mixed.any():
+        raise InternalError("strategy: one record moves measurements that were planned apart")
 
 
 def _assemble(mixings: list[Any]) -> Any:

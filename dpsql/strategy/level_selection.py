@@ -4,22 +4,28 @@ Li and Miklau 2011, Program 4.1. A level starts as the sum of all cells; its box
 axis and place that lowers the error most, until no cut helps; the level is kept if the error is lower with it.
 Every level holds each cell once, so k levels and the identity have squared L2 (and L1) sensitivity k + 1.
 
+Which box is cut next the program leaves open; ``ORDERS`` has three readings. "best", the default, takes the cut
+that lowers the error most over all boxes, as their section 4.2 counts the work (O(n) errors for one cut; at
+n = 512 it comes nearest to their Example 4.1). The search is greedy and stops at the first level that does not
+pay, so the orders, and even the breaking of ties, lead to strategies of rather different error, and
+no order is best on every workload (tables in benchmarks/RESULTS.md).
+
 Cutting box q = q1 + q2 changes M = A^T A by -(q1 q2^T + q2 q1^T), of rank 2. With P = M^-1, H = P G P,
 a = q1' P q1, b = q1' P q2, c = q2' P q2 and alpha, beta, gamma the same for H, Woodbury's identity gives the
 change of tr(G P) as -(c alpha + 2 (1 - b) beta + a gamma) / (a c - (1 - b)^2)  (our form of their App. D.2).
-All cuts of a box need only sums of P and H over slices of it: O(|q|^2) a box instead of O(n^3), and the update
-of P and H after a cut is O(n^2), so a level costs O(n^3) where the paper states O(n^4).
+All cuts of all boxes need only sums of P and H over pairs of cells of one box, at most n^2, and the update
+of P and H after a cut is of rank 2, so a level costs O(n^3) where the paper states O(n^4).
 
 Equal boxes of several levels are one row with a larger weight (Thm 3.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from math import prod
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +36,14 @@ from dpsql.errors import DataError
 Floats = NDArray[np.float64]
 Box = tuple[tuple[int, int], ...]
 
-MOST_LEVELS = 40
+MOST_LEVELS = 128
+
+# Which box is cut next, among those whose best cut lowers the error (least key first): (change, box, age).
+ORDERS: dict[str, Callable[[float, Box, int], tuple[float, ...]]] = {
+    "best": lambda change, box, age: (change,),
+    "largest": lambda change, box, age: (-prod(b - a for a, b in box), age),
+    "oldest": lambda change, box, age: (age,),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +96,17 @@ def select_levels(
     deadline: float = np.inf,
     base: Floats | None = None,
     sensitivity: float = 1.0,
+    order: str = "best",
 ) -> Levels:
     """Program 4.1 for the Gram matrix G (n x n) over cells of the given shape.
 
     ``most``: the bound on the number of levels. ``base`` (n x n) and ``sensitivity`` (squared): what is measured
-    already, the identity by default. Stops early at ``deadline`` (monotonic seconds). Raises DataError
-    where the shape does not hold n cells.
+    already, the identity by default. ``order``: one of ``ORDERS``. Stops early at ``deadline`` (monotonic
+    seconds). Cost O(n^3) a level. Raises DataError where the shape does not hold n cells or for an order
+    that is not known.
     """
+    if order not in ORDERS:
+        raise DataError(f"strategy: order {order!r} is not known; use one of {', '.join(ORDERS)}")
     sizes = tuple(int(s) for s in shape)
     n = prod(sizes)
     if G.shape != (n, n):
@@ -100,7 +117,7 @@ def select_levels(
     errors = [squared * float(np.sum(G * P))]
     chosen: list[tuple[Box, ...]] = []
     while len(chosen) < most and monotonic() < deadline:
-        boxes, trial = _grow(G, P, sizes, deadline)
+        boxes, trial = _grow(G, P, sizes, deadline, order)
         error = (squared + 1.0) * float(np.sum(G * trial))
         if error > errors[-1] * (1.0 - 1e-9):
             break
@@ -118,83 +135,117 @@ def _refreshed(P: Floats) -> Floats:
     return np.asarray(linalg.inv(0.5 * (inverse + inverse.T)))
 
 
-def _grow(G: Floats, P: Floats, shape: tuple[int, ...], deadline: float) -> tuple[tuple[Box, ...], Floats]:
+def _grow(G: Floats, P: Floats, shape: tuple[int, ...], deadline: float, order: str) -> tuple[tuple[Box, ...], Floats]:
     """One level: boxes that are cut while it lowers tr(G P), and P with that level measured."""
-    n = P.shape[0]
-    whole: Box = tuple((0, s) for s in shape)
     # The sum of all cells: a rank-1 update.
     v = P.sum(axis=1)
     P = P - np.outer(v, v) / (1.0 + float(v.sum()))
-    H = P @ G @ P
-    # The largest box first (the paper leaves the order open); ties in order of appearance.
-    waiting: list[tuple[int, int, Box]] = [(-n, 0, whole)]
-    done: list[Box] = []
-    seen = 0
-    while waiting:
-        _, _, box = heappop(waiting)
-        cut = best_cut(P, H, shape, box) if monotonic() < deadline else None
-        if cut is None:
-            done.append(box)
-            continue
-        axis, place = cut
-        a, b = box[axis]
-        first = (*box[:axis], (a, place), *box[axis + 1 :])
-        second = (*box[:axis], (place, b), *box[axis + 1 :])
-        U = np.zeros((n, 2))
-        U[box_cells(shape, first), 0] = 1.0
-        U[box_cells(shape, second), 1] = 1.0
-        P, H = _updated(P, H, U)
-        for part in (first, second):
-            seen += 1
-            heappush(waiting, (-prod(b - a for a, b in part), seen, part))
-    return tuple(done), P
+    level, rank = Partition(shape, P, P @ G @ P), ORDERS[order]
+    while monotonic() < deadline:
+        cuts = level.cuts()
+        if not cuts:
+            break
+        level.split(min(cuts, key=lambda c: rank(c.change, level.boxes[c.box], c.box)))
+    return tuple(level.boxes), level.inverse()
 
 
-def _updated(P: Floats, H: Floats, U: Floats) -> tuple[Floats, Floats]:
-    """P and H = P G P after M loses U J U^T, J = [[0, 1], [1, 0]] (Woodbury)."""
-    V, Z = P @ U, H @ U
-    S = U.T @ V
-    K = np.linalg.inv(np.array([[-S[0, 0], 1.0 - S[0, 1]], [1.0 - S[1, 0], -S[1, 1]]]))
-    VK = V @ K
-    half = Z @ K + 0.5 * VK @ (U.T @ Z) @ K
-    right = V @ half.T
-    return P + VK @ V.T, H + right + right.T
+class Cut(NamedTuple):
+    """Box number ``box`` cut on ``axis`` before coordinate ``place``; ``change`` of tr(G P) by it."""
+
+    change: float
+    box: int
+    axis: int
+    place: int
 
 
-def best_cut(P: Floats, H: Floats, shape: Sequence[int], box: Box) -> tuple[int, int] | None:
-    """(axis, place) of the cut of ``box`` that lowers tr(G P) most; None where none does."""
-    cells = box_cells(shape, box)
-    if cells.size == 1:
-        return None
-    if len(shape) == 1:
-        part = slice(*box[0])
-        own_P, own_H = P[part, part], H[part, part]
-    else:
-        own_P, own_H = P[np.ix_(cells, cells)], H[np.ix_(cells, cells)]
-    sizes = [b - a for a, b in box]
-    k = len(sizes)
-    best: tuple[float, int, int] | None = None
-    scale = float(np.trace(own_H))
-    for axis in range(k):
-        if sizes[axis] == 1:
-            continue
-        others = tuple(i for i in range(2 * k) if i % k != axis)
-        sums = []
-        for own in (own_P, own_H):
-            slices = own if k == 1 else own.reshape(*sizes, *sizes).sum(axis=others)
-            corner = np.cumsum(np.cumsum(slices, axis=0), axis=1)
-            left = np.diag(corner)[:-1]
-            cross = corner[:-1, -1] - left
-            sums.append((left, cross, corner[-1, -1] - left - 2.0 * cross))
-        (a, b, c), (alpha, beta, gamma) = sums
-        below = a * c - (1.0 - b) ** 2
-        # M stays positive definite: 1 - (rank-2 part) has determinant (1 - b)^2 - a c > 0.
-        safe = below < -1e-12
-        change = np.where(safe, -(c * alpha + 2.0 * (1.0 - b) * beta + a * gamma) / np.where(safe, below, 1.0), np.inf)
-        at = int(np.argmin(change))
-        if change[at] < -1e-10 * scale and (best is None or change[at] < best[0]):
-            best = (float(change[at]), axis, box[axis][0] + at + 1)
-    return None if best is None else best[1:]
+class Partition:
+    """A level in the making: ``boxes`` in order of age, over P = M^-1 and H = P G P with the level measured.
+
+    Of P and H only the entries of pairs of cells in one box are carried along; the rest stays as it was at the
+    start, P0 and H0, with the rank-2 changes beside it: P = P0 + (V K) V^T, H = H0 + V T^T + T V^T.
+    A cut then costs O(n cuts + pairs) in place of O(n^2).
+    """
+
+    def __init__(self, shape: tuple[int, ...], P: Floats, H: Floats) -> None:
+        n = prod(shape)
+        self.shape = shape
+        self.boxes: list[Box] = [tuple((0, s) for s in shape)]
+        self._start = (P, H)
+        self._coordinates = np.indices(shape).reshape(len(shape), n)
+        self._box = np.zeros(n, dtype=np.int64)
+        self._u, self._v = (a.ravel() for a in np.indices((n, n)))
+        self._values = [P.ravel().copy(), H.ravel().copy()]
+        self._V, self._VK, self._T = (np.zeros((n, 2 * n), order="F") for _ in range(3))
+        self._used = 0
+
+    def cuts(self) -> list[Cut]:
+        """The best cut of every box that has one which lowers tr(G P). Cost O(pairs) an axis."""
+        n = self._box.size
+        of_pair = self._box[self._u]
+        rows = [np.bincount(self._u, value, minlength=n) for value in self._values]
+        scale = np.bincount(self._box, self._values[1][self._u == self._v])
+        best: dict[int, Cut] = {}
+        for axis, (size, at) in enumerate(zip(self.shape, self._coordinates, strict=True)):
+            bins = len(self.boxes) * size
+            key_pair = of_pair * size + np.maximum(at[self._u], at[self._v])
+            key_cell = self._box * size + at
+            sums = []
+            for value, row in zip(self._values, rows, strict=True):
+                # Both cells before a cut; and one cell before it with any cell of the box.
+                left = np.bincount(key_pair, value, minlength=bins).reshape(-1, size).cumsum(axis=1)
+                any_left = np.bincount(key_cell, row, minlength=bins).reshape(-1, size).cumsum(axis=1)
+                cross = any_left - left
+                sums.append((left, cross, left[:, -1:] - left - 2.0 * cross))
+            (a, b, c), (alpha, beta, gamma) = sums
+            below = a * c - (1.0 - b) ** 2
+            inner = np.arange(1, size + 1)[None, :]
+            ends = np.array([box[axis] for box in self.boxes])
+            # M stays positive definite: 1 - (rank-2 part) has determinant (1 - b)^2 - a c > 0.
+            safe = (below < -1e-12) & (inner > ends[:, :1]) & (inner < ends[:, 1:])
+            change = -(c * alpha + 2.0 * (1.0 - b) * beta + a * gamma) / np.where(safe, below, 1.0)
+            change = np.where(safe, change, np.inf)
+            for box in np.flatnonzero(change.min(axis=1) < -1e-10 * scale).tolist():
+                place = int(np.argmin(change[box]))
+                cut = Cut(float(change[box, place]), box, axis, place + 1)
+                if box not in best or cut.change < best[box].change:
+                    best[box] = cut
+        return list(best.values())
+
+    def split(self, cut: Cut) -> None:
+        """Carry the cut out: the half after it is a new box; P and H after M loses U J U^T (Woodbury).
+
+        U has the indicators of the halves as columns, J = [[0, 1], [1, 0]].
+        """
+        inside = self._box == cut.box
+        after = inside & (self._coordinates[cut.axis] >= cut.place)
+        halves = (np.flatnonzero(inside & ~after), np.flatnonzero(after))
+        P, H = self._start
+        V0, VK0, T0 = (M[:, : self._used] for M in (self._V, self._VK, self._T))
+        V = np.column_stack([P[h].sum(axis=0) + VK0 @ V0[h].sum(axis=0) for h in halves])
+        Z = np.column_stack([H[h].sum(axis=0) + V0 @ T0[h].sum(axis=0) + T0 @ V0[h].sum(axis=0) for h in halves])
+        S, UZ = (np.array([M[h].sum(axis=0) for h in halves]) for M in (V, Z))
+        K = np.linalg.inv(np.array([[-S[0, 0], 1.0 - S[0, 1]], [1.0 - S[1, 0], -S[1, 1]]]))
+        VK = V @ K
+        T = Z @ K + 0.5 * VK @ UZ @ K
+        for held, new in ((self._V, V), (self._VK, VK), (self._T, T)):
+            held[:, self._used : self._used + 2] = new
+        self._used += 2
+        box = self.boxes[cut.box]
+        a, b = box[cut.axis]
+        self.boxes[cut.box] = (*box[: cut.axis], (a, cut.place), *box[cut.axis + 1 :])
+        self.boxes.append((*box[: cut.axis], (cut.place, b), *box[cut.axis + 1 :]))
+        self._box[after] = len(self.boxes) - 1
+        kept = self._box[self._u] == self._box[self._v]
+        u, v = self._u, self._v = self._u[kept], self._v[kept]
+        p, h = (value[kept] for value in self._values)
+        for k in (0, 1):
+            p += VK[u, k] * V[v, k]
+            h += V[u, k] * T[v, k] + T[u, k] * V[v, k]
+        self._values = [p, h]
+
+    def inverse(self) -> Floats:
+        """P with the level measured (n x n)."""
+        return np.asarray(self._start[0] + self._VK[:, : self._used] @ self._V[:, : self._used].T)
 
 
 def generalised_levels(G: Floats, n_coarse: int, most: int = MOST_LEVELS, deadline: float = np.inf) -> Levels:

@@ -21,7 +21,11 @@ _STAGES = ((0.3, 20.0), (0.05, 80.0), (0.01, 300.0))
 
 
 class _Objective:
-    """log tr(gram (C^T C)^-1) + 2 log of the smoothed largest L1 column norm, and its gradient."""
+    """log tr(gram (C^T C)^-1) + 2 log of the smoothed largest L1 column norm, and its gradient.
+
+    |z| is smoothed to (z^2 + mu^2)^1/2, mu being ``soft`` times the mean of |z|, so that multiples of C have one
+    value; the maximum to a mean of power ``sharp``.
+    """
 
     def __init__(self, gram: Floats, Y: Floats) -> None:
         self._gram, self._Y = gram, Y
@@ -46,8 +50,9 @@ class _Objective:
         total = float(powers.sum())
         value = np.log(trace) + 2.0 * (np.log(top) + np.log(total) / self.sharp)
         share = powers / (total * sums)
-        # mu is held fixed in the gradient; it only sets how smooth the surrogate is.
-        grad = grad + 2.0 * ((Z / size) * share) @ self._Y.T
+        # d size = (z dz + mu dmu) / size, and dmu = soft times the mean of sign(z) dz.
+        by_mu = self.soft / Z.size * float(((mu / size) * share).sum())
+        grad = grad + 2.0 * ((Z / size) * share + by_mu * np.sign(Z)) @ self._Y.T
         return float(value), grad.ravel()
 
 
@@ -67,6 +72,10 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float) 
         trace = float(np.sum((gram @ (P := linalg.inv(C))) * P))
         return trace * float(np.abs(C @ Y).sum(axis=0).max()) ** 2
 
+    def watch(xk: Floats) -> None:
+        if monotonic() > deadline:
+            raise StopIteration  # the minimiser then returns the point it has
+
     best, least = root, exact(root)
     C = root
     for soft, sharp in _STAGES:
@@ -74,7 +83,12 @@ def search(gram: Floats, Y: Floats, root: Floats, deadline: float, work: float) 
             break
         objective.soft, objective.sharp = soft, sharp
         found = optimize.minimize(
-            objective, C.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": limit, "maxcor": 15}
+            objective,
+            C.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=watch,
+            options={"maxiter": limit, "maxcor": 15},
         )
         C = np.asarray(found.x).reshape(v, v)
         if np.isfinite(C).all() and np.linalg.cond(C) < 1e10:

@@ -1,7 +1,7 @@
 """The least error of any Gaussian matrix mechanism, with its certificate.
 
 Primal: E* = min tr(G X^+) over X >= 0 with range(G) inside range(X) and diag(X) <= 1
-(Li and Miklau 2011, Program 1, extended to rank-deficient strategies as Li and Miklau
+(Li and Miklau 2011, Problem 2.1, extended to rank-deficient strategies as Li and Miklau
 2013, section 3). Its dual, our derivation: for lambda >= 0 with sum 1,
 
     (tr (Lambda^1/2 G Lambda^1/2)^1/2)^2 <= E*,
@@ -47,23 +47,23 @@ def solve(
         plain = np.array_equal(Y, np.eye(v))
         G = block.gram if plain else Y.T @ block.gram @ Y
         symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
-        state, _, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
+        state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
         X = state.metric()
         if not plain:
             X = np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T)
-        return Solution(X, state.t**2, state.upper(), count)
+        return Solution(X, state.t**2, state.upper(), count, lam)
     R = block.factor()
     if v * N <= _DENSE_ENTRIES:
         U = R @ block.columns.toarray().astype(np.float64)
-        low, _, count = ascend(lambda lam: Low(U, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
+        low, lam, count = ascend(lambda lam: Low(U, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
         H = low.metric() / low.q.max()
-        return Solution(R.T @ H @ R, low.t**2, low.upper(), count)
+        return Solution(R.T @ H @ R, low.t**2, low.upper(), count, lam)
     axes = find_axes(block.columns)
     if axes is not None:
         root, flat = R @ axes.table, flat_codes(axes)
-        wide, _, count = ascend(
+        wide, lam, count = ascend(
             lambda lam: Factored(root, axes, flat, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000
         )
         H = wide.metric() / wide.q.max()
-        return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count)
+        return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count, lam)
     return generate(block, R, tolerance, deadline, progress)

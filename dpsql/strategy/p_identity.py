@@ -1,7 +1,7 @@
 """p-Identity strategies: every cell, and a few weighted sums of cells, for pure epsilon.
 
 A = [I; Theta] D with Theta (p x N) >= 0 and D = diag(1 / (1 + column sums of Theta)), so every
-column of A has L1 norm 1 (McKenna et al. 2018, section 5.2, for the class). With
+column of A has L1 norm 1 (McKenna, Miklau, Hay and Machanavajjhala 2018, for the class). With
 C = D^-1, S = I + Theta Theta^T and T = S^-1 Theta the error is, by Woodbury's identity,
 
     f = tr(G C (I + Theta^T Theta)^-1 C) = sum_j G_jj c_j^2 - tr(S^-1 Theta C G C Theta^T),

@@ -115,26 +115,29 @@ def total_of(W: Workload) -> Workload:
 
 def _refine(share: Floats, metrics: Any, gram: Floats, squares: bool) -> Floats:
     """Shares of least joint error tr(gram (sum alpha_g^2 M_g)^-1), sum alpha = 1 (or of squares)."""
-
-    def normal(logs: Floats) -> Floats:
-        alpha = np.exp(logs - logs.max())
-        return np.asarray(alpha / (np.sqrt((alpha * alpha).sum()) if squares else alpha.sum()))
-
-    def objective(logs: Floats) -> tuple[float, Floats]:
-        alpha = normal(logs)
-        M = np.tensordot(alpha**2, metrics, axes=1)
-        factor = linalg.cho_factor(M)
-        right = linalg.cho_solve(factor, gram)
-        value = float(np.trace(right))
-        both = linalg.cho_solve(factor, right.T)
-        slope = -2.0 * alpha * alpha * np.einsum("ij,gij->g", both, metrics) / value
-        weight = alpha * alpha if squares else alpha
-        return np.log(value), slope - weight * float(slope.sum())
-
     if share.size == 1:
         return share
     try:
-        found = optimize.minimize(objective, np.log(share), jac=True, method="L-BFGS-B", options={"maxiter": 40})
+        found = optimize.minimize(
+            log_error, np.log(share), (metrics, gram, squares), jac=True, method="L-BFGS-B", options={"maxiter": 40}
+        )
     except linalg.LinAlgError:
         return share
-    return normal(np.asarray(found.x))
+    return _normal(np.asarray(found.x), squares)
+
+
+def log_error(logs: Floats, metrics: Any, gram: Floats, squares: bool) -> tuple[float, Floats]:
+    """log of the joint error at the shares exp(logs), scaled to sum 1 (of squares), and its gradient in ``logs``."""
+    alpha = _normal(logs, squares)
+    factor = linalg.cho_factor(np.tensordot(alpha**2, metrics, axes=1))
+    right = linalg.cho_solve(factor, gram)
+    value = float(np.trace(right))
+    both = linalg.cho_solve(factor, right.T)
+    slope = -2.0 * alpha * alpha * np.einsum("ij,gij->g", both, metrics) / value
+    weight = alpha * alpha if squares else alpha
+    return float(np.log(value)), slope - weight * float(slope.sum())
+
+
+def _normal(logs: Floats, squares: bool) -> Floats:
+    alpha = np.exp(logs - logs.max())
+    return np.asarray(alpha / (np.sqrt((alpha * alpha).sum()) if squares else alpha.sum()))

@@ -1,8 +1,7 @@
 """Products of workloads: the optimum of a Kronecker product is the product of the optima.
 
 With lambda = lambda_1 x lambda_2 both bounds multiply: tr (K_1 x K_2)^1/2 = t_1 t_2 and
-max diag(X_1 x X_2) = max diag X_1 max diag X_2, so the certificates do (our derivation; Li and
-Miklau 2013 state the product rule for the singular value bound).
+max diag(X_1 x X_2) = max diag X_1 max diag X_2, so the certificates do (our derivation).
 """
 
 from __future__ import annotations

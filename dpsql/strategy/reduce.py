@@ -19,7 +19,7 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
-from dpsql.workload.matrix import Workload
+from dpsql.workload.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +31,8 @@ class Block:
     """One problem: choose M >= 0 (v x v) so that tr(gram M^-1) max_j y_j^T M y_j is least.
 
     ``basis`` (v x n) integer rows; ``gram`` (v x v) of the queries in basis coordinates;
-    ``columns`` (v x N) distinct columns, up to sign, of basis @ contributions.
+    ``columns`` (v x N) distinct columns, up to sign, of basis @ contributions; ``places`` (N,) their
+    column numbers in ``contributions`` (in W where that is None).
     A block with ``gram`` of one dimension is a bundle of single rows that share no column:
     each is a problem of its own with that entry.
     """
@@ -39,6 +40,7 @@ class Block:
     basis: Any
     gram: Floats
     columns: Any
+    places: NDArray[np.int64]
 
     @property
     def rank(self) -> int:
@@ -114,7 +116,12 @@ def _reduce(W: Workload) -> tuple[Block, ...]:
     out: list[Block] = []
     if single.size and diagonal is not None:
         basis = sparse.csr_array(span[single])
-        out.append(Block(basis, diagonal[single], _columns(basis, W.contributions, None)))
+        out.append(Block(basis, diagonal[single], *_columns(basis, W.contributions, None)))
+    if diagonal is None and inner.shape[1] ** 2 > MATRIX_CAP:
+        raise DataError(
+            f"strategy: the workload's inner Gram matrix would have {inner.shape[1]} x {inner.shape[1]} entries, above "
+            f"the cap of {MATRIX_CAP}; plan its factors or parts apart"
+        )
     gram = None if diagonal is not None else inner.gram()
     for b in range(number):
         if sizes[b] == 1 and diagonal is not None:
@@ -128,6 +135,7 @@ def _reduce(W: Workload) -> tuple[Block, ...]:
             own = algebra.Diagonal(np.sqrt(diagonal[rows]))
         # Columns are alike in the basis exactly where they are alike in the rows that it spans.
         reuse = found if number == 1 and W.contributions is None and not (span.data < 0).any() else None
+        _check_room(part, 2 * found.keep.size)
         chosen = choose_basis(part, own, exact=W.exact is None, found=reuse)
         if chosen.rows.shape[0] > RANK_CAP:
             raise DataError(
@@ -135,15 +143,29 @@ def _reduce(W: Workload) -> tuple[Block, ...]:
                 f"{RANK_CAP}; split the batch or coarsen its groups"
             )
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
-        out.append(Block(chosen.rows, chosen.gram(own), _columns(chosen.rows, W.contributions, mine)))
+        out.append(Block(chosen.rows, chosen.gram(own), *_columns(chosen.rows, W.contributions, mine)))
     return tuple(out)
 
 
-def _columns(basis: Any, contributions: Any, keep: Any) -> Any:
+def _check_room(rows: Any, distinct: int) -> None:
+    """DataError where choosing a basis of ``rows`` (q x n) would need a dense matrix of more than 2^27 entries.
+
+    ``distinct``: no more columns than this differ.
+    """
+    q, n = rows.shape
+    width = min(n, distinct, 8 * q + 64)  # as linalg.basis compresses
+    if q * width > MATRIX_CAP and int(np.bincount(rows.indices, minlength=1).max()) > 1:
+        raise DataError(
+            f"strategy: {q} distinct queries in one part of the workload would need a matrix of {q} x {width} entries, "
+            f"above the cap of {MATRIX_CAP}; split the batch or coarsen its groups"
+        )
+
+
+def _columns(basis: Any, contributions: Any, keep: Any) -> tuple[Any, Any]:
     moved = basis if contributions is None else sparse.csr_array(basis @ contributions)
     if keep is None:
         keep = distinct_columns(moved, up_to_sign=True).keep
-    return sparse.csc_array(moved[:, keep])
+    return sparse.csc_array(moved[:, keep]), keep
 
 
 def _merge_rows(span: Any, weight: Floats) -> tuple[Any, Floats]:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
+from pathlib import Path
 from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import DataError, nearest
+from dpsql.strategy import cache as kept
 from dpsql.strategy import low_rank, p_identity
-from dpsql.strategy.base import NOISES, Strategy
+from dpsql.strategy.base import NOISES, OBJECTIVES, Strategy
+from dpsql.strategy.block_strategy import METHOD as BLOCKS
+from dpsql.strategy.block_strategy import block_strategy, written_out
+from dpsql.strategy.certificate import Certificate, of_blocks, of_factors, single_weights
 from dpsql.strategy.integer import Piece, finish, normalise
 from dpsql.strategy.methods import PUBLISHED, Terms, published, single_rows
+from dpsql.strategy.minimax import check_size, minimise_largest
 from dpsql.strategy.optimal import solve
 from dpsql.strategy.parts import split, total_of, union_piece
 from dpsql.strategy.product import product_piece
+from dpsql.strategy.range_strategy import range_strategy
+from dpsql.strategy.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.strategy.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.residual import plan_of, residual_piece
 from dpsql.strategy.simple import cells_of, identity_piece, moved_columns, workload_piece
@@ -38,6 +48,8 @@ CATALOGUE = (
 
 _CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 _WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
+_QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
+_WORTH = 0.2  # seconds of selection from which a strategy is worth keeping in the cache
 
 
 def select(
@@ -48,6 +60,8 @@ def select(
     time_limit: float | None = None,
     progress: Callable[[str], None] | None = None,
     effort: float = 1.0,
+    objective: str = "total",
+    cache: str | os.PathLike[str] | None = None,
 ) -> Strategy:
     """The strategy for W with the least computed error.
 
@@ -56,40 +70,99 @@ def select(
     least error of any Gaussian matrix mechanism, unless ``time_limit`` (seconds) stopped it; then the
     gap reached is stated and simpler strategies are compared. With Laplace noise no
     optimum is known, every method is computed and the least error wins. Searches are limited by
-    work, not time, and start from fixed points: without ``time_limit`` the result is deterministic.
-    ``progress`` is called with a line of text now and then.
+    work, not time, and start from fixed points: without ``time_limit`` the result is deterministic (for one
+    number of threads). A ``time_limit`` stops searches, not the reduction of W to blocks before them nor the rounding
+    after them; the best strategy found so far is returned. ``progress`` is called with a line of text now and then.
+
+    ``cache``: a folder in which selections that took over 0.2 seconds are kept and found again
+    (``dpsql.strategy.cache``; everything read is checked); None keeps none. What ``time_limit`` cut short is not kept.
+
+    All ranges over more than 4096 cells have a closed form with Gaussian noise, a ``RangeStrategy`` with a
+    certificate of its own; no matrix is made, and its gap is below 2e-4.
 
     ``Marginals`` are written out over all their cells; for Gaussian noise their optimum is known in closed
-    form (method "residual-basis", whose lower bound is the singular value bound). ``effort`` multiplies the work
-    that searches without a certificate may take.
+    form (method "residual-basis", whose lower bound is the singular value bound). For Laplace noise weighted blocks of
+    attributes are searched without the cells (method "marginal-blocks"); domains too large for a matrix come
+    back as a ``BlockStrategy``. ``effort`` multiplies the work that searches without a certificate may take.
+
+    ``objective``: "total" squared error, or "max", the least largest squared error of a query
+    (``dpsql.strategy.minimax``): ``Strategy.gap`` and ``lower_bound`` are then of the largest. It is never above
+    that of the total objective; with Laplace noise it is found by reweighting the queries, without a certificate.
 
     Neighbouring relation: one record more or less, which moves x by a column of
     ``W.contributions`` (by a unit vector where None). The sensitivities of the result are exact for
-    the integers measured. Cost: for rank r over N distinct columns 3 to 40 steps of O(r^3 + r^2 N).
-    Raises DataError for unknown names, empty or too large workloads, and methods that do not fit.
+    the integers measured. Cost: for rank r over N distinct columns 3 to 40 steps of O(r^3 + r^2 N). Memory: dense
+    matrices of at most 2^27 entries (1 GiB) each, rank at most 6000 in one part of the workload.
+    Raises DataError for unknown names, numbers out of range, empty or too large workloads, and methods that do not fit.
     """
+    if not isinstance(W, Workload | Marginals):
+        raise DataError("strategy: select takes a workload; workload.from_matrix makes one of a matrix")
     if noise not in NOISES:
         raise DataError(f"strategy: noise {noise!r} is not known; use 'gaussian' or 'laplace'")
-    if method not in ("auto", *CATALOGUE) and not (method == "residual-basis" and isinstance(W, Marginals)):
+    if method not in ("auto", *CATALOGUE) and not (method in ("residual-basis", BLOCKS) and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {method!r} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
-    if not 0 < tolerance <= 1:
+    if not _number(tolerance) or not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
-    if time_limit is not None and not time_limit > 0:
+    if time_limit is not None and (not _number(time_limit) or not time_limit > 0):
         raise DataError("strategy: time_limit must be above 0 seconds; leave it out for none")
-    if not 0 < effort < np.inf:
+    if not _number(effort) or not 0 < effort < np.inf:
         raise DataError("strategy: effort must be above 0; 1 is the default")
-    deadline = np.inf if time_limit is None else monotonic() + time_limit
+    if cache is not None and not isinstance(cache, str | os.PathLike):
+        raise DataError("strategy: cache must be a folder's path; leave it out for none")
+    if objective not in OBJECTIVES:
+        raise DataError(f"strategy: objective {objective!r} is not known; use 'total' or 'max'")
+    began = monotonic()
+    deadline = np.inf if time_limit is None else began + time_limit
+    if objective == "max":
+
+        def total(V: Workload | Marginals, name: str) -> Strategy:
+            left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
+            return select(V, noise, name, tolerance, left, progress, effort, cache=cache)
+
+        check_size(W.shape[0])
+        start = total(W, method)
+        return minimise_largest(start, method, tolerance, deadline, total, progress or _silent)
     if isinstance(W, Marginals):
         if method == "residual-basis" or (method == "auto" and noise == "gaussian"):
             return _marginals(W, noise, tolerance)
+        if noise == "laplace" and method in ("auto", BLOCKS):
+            blocks = block_strategy(W, tolerance / 10.0, effort)
+            if method == BLOCKS or W.shape[1] > _CELLS_AUTO:
+                return written_out(blocks, W) or blocks
+            left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
+            other = select(W.explicit(), noise, "auto", tolerance, left, progress, effort, cache=cache)
+            better = written_out(blocks, W, other.considered) if blocks.expected < other.expected * (1 - 1e-9) else None
+            return better or other
+        if method == BLOCKS:
+            raise DataError("strategy: marginal-blocks is for Laplace noise; use residual-basis for Gaussian noise")
         W = W.explicit()
-    task = _Task(W, noise, tolerance, deadline, progress or _silent, effort * _WORK)
+    if noise == "gaussian" and method in ("auto", "range-transform") and W.shape[1] > MATRIX_CELLS and all_ranges(W):
+        return range_strategy(W)
+    say = progress or _silent
+    key = None if cache is None else kept.key_of(W, noise, method, tolerance, effort)
+    if cache is not None and key is not None:
+        found = kept.load(Path(cache), key, W, noise, method, tolerance, CATALOGUE)
+        if found is not None:
+            say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
+            return found
+    task = _Task(W, noise, tolerance, deadline, say, effort * _WORK)
+    S = _best(task, method)
+    if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
+        kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)
+    return S
+
+
+def _best(task: _Task, method: str) -> Strategy:
+    """The draft of least error among the methods that are tried, in integers."""
+    W, noise, tolerance = task.W, task.noise, task.tolerance
     drafts: list[tuple[float, str, tuple[Piece, ...]]] = []
-    lower = task.optimum()[2] if noise == "gaussian" else None
+    lower = task.optimum().lower if noise == "gaussian" else None
     for name in CATALOGUE if method == "auto" else (method,):
         if drafts and lower is not None and drafts[0][0] <= (1.0 + tolerance) * lower:
             break  # certified: the others cannot be better by more than the tolerance
         if method == "auto" and not task.worthwhile(name, drafts):
+            continue
+        if drafts and monotonic() > task.deadline and name not in _QUICK:
             continue
         try:
             pieces, error = task.plan(name)
@@ -119,6 +192,20 @@ def _silent(_: str) -> None:
     return None
 
 
+def _number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, eq=False)
+class _Optimum:
+    """The certified Gaussian optimum: ``pieces``, lower <= least error <= upper, and the weights that prove it."""
+
+    pieces: tuple[Piece, ...]
+    upper: float
+    lower: float
+    certificate: Certificate
+
+
 @dataclass(eq=False)
 class _Task:
     """One selection: the workload, its limits, and what several methods share."""
@@ -130,7 +217,7 @@ class _Task:
     say: Callable[[str], None]
     work: float = _WORK
     _blocks: tuple[Block, ...] | None = None
-    _optimum: tuple[tuple[Piece, ...], float, float] | None = None
+    _optimum: _Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
 
     def blocks(self) -> tuple[Block, ...]:
@@ -170,8 +257,8 @@ class _Task:
     def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:
         """(pieces of sensitivity 1, error) of one method."""
         if name == "optimal":
-            pieces, upper, _ = self.optimum()
-            return (pieces, upper) if self.noise == "gaussian" else normalise(pieces, self.noise)
+            found = self.optimum()
+            return (found.pieces, found.upper) if self.noise == "gaussian" else normalise(found.pieces, self.noise)
         if name == "union-of-parts":
             piece, _ = union_piece(self.W, self.parts(), self._part, self.noise)
             return normalise((piece,), self.noise)
@@ -237,21 +324,20 @@ class _Task:
     def _metric(self, block: Block) -> Floats:
         return solve(block, max(self.tolerance, 1e-2), self.deadline).metric
 
-    def optimum(self) -> tuple[tuple[Piece, ...], float, float]:
-        """(pieces, upper, lower) of the certified Gaussian optimum; factors and blocks apart."""
+    def optimum(self) -> _Optimum:
+        """The certified Gaussian optimum; factors and blocks apart."""
         if self._optimum is not None:
             return self._optimum
         W = self.W
         if len(W.factors) > 1 and W.inner.diagonal() is None:
-            parts, upper, lower = [], 1.0, 1.0
             near = self.tolerance / len(W.factors)
-            for factor in W.factors:
-                pieces, high, low = _Task(factor, "gaussian", near, self.deadline, self.say).optimum()
-                parts.append(pieces)
-                upper, lower = upper * high, lower * low
-            self._optimum = ((product_piece(W, parts),), upper, lower)
+            parts = [_Task(f, "gaussian", near, self.deadline, self.say).optimum() for f in W.factors]
+            upper, lower = prod(part.upper for part in parts), prod(part.lower for part in parts)
+            piece = product_piece(W, [part.pieces for part in parts])
+            self._optimum = _Optimum((piece,), upper, lower, of_factors(tuple(part.certificate for part in parts)))
             return self._optimum
         found: list[Piece] = []
+        weights: list[tuple[Block, Floats, float]] = []
         upper = lower = 0.0
         for block in self.blocks():
             if block.solo:
@@ -259,9 +345,11 @@ class _Task:
                 error = piece.trace(piece.root)
                 upper, lower = upper + error, lower + error
                 found.append(piece)
+                weights.append((block, single_weights(block), error))
                 continue
             solution = solve(block, 0.9 * self.tolerance, self.deadline, self.say)
             found.append(Piece(block.basis, cholesky(solution.metric), block.columns, block.gram))
             upper, lower = upper + solution.upper, lower + solution.lower
-        self._optimum = (tuple(found), upper, lower)
+            weights.append((block, solution.weights, solution.lower))
+        self._optimum = _Optimum(tuple(found), upper, lower, of_blocks(weights))
         return self._optimum

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.errors import DataError
+from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense
 from dpsql.strategy.integer import Piece
@@ -55,6 +56,7 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     """
     if block.solo:
         return Piece(block.basis, np.sqrt(block.gram), block.columns, block.gram)
+    touches = np.asarray(abs(W.span) @ (abs(block.basis).sum(axis=0) > 0).astype(np.int64)) > 0
     diagonal = W.inner.diagonal()
     if diagonal is None:
         if W.shape[0] > _ROW_CAP:
@@ -62,14 +64,13 @@ def workload_piece(block: Block, W: Workload) -> Piece:
                 f"strategy: the workload has {W.shape[0]} queries, too many to be measured one by one; "
                 "use method='auto'"
             )
-        F = W.inner.matrix()
-        root = dense(F)
-        return Piece(W.span, root, moved_columns(W.span, W), W.inner.gram())
-    touches = np.asarray(abs(W.span) @ (abs(block.basis).sum(axis=0) > 0).astype(np.int64)) > 0
+        # This block's queries alone, over its independent rows: spanning rows of a stack may depend on each other.
+        inside = np.flatnonzero(touches)
+        F = dense(W.inner.matrix())[:, inside]
+        held = dense(coordinates(sparse.csr_array(W.span[inside]), block.basis))
+        return Piece(block.basis, F[np.any(F != 0, axis=1)] @ held, block.columns, block.gram)
     mine = np.flatnonzero(touches & (diagonal > 0))
     rows = sparse.csr_array(W.span[mine])
-    from dpsql.linalg.basis import coordinates
-
     coords = coordinates(rows, block.basis)
     return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from math import prod
+from math import hypot, prod
 from operator import index
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense
 from dpsql.linalg.modular import identity_csr
+from dpsql.workload.marginals import Marginals, spelled
 from dpsql.workload.matrix import MATRIX_CAP, Workload, from_matrix
 
 __all__ = ["all_predicate", "all_range", "from_matrix", "identity", "kron", "prefix", "stack", "total", "weighted"]
@@ -84,12 +85,27 @@ def all_predicate(n: int) -> Workload:
     return Workload(identity_csr(size), algebra.Predicates(size, scale), name=f"all_predicate({size})")
 
 
-def kron(*parts: Workload, name: str = "") -> Workload:
+@overload
+def kron(first: Workload, /, *parts: Workload, name: str = "") -> Workload: ...
+@overload
+def kron(first: Marginals, /, *parts: Marginals, name: str = "") -> Marginals: ...
+@overload
+def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals: ...
+def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     """The Kronecker product: every combination of one query of each part.
 
     One record is in one cell of each part, so parts must not carry ``contributions``
-    (DataError).
+    (DataError). A product of Marginals is Marginals over all their attributes, in the order of the parts: its rows
+    run by pairs of sets, not by the rows of the first part. Marginals beside other workloads are written out
+    (DataError above 2^27 entries).
     """
+    if parts and all(isinstance(p, Marginals) for p in parts):
+        cubes = [p for p in parts if isinstance(p, Marginals)]
+        return cubes[0] if len(cubes) == 1 else reduce(_product, cubes).named(name)
+    return _kron(tuple(_written(p) for p in parts), name)
+
+
+def _kron(parts: tuple[Workload, ...], name: str) -> Workload:
     _plain(parts, "kron")
     if len(parts) == 1:
         return parts[0]
@@ -106,17 +122,40 @@ def kron(*parts: Workload, name: str = "") -> Workload:
     return Workload(span, algebra.Kron(tuple(p.inner for p in parts)), name=label, factors=flat, exact=exact)
 
 
-def stack(*parts: Workload, name: str = "") -> Workload:
+@overload
+def stack(first: Workload, /, *parts: Workload, name: str = "") -> Workload: ...
+@overload
+def stack(first: Marginals, /, *parts: Marginals, name: str = "") -> Workload | Marginals: ...
+@overload
+def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals: ...
+def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     """All queries of all parts over the same n columns; each part becomes a group of its own.
 
+    A stack of Marginals over attributes of the same sizes is Marginals, their sets in order of appearance; a set
+    that several parts name is there once, with its weights added up in squares: every error is the same, with fewer
+    rows. Marginals beside other workloads are written out (DataError above 2^27 entries).
     Raises DataError where the numbers of columns, the contributions or the ``log2_scale`` differ.
     """
+    if parts and all(isinstance(p, Marginals) for p in parts):
+        cubes = [p for p in parts if isinstance(p, Marginals)]
+        if len({p.sizes for p in cubes}) == 1:
+            squares: dict[tuple[int, ...], float] = {}
+            for cube in cubes:
+                for S, w in zip(cube.sets, cube.weights, strict=True):
+                    squares[S] = hypot(squares.get(S, 0.0), w)
+            label = name or " + ".join(p.name or "W" for p in cubes)
+            return Marginals(cubes[0].sizes, tuple(squares), tuple(squares.values()), label)
+    if parts and any(p.shape[1] != parts[0].shape[1] for p in parts):
+        raise DataError(
+            f"workload: parts of {', '.join(spelled(p.shape[1]) for p in parts)} columns cannot be stacked; "
+            "give equal numbers"
+        )
+    return _stack(tuple(_written(p) for p in parts), name)
+
+
+def _stack(parts: tuple[Workload, ...], name: str) -> Workload:
     if not parts:
         raise DataError("workload: stack needs at least one part")
-    n = parts[0].shape[1]
-    if any(p.shape[1] != n for p in parts):
-        sizes = ", ".join(str(p.shape[1]) for p in parts)
-        raise DataError(f"workload: parts of {sizes} columns cannot be stacked; give equal numbers")
     if len({p.log2_scale for p in parts}) > 1:
         raise DataError("workload: these parts are kept at different scales (log2_scale) and cannot be stacked")
     extreme = parts[0].contributions
@@ -140,19 +179,32 @@ def stack(*parts: Workload, name: str = "") -> Workload:
     return Workload(span, inner, extreme, groups, label, exact=exact)
 
 
-def weighted(W: Workload, weights: ArrayLike) -> Workload:
+@overload
+def weighted(W: Workload, weights: ArrayLike) -> Workload: ...
+@overload
+def weighted(W: Marginals, weights: ArrayLike) -> Workload | Marginals: ...
+def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginals:
     """diag(weights) @ W: a weight of 4 makes that query's squared error count 16 times.
 
-    ``weights`` is one number or one number a query. Raises DataError for wrong shapes, zeros
+    ``weights`` is one number or one number a query. Marginals stay Marginals under a weight above zero that is the
+    same on all queries of a set; under others they are written out. Raises DataError for wrong shapes, zeros
     or non-finite numbers; a weight a query needs the matrix of W, at most 2^27 entries.
     """
-    values = np.asarray(weights, dtype=np.float64)
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError("workload: weights must be real numbers") from None
     if not (np.isfinite(values).all() and (values != 0).all()):
         raise DataError("workload: weights must be finite and not zero; leave a query out instead")
     m = W.shape[0]
     if values.ndim and values.shape != (m,):
         raise DataError(f"workload: {values.size} weights for {m} queries; give one number or one a query")
     label = f"weighted({W.name or 'W'})"
+    if isinstance(W, Marginals):
+        factors = _by_set(W, values)
+        if factors is not None:
+            return Marginals(W.sizes, W.sets, tuple(w * f for w, f in zip(W.weights, factors, strict=True)), label)
+        W = W.explicit()
     exact = None if W.exact is None else W.exact * (values[:, None] if values.ndim else values)
     inner: algebra.Inner
     if isinstance(W.inner, algebra.Diagonal):
@@ -170,6 +222,36 @@ def _entries(parts: Sequence[Workload]) -> Any:
     for p in parts:
         out = np.kron(out, p.matrix())
     return out
+
+
+def _written(part: Workload | Marginals) -> Workload:
+    return part.explicit() if isinstance(part, Marginals) else part
+
+
+def _product(a: Marginals, b: Marginals) -> Marginals:
+    """The Kronecker product of marginals: the marginals on every union of a set of each."""
+    k = len(a.sizes)
+    pairs = [
+        (S, T, v * w) for S, v in zip(a.sets, a.weights, strict=True) for T, w in zip(b.sets, b.weights, strict=True)
+    ]
+    sets = tuple((*S, *(i + k for i in T)) for S, T, _ in pairs)
+    label = f"{a.name or 'W'} x {b.name or 'W'}"
+    return Marginals((*a.sizes, *b.sizes), sets, tuple(w for _, _, w in pairs), label)
+
+
+def _by_set(W: Marginals, values: Any) -> list[float] | None:
+    """One factor above zero for each set, where the weights (one, or one a query) are alike within every set."""
+    if values.ndim == 0:
+        return [float(values)] * len(W.sets) if values > 0 else None
+    found, at = [], 0
+    for S in W.sets:
+        count = prod(W.sizes[i] for i in S)
+        part = values[at : at + count]
+        at += count
+        if part[0] <= 0 or (part != part[0]).any():
+            return None
+        found.append(float(part[0]))
+    return found
 
 
 def _plain(parts: Sequence[Workload], what: str) -> None:

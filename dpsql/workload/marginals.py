@@ -82,6 +82,10 @@ class Marginals:
         """Rank of W: the sum of the dimensions of its residual spaces, exact."""
         return sum(self.dimension(T) for T in self.residuals())
 
+    def named(self, name: str) -> Marginals:
+        """The same under another name, where one is given."""
+        return Marginals(self.sizes, self.sets, self.weights, name) if name else self
+
     def dimension(self, T: AttributeSet) -> int:
         """Dimension of the residual space of T: prod over i in T of (d_i - 1)."""
         return prod(self.sizes[i] - 1 for i in T)
@@ -116,8 +120,8 @@ class Marginals:
         _, n = self.shape
         if n * len(self.sets) > MATRIX_CAP:
             raise DataError(
-                f"marginals: {len(self.sets)} sets over {n} cells are too large to be written out; "
-                "keep them as marginals"
+                f"marginals: {len(self.sets)} sets over {spelled(n)} cells are too large to be written out (the cap is "
+                f"{MATRIX_CAP} entries); keep them apart as marginals, or stack and weigh marginals only"
             )
         cell = np.arange(n).reshape(self.sizes)
         rows, groups = [], []
@@ -205,6 +209,11 @@ def data_cube(shape: Sequence[int], weights: float | Sequence[float] | Mapping[A
         raise DataError(f"marginals: {len(given)} weights for orders 0 to {k}; give one number or one an order")
     own = tuple(given[0] if len(given) == 1 else given[len(S)] for S in found.sets)
     return Marginals(found.sizes, found.sets, own, f"data_cube({k} attributes)")
+
+
+def spelled(n: int) -> str:
+    """A number of cells for a message: its digits, or its order where they are many."""
+    return str(n) if n < 10**15 else f"about 10^{int((n.bit_length() - 1) * 0.30103)}"
 
 
 def _whole(value: Any, what: str) -> int:

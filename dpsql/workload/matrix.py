@@ -17,12 +17,15 @@ from scipy import linalg, sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MATRIX_CAP = 2**27  # entries: 1 GiB of float64
+INTEGER_CAP = 2**62  # spanning rows and what one record does to them stay below
+_LARGEST = 1e150  # weights and entries lie between its inverse and it, so that their squares are floats
 _FLOAT_BITS = 36  # spanning rows of a rank-deficient float matrix are kept to 2^-36
 
 
@@ -58,6 +61,14 @@ class Workload:
             )
         if self.groups is not None and self.groups.shape != (m,):
             raise DataError(f"workload: {self.groups.size} group labels for {m} queries; give one a query")
+        _check_floats(self.inner)
+        if self.contributions is not None:
+            # Sensitivities are exact only while no sum of span @ contributions leaves int64.
+            tallest = int(np.bincount(self.contributions.tocoo().coords[1], minlength=1).max())
+            if max_abs(self.span) * max_abs(self.contributions) * tallest >= INTEGER_CAP:
+                raise DataError(
+                    "workload: one record could move a query by 2^62 of its integer steps or more; use coarser steps"
+                )
 
     @classmethod
     def from_rows(
@@ -76,7 +87,10 @@ class Workload:
         is not finite.
         """
         matrix = _integer_csr(rows, "rows")
-        weights = np.array(scale, dtype=np.float64).reshape(-1)
+        try:
+            weights = np.array(scale, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            raise DataError("workload: scales must be real numbers, one a row") from None
         if weights.shape != (matrix.shape[0],):
             raise DataError(f"workload: {weights.size} scales for {matrix.shape[0]} rows; give one a row")
         if not np.isfinite(weights).all():
@@ -168,11 +182,41 @@ class Workload:
             )
 
 
+def _check_floats(inner: algebra.Inner) -> None:
+    """DataError where a weight or entry is not finite, or its square would leave float range."""
+    if isinstance(inner, algebra.Kron | algebra.Blocks):
+        for part in inner.factors if isinstance(inner, algebra.Kron) else inner.parts:
+            _check_floats(part)
+    values: Any = np.zeros(0)
+    if isinstance(inner, algebra.Diagonal):
+        values = inner.scale
+    elif isinstance(inner, algebra.Dense):
+        values = inner.entries
+    elif isinstance(inner, algebra.Blocks):
+        values = np.asarray(inner.weights)
+    if not np.isfinite(values).all():
+        raise DataError("workload: a weight or an entry is not finite; give finite numbers")
+    size = np.abs(values)
+    large = float(size.max(initial=0.0))
+    small = large if isinstance(inner, algebra.Dense) else float(size[size > 0].min(initial=np.inf))
+    if large > _LARGEST or 0 < small < 1.0 / _LARGEST:
+        raise DataError("workload: weights and entries must lie between 1e-150 and 1e150; change their unit")
+
+
 def _integer_csr(values: Any, what: str) -> Any:
-    """A fresh int64 csr_array in canonical form; DataError where an entry is not an integer."""
-    matrix = sparse.csr_array(values)
+    """A fresh int64 csr_array in canonical form; DataError where an entry is not an integer below 2^62."""
+    try:
+        matrix = sparse.csr_array(values)
+    except (TypeError, ValueError):
+        raise DataError(f"workload: {what} must be a matrix of integers") from None
     if matrix.ndim != 2:
         raise DataError(f"workload: {what} must be a matrix; give two dimensions")
+    if matrix.dtype.kind not in "biuf":
+        raise DataError(f"workload: {what} must be a matrix of integers, not of {matrix.dtype}")
+    if matrix.dtype.kind == "f" and not np.isfinite(matrix.data).all():
+        raise DataError(f"workload: {what} must be finite integers")
+    if matrix.dtype.kind != "b" and max_abs(matrix) >= INTEGER_CAP:
+        raise DataError(f"workload: {what} must be integers below 2^62; use from_matrix for floats")
     rounded = matrix.astype(np.int64)
     if matrix.dtype.kind not in "iub" and not np.array_equal(rounded.data.astype(np.float64), matrix.data):
         raise DataError(f"workload: {what} must be integers; use from_matrix for floats")
@@ -189,19 +233,40 @@ def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
     Rows that are integers, or one factor times integers of at most 2^20, are kept exactly. Other
     matrices: equal columns are merged; where the merged matrix lacks full column rank its row
     space is written as [I, T] and rounded to 2^-36, so answers are reproduced to a relative
-    1e-10, not exactly. Cost O(m n min(m, n)). Raises DataError for entries that are not finite.
+    1e-10, not exactly. Cost O(m n min(m, n)). Raises DataError for what is no matrix of real numbers, for entries
+    that are not finite or whose squares leave float range, and for more than 2^27 entries written out.
     """
     given: Any = entries
     if is_sparse(given):
         sparse_entries = sparse.csr_array(given)
-        if np.array_equal(sparse_entries.data, np.rint(sparse_entries.data)):
-            return Workload.from_rows(sparse_entries, np.ones(sparse_entries.shape[0]), name=name or "matrix")
+        if sparse_entries.ndim == 2 and sparse_entries.dtype.kind in "biuf":
+            whole = np.array_equal(sparse_entries.data, np.rint(sparse_entries.data))
+            if whole and np.abs(sparse_entries.data).max(initial=0) < 2**53:
+                return Workload.from_rows(sparse_entries, np.ones(sparse_entries.shape[0]), name=name or "matrix")
+        if sparse_entries.ndim == 2 and sparse_entries.shape[0] * sparse_entries.shape[1] > MATRIX_CAP:
+            m, n = sparse_entries.shape
+            raise DataError(
+                f"workload: a matrix of {m} x {n} entries that are not integers is above the cap of {MATRIX_CAP}; "
+                "give integer rows and their scales to Workload.from_rows"
+            )
         given = sparse_entries.toarray()
-    W: Any = np.array(given, dtype=np.float64)
+    try:
+        W: Any = np.array(given)
+        if W.dtype.kind not in "biuf":
+            raise DataError(f"workload: entries must be real numbers, not {W.dtype}")
+        W = W.astype(np.float64)
+    except (TypeError, ValueError):  # rows of different lengths
+        raise DataError("workload: a matrix with rows of equal length is needed") from None
     if W.ndim != 2 or W.size == 0:
         raise DataError("workload: a matrix with at least one row and one column is needed")
+    if W.size > MATRIX_CAP:
+        raise DataError(
+            f"workload: a matrix of {W.shape[0]} x {W.shape[1]} entries is above the cap of {MATRIX_CAP}; give "
+            "integer rows as a sparse matrix"
+        )
     if not np.isfinite(W).all():
         raise DataError("workload: an entry is not finite; give finite numbers")
+    _check_floats(algebra.Dense(W))
     label = name or "matrix"
     unit = np.where(W != 0, np.abs(W), np.inf).min(axis=1)
     unit[~np.isfinite(unit)] = 1.0

@@ -63,6 +63,24 @@ def test_too_small_a_rank_is_far_worse():
     assert decompose(W, rank=8, gamma=1e-2).residual <= 1e-2
 
 
+@pytest.mark.parametrize("make", [workload.wdiscrete, workload.wrange])
+def test_rows_beyond_the_rank_change_little(make):
+    # Section 6.1: stable from 1.2 times the rank on. Rows beyond the rank that vanish must be left alone.
+    W = make(16, 32, 0)
+    found = [decompose(W.matrix(), rank=int(x * W.rank), gamma=1e-2, rounds=80) for x in (1.2, 2.0, 3.5)]
+    assert all(f.residual <= 1e-2 for f in found)
+    errors = [f.noise_error for f in found]
+    assert max(errors) <= 1.15 * min(errors)
+
+
+def test_a_start_of_full_rank_is_left_alone():
+    W = np.diag([3.0, 2.0, 1.0])
+    found = decompose(W, gamma=1e-3, rounds=60, start=np.eye(3))
+    assert found.right.shape == (3, 3)
+    assert found.residual <= 1e-3
+    assert found.noise_error == pytest.approx(14.0, rel=2e-2)  # nothing is better than each cell by itself
+
+
 @pytest.mark.parametrize("arguments", [{"gamma": -1.0}, {"rank": 0}, {"rounds": 0}])
 def test_refusals(arguments):
     with pytest.raises(DataError, match="low-rank"):

@@ -31,25 +31,72 @@ def test_the_best_cut_is_that_of_brute_force(shape):
             trial = M - np.ones((n, n)) + np.outer(q1, q1) + np.outer(q2, q2)
             found[axis, place] = total(G, trial)
     best = min(found, key=found.get)
-    assert ls.best_cut(P, P @ G @ P, shape, box) == (best if found[best] < total(G, M) else None)
+    cuts = ls.Partition(shape, P, P @ G @ P).cuts()
+    assert found[best] < total(G, M)
+    ((change, _, axis, place),) = cuts
+    assert (axis, place) == best
+    assert change == pytest.approx(found[best] - total(G, M), rel=1e-9)
 
 
-@pytest.mark.parametrize("shape", [(12,), (4, 4)])
-def test_errors_are_those_of_the_rows(shape):
-    W = workload.all_range(shape)
-    G = W.gram()
-    found = ls.select_levels(G, shape)
-    assert list(found.errors) == sorted(found.errors, reverse=True)
-    for noise in ("gaussian", "laplace"):
-        A = found.rows(noise)
-        order = 2 if noise == "gaussian" else 1
-        norms = np.linalg.norm(A, ord=order, axis=0) ** order
-        assert np.allclose(norms, len(found.boxes) + 1)  # column uniform
-    A = found.rows("gaussian")
-    assert (len(found.boxes) + 1) * total(G, A.T @ A) == pytest.approx(found.errors[-1], rel=1e-9)
-    for level in found.boxes:
-        cells = np.concatenate([ls.box_cells(shape, box) for box in level])
-        assert sorted(cells) == list(range(G.shape[0]))
+@pytest.mark.parametrize("shape", [(8,), (3, 4), (2, 2, 3)])
+def test_every_box_gets_its_own_best_cut(shape):
+    # After some cuts: each box against brute force over its own places, on the measured level itself.
+    rng = np.random.default_rng(1)
+    n = int(np.prod(shape))
+    G = workload.all_range(shape).gram()
+    M = np.eye(n) + np.ones((n, n))
+    P = np.linalg.inv(M)
+    level = ls.Partition(shape, P, P @ G @ P)
+    for _ in range(4):
+        cuts = level.cuts()
+        for box, extent in enumerate(level.boxes):
+            whole = np.zeros(n)
+            whole[ls.box_cells(shape, extent)] = 1
+            changes = {}
+            for axis, (a, b) in enumerate(extent):
+                for place in range(a + 1, b):
+                    q1 = np.zeros(n)
+                    q1[ls.box_cells(shape, (*extent[:axis], (a, place), *extent[axis + 1 :]))] = 1
+                    q2 = whole - q1
+                    trial = M - np.outer(whole, whole) + np.outer(q1, q1) + np.outer(q2, q2)
+                    changes[axis, place] = total(G, trial) - total(G, M)
+            own = [c for c in cuts if c.box == box]
+            if not changes or min(changes.values()) >= 0:
+                assert own == []
+            else:
+                assert own[0].change == pytest.approx(min(changes.values()), rel=1e-7)
+                assert changes[own[0].axis, own[0].place] == pytest.approx(own[0].change, rel=1e-7)
+        if not cuts:
+            break
+        level.split(cuts[rng.integers(len(cuts))])
+        M = np.eye(n)
+        for extent in level.boxes:
+            cells = ls.box_cells(shape, extent)
+            M[np.ix_(cells, cells)] += 1
+        assert np.allclose(level.inverse(), np.linalg.inv(M))
+    assert len(level.boxes) > 2
+
+
+def test_orders_by_hand():
+    # (change, box, age): a small old box with the better cut against a large young one.
+    small, large = (-5.0, ((0, 2), (0, 1)), 0), (-1.0, ((2, 4), (0, 3)), 7)
+    first = {order: min((small, large), key=lambda c, key=key: key(*c)) for order, key in ls.ORDERS.items()}
+    assert first == {"best": small, "largest": large, "oldest": small}
+
+
+@pytest.mark.parametrize("order", ls.ORDERS)
+def test_a_level_is_complete_when_no_cut_of_it_helps(order):
+    G = workload.all_range(16).gram()
+    (level,) = ls.select_levels(G, (16,), most=1, order=order).boxes
+    M = np.eye(16)
+    for ((a, b),) in level:
+        M[a:b, a:b] += 1
+    for ((a, b),) in level:
+        for place in range(a + 1, b):
+            trial = M.copy()
+            trial[a:place, place:b] -= 1
+            trial[place:b, a:place] -= 1
+            assert total(G, trial) >= total(G, M) * (1 - 1e-9)
 
 
 def test_more_levels_never_raise_the_error_and_stay_near_the_bound():
@@ -71,5 +118,7 @@ def test_generalisation_is_close():
 def test_refusals():
     with pytest.raises(DataError, match="does not fit"):
         ls.select_levels(np.eye(4), (3,))
+    with pytest.raises(DataError, match="order 'smallest' is not known"):
+        ls.select_levels(np.eye(4), (4,), order="smallest")
     with pytest.raises(DataError, match="merged cells"):
         ls.generalised_levels(np.eye(4), 5)

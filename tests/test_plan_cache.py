@@ -1,0 +1,83 @@
+"""The planner keeps strategies in a folder, and shares a time limit among the ways that it plans."""
+
+import sys
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql import plan as planning
+
+POLICY = """
+dataset = "t-1"
+[budget]
+epsilon = 4.0
+delta = 1e-6
+pure_epsilon = 2.0
+[tables.t]
+unit = "row"
+[tables.t.columns]
+a = { lower = 0, upper = 99, nulls = false }
+"""
+SQL = ";".join(f"SELECT COUNT(*) FROM t WHERE a BETWEEN {low} AND {low + 30}" for low in range(0, 60, 7))
+
+
+@pytest.fixture
+def connection(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["dpsql.strategy.select"], "_WORTH", 0.0)
+    monkeypatch.setenv("DPSQL_CACHE", str(tmp_path / "kept"))
+    base = duckdb.connect()
+    base.execute("CREATE TABLE t AS SELECT (i % 100)::INTEGER AS a FROM range(1000) r(i)")
+    return dpsql.connect(base, policy=dpsql.Policy.parse(POLICY), ledger=tmp_path / "l.ledger")
+
+
+def test_the_second_plan_finds_both_strategies(connection, tmp_path):
+    lines = []
+    first = connection.plan(SQL, epsilon=1, delta=1e-6)
+    assert len(list((tmp_path / "kept").glob("*.npz"))) == 2
+    second = connection.plan(SQL, epsilon=1, delta=1e-6, progress=lines.append)
+    assert sum("kept from an earlier selection" in line for line in lines) == 2
+    assert np.array_equal(first.strategy.matrix(), second.strategy.matrix())
+    assert np.allclose(first.errors, second.errors, rtol=1e-9)
+    assert str(first) == str(second)
+    assert first.gap is None or second.gap == pytest.approx(first.gap, abs=1e-6)
+
+
+def test_the_cache_can_be_switched_off(connection, tmp_path, monkeypatch):
+    monkeypatch.setenv("DPSQL_CACHE", "off")
+    connection.plan(SQL, epsilon=1)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_an_unusable_folder_never_fails_a_plan(connection, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DPSQL_CACHE", str(tmp_path / "file" / "below"))
+    assert connection.plan(SQL, epsilon=1).stderr["q1"] > 0
+
+
+def test_a_plan_cut_short_is_whole_and_not_kept(connection, tmp_path):
+    plan = connection.plan(SQL, epsilon=1, delta=1e-6, time_limit=1e-6)
+    assert (plan.errors > 0).all()
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_time_limit_is_shared(connection, monkeypatch):
+    limits = []
+    select = planning.select
+
+    def watched(*arguments, time_limit=None, **options):
+        limits.append(time_limit)
+        return select(*arguments, time_limit=time_limit, **options)
+
+    monkeypatch.setattr(planning, "select", watched)
+    connection.plan(SQL, epsilon=1, delta=1e-6, time_limit=100)
+    assert len(limits) == 2
+    assert 45 < limits[0] <= 50
+    assert limits[0] < limits[1] <= 100
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "soon", True])
+def test_time_limits_out_of_range_are_refused(connection, limit):
+    with pytest.raises(dpsql.DataError, match="time_limit"):
+        connection.plan(SQL, epsilon=1, time_limit=limit)
