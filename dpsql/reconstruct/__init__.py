@@ -4,15 +4,21 @@ Nothing here sees private data or spends: the inputs are the public reconstructi
 matrix, the public noise, and the already noisy measurement.
 """
 
+from .derived import Derived, evaluate
 from .intervals import half_widths, simultaneous_alpha
 from .least_squares import solve
+from .quantiles import Quantiles, quantile
 from .ratios import ratio_interval
 from .spread import NoiseModel, covariance, standard_errors
 
 __all__ = [
+    "Derived",
     "NoiseModel",
+    "Quantiles",
     "covariance",
+    "evaluate",
     "half_widths",
+    "quantile",
     "ratio_interval",
     "simultaneous_alpha",
     "solve",

@@ -1,0 +1,88 @@
+"""The joint error of several outputs of many groups, and of linear combinations of them.
+
+Output j of group i errs by R[j g + i] z / L, z the independent integer noise. A combination
+with weights c (one per group and output) errs by (sum_j c[i, j] R[j g + i]) z / L, so whatever
+the shape of a formula, its linear part is one row over the same noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from dpsql.errors import DataError, InterfaceError
+
+from .intervals import half_widths
+from .spread import Floats, Matrix, NoiseModel, as_rows, standard_errors
+
+
+@dataclass(frozen=True, eq=False)
+class LinearErrors:
+    """Errors of k outputs in g groups: ``parts[j]`` (g x p) has the rows of output j, divided by ``divisor``."""
+
+    parts: tuple[Matrix, ...] = field(repr=False)
+    noise: NoiseModel
+    alpha: float
+    divisor: float = 1.0
+
+    @classmethod
+    def of(cls, rows: object, groups: int, noise: NoiseModel, alpha: float, divisor: int = 1) -> LinearErrors:
+        """From stacked rows (k g x p), output by output: row j g + i is output j of group i.
+
+        ``divisor``: the positive integer L by which the measurement was scaled. Raises InterfaceError where
+        the rows are no multiple of the groups or the divisor is not positive, DataError where not finite.
+        """
+        matrix = as_rows(rows)
+        if groups < 1 or matrix.shape[0] % groups:
+            raise InterfaceError(f"{matrix.shape[0]} rows are no whole number of outputs for {groups} groups")
+        if divisor <= 0:
+            raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
+        starts = range(0, matrix.shape[0], groups)
+        parts = tuple(matrix[start : start + groups] for start in starts)
+        return cls(parts, noise, alpha, float(divisor))
+
+    @property
+    def outputs(self) -> int:
+        """k."""
+        return len(self.parts)
+
+    def combine(self, weights: Floats) -> Matrix:
+        """Rows (g x p) of the combinations with ``weights`` (g x k). Cost O(nnz of R)."""
+        if not np.isfinite(weights).all():
+            raise DataError("the weights of a combination are not finite; the formula overflows")
+        total: Matrix | None = None
+        for j, part in enumerate(self.parts):
+            factor = weights[:, j] / self.divisor
+            if total is not None and not factor.any():
+                continue
+            term = scale_rows(part, factor)
+            total = term if total is None else cast("Matrix", total + term)
+        if total is None:
+            raise InterfaceError("there are no outputs to combine")
+        return total
+
+    def deviations(self, rows: Matrix) -> Floats:
+        """Standard errors (g,) of combined rows."""
+        return standard_errors(rows, self.noise)
+
+    def half_widths(self, rows: Matrix) -> Floats:
+        """Half-widths (g,) of the (1 - alpha) intervals of combined rows."""
+        return half_widths(rows, self.noise, self.alpha)
+
+    def covariances(self, left: Matrix, right: Matrix) -> Floats:
+        """Covariance (g,) of two combinations, group by group."""
+        if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+            products = np.einsum("ij,ij->i", left, right)
+        else:
+            products = np.asarray(sp.csr_array(left).multiply(right).sum(axis=1), dtype=np.float64).reshape(-1)
+        return cast("Floats", products * self.noise.variance)
+
+
+def scale_rows(matrix: Matrix, factor: Floats) -> Matrix:
+    """diag(factor) @ matrix."""
+    if isinstance(matrix, np.ndarray):
+        return matrix * factor[:, None]
+    return sp.csr_array(sp.diags_array(factor) @ matrix)
