@@ -25,11 +25,12 @@ from dpsql.errors import (
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource, measure, read_schemas
 from dpsql.plan import Plan, make_plan
 from dpsql.policy import Policy, check_schema, csv_schema
-from dpsql.privacy.accountant import Budget, BudgetState, Request, fresh_state
+from dpsql.privacy.accountant import Budget, BudgetState, fresh_state
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
 from dpsql.release.ownership import check_replaceable
 from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.request import request_of
 from dpsql.reuse import reuse_key, strategy_hash
 from dpsql.tables import release_tables
 
@@ -123,16 +124,18 @@ class Connection:
         tolerance: float = 1e-3,
         time_limit: float | None = None,
         progress: Callable[[str], None] | None = None,
+        objective: str = "total",
     ) -> Plan:
         """What a batch would release, with an error bar on every number. Free.
 
         ``epsilon`` alone is pure where the policy keeps a pure purse and otherwise taken with the
-        policy's delta; or ``epsilon`` and ``delta``; or ``rho``. ``alpha`` = 1 - confidence of the
-        intervals. Reads the column types of the tables, never a row. Raises SQLError,
+        policy's delta; or ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say
+        (``dpsql.sql.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
+        ``alpha`` = 1 - confidence of the intervals. Reads the column types of the tables, never a row. Raises SQLError,
         PolicyError, DataError, BudgetError, all before anything is spent.
         """
         self._check_open()
-        request = Request.of(epsilon, delta, rho)
+        request = request_of(sql, epsilon, delta, rho)
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < 1:
             raise DataError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
         for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
@@ -148,6 +151,7 @@ class Connection:
             tolerance=tolerance,
             time_limit=time_limit,
             progress=progress,
+            objective=objective,
         )
 
     def run(
@@ -323,7 +327,7 @@ class Connection:
         description = {
             "key": key,
             "names": [query.name for query in plan.queries],
-            "tables": [layout.table for layout in compiled.layouts],
+            "tables": list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables)),
             "statements": len(plan.queries),
             "numbers": len(compiled.scale),
             "cells": plan.cells,
@@ -339,7 +343,7 @@ class Connection:
             sensitivity=plan.sensitivity,
             charge=plan.charge,
             schemas=plan.schemas,
-            sources=self._sources,
+            sources={**self._sources, **self._public},
             description=description,
             label=label,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql import bounds
-from dpsql.errors import PolicyError, SQLError
+from dpsql.errors import SQLError
 from dpsql.plan_picture import plan_picture
 from dpsql.plan_text import plan_rows, plan_text
 from dpsql.policy import Policy
@@ -20,10 +21,14 @@ from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import half_widths, standard_errors
-from dpsql.sql import parse, table_of, understand
+from dpsql.sql import Answer, parse, table_of, understand
+from dpsql.sql.options import check_table, read_options
 from dpsql.strategy import Strategy, select
-from dpsql.workload.batch import Query
-from dpsql.workload.compile import Compiled, compile_batch
+from dpsql.strategy.cache import default_folder
+from dpsql.workload.batch import Core, Measured
+from dpsql.workload.compile import Compiled, common_multiplicity, compile_batch
+from dpsql.workload.relation import relation_text
+from dpsql.workload.sensitivity import sensitivity_of
 
 if TYPE_CHECKING:
     import pandas
@@ -36,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 class Alternative:
     """Another way to pay for the same request, and what it would have given.
 
-    ``error``: total squared error of the batch, in the units the strategy minimises.
+    ``error``: what the strategy minimises, total squared error of the batch or the largest, in its units.
     """
 
     charge: Charge
@@ -50,7 +55,7 @@ class Plan:
     """A batch understood and planned; ``Connection.run`` measures it.
 
     Everything here is public: it depends on the SQL text, the policy, the column types and the
-    requested budget, never on a row. ``charge`` is what a run spends, ``noise`` the law of the
+    requested budget, never on a row. ``queries`` are the statements, understood. ``charge`` is what a run spends, ``noise`` the law of the
     integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
     ``answers`` (m x p) turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
     the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
@@ -58,6 +63,7 @@ class Plan:
 
     sql: str
     dataset: str
+    queries: tuple[Answer, ...] = field(repr=False)
     compiled: Compiled = field(repr=False)
     strategy: Strategy = field(repr=False)
     charge: Charge
@@ -72,30 +78,39 @@ class Plan:
     affordable: bool = True
 
     @property
-    def queries(self) -> tuple[Query, ...]:
-        """The statements of the batch, understood."""
-        return self.compiled.queries
-
-    @property
     def cells(self) -> int:
         """How many cells the batch distinguishes."""
         return self.compiled.cells
 
     @property
     def sensitivity(self) -> int:
-        """How far one row can move what is measured: L1 for Laplace, *squared* L2 for Gaussian noise; exact."""
-        return sensitivity_of(self.strategy, self.compiled.common_steps)
+        """How far one privacy unit can move what is measured: L1 for Laplace, *squared* L2 for Gaussian noise."""
+        return scaled_sensitivity(self.strategy, self.compiled)
+
+    @property
+    def error(self) -> float:
+        """What the objective minimises (total or largest squared error, in comparable units), noise included."""
+        return self.charge.unit_variance * true_error(self.strategy, self.compiled)
 
     @property
     def privacy(self) -> str:
         """The guarantee of this release by itself, with its neighbouring relation."""
-        tables = ", ".join(layout.table for layout in self.compiled.layouts)
-        return f"differential privacy at {self.charge.guarantee}, for adding or removing one row of {tables}"
+        return f"differential privacy at {self.charge.guarantee}, {relation_text(self.compiled.layouts)}"
 
     @property
     def gap(self) -> float | None:
-        """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for Laplace."""
-        return self.strategy.gap
+        """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for Laplace.
+
+        The strategy's lower bound is for units with rows in one table; a mechanism for units with rows in several
+        can do no better, and what such units cost beyond it counts as gap.
+        """
+        alone = self.strategy.gap
+        if alone is None:
+            return None
+        compiled = self.compiled
+        rows = compiled.common_steps * common_multiplicity(compiled.layouts)
+        shared = self.sensitivity / (self.strategy.l2_squared * rows**2)
+        return alone if shared == 1.0 else (1.0 + alone) * shared - 1.0
 
     @functools.cached_property
     def bound_ratio(self) -> float:
@@ -123,13 +138,40 @@ class Plan:
         The same charge split evenly over the result columns, each measured at its own sensitivity
         with the same kind of noise (epsilon / k for Laplace, mu^2 / k for Gaussian).
         """
-        return self._by_result(_naive(self.compiled, self.charge))
+        return self._by_result(self.naive_errors)
+
+    @functools.cached_property
+    def naive_errors(self) -> Floats:
+        """``naive_stderr`` of every number, in the order of W's rows."""
+        return _naive(self.compiled, self.charge)
+
+    @functools.cached_property
+    def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]:
+        """Every core of every statement in order, with the rows of W that each of its outputs takes."""
+        spans: dict[int, list[slice]] = {}
+        for span in self.compiled.spans:
+            spans.setdefault(span.query, []).append(slice(span.start, span.stop))
+        found, first = [], 0
+        for core in (core for answer in self.queries for core in answer.cores):
+            found.append((core, tuple(spans[first + query][at] for query, at in core.places)))
+            first += len(core.queries)
+        return tuple(found)
 
     def _by_result(self, values: Floats) -> dict[str, Floats]:
-        found: dict[str, list[Floats]] = {query.name: [] for query in self.queries}
-        for span in self.compiled.spans:
-            found[self.queries[span.query].name].append(values[span.start : span.stop])
-        return {name: columns[0] if len(columns) == 1 else np.stack(columns, axis=1) for name, columns in found.items()}
+        """The values of all measured columns, statement by statement; groupings of one statement below each other."""
+        cores = iter(self.cores)
+        found: dict[str, Floats] = {}
+        for answer in self.queries:
+            parts = []
+            for _ in answer.cores:
+                core, slices = next(cores)
+                outputs = [column.output for column in core.columns if isinstance(column, Measured)]
+                columns = [values[slices[output]] for output in outputs]
+                parts.append(np.stack(columns, axis=1) if columns else np.zeros((core.rows, 0)))
+            wide = max((part.shape[1] for part in parts), default=0)
+            whole = np.concatenate([part for part in parts if part.shape[1] == wide] or [np.zeros((0, 0))])
+            found[answer.name] = whole[:, 0] if wide == 1 else whole
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """One record a result column: its name, how many numbers, errors; what ``str`` and ``df`` show."""
@@ -165,34 +207,53 @@ def make_plan(
     tolerance: float = 1e-3,
     time_limit: float | None = None,
     progress: Callable[[str], None] | None = None,
+    objective: str = "total",
 ) -> Plan:
     """Plan a batch. Free: reads no row and spends nothing.
 
     Where several purses could pay (``charge_for``), every way is planned and the one of least
-    total squared error that the purses still hold is taken. ``tolerance`` is the certified gap
-    aimed at for Gaussian noise, ``time_limit`` seconds for the search. Raises SQLError,
-    PolicyError, DataError and BudgetError before any data are touched.
+    total squared error (or least largest error, with ``objective="max"``) that the purses still hold is taken.
+    OPTIONS clauses of the batch (``dpsql.sql.options``) are held against the policy; their budget is the request's
+    (``dpsql.request``). ``tolerance`` is the certified gap
+    aimed at for Gaussian noise, ``time_limit`` seconds for the search, shared by all ways. A strategy that
+    took long to select is kept in a folder and found again (``dpsql.strategy.cache``; ``DPSQL_CACHE=off`` keeps
+    none). Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
     say = progress or (lambda _: None)
-    private = {name: table for name, table in policy.tables.items() if not table.public}
-    tables = {name: table_of(declared, schemas[name]) for name, declared in private.items()}
-    queries = understand(parse(sql), policy, tables)
-    for name in dict.fromkeys(query.table for query in queries):
-        _check_unit(policy, name)
-    say(f"{len(queries)} statements understood")
-    compiled = compile_batch(queries, tables)
+    tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
+    text, clauses = read_options(sql)
+    understood = understand(parse(text), policy, tables)
+    for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
+        if options is not None:
+            for query in (query for core in answer.cores for query in core.queries):
+                check_table(options, understood.tables[query.table].policy)
+    say(f"{len(understood.answers)} statements understood")
+    compiled = compile_batch(understood.queries, understood.tables)
     if not compiled.answered.size:
         raise SQLError("no number of the batch depends on the data; there is nothing to measure")
     say(f"{compiled.cells:,} cells, {len(compiled.scale):,} numbers")
     workload = compiled.workload(compiled.objective)
     ways = []
-    for charge in charge_for(request, state.budget):
-        strategy = select(workload, charge.noise, tolerance=tolerance, time_limit=time_limit, progress=progress)
-        ways.append((charge.unit_variance * strategy.expected, charge, strategy))
+    charges = tuple(charge_for(request, state.budget))
+    began, folder = monotonic(), default_folder()
+    for number, charge in enumerate(charges):
+        share = time_limit
+        if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
+            share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
+        strategy = select(
+            workload,
+            charge.noise,
+            tolerance=tolerance,
+            time_limit=share,
+            progress=progress,
+            cache=folder,
+            objective=objective,
+        )
+        ways.append((charge.unit_variance * true_error(strategy, compiled), charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
     common = compiled.common_steps
-    noise = charge.calibrate(sensitivity_of(strategy, common))
+    noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
     answers = strategy.reconstruction(compiled.workload(compiled.scale))
     errors, widths = np.zeros(len(compiled.scale)), np.zeros(len(compiled.scale))
     errors[compiled.answered] = standard_errors(answers, noise) / common
@@ -200,6 +261,7 @@ def make_plan(
     return Plan(
         sql=sql,
         dataset=policy.dataset,
+        queries=understood.answers,
         compiled=compiled,
         strategy=strategy,
         charge=charge,
@@ -207,7 +269,7 @@ def make_plan(
         alternatives=tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]),
         alpha=alpha,
         policy=policy.to_toml(),
-        schemas={layout.table: dict(schemas[layout.table]) for layout in compiled.layouts},
+        schemas={name: dict(schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
         answers=answers,
         errors=errors,
         widths=widths,
@@ -215,29 +277,25 @@ def make_plan(
     )
 
 
-def sensitivity_of(strategy: Strategy, common_steps: int) -> int:
-    """L1, or squared L2, sensitivity of L B for L = ``common_steps``, by the kind of noise; exact."""
+def scaled_sensitivity(strategy: Strategy, compiled: Compiled) -> int:
+    """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
+    laplace = strategy.noise == "laplace"
+    known = strategy.l1 if laplace else strategy.l2_squared
+    found = sensitivity_of(strategy.noise, strategy.mixing, strategy.basis, compiled.layouts, known)
+    return found * compiled.common_steps ** (1 if laplace else 2)
+
+
+def true_error(strategy: Strategy, compiled: Compiled) -> float:
+    """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``."""
+    common = compiled.common_steps
     if strategy.noise == "laplace":
-        return strategy.l1 * common_steps
-    return strategy.l2_squared * common_steps**2
-
-
-def _check_unit(policy: Policy, name: str) -> None:
-    table = policy.table(name)
-    if table.unit != "row":
-        raise PolicyError(
-            f'{table.key("unit")} is "{table.unit}"; this version protects single rows only: it answers tables '
-            'with unit = "row", or with one row per unit'
-        )
-    if table.counts is not None:
-        raise PolicyError(
-            f"{table.key('counts')}: pre-aggregated tables are not answered by this version; give one row per unit"
-        )
+        return strategy.value * (scaled_sensitivity(strategy, compiled) / (strategy.l1 * common)) ** 2
+    return strategy.value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)
 
 
 def _naive(compiled: Compiled, charge: Charge) -> Floats:
     """Standard errors of one independent measurement per result column, at an even share of the charge."""
-    share = len(compiled.spans)
+    share = len(compiled.spans) * common_multiplicity(compiled.layouts)
     errors = np.zeros(len(compiled.scale))
     weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
     for span in compiled.spans:
@@ -248,5 +306,6 @@ def _naive(compiled: Compiled, charge: Charge) -> Floats:
             errors[span.start : span.stop] = reach * share * charge.unit_variance**0.5
         else:
             reach = float((reached * reached).sum(axis=0).max()) if reached.nnz else 0.0
-            errors[span.start : span.stop] = (reach * share * charge.unit_variance) ** 0.5
+            squared = reach * common_multiplicity(compiled.layouts) ** 2
+            errors[span.start : span.stop] = (squared * len(compiled.spans) * charge.unit_variance) ** 0.5
     return errors

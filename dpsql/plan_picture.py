@@ -28,7 +28,7 @@ def plan_picture(plan: Plan) -> Figure:
         missing = False
     if missing:
         raise InterfaceError("a picture needs matplotlib; install it with: pip install 'dpsql[plot]'")
-    rows = plan_rows(plan)
+    rows = [row for row in plan_rows(plan) if row["stderr"] is not None]
     shown = rows[:SHOWN][::-1]
     names = [f"{row['result']}.{row['column']}"[:48] for row in shown]
     figure = Figure(figsize=(8.0, 1.6 + 0.22 * len(shown)), layout="constrained")

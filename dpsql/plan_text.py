@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.workload.batch import KeyOutput, Measured
+
 if TYPE_CHECKING:
     from dpsql.plan import Plan
 
@@ -13,28 +15,33 @@ SHOWN = 60
 
 
 def plan_rows(plan: Plan) -> list[dict[str, Any]]:
-    """One record a result column: result, column, numbers, stderr (least and largest), half_width, naive."""
+    """One record a private column: result, column, numbers, stderr (root mean square, largest), half_width, naive.
+
+    The last four are None for averages, ratios and quantiles, whose errors depend on the answer.
+    """
     rows = []
-    naive = plan.naive_stderr
-    for span in plan.compiled.spans:
-        query = plan.queries[span.query]
-        columns = list(query.outputs)
-        at = columns.index(span.output)
-        several = len(columns) > 1
-        errors, widths = plan.errors[span.start : span.stop], plan.widths[span.start : span.stop]
-        apart = naive[query.name][:, at] if several else naive[query.name]
-        rows.append(
-            {
-                "result": query.name,
-                "column": span.output.name,
-                "groups": ", ".join(key.column for key in query.keys),
-                "numbers": int(span.stop - span.start),
-                "stderr": float(np.sqrt(np.mean(errors**2))),
-                "stderr_max": float(errors.max()),
-                "half_width": float(widths.max()),
-                "naive_stderr": float(np.sqrt(np.mean(apart**2))),
+    naive = plan.naive_errors
+    for core, slices in plan.cores:
+        for column in core.columns:
+            if isinstance(column, KeyOutput):
+                continue
+            row: dict[str, Any] = {
+                "result": core.name.split("#")[0],
+                "column": column.title or column.name,
+                "groups": ", ".join(key.name for key in core.keys),
+                "numbers": core.rows,
+                "stderr": None,
+                "stderr_max": None,
+                "half_width": None,
+                "naive_stderr": None,
             }
-        )
+            if isinstance(column, Measured):
+                part = slices[column.output]
+                row["stderr"] = float(np.sqrt(np.mean(plan.errors[part] ** 2)))
+                row["stderr_max"] = float(plan.errors[part].max())
+                row["half_width"] = float(plan.widths[part].max())
+                row["naive_stderr"] = float(np.sqrt(np.mean(naive[part] ** 2)))
+            rows.append(row)
     return rows
 
 
@@ -51,10 +58,7 @@ def plan_text(plan: Plan) -> str:
             row["result"],
             _shortened(row["column"]) + (f" by {row['groups']}" if row["groups"] else ""),
             f"{row['numbers']}",
-            figure(row["stderr"]),
-            "±" + figure(row["half_width"]),
-            figure(row["naive_stderr"]),
-            f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else "",
+            *_errors(row),
         )
         for row in rows
     ]
@@ -72,11 +76,22 @@ def plan_text(plan: Plan) -> str:
         f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves out "
         "what clamping to declared bounds changes."
     )
+    if any(row["stderr"] is None for row in rows):
+        lines.append(
+            "'with it': an average, ratio or quantile of those numbers; its error depends on the answer and comes with it."
+        )
     lines.append(
         "'one by one' is the standard error if each result column were measured apart, with the same noise and total "
         "budget."
     )
     return "\n".join(lines)
+
+
+def _errors(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    if row["stderr"] is None:
+        return "with it", "", "", ""
+    gain = f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else ""
+    return figure(row["stderr"]), "±" + figure(row["half_width"]), figure(row["naive_stderr"]), gain
 
 
 def _count(number: int, noun: str) -> str:
@@ -121,8 +136,9 @@ def _strategy(plan: Plan) -> str:
     if plan.gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
     else:
+        what = "largest" if strategy.objective == "max" else "total"
         proof = (
-            f"total squared error certified within {max(plan.gap, 1e-6):.2%} of the least of any Gaussian matrix "
+            f"{what} squared error certified within {max(plan.gap, 1e-6):.2%} of the least of any Gaussian matrix "
             "mechanism"
         )
     kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
@@ -130,10 +146,11 @@ def _strategy(plan: Plan) -> str:
 
 
 def _alternatives(plan: Plan) -> list[str]:
-    chosen = plan.charge.unit_variance * plan.strategy.expected
+    chosen = plan.error
+    what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
     return [
         f"Instead    {other.charge.guarantee} from the {other.charge.purse} purse ({other.method}): "
-        f"{(other.error / chosen) ** 0.5:.2f} times the root mean squared error"
+        f"{(other.error / chosen) ** 0.5:.2f} times the {what}"
         + ("" if other.affordable else ", but more than is left of that purse")
         for other in plan.alternatives
     ]

@@ -20,18 +20,20 @@ def reuse_key(plan: Plan, errors: bool) -> str:
     """
     body = [
         plan.dataset,
-        [[query.name, query.text, query.weight, [c.name for c in query.columns]] for query in plan.queries],
+        [answer.meaning for answer in plan.queries],
         plan.charge.as_dict(),
         _meaning(plan),
         plan.alpha,
         errors,
+        # Answers planned for the least total error do not serve who asked for the least largest one.
+        *(["max"] if plan.strategy.objective == "max" else []),
     ]
     return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
 
 
 def _meaning(plan: Plan) -> list[str]:
     """What policy and types give to the same words: group keys, bounds and grids of sums, cuts of columns."""
-    found = [repr(query.keys) for query in plan.queries]
+    found = [repr(query.keys) for query in plan.compiled.queries]
     for layout in plan.compiled.layouts:
         found.append(repr((layout.table, sorted(plan.schemas[layout.table].items()), layout.measures)))
         found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in layout.cells.axes)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 import numpy as np
+import numpy.typing as npt
+from scipy import sparse
 
 from dpsql.plan import Plan
-from dpsql.reconstruct import solve
+from dpsql.reconstruct import evaluate, quantile, solve
 from dpsql.release import ReleaseTable
-from dpsql.workload.batch import KeyOutput, Query
-from dpsql.workload.regions import KeyDomain
+from dpsql.release.writing import write_table
+from dpsql.sql import Answer
+from dpsql.sql.queries import core_columns
+from dpsql.sql.sandbox import Sandbox
+from dpsql.workload.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Ranked
+
+Floats = npt.NDArray[np.float64]
+Columns = list[tuple[str, str, Any]]
+
+_EPOCH = dt.date(1970, 1, 1)
 
 
 def release_tables(plan: Plan, y: Sequence[int], *, errors: bool = True) -> tuple[ReleaseTable, ...]:
@@ -21,65 +35,155 @@ def release_tables(plan: Plan, y: Sequence[int], *, errors: bool = True) -> tupl
     ``c_stderr``, ``c_low`` and ``c_high`` unless ``errors`` is False, and a key ``k`` with an OTHER
     group by ``k_other``. A derived name that SELECT gives to a column of its own, in any case, gives
     way by a number: ``c_stderr_1``. Least squares with the measured integer strategy: unbiased,
-    consistent between all results.
+    consistent between all results. Outer SQL runs over these tables in a DuckDB of its own; where it
+    fails on the numbers that came out, the result is the noisy table that it was to read.
     """
     compiled = plan.compiled
     values = np.zeros(len(compiled.scale))
     values[compiled.answered] = solve(plan.answers, y, compiled.common_steps)
-    columns: dict[tuple[int, str], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-    for span in compiled.spans:
-        part = slice(span.start, span.stop)
-        columns[span.query, span.output.name] = (
-            values[part] + float(span.output.constant),
-            plan.errors[part],
-            plan.widths[part],
-        )
-    return tuple(_table(number, query, columns, errors) for number, query in enumerate(plan.queries))
+    return tables_of(plan, values, errors=errors)
 
 
-def _table(
-    number: int,
-    query: Query,
-    columns: dict[tuple[int, str], tuple[np.ndarray, np.ndarray, np.ndarray]],
-    errors: bool,
+def tables_of(plan: Plan, values: Floats, *, errors: bool = True) -> tuple[ReleaseTable, ...]:
+    """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out."""
+    estimates = _Estimates(plan, values)
+    cores = iter(plan.cores)
+    made: dict[str, ReleaseTable] = {}
+    for answer in plan.queries:
+        mine = [next(cores) for _ in answer.cores]
+        noisy = [(core, estimates.columns(core, slices, errors)) for core, slices in mine]
+        if answer.outer is None:
+            made[answer.name] = ReleaseTable(answer.name, answer.named, _tuples(noisy[0][1]))
+        else:
+            made[answer.name] = _after_outer(answer, noisy, made, errors)
+    return tuple(made.values())
+
+
+def _after_outer(
+    answer: Answer, noisy: Sequence[tuple[Core, Columns]], made: dict[str, ReleaseTable], errors: bool
 ) -> ReleaseTable:
-    # The names that the user gave, or DuckDB for the user, are theirs, wherever they stand in SELECT.
-    taken = {column.name.lower() for column in query.columns}
-    found: list[tuple[str, str, Any]] = []
-    for column in query.columns:
-        if isinstance(column, KeyOutput):
-            labels = _labels(query, column.domain)
-            found.append((column.name, column.domain.type, _values(column.domain, labels)))
-            if column.domain.other:
-                others = [label == column.domain.other_index for label in labels]
-                found.append((_derived(f"{column.name}_other", taken), "BOOLEAN", others))
-            continue
-        value, error, width = columns[number, column.name]
-        found.append((column.name, "DOUBLE", value))
-        if errors:
-            found.append((_derived(f"{column.name}_stderr", taken), "DOUBLE", error))
-            found.append((_derived(f"{column.name}_low", taken), "DOUBLE", value - width))
-            found.append((_derived(f"{column.name}_high", taken), "DOUBLE", value + width))
-    return ReleaseTable(query.name, query.named, tuple(found))
+    """The result of a statement's outer SQL over its noisy tables and earlier results."""
+    assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
+    rows: list[Any] = []
+    described: list[Any] = []
+    failed = False
+    with Sandbox() as sandbox:
+        for core, columns in noisy:
+            write_table(sandbox.connection, core.name, columns)
+        for name in answer.reads:
+            write_table(sandbox.connection, name, made[name].columns)
+        try:
+            held = sandbox.connection.execute(f"CREATE TEMP TABLE dpsql_result AS {answer.outer.sql(errors)}")
+            described = held.execute("DESCRIBE dpsql_result").fetchall()
+            rows = held.execute("SELECT * FROM dpsql_result").fetchall()
+        except duckdb.Error:
+            failed = True
+    if failed:  # the numbers are charged and must not be lost to a cast that they do not survive
+        columns = noisy[0][1] if noisy else list(made[answer.reads[0]].columns)
+        return ReleaseTable(answer.name, answer.named, _tuples(columns))
+    by_column = list(zip(*rows, strict=True)) if rows else [() for _ in described]
+    return ReleaseTable(
+        answer.name,
+        answer.named,
+        tuple((str(d[0]), str(d[1]), tuple(v)) for d, v in zip(described, by_column, strict=True)),
+    )
 
 
-def _derived(name: str, taken: set[str]) -> str:
-    """``name``, numbered where it is taken in any case; the name found is taken from then on."""
-    unique, copy = name, 0
-    while unique.lower() in taken:
-        copy += 1
-        unique = f"{name}_{copy}"
-    taken.add(unique.lower())
-    return unique
+@dataclass(frozen=True)
+class _Estimates:
+    """All estimates of a release, in the order of W's rows."""
+
+    plan: Plan
+    values: Floats
+
+    def columns(self, core: Core, slices: Sequence[slice], errors: bool) -> Columns:
+        """The columns of one core's noisy table, companions beside them."""
+        found: Columns = []
+        for column, info in zip(core.columns, core_columns(core), strict=True):
+            beside = dict(info.companions)
+            if isinstance(column, KeyOutput):
+                kind, values, others = _key_values(core, column)
+                found.append((info.name, kind, values))
+                if "_other" in beside:
+                    found.append((beside["_other"], "BOOLEAN", others))
+                continue
+            value, error, low, high, kind = self._number(core, column, slices)
+            found.append((info.name, kind, value))
+            if errors:
+                found.append((beside["_stderr"], "DOUBLE", error))
+                found.append((beside["_low"], kind, low))
+                found.append((beside["_high"], kind, high))
+        return found
+
+    def _number(
+        self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
+    ) -> tuple[Any, Any, Any, Any, str]:
+        """(value, standard error, low, high, DuckDB type) of a private column."""
+        plan = self.plan
+        if isinstance(column, Measured):
+            part = slices[column.output]
+            value = self.values[part] + float(core.outputs[column.output].constant)
+            width = plan.widths[part]
+            return value, plan.errors[part], value - width, value + width, "DOUBLE"
+        common = plan.compiled.common_steps
+        if isinstance(column, Derived):
+            estimates = np.stack(
+                [self.values[part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)], axis=1
+            )
+            rows = self._rows(slices)
+            done = evaluate(
+                column.formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common
+            )
+            return _nulls(done.value), _nulls(done.stderr), _nulls(done.low), _nulls(done.high), "DOUBLE"
+        parts = [slices[output] for output in column.prefixes]
+        prefixes = np.stack([self.values[part] for part in parts], axis=1)
+        ranks = quantile(
+            column.q, column.values, prefixes, self._rows(parts), plan.noise, plan.alpha, divisor=common
+        )
+        if column.type == "DATE":
+            dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
+            return dates[0], ranks.stderr, dates[1], dates[2], "DATE"
+        return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
+
+    def _rows(self, slices: Sequence[slice]) -> Any:
+        """The reconstruction rows of outputs, one output below the other; zeros where nothing was measured."""
+        return sparse.vstack([self._whole[part] for part in slices], format="csr")
+
+    @functools.cached_property
+    def _whole(self) -> Any:
+        compiled = self.plan.compiled
+        answers = sparse.csr_array(self.plan.answers)
+        total, answered = len(compiled.scale), compiled.answered
+        place = sparse.csr_array(
+            (np.ones(len(answered)), (answered, np.arange(len(answered)))), shape=(total, len(answered))
+        )
+        return sparse.csr_array(place @ answers)
 
 
-def _values(domain: KeyDomain, labels: Sequence[int]) -> list[Any]:
-    return [domain.values[label] if label < len(domain.values) else None for label in labels]
+def _tuples(columns: Columns) -> tuple[tuple[str, str, Any], ...]:
+    return tuple(columns)
 
 
-def _labels(query: Query, domain: KeyDomain) -> list[int]:
-    """The group of this key in every row of the result; the last key runs fastest."""
-    at = next(i for i, key in enumerate(query.keys) if key.column == domain.column)
-    shape = [len(key) for key in query.keys]
-    index = np.arange(len(domain)).reshape([-1 if i == at else 1 for i in range(len(shape))])
+def _nulls(values: Floats) -> list[float | None]:
+    """NaN as NULL."""
+    return [None if value != value else float(value) for value in values]
+
+
+def _key_values(core: Core, column: KeyOutput) -> tuple[str, list[Any], list[bool]]:
+    """A key's column in every row of the table, and whether the row is of its OTHER group."""
+    labels = _labels(core, column.key)
+    key = column.key
+    if isinstance(key, CaseKey):
+        label = key.labels[column.label]
+        others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()
+        return label.type, [label.values[at] for at in labels], [bool(others[at]) for at in labels] if others else []
+    values = [key.values[at] if at < len(key.values) else None for at in labels]
+    return key.type, values, [at == key.other_index for at in labels]
+
+
+def _labels(core: Core, key: Key) -> list[int]:
+    """The group of this key in every row of the table; the last key runs fastest."""
+    at = next(i for i, other in enumerate(core.keys) if other is key or other == key)
+    shape = [len(other) for other in core.keys]
+    index = np.arange(len(key)).reshape([-1 if i == at else 1 for i in range(len(shape))])
     return [int(label) for label in np.broadcast_to(index, shape).ravel()]

@@ -15,8 +15,8 @@ from scipy import sparse
 from dpsql import measure
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
 from dpsql.policy import Policy, check_schema, csv_schema
-from dpsql.sql import parse, table_of, understand
-from dpsql.workload.batch import KeyOutput, Query, Table
+from dpsql.sql import Answer, Understood, parse, table_of, understand
+from dpsql.workload.batch import CaseKey, Core, KeyOutput, Measured, Table
 from dpsql.workload.compile import Compiled, compile_batch
 
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
@@ -29,9 +29,12 @@ def policy_of(tables: str) -> Policy:
 
 @dataclass(frozen=True)
 class Exact:
-    """A batch compiled and measured without noise: ``answers[i]`` answers row i of W."""
+    """A batch compiled and measured without noise: ``answers[i]`` answers row i of W.
 
-    queries: tuple[Query, ...]
+    For statements that are one core with keys and linear numbers.
+    """
+
+    queries: tuple[Answer, ...]
     compiled: Compiled
     x: list[int]  # in units of 1 / compiled.common_steps
     answers: list[Fraction]
@@ -43,26 +46,29 @@ class Exact:
 
     def rows(self, query: int) -> list[tuple[Any, ...]]:
         """The result of a query as tuples; a key is (kind, value) with kind value, other or null."""
-        found = {(number, name): values for number, name, values in self.columns()}
-        held = self.queries[query]
+        (held,) = self.queries[query].cores
+        spans = [span for span in self.compiled.spans if span.query == query]
         shape = [len(key) for key in held.keys]
         out = []
         for row in range(held.rows):
             labels = np.unravel_index(row, shape) if shape else ()
-            by_column = {key.column: int(label) for key, label in zip(held.keys, labels, strict=True)}
-            out.append(
-                tuple(
-                    _key(column, by_column[column.domain.column])
-                    if isinstance(column, KeyOutput)
-                    else found[query, column.name][row]
-                    for column in held.columns
-                )
-            )
+            by_key = {id(key): int(label) for key, label in zip(held.keys, labels, strict=True)}
+            out.append(tuple(self._cell(held, column, by_key, spans, row) for column in held.columns))
         return out
+
+    def _cell(self, core: Core, column: Any, by_key: dict[int, int], spans: list[Any], row: int) -> Any:
+        if isinstance(column, KeyOutput):
+            at = next(i for i, key in enumerate(core.keys) if key == column.key)
+            return _key(column, by_key[id(core.keys[at])])
+        assert isinstance(column, Measured)
+        return self.answers[spans[column.output].start + row]
 
 
 def _key(column: KeyOutput, label: int) -> tuple[str, Any]:
-    domain = column.domain
+    domain = column.key
+    if isinstance(domain, CaseKey):
+        value = domain.labels[0].values[label]
+        return ("null", None) if value is None else ("value", value)
     if label == domain.null_index:
         return ("null", None)
     return ("other", None) if label == domain.other_index else ("value", domain.values[label])
@@ -74,24 +80,29 @@ def engine_of(database: Path | duckdb.DuckDBPyConnection | None) -> Engine:
 
 
 def sources_of(policy: Policy) -> dict[str, TableSource]:
-    """The private tables of a policy."""
+    """The tables of a policy."""
     return {
         name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
         for name, table in policy.tables.items()
-        if not table.public
     }
 
 
 def tables_of(policy: Policy, engine: Engine) -> dict[str, Table]:
-    """The private tables of a policy with their schemas."""
+    """The tables of a policy with their schemas."""
     schemas = measure.read_schemas(engine, sources_of(policy).values())
     check_schema(policy, schemas)
     return {name: table_of(policy.tables[name], schemas[name]) for name in schemas}
 
 
+def understood(sql: str, policy: Policy, tables: dict[str, Table]) -> Understood:
+    """A batch understood."""
+    return understand(parse(sql), policy, tables)
+
+
 def compiled_of(sql: str, policy: Policy, tables: dict[str, Table]) -> Compiled:
     """A batch understood and compiled."""
-    return compile_batch(understand(parse(sql), policy, tables), tables)
+    found = understood(sql, policy, tables)
+    return compile_batch(found.queries, found.tables)
 
 
 def job_of(compiled: Compiled, policy: Policy) -> Job:
@@ -114,12 +125,14 @@ def job_of(compiled: Compiled, policy: Policy) -> Job:
 def exact(sql: str, policy: Policy, database: Path | duckdb.DuckDBPyConnection | None) -> Exact:
     """Compile a batch, scan once, and apply W to the exact x. Test code only."""
     engine = engine_of(database)
-    compiled = compiled_of(sql, policy, tables_of(policy, engine))
-    return exact_of(compiled, policy, engine)
+    found = understood(sql, policy, tables_of(policy, engine))
+    compiled = compile_batch(found.queries, found.tables)
+    x, answers = exact_answers(compiled, policy, engine)
+    return Exact(found.answers, compiled, x, answers)
 
 
-def exact_of(compiled: Compiled, policy: Policy, engine: Engine) -> Exact:
-    """Scan once and apply W to the exact x."""
+def exact_answers(compiled: Compiled, policy: Policy, engine: Engine) -> tuple[list[int], list[Fraction]]:
+    """Scan once and apply W to the exact x: x, and the answers with their constants."""
     job = job_of(compiled, policy)
     x = measure._observe(job, engine, [0] * compiled.rows.shape[1])
     in_steps = measure.product(compiled.rows, x, 512)
@@ -131,4 +144,4 @@ def exact_of(compiled: Compiled, policy: Policy, engine: Engine) -> Exact:
     for span in compiled.spans:
         for row in range(span.start, span.stop):
             answers[row] += span.output.constant
-    return Exact(compiled.queries, compiled, x, answers)
+    return x, answers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
+
+BASE = "dpsql_base"
+"""The alias of the table that a scan is over."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,21 @@ class TableSource:
     csv_types: Mapping[str, str] | None = None
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What a scan reads where that is more than a table as it is.
+
+    ``text`` writes the FROM clause, given how to write each of ``tables`` by its name; it is dpsql's own
+    text, and names no other table. ``name`` is for messages.
+    """
+
+    name: str
+    tables: tuple[TableSource, ...]
+    text: Callable[[Mapping[str, str]], str]
+
+
 class Engine(Protocol):
-    """Reads schemas, and runs one statement that dpsql generated over one private table.
+    """Reads schemas, and runs one statement that dpsql generated over private tables.
 
     Both raise OperationalError with fixed texts; nothing that the engine says of the data may
     reach a message, a log or an exception context.
@@ -38,6 +54,9 @@ class Engine(Protocol):
         """Column types by column name, for every table; the data are not read."""
         ...
 
-    def scan(self, source: TableSource, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <table> GROUP BY 1, ..., group_by``."""
+    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``.
+
+        A table stands in FROM under the alias ``BASE``; ``Rows`` write the clause themselves.
+        """
         ...

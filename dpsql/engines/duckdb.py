@@ -29,7 +29,7 @@ from typing import Any
 import duckdb
 
 from dpsql.engines import parquet
-from dpsql.engines.base import IntArray, TableSource
+from dpsql.engines.base import BASE, IntArray, Rows, TableSource
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
@@ -37,7 +37,8 @@ SUPPORTED = ((1, 5), (3, 0))
 LONGEST_HEADER = 1_000_000  # characters of a CSV's header line
 # Functions of generated scans; a user's macro of one of these names is refused.
 USED_FUNCTIONS = (
-    "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
+    "+", "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
+    "hash", "row_number", "signbit",
 )  # fmt: skip
 
 
@@ -69,9 +70,9 @@ class FileEngine:
         with self._open(sources) as connection:
             return {source.name: _schema(connection, source, ALIAS) for source in sources}
 
-    def scan(self, source: TableSource, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <table> GROUP BY 1, ..., group_by``."""
-        with self._open([source]) as connection:
+    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
+        with self._open(source.tables if isinstance(source, Rows) else [source]) as connection:
             return _scan(connection, source, ALIAS, select, group_by)
 
     @contextlib.contextmanager
@@ -112,8 +113,8 @@ class ConnectionEngine:
         with self._open() as (cursor, catalog):
             return {source.name: _schema(cursor, source, catalog) for source in sources}
 
-    def scan(self, source: TableSource, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <table> GROUP BY 1, ..., group_by``."""
+    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
         with self._open() as (cursor, catalog):
             return _scan(cursor, source, catalog, select, group_by)
 
@@ -325,10 +326,14 @@ def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource
 
 
 def _scan(
-    connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str, select: str, group_by: int
+    connection: duckdb.DuckDBPyConnection, source: TableSource | Rows, catalog: str, select: str, group_by: int
 ) -> dict[str, IntArray]:
+    if isinstance(source, Rows):
+        rows = source.text({table.name: _reference(connection, table, catalog) for table in source.tables})
+    else:
+        rows = f"{_reference(connection, source, catalog)} AS {quote(BASE)}"
     grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
-    statement = f"SELECT {select} FROM {_reference(connection, source, catalog)}{grouping}"  # noqa: S608
+    statement = f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
     found: Any = None
     interrupted = False
     # DuckDB's message may print a value: it is dropped, and the error raised outside the except,

@@ -1,12 +1,14 @@
 """Measurement: the only room that touches private data, draws noise and spends.
 
-Neighbouring relation: one row of one private table is added or removed.
+Neighbouring relation: all rows of one privacy unit are added or removed, in every private table that
+shares the unit (``dpsql.policy.units``); in a table with unit "row", one row of it.
 
-Guarantee. Let B = mixing @ basis, L the common steps of the measures, D the largest norm of
-L B c over the corners c of what one row can contribute (L2 for Gaussian, L1 for Laplace noise),
-in exact integers. A row lies in at most one cell of one table and moves its entry of x by
-(1, z), z in the box [-1, 1]^s of its measures (0 for NULL); norms are convex, so D bounds the
-change of L B x. y = L B x + noise, with integer noise calibrated to D by the charge: rounded
+Guarantee. Let B = mixing @ basis, L the common steps of the measures, D the largest norm (L2 for Gaussian, L1 for
+Laplace noise), in exact integers, by which one unit can move L B x. A row that counts lies in at most one cell of
+its table and moves its entry of x by (1, z), z in the box [-1, 1]^s of its measures (0 for NULL); norms are convex,
+so the corners of the box decide. A unit moves at most k rows that count and leaves all others as they are
+(``dpsql.workload.rows``), so D is k times the largest corner, added over the tables that share the unit
+(``dpsql.workload.sensitivity``). y = L B x + noise, with integer noise calibrated to D by the charge: rounded
 Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the Gaussian mechanism, as
 L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
 
@@ -33,10 +35,12 @@ from dpsql.errors import IntegrityError, OperationalError
 from dpsql.linalg.exact import largest_norm
 from dpsql.measure.exact import product, product_bits, word_width
 from dpsql.measure.job import Job
-from dpsql.measure.scan_sql import WORD, select_list
+from dpsql.measure.reading import scan_of
+from dpsql.measure.scan_sql import WORD
 from dpsql.privacy.ledger import Ledger
 from dpsql.workload.compile import Layout
 from dpsql.workload.corners import corners_of
+from dpsql.workload.sensitivity import are_apart, by_unit
 
 __all__ = [
     "ConnectionEngine",
@@ -83,7 +87,7 @@ def measure(
 
 
 def _check_schemas(job: Job, engine: Engine) -> None:
-    tables = [layout.table for layout in job.layouts]
+    tables = tuple(dict.fromkeys(table for layout in job.layouts for table in layout.source.tables))
     found = engine.schemas([job.sources[table] for table in tables])
     for table in tables:
         if found[table] != job.schemas[table]:
@@ -95,15 +99,24 @@ def _check_schemas(job: Job, engine: Engine) -> None:
 def _check_sensitivity(job: Job) -> None:
     """Work the sensitivity out again, from what will be measured and the cells that the scan fills.
 
-    The largest norm of mixing @ basis @ corner over all corners that one row of a table can reach,
-    whatever the plan says. The strategy's own figure is exact; this one is right to 1e-5 and holds
+    For each table the largest norm of mixing @ basis @ corner over all corners that one of its rows can
+    reach, times the rows that a unit has there, added up over tables that share the unit, whatever
+    the plan says. The plan's own figure is exact; this one is right to 1e-5 and holds
     the two together. Before the charge; depends on public values only.
     """
     for matrix in (job.mixing, job.basis):
         word_width(matrix)
-    corners = corners_of([layout.entry for layout in job.layouts], job.basis.shape[1])
     order = 1 if job.charge.noise == "laplace" else 2
-    found = largest_norm(job.mixing, sparse.csc_array(job.basis @ corners), order)
+    found = 0.0
+    for mates in by_unit(job.layouts):
+        reached = []
+        for layout in mates:
+            corners = corners_of([layout.entry], job.basis.shape[1])
+            norm = largest_norm(job.mixing, sparse.csc_array(job.basis @ corners), order)
+            reached.append(layout.multiplicity * norm ** (1 / order))
+        apart = order == 2 and are_apart(job.mixing, job.basis, mates)
+        moved = sum(r * r for r in reached) if apart else sum(reached) ** order
+        found = max(found, moved)
     if not found <= float(Fraction(job.sensitivity, job.common_steps**order)) * (1.0 + 1e-4):
         raise IntegrityError("the plan's sensitivity is not that of its strategy; plan again (nothing was charged)")
 
@@ -128,8 +141,7 @@ def _observe(job: Job, engine: Engine, noise: list[int]) -> list[int]:
     size = job.basis.shape[1]
     x = np.zeros(size, dtype=object)
     for layout in job.layouts:
-        columns, keys = select_list(layout)
-        _add(x, layout, engine.scan(job.sources[layout.table], columns, keys), job.common_steps)
+        _add(x, layout, engine.scan(*scan_of(layout, job.sources)), job.common_steps)
     # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
     bits = 63 + job.common_steps.bit_length()
     exact = product(job.mixing, product(job.basis, x.tolist(), bits), product_bits(job.basis, bits))
@@ -138,8 +150,12 @@ def _observe(job: Job, engine: Engine, noise: list[int]) -> list[int]:
 
 def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
     """Add one table's scan to x, in units of 1/L: L per row, L / steps per half step of a measure."""
-    regions = [np.asarray(found[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
     counts = np.asarray(found["n"], dtype=np.int64)
+    if layout.source.distinct:
+        # The scan found the entries itself.
+        _add_at(x, np.asarray(found["a0"], dtype=np.int64), counts, common)
+        return
+    regions = [np.asarray(found[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
     cell = layout.cells.locate(regions) if regions else np.zeros(len(counts), dtype=np.int64)
     inside = (cell >= 0) & (cell < len(layout.cells))
     cell, counts = cell[inside], counts[inside]

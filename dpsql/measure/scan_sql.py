@@ -9,16 +9,17 @@ in ``system.main``; comparisons, CASE and CAST are no functions that a macro cou
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from dpsql.engines.duckdb import quote, text
+from dpsql.measure.cell_sql import cell_text
 from dpsql.workload.compile import Layout
 from dpsql.workload.conditions import Like
 from dpsql.workload.lines import Cut, Line
 from dpsql.workload.measures import Measure
 from dpsql.workload.regions import LineAxis, OpaqueAxis
+from dpsql.workload.value_sql import literal, operand, text
+from dpsql.workload.values import Value
 
 # Integer axes whose cuts span at most this many values are looked up in a list.
 LOOKUP_WIDTH = 4096
@@ -30,80 +31,58 @@ def select_list(layout: Layout) -> tuple[str, int]:
 
     Columns: a0, a1, ... the region of each axis (-1 for none), n the number of rows, and for
     each measure k the low and high word (base 2^32) of sum(z' + steps), s<k>_low, s<k>_high.
+    Over the table itself they are computed in place; over any other source its rows hold them (``row_columns``).
     """
-    columns = []
-    for number, axis in enumerate(layout.cells.axes):
-        columns.append(f"{region(axis)} AS a{number}")
+    regions, steps = row_values(layout)
+    if layout.source.distinct:
+        regions = ["-1"]
+    if not layout.source.plain:
+        regions, steps = [f"a{i}" for i in range(len(regions))], [f"u{i}" for i in range(len(steps))]
+    columns = [f"{value} AS a{number}" for number, value in enumerate(regions)]
     keys = len(columns)
     columns.append("CAST(system.main.count_star() AS BIGINT) AS n")
-    for number, measure in enumerate(layout.measures):
-        total = f"system.main.sum({shifted(measure)})"
+    for number, value in enumerate(steps):
+        total = f"system.main.sum({value})"
         total = f"CAST(CASE WHEN {total} IS NULL THEN 0 ELSE {total} END AS HUGEINT)"
         columns.append(f'CAST(system.main."&"({total}, CAST({WORD - 1} AS HUGEINT)) AS BIGINT) AS s{number}_low')
         columns.append(f'CAST(system.main.">>"({total}, CAST(32 AS HUGEINT)) AS BIGINT) AS s{number}_high')
     return ", ".join(columns), keys
 
 
-def region(axis: LineAxis | OpaqueAxis) -> str:
-    """An expression that gives the row's region number on an axis; total, never NULL."""
+def row_values(layout: Layout) -> tuple[list[str], list[str]]:
+    """The region number of each axis and u of each measure, as expressions over a row; total, never NULL."""
+    values = layout.values
+    regions = [region(axis, values) for axis in layout.cells.axes]
+    return regions, [shifted(measure, values) for measure in layout.measures]
+
+
+def row_columns(layout: Layout) -> list[str]:
+    """All that a scan uses of a row, "expression AS name": a0, ..., u0, ...; for distinct sources the cell as a0."""
+    regions, steps = row_values(layout)
+    if layout.source.distinct:
+        return [f"{cell_text(layout, regions)} AS a0"]
+    named = [f"{value} AS a{number}" for number, value in enumerate(regions)]
+    return named + [f"{value} AS u{number}" for number, value in enumerate(steps)]
+
+
+def region(axis: LineAxis | OpaqueAxis, values: Mapping[str, Value]) -> str:
+    """An expression that gives the row's region number on an axis; total, never NULL.
+
+    ``values`` are the columns that the table does not store.
+    """
     if isinstance(axis, OpaqueAxis):
         predicate = axis.predicate
         if isinstance(predicate, Like):
-            holds = f'system.main."~~"({operand(predicate.column, axis.line)}, {text(predicate.pattern)})'
+            holds = f'system.main."~~"({operand(predicate.column, axis.line, values)}, {text(predicate.pattern)})'
         else:
-            left, right = operand(predicate.left, axis.line), operand(predicate.right, axis.line)
+            left, right = operand(predicate.left, axis.line, values), operand(predicate.right, axis.line, values)
             holds = f"({left} {predicate.operator} {right})"
         return f"CASE {holds} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END"
-    value = operand(axis.column, axis.line)
+    value = operand(axis.column, axis.line, values)
     cuts, pieces = _simplified(axis)
     body = _lookup(value, cuts, pieces) if _is_narrow(axis.line, cuts) else _tree(value, axis.line, cuts, pieces)
     kind = "TINYINT" if axis.size < 127 else "SMALLINT" if axis.size < 32_000 else "INTEGER"
-    return f"CAST(CASE WHEN {quote(axis.column)} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
-
-
-def operand(column: str, line: Line) -> str:
-    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE."""
-    name = quote(column)
-    if line.kind == "text":
-        return _binary(f"CAST({name} AS VARCHAR)" if line.type == "ENUM" else name)
-    return f"CAST({name} AS DOUBLE)" if line.single else name
-
-
-def _binary(name: str) -> str:
-    # A NOCASE column would otherwise merge what the cuts tell apart.
-    return f'({name} COLLATE "binary")'
-
-
-def literal(line: Line, value: object) -> str:
-    """A constant of a line, of exactly the column's type, so that the column itself is never cast."""
-    kind = line.kind
-    if kind == "integer":
-        return f"CAST({value} AS {line.type})"
-    if kind == "boolean":
-        return "TRUE" if value else "FALSE"
-    if kind == "decimal":
-        number = int(value)  # type: ignore[call-overload]
-        digits = f"{abs(number):0{line.scale + 1}d}"
-        whole, part = (digits[: -line.scale], digits[-line.scale :]) if line.scale else (digits, "")
-        return f"CAST('{'-' if number < 0 else ''}{whole}{'.' + part if part else ''}' AS {line.type})"
-    if kind == "real":
-        return f"CAST('{float(value)!r}' AS DOUBLE)"  # type: ignore[arg-type]
-    if kind == "text":
-        return text(str(value))
-    if kind == "date":
-        return f"CAST('{_day(int(value))}' AS DATE)"  # type: ignore[call-overload]
-    days, micros = divmod(int(value), 86_400_000_000)  # type: ignore[call-overload]
-    clock = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=micros)
-    moment = f"{_day(days)} {clock:%H:%M:%S.%f}"
-    return f"CAST('{moment}+00' AS TIMESTAMPTZ)" if kind == "timestamptz" else f"CAST('{moment}' AS TIMESTAMP)"
-
-
-def _day(days: int) -> str:
-    """An ISO date of a day number; one day past the calendar of Python is still needed as a cut."""
-    last = (dt.date.max - dt.date(1970, 1, 1)).days
-    if days > last:
-        return "10000-01-01"
-    return (dt.date(1970, 1, 1) + dt.timedelta(days=days)).isoformat()
+    return f"CAST(CASE WHEN {value} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
 
 
 def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
@@ -153,13 +132,19 @@ def _lookup(value: str, cuts: Sequence[Cut], pieces: Sequence[int]) -> str:
     return f"system.main.list_extract([{', '.join(map(str, regions))}], {position})"
 
 
-def shifted(measure: Measure) -> str:
+def shifted(measure: Measure, values: Mapping[str, Value]) -> str:
     """u = z' + steps as BIGINT in [0, 2 steps]; NULL and NaN give z' = 0, that is u = steps.
 
     Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
-    no value can overflow or leave the bound (the sensitivity rests on it).
+    no value can overflow or leave the bound (the sensitivity rests on it). The column of a "grid" line
+    is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
     """
-    name, steps = quote(measure.column), measure.steps
+    name, steps = operand(measure.column, measure.line, values), measure.steps
+    if measure.line.kind == "grid":
+        return (
+            f"CAST(CASE WHEN {name} IS NULL THEN {steps} WHEN {name} <= 0 THEN 0 WHEN {name} >= {steps} "
+            f'THEN {2 * steps} ELSE system.main."*"(CAST({name} AS BIGINT), CAST(2 AS BIGINT)) END AS BIGINT)'
+        )
     if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
         low, high = int(measure.lower), int(measure.upper)
         kind = measure.line.type

@@ -6,6 +6,7 @@ and grids divide without rounding. Every message names the full key and what to 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
@@ -14,7 +15,8 @@ from typing import Self
 
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.settings import fix, flag, folded, positive, text
+from dpsql.policy.settings import fix, flag, folded, names, positive, references, text
+from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
 from dpsql.policy.values import dotted, fold, number, shown
 
 
@@ -73,9 +75,14 @@ class TablePolicy:
     """What is public about one table, and what its privacy unit is.
 
     ``unit`` is "row" or the column whose value identifies whom to protect; such a unit has at most
-    ``max_rows_per_unit`` rows in the answers. ``expected_rows`` is a public guess for plans,
+    ``max_rows_per_unit`` rows in the answers. "visits.patient_id" is a unit that another table holds, found
+    through declared references. ``key`` are the columns that no two rows share, ``references`` says which
+    column refers to which (table, column of its key). ``expected_rows`` is a public guess for plans,
     ``rows_public`` allows releases that publish the number of rows, ``counts`` names the column of
     a pre-aggregated table that says how many units a row stands for.
+
+    Key and references are the custodian's word: data that break them change answers, never the
+    guarantee (``dpsql.workload.rows``). Which tables share a unit: ``dpsql.policy.units``.
     """
 
     name: str
@@ -87,6 +94,8 @@ class TablePolicy:
     public: bool = False
     source: str | None = None
     counts: str | None = None
+    unique: tuple[str, ...] = ()
+    references: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
 
@@ -94,6 +103,8 @@ class TablePolicy:
         if not self.where:
             fix(self, "where", dotted("tables", self.name))
         fix(self, "columns", folded(self.key("columns"), self.columns, "columns"))
+        fix(self, "unique", names(self.key("key"), self.unique))
+        fix(self, "references", references(self.key("references"), self.references))
         text(self.key("unit"), self.unit)
         for name in ("rows_public", "public"):
             flag(self.key(name), getattr(self, name))
@@ -135,6 +146,7 @@ class TablePolicy:
             "max_rows_per_unit": self.max_rows_per_unit is not None,
             "rows_public": self.rows_public,
             "counts": self.counts is not None,
+            "references": bool(self.references),
         }
         for name, is_given in given.items():
             if is_given:
@@ -175,23 +187,36 @@ class TablePolicy:
                 )
 
     def _own_columns(self) -> list[str]:
-        return [c for c in (None if self.unit == "row" else self.unit, self.counts) if c is not None]
+        """The columns that the settings name; a unit with a dot is another table's."""
+        unit = None if self.unit == "row" or "." in self.unit else self.unit
+        return [c for c in (unit, self.counts, *self.unique, *self.references) if c is not None]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A data set's public declaration. ``path`` is the file it came from; sources are relative to it."""
+    """A data set's public declaration. ``path`` is the file it came from; sources are relative to it.
+
+    ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables.
+    """
 
     dataset: str
     budget: BudgetPolicy
     tables: Mapping[str, TablePolicy]
     path: Path | None = field(default=None, compare=False)
+    views: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("dataset", self.dataset)
         if not self.tables:
             raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
         fix(self, "tables", folded("tables", self.tables, "tables"))
+        fix(self, "views", folded("views", self.views, "views"))
+        taken = {fold(name) for name in self.tables}
+        for name, sql in self.views.items():
+            text(dotted("views", name, "sql"), sql)
+            if fold(name) in taken:
+                raise PolicyError(f"{dotted('views', name)} has the name of a table; choose another name")
+        check_units(self.tables)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -215,8 +240,8 @@ class Policy:
         """The policy of a TOML text. Raises PolicyError with the full key of what is wrong."""
         from dpsql.policy.parse import parse_policy  # the reader builds these classes, so it comes later
 
-        dataset, budget, tables = parse_policy(text)
-        return cls(dataset, budget, tables, None if path is None else Path(path))
+        dataset, budget, tables, views = parse_policy(text)
+        return cls(dataset, budget, tables, None if path is None else Path(path), views)
 
     def table(self, name: str) -> TablePolicy:
         """The table of that name in any case; PolicyError with the nearest names where there is none."""
@@ -226,6 +251,20 @@ class Policy:
                 f"{dotted('tables', name)} is not declared, so the table cannot be used; {nearest(name, self.tables)}"
             )
         return found
+
+    @functools.cached_property
+    def units(self) -> Mapping[str, Unit | None]:
+        """Where each private table's unit is; None for single rows."""
+        return {t.name: unit_of(self.tables, t) for t in self.tables.values() if not t.public}
+
+    @functools.cached_property
+    def labels(self) -> Mapping[str, str]:
+        """What each private table's unit is called; tables of equal labels share a unit."""
+        return unit_labels(self.tables)
+
+    def view(self, name: str) -> str | None:
+        """The SQL text of the view of that name in any case, None where the policy has none."""
+        return {fold(n): sql for n, sql in self.views.items()}.get(fold(name))
 
     def source_path(self, name: str) -> Path | None:
         """Where the file of table ``name`` is, relative to the policy's folder (or the current one)."""

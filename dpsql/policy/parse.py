@@ -12,7 +12,7 @@ from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BudgetPolicy, TablePolicy
 from dpsql.policy.values import dotted, kind_of
 
-TOP_KEYS = ("dataset", "budget", "tables")
+TOP_KEYS = ("dataset", "budget", "tables", "views")
 BUDGET_KEYS = ("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon")
 TABLE_KEYS = (
     "unit",
@@ -22,13 +22,16 @@ TABLE_KEYS = (
     "public",
     "source",
     "counts",
+    "key",
+    "references",
     "columns",
 )
+VIEW_KEYS = ("sql",)
 COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type")
 
 
-def parse_policy(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy]]:
-    """Data-set id, budget and tables of a TOML text; PolicyError with the full key of what is wrong."""
+def parse_policy(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str]]:
+    """Data-set id, budget, tables and views of a TOML text; PolicyError with the full key of what is wrong."""
     document = _read(text)
     _known("", document, TOP_KEYS)
     if "dataset" not in document:
@@ -41,7 +44,20 @@ def parse_policy(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy]]:
     _known("budget", budget, BUDGET_KEYS)
     built = BudgetPolicy(**budget)
     tables = {name: _table_policy(name, value) for name, value in _table("tables", document["tables"]).items()}
-    return document["dataset"], built, tables
+    views = {name: _view(name, value) for name, value in _table("views", document.get("views", {})).items()}
+    return document["dataset"], built, tables, views
+
+
+def _view(name: str, value: object) -> str:
+    where = dotted("views", name)
+    given = _table(where, value)
+    _known(where, given, VIEW_KEYS)
+    if "sql" not in given:
+        raise PolicyError(f'{where}.sql is missing; write sql = "SELECT ... FROM ..."')  # noqa: S608
+    sql = given["sql"]
+    if not isinstance(sql, str):
+        raise PolicyError(f"{where}.sql is {kind_of(sql)}; write a string")
+    return sql
 
 
 def _read(text: str) -> dict[str, Any]:
@@ -86,6 +102,8 @@ def _table_policy(name: str, value: object) -> TablePolicy:
     if given.get("public") is True and "unit" in given:
         raise PolicyError(f"{where}.unit is for private tables and {where}.public is true; drop one")
     built = {column: _column_policy(where, column, settings) for column, settings in columns.items()}
+    if "key" in given:
+        given["unique"] = given.pop("key")
     return TablePolicy(name, built, where=where, **given)
 
 

@@ -9,7 +9,8 @@ from fractions import Fraction
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import Policy, TablePolicy
-from dpsql.policy.types import SqlType, column_type
+from dpsql.policy.types import SqlType, column_type, joinable
+from dpsql.policy.units import foreign_keys, unit_of
 from dpsql.policy.values import fold, kind_of, shown
 
 NUMBERS = ("integer", "decimal", "float")
@@ -42,6 +43,8 @@ def check_schema(policy: Policy, schemas: Schemas) -> None:
             names = nearest(table.name, schemas)
             raise PolicyError(f"{table.where}: there is no such table; {names}")
         _check_table(table, known[fold(table.name)][1])
+    for table in policy.tables.values():
+        _check_keys(policy, table, {fold(name): columns for name, columns in schemas.items()})
 
 
 def csv_schema(table: TablePolicy) -> dict[str, str]:
@@ -51,7 +54,7 @@ def csv_schema(table: TablePolicy) -> dict[str, str]:
 
 def _check_table(table: TablePolicy, schema: Mapping[str, str]) -> None:
     types = {fold(name): column_type(text) for name, text in schema.items()}
-    if table.unit != "row" and fold(table.unit) not in types:
+    if table.unit != "row" and "." not in table.unit and fold(table.unit) not in types:
         raise PolicyError(f"{table.key('unit')}: there is no column {table.unit}; {nearest(table.unit, schema)}")
     if table.counts is not None:
         counted = types.get(fold(table.counts))
@@ -65,6 +68,36 @@ def _check_table(table: TablePolicy, schema: Mapping[str, str]) -> None:
         if found is None:
             raise PolicyError(f"{column.where}: there is no such column; {nearest(column.name, schema)}")
         _check_column(column, found)
+
+
+def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
+    """Keys and references name columns, of types that compare without a cast that may fail."""
+    unit = None if table.public else unit_of(policy.tables, table)
+    own = schemas[fold(table.name)]
+    types = {fold(name): kind for name, kind in own.items()}
+    if unit is not None and not unit.path and fold(unit.column) not in types:
+        raise PolicyError(f"{table.key('unit')}: there is no column {unit.column}; {nearest(unit.column, own)}")
+    for column in table.unique:
+        if fold(column) not in types:
+            raise PolicyError(f"{table.key('key')}: there is no column {column}; {nearest(column, own)}")
+        if not joinable(types[fold(column)], types[fold(column)]):
+            raise PolicyError(
+                f"{table.key('key')}: {column} is {column_type(types[fold(column)])}, which is no type of a key; "
+                "leave the key out"
+            )
+    for key in foreign_keys(policy.tables, table):
+        others = {fold(name): kind for name, kind in schemas[fold(key.table)].items()}
+        for column, target in zip(key.columns, key.key, strict=True):
+            if fold(column) not in types:
+                raise PolicyError(
+                    f"{table.key('references', column)}: there is no column {column}; {nearest(column, own)}"
+                )
+            if fold(target) in others and not joinable(types[fold(column)], others[fold(target)]):
+                raise PolicyError(
+                    f"{table.key('references', column)}: {column} is {column_type(types[fold(column)])} and "
+                    f"{key.table}.{target} is {column_type(others[fold(target)])}, which do not compare; store one "
+                    "in the type of the other"
+                )
 
 
 def _check_column(column: ColumnPolicy, found: SqlType) -> None:

@@ -42,6 +42,32 @@ def positive(where: str, value: object) -> int:
     return value
 
 
+def names(where: str, value: object) -> tuple[str, ...]:
+    """``value``, checked to be a list of distinct names."""
+    if not isinstance(value, list | tuple):
+        raise PolicyError(f'{where} is {kind_of(value)}; write a list of columns, such as ["id"]')
+    out = tuple(text(f"{where}[{i}]", name) for i, name in enumerate(value))
+    if len({fold(name) for name in out}) < len(out):
+        raise PolicyError(f"{where} names a column twice; keep one of them")
+    return out
+
+
+def references(where: str, value: object) -> Mapping[str, tuple[str, str]]:
+    """``value``, checked to be a table of column = "table.column"; (table, column) by column."""
+    if not isinstance(value, Mapping):
+        raise PolicyError(f'{where} is {kind_of(value)}; write {{ patient_id = "patients.id" }}')
+    out: dict[str, tuple[str, str]] = {}
+    for name, target in value.items():
+        if isinstance(target, tuple):
+            out[name] = target
+            continue
+        table, dot, column = text(f"{where}.{dotted(name)}", target).rpartition(".")
+        if not dot or not table or not column:
+            raise PolicyError(f'{where}.{dotted(name)} is "{target}"; write the table and the column, "patients.id"')
+        out[name] = (table, column)
+    return folded(where, out, "references")
+
+
 def folded(where: str, items: Mapping[str, T], what: str) -> Mapping[str, T]:
     """A read-only copy of ``items``; two names that DuckDB takes for one are refused."""
     seen: dict[str, str] = {}

@@ -108,6 +108,8 @@ def policy_text(policy: Policy) -> str:
         if table.columns:
             lines.append(f"[{dotted('tables', table.name, 'columns')}]")
             lines += [f"{dotted(c.name)} = {_settings(c)}" for c in table.columns.values()]
+    for name, sql in policy.views.items():
+        lines += ["", f"[{dotted('views', name)}]", f"sql = {quote(sql)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -121,7 +123,14 @@ def _table_lines(table: TablePolicy) -> list[str]:
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {value}")
-    return [*lines, "rows_public = true"] if table.rows_public else lines
+    if table.rows_public:
+        lines.append("rows_public = true")
+    if table.unique:
+        lines.append(f"key = [{', '.join(quote(name) for name in table.unique)}]")
+    if table.references:
+        listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in table.references.items())
+        lines.append(f"references = {{ {', '.join(listed)} }}")
+    return lines
 
 
 def _settings(column: ColumnPolicy) -> str:

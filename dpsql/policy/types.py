@@ -99,6 +99,22 @@ def column_type(text: str) -> SqlType:
     return SqlType(name, kind)
 
 
+def joinable(left: str, right: str) -> bool:
+    """Whether values of two types, as a schema shows them, compare as keys: exactly, and whatever they are.
+
+    Whole numbers of any width with each other, but UHUGEINT only with itself, since no type holds
+    it beside negative numbers; text with ENUM; else equal types. Binary floats are no keys.
+    """
+    a, b = column_type(left), column_type(right)
+    if a.kind == b.kind == "integer":
+        return "UHUGEINT" not in (a.name, b.name) or a.name == b.name
+    if a.kind == b.kind == "text":
+        return True
+    if a.kind in ("boolean", "date", "decimal", "timestamp", "timestamptz"):
+        return str(a) == str(b)
+    return a.name == b.name == "UUID"
+
+
 def sql_type(text: str, where: str) -> SqlType:
     """The type that a policy declares under the key ``where``; PolicyError unless it is a plain one."""
     found = column_type(text)

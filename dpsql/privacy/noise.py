@@ -29,6 +29,7 @@ from dpsql.errors import DataError, InternalError
 
 _WORD = 64
 _BLOCK = 8192  # bytes read from the entropy source at a time, inside one call only
+_MANY = 1024  # Gaussian draws from which they are made together
 _LARGEST = 2**1000  # keeps variances within the floats that error bars are made of
 
 
@@ -132,6 +133,12 @@ def sample_from(noise: Noise, count: int, source: EntropySource) -> list[int]:
     words = _words(source)
     if noise.kind == "gaussian":
         p, q = noise.parameter.numerator, noise.parameter.denominator
+        if count >= _MANY:
+            from dpsql.privacy.normals import rounded_normals  # the same law over arrays, built on the code below
+
+            many = rounded_normals(p, q, count, source)
+            if many is not None:
+                return many
         return [_rounded_normal(words, p, q) for _ in range(count)]
     t, s = noise.parameter.numerator, noise.parameter.denominator
     return [_laplace(words, t, s) for _ in range(count)]
@@ -269,7 +276,11 @@ def _rounded_normal(word: _Words, p: int, q: int) -> int:
     A boundary itself has probability 0. The sign is a fair bit of its own.
     """
     k, x = _normal(word)
-    negative = word() & 1
+    return _rounded(word, k, x, bool(word() & 1), p, q)
+
+
+def _rounded(word: _Words, k: int, x: list[int], negative: bool, p: int, q: int) -> int:
+    """round(sqrt(p/q) (k + x)) with a sign, drawing further digits of x while they are needed."""
     n, bits, used = k, 0, 0
     while True:
         while used < len(x):

@@ -11,8 +11,9 @@ refusals     what a SELECT may not hold, and what to write instead
 names        DuckDB's own names for columns without an alias
 """
 
-from dpsql.sql.queries import understand
+from dpsql.sql.answers import Answer, Understood
 from dpsql.sql.scope import table_of
 from dpsql.sql.statements import Statement, parse
+from dpsql.sql.understand import understand
 
-__all__ = ["Statement", "parse", "table_of", "understand"]
+__all__ = ["Answer", "Statement", "Understood", "parse", "table_of", "understand"]

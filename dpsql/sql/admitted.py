@@ -33,17 +33,23 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Alias: frozenset({"this", "alias"}),
     exp.TableAlias: _ONE,
     exp.Table: frozenset({"this", "db", "alias"}),
-    exp.Group: frozenset({"expressions", "all"}),
-    exp.Select: frozenset({"expressions", "from_", "where", "group"}),
+    **dict.fromkeys((exp.Avg, exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp), _ONE),
+    **dict.fromkeys((exp.Min, exp.Max, exp.Median), _ONE),
+    **dict.fromkeys((exp.PercentileCont, exp.WithinGroup, exp.Nullif), _TWO),
+    exp.Coalesce: frozenset({"this", "expressions"}),
+    exp.Distinct: frozenset({"expressions"}),
+    exp.Order: frozenset({"expressions"}),
+    exp.Ordered: frozenset({"this", "nulls_first"}),
 }
 
 
-def check_admitted(select: exp.Select) -> None:
+def check_admitted(tree: exp.Expression) -> None:
     """Refuse a node that is not listed, or that carries an argument that is not read.
 
-    Run last, once every part has been understood: it guards against the parser, not the user.
+    For what a scan answers: conditions, group keys, aggregates. Run once it has been understood: it guards
+    against the parser, not the user. Outer SQL is written again with all its arguments and needs no such guard.
     """
-    for node in select.walk():
+    for node in tree.walk():
         read = _READ.get(type(node))
         if read is None:
             raise refuse(f"{node.key.upper()} is not answered; leave it out", node)

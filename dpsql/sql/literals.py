@@ -10,6 +10,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import DataError
+from dpsql.sql.calendar import DAY, interval_of, moved_by
 from dpsql.sql.statements import refuse
 from dpsql.workload.lines import Scalar, line_of
 
@@ -21,8 +22,13 @@ _CASTS = {
 }
 
 
-def is_constant(node: exp.Expression) -> bool:
-    """True where the expression names no column and calls nothing: literals, signs, casts, + - *."""
+def is_literal_cast(node: exp.Cast) -> bool:
+    """True for DATE '...' and TIMESTAMP '...', which are literals."""
+    return node.to.this in _CASTS and not isinstance(node, exp.TryCast)
+
+
+def is_constant(node: exp.Expr) -> bool:
+    """True where the expression names no column and calls nothing: literals, signs, casts, intervals, + - *."""
     return all(
         isinstance(
             part,
@@ -35,14 +41,16 @@ def is_constant(node: exp.Expression) -> bool:
             | exp.DataType
             | exp.Add
             | exp.Sub
-            | exp.Mul,
+            | exp.Mul
+            | exp.Interval
+            | exp.Var,
         )
         and not isinstance(part, exp.TryCast)
         for part in node.walk()
     )
 
 
-def fold(node: exp.Expression) -> Scalar:
+def fold(node: exp.Expr) -> Scalar:
     """The value of a constant expression; integers and decimals exactly, 1e3 and decimals past 38 digits as DOUBLE."""
     if isinstance(node, exp.Paren):
         return fold(node.this)
@@ -58,9 +66,13 @@ def fold(node: exp.Expression) -> Scalar:
         value = fold(node.this)
         return None if value is None else -_numeric(value, node)
     if isinstance(node, exp.Add | exp.Sub | exp.Mul):
+        if isinstance(node.expression, exp.Interval) and not isinstance(node, exp.Mul):
+            return _moved(fold(node.this), node)
         left, right = fold(node.this), fold(node.expression)
         if left is None or right is None:
             return None
+        if isinstance(left, dt.date):
+            return _dated(left, right, node)
         a, b = _numeric(left, node), _numeric(right, node)
         if isinstance(a, float) or isinstance(b, float):
             a, b = float(a), float(b)
@@ -68,6 +80,43 @@ def fold(node: exp.Expression) -> Scalar:
             return a + b
         return a - b if isinstance(node, exp.Sub) else a * b
     raise refuse(f"{node.sql('duckdb')} is not a constant that dpsql folds; write its value", node)
+
+
+def _moved(start: Scalar, node: exp.Add | exp.Sub) -> Scalar:
+    """A date or timestamp plus or minus an interval: a timestamp, as in DuckDB."""
+    if start is None:
+        return None
+    if not isinstance(start, dt.date):
+        raise refuse("an interval is added to a DATE or TIMESTAMP; write DATE '2020-01-31' + INTERVAL 1 MONTH", node)
+    amount, unit = interval_of(node.expression)
+    return _moment(moved_by(_micros(start), amount if isinstance(node, exp.Add) else -amount, unit, node), node)
+
+
+def _dated(left: dt.date, right: Scalar, node: exp.Expr) -> Scalar:
+    """A date plus or minus whole days, or the days between two dates."""
+    plain = not isinstance(left, dt.datetime)
+    if plain and isinstance(right, int) and not isinstance(right, bool) and not isinstance(node, exp.Mul):
+        days = right if isinstance(node, exp.Add) else -right
+        moment = _moment(_micros(left) + days * DAY, node) if abs(days) < 10_000_000 else None
+        if moment is not None:
+            return moment.date()
+    if plain and isinstance(node, exp.Sub) and isinstance(right, dt.date) and not isinstance(right, dt.datetime):
+        return (left - right).days
+    raise refuse("a constant date takes + or - of whole days or an INTERVAL; write the date itself", node)
+
+
+def _micros(moment: dt.date) -> int:
+    if isinstance(moment, dt.datetime):
+        return (moment.replace(tzinfo=None) - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    return (moment - dt.date(1970, 1, 1)).days * DAY
+
+
+def _moment(micros: int, node: exp.Expr) -> dt.datetime:
+    try:
+        return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=micros)
+    except OverflowError:
+        pass
+    raise refuse("a constant date leaves the years 1 to 9999; write a nearer one", node)
 
 
 def _number(node: exp.Literal) -> int | Fraction | float:
@@ -88,7 +137,7 @@ def _number(node: exp.Literal) -> int | Fraction | float:
     raise refuse(f"{text[:20]} is not a number that dpsql reads; write at most 60 digits", node)
 
 
-def _numeric(value: Scalar, node: exp.Expression) -> int | Fraction | float:
+def _numeric(value: Scalar, node: exp.Expr) -> int | Fraction | float:
     if isinstance(value, bool) or not isinstance(value, int | Fraction | float):
         raise refuse("only numbers can be added, multiplied or negated in a constant", node)
     return value

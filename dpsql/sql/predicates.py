@@ -1,22 +1,26 @@
 """Predicates: an SQL Boolean expression as the pair "is TRUE" / "is FALSE" of conditions.
 
 The expression is admitted node by node; whatever is not listed here is refused. All atoms
-are total: they compare a raw value with a constant of the column's own kind, so that no row
-can make the scan fail. Kleene's logic is in how the pairs combine.
+are total: they compare a raw value, or a total expression over raw values, with a constant of its
+own kind, so that no row can make the scan fail. Kleene's logic is in how the pairs combine.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import DataError
+from dpsql.errors import SQLError
+from dpsql.sql import expressions
+from dpsql.sql.arithmetic import subtracted
 from dpsql.sql.literals import fold, is_constant
+from dpsql.sql.operands import Operand, Truth, operand_of, plain_operand, typed_operand
+from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
+from dpsql.sql.typed import Typed, aligned, shown
 from dpsql.workload.batch import Column
 from dpsql.workload.conditions import (
     FALSE,
@@ -25,22 +29,19 @@ from dpsql.workload.conditions import (
     Compare,
     Condition,
     Like,
-    LineAtom,
     OpaqueAtom,
     Or,
     Predicate,
-    complement,
     conjunction,
+    disjunction,
     gather,
     negate,
     union,
 )
 from dpsql.workload.lines import Interval, Scalar, plain, scientific, to_float
 
-EVERYWHERE: tuple[Interval, ...] = ((None, None),)
-Resolve = Callable[[exp.Column], Column]
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
-_OPERATORS: dict[type[exp.Expression], str] = {
+_OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -50,64 +51,89 @@ _OPERATORS: dict[type[exp.Expression], str] = {
 }
 
 
-@dataclass(frozen=True)
-class Truth:
-    """Where an expression is TRUE and where it is FALSE; NULL elsewhere."""
-
-    true: Condition
-    false: Condition
-
-
 def not_null(column: Column) -> Condition:
     """``column IS NOT NULL``; TRUE where the policy rules NULL out."""
-    return LineAtom(column.name, EVERYWHERE) if column.policy.nulls else TRUE
+    return plain_operand(column).known
 
 
-def truth(node: exp.Expression, resolve: Resolve) -> Truth:
+def known(node: exp.Expr, scope: Scope) -> Condition:
+    """The rows where an expression or a condition is not NULL."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if is_constant(node):
+        return FALSE if fold(node) is None else TRUE
+    if is_condition(node):
+        pair = truth(node, scope)
+        return disjunction(pair.true, pair.false)
+    return operand_of(node, scope).known
+
+
+def is_condition(node: exp.Expr) -> bool:
+    """True for nodes that can only be conditions."""
+    return isinstance(node, _LOGIC) or type(node) in _OPERATORS
+
+
+_LOGIC = (
+    *(exp.And, exp.Or, exp.Not, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In, exp.Like, exp.ILike),
+    *(exp.Boolean, exp.StartsWith, exp.EndsWith, exp.Contains),
+)
+
+
+def truth(node: exp.Expr, scope: Scope) -> Truth:
     """The pair of conditions of a Boolean expression. Raises SQLError on anything not admitted."""
     if isinstance(node, exp.Paren):
-        return truth(node.this, resolve)
+        return truth(node.this, scope)
     if isinstance(node, exp.And | exp.Or):
-        return _connective(node, resolve)
+        return _connective(node, scope)
     if isinstance(node, exp.Not):
-        inner = truth(node.this, resolve)
+        inner = truth(node.this, scope)
         return Truth(inner.false, inner.true)
     if isinstance(node, exp.Boolean):
         return Truth(TRUE, FALSE) if node.this else Truth(FALSE, TRUE)
     if isinstance(node, exp.Null):
         return Truth(FALSE, FALSE)
     if isinstance(node, exp.Column):
-        return _boolean_column(node, resolve)
+        return _boolean(plain_operand(scope.resolve(node)), node)
     if isinstance(node, exp.Is):
-        return _is(node, resolve)
+        return _is(node, scope)
     if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
-        return _distinct(node, resolve)
+        return _distinct(node, scope)
     if isinstance(node, exp.Between):
-        return _between(node, resolve)
+        return _between(node, scope)
     if isinstance(node, exp.In):
-        return _in(node, resolve)
-    if isinstance(node, exp.Like):
-        return _like(node, resolve)
+        return _in(node, scope)
+    if isinstance(node, exp.Like | exp.ILike):
+        return _like(node, scope)
+    if isinstance(node, exp.Case | exp.If):
+        return _case(node, scope)
+    if isinstance(node, exp.StartsWith) and is_constant(node.expression):
+        return _starts(node, scope)
     operator = _OPERATORS.get(type(node))
     if operator is not None:
-        return _comparison(node, operator, resolve)
-    raise refuse(_why_not(node), node)
+        return _comparison(node, operator, scope)
+    if isinstance(node, _REFUSED):
+        raise refuse(_why_not(node), node)
+    typed = expressions.value_of(node, scope)
+    if typed.kind == "boolean":
+        return _boolean(typed_operand(typed, node, scope), node)
+    raise refuse(f"{shown(node)} is {typed.kind} and no condition; compare it with a constant", node)
 
 
-def _why_not(node: exp.Expression) -> str:
+_REFUSED = (
+    *(exp.Subquery, exp.Exists, exp.Select, exp.AggFunc, exp.Window),
+    *(exp.RegexpLike, exp.SimilarTo, exp.Glob, exp.Escape),
+)
+
+
+def _why_not(node: exp.Expr) -> str:
     if isinstance(node, exp.Subquery | exp.Exists | exp.Select):
         return "a subquery depends on other rows, so it is not private; split it into views of its own"
     if isinstance(node, exp.AggFunc | exp.Window):
         return "an aggregate in a condition depends on other rows; filter the released view instead"
-    if isinstance(node, exp.ILike | exp.RegexpLike | exp.SimilarTo | exp.Glob | exp.Escape):
-        return f"{node.key.upper()} is not admitted; write LIKE with a constant pattern"
-    return (
-        f"{node.sql('duckdb')[:60]} is not an admitted condition; use =, <>, <, <=, >, >=, BETWEEN, IN, LIKE, "
-        "IS [NOT] NULL over a column and constants, with AND, OR, NOT"
-    )
+    return f"{node.key.upper()} is not admitted; write LIKE with a constant pattern"
 
 
-def _connective(node: exp.And | exp.Or, resolve: Resolve) -> Truth:
+def _connective(node: exp.And | exp.Or, scope: Scope) -> Truth:
     # Long chains parse into left-deep trees: walk them without recursion.
     parts, stack = [], [node.this, node.expression][::-1]
     while stack:
@@ -115,129 +141,136 @@ def _connective(node: exp.And | exp.Or, resolve: Resolve) -> Truth:
         if type(part) is type(node):
             stack.extend([part.expression, part.this])
         else:
-            parts.append(truth(part, resolve))
+            parts.append(truth(part, scope))
     every, some = [p.true for p in parts], [p.false for p in parts]
     if isinstance(node, exp.And):
         return Truth(gather(And, *every), gather(Or, *some))
     return Truth(gather(Or, *every), gather(And, *some))
 
 
-def _column(node: exp.Expression, resolve: Resolve) -> Column | None:
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return resolve(node) if isinstance(node, exp.Column) else None
-
-
-def _expect_column(node: exp.Expression, resolve: Resolve, what: str) -> Column:
-    column = _column(node, resolve)
-    if column is None:
-        raise refuse(f"{what} needs a column on its left, not {node.sql('duckdb')[:60]}", node)
-    return column
-
-
-def _atom(column: Column, intervals: tuple[Interval, ...]) -> Truth:
-    """TRUE on the intervals, FALSE elsewhere, NULL on NULL."""
-    inside = LineAtom(column.name, intervals) if intervals else FALSE
-    rest = complement(intervals) if intervals else EVERYWHERE
-    return Truth(inside, LineAtom(column.name, rest) if rest else FALSE)
+def _case(node: exp.Case | exp.If, scope: Scope) -> Truth:
+    """CASE between conditions: each branch counts for the rows that reach it."""
+    reached: Condition = TRUE
+    true: list[Condition] = []
+    false: list[Condition] = []
+    for condition, branch in expressions.branches_of(node):
+        inner = truth(branch, scope)
+        holds = TRUE if condition is None else truth(condition, scope).true
+        here = gather(And, reached, holds)
+        true.append(gather(And, here, inner.true))
+        false.append(gather(And, here, inner.false))
+        reached = gather(And, reached, negate(holds))
+    return Truth(gather(Or, *true), gather(Or, *false))
 
 
 def _opaque(predicate: Predicate) -> Truth:
     return Truth(OpaqueAtom(predicate, frozenset([True])), OpaqueAtom(predicate, frozenset([False])))
 
 
-def _position(column: Column, value: Scalar, node: exp.Expression) -> Interval | None:
-    try:
-        return column.line.point(value)
-    except DataError as error:
-        raise refuse(f"{column.name}: {error}", node) from None
-
-
-def _constant(node: exp.Expression, column: Column) -> Scalar:
+def _constant(node: exp.Expr, operand: Operand) -> Scalar:
     if not is_constant(node):
-        raise refuse(f"{column.name} is compared with {node.sql('duckdb')[:60]}; compare it with a constant", node)
+        raise refuse(f"{operand.name} is compared with {shown(node)}; compare it with a constant", node)
     return fold(node)
 
 
-def _boolean_column(node: exp.Column, resolve: Resolve) -> Truth:
-    column = resolve(node)
-    if column.line.kind != "boolean":
-        raise refuse(f"{column.name} holds {column.type}; a condition compares it with a constant", node)
-    point = column.line.point(True)
-    return _atom(column, () if point is None else (point,))
+def _boolean(operand: Operand, node: exp.Expr) -> Truth:
+    if operand.line.kind != "boolean":
+        raise refuse(f"{operand.name} holds {operand.column.type}; a condition compares it with a constant", node)
+    return operand.within(operand.compared("=", True, node))
 
 
-def _is(node: exp.Is, resolve: Resolve) -> Truth:
-    """IS [NOT] NULL of a column or condition, IS [NOT] TRUE or FALSE of a condition: never NULL."""
+def _is(node: exp.Is, scope: Scope) -> Truth:
+    """IS [NOT] NULL of a value or condition, IS [NOT] TRUE or FALSE of a condition: never NULL."""
     wanted = node.expression
     if isinstance(wanted, exp.Null):
-        column = _column(node.this, resolve)
-        if column is not None:
-            holds: Condition = LineAtom(column.name, (), True)
+        subject = node.this.unnest()
+        if is_condition(subject) or isinstance(subject, exp.Null):
+            inner = truth(subject, scope)
+            holds: Condition = conjunction(negate(inner.true), negate(inner.false))
+        elif is_constant(subject):
+            holds = TRUE if fold(subject) is None else FALSE
         else:
-            inner = truth(node.this, resolve)
-            holds = conjunction(negate(inner.true), negate(inner.false))
+            holds = operand_of(subject, scope).null
     elif isinstance(wanted, exp.Boolean):
-        inner = truth(node.this, resolve)
+        inner = truth(node.this, scope)
         holds = inner.true if wanted.this else inner.false
     else:
         raise refuse("IS takes NULL, TRUE or FALSE", node)
     return Truth(holds, negate(holds))
 
 
-def _distinct(node: exp.Expression, resolve: Resolve) -> Truth:
+def _distinct(node: exp.Expr, scope: Scope) -> Truth:
     left, right = node.this, node.expression
     if is_constant(left):
         left, right = right, left
-    column = _expect_column(left, resolve, "IS DISTINCT FROM")
-    value = _constant(right, column)
-    if value is None:
-        same: Condition = LineAtom(column.name, (), True)
+    if is_constant(left):
+        raise refuse("both sides are constants; leave the condition out or write TRUE or FALSE", node)
+    if not is_constant(right):
+        equal = _comparison(node, "=", scope)
+        nulls = [operand_of(side, scope).null for side in (left, right)]
+        same: Condition = disjunction(equal.true, conjunction(*nulls))
     else:
-        point = _position(column, value, node)
-        same = LineAtom(column.name, (point,)) if point is not None else FALSE
+        operand = operand_of(left, scope)
+        value = fold(right)
+        same = operand.null if value is None else operand.within(operand.compared("=", value, node)).true
     pair = Truth(same, negate(same))
     return pair if isinstance(node, exp.NullSafeEQ) else Truth(pair.false, pair.true)
 
 
-def _comparison(node: exp.Expression, operator: str, resolve: Resolve) -> Truth:
+def _comparison(node: exp.Expr, operator: str, scope: Scope) -> Truth:
     left, right = node.this, node.expression
     if is_constant(left) and is_constant(right):
         raise refuse("both sides are constants; leave the condition out or write TRUE or FALSE", node)
     if is_constant(left):
         left, right, operator = right, left, _FLIPPED[operator]
-    column = _expect_column(left, resolve, operator)
-    other = _column(right, resolve)
-    if other is not None:
-        return _column_pair(column, operator, other, node)
-    value = _constant(right, column)
-    _check_ordered(column, node)
+    if not is_constant(right):
+        return _pair(left, operator, right, node, scope)
+    operand = operand_of(left, scope)
+    value = fold(right)
+    _check_ordered(operand, node)
     if value is None:
         return Truth(FALSE, FALSE)
-    return _atom(column, _compared(column, operator, value, node))
+    return operand.within(operand.compared(operator, value, node))
 
 
-def _compared(column: Column, operator: str, value: Scalar, node: exp.Expression) -> tuple[Interval, ...]:
-    point = _position(column, value, node)
-    if operator == "=":
-        return () if point is None else (point,)
-    if operator == "<>":
-        return EVERYWHERE if point is None else complement((point,))
-    position = column.line.place(value)
-    below = operator in {"<", "<="}
-    cut = column.line.below(position) if operator in {"<", ">="} else column.line.above(position)
-    interval = column.line.clip((None, cut) if below else (cut, None))
-    return () if interval is None else (interval,)
+def _check_ordered(operand: Operand, node: exp.Expr) -> None:
+    if not operand.line.ordered:
+        raise refuse(f"{operand.name} holds {operand.column.type}; only IS [NOT] NULL is admitted for it", node)
 
 
-def _check_ordered(column: Column, node: exp.Expression) -> None:
-    if not column.line.ordered:
-        raise refuse(f"{column.name} holds {column.type}; only IS [NOT] NULL is admitted for it", node)
+def _pair(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr, scope: Scope) -> Truth:
+    """A comparison of two values of the row."""
+    bare = left.unnest(), right.unnest()
+    if isinstance(bare[0], exp.Column) and isinstance(bare[1], exp.Column):
+        return _column_pair(scope.resolve(bare[0]), operator, scope.resolve(bare[1]), node)
+    a, b = expressions.value_of(left, scope), expressions.value_of(right, scope)
+    difference = _difference(a, b, node)
+    if difference is not None:
+        operand = typed_operand(difference, node, scope)
+        return operand.within(operand.compared(operator, 0, node))
+    (x, y), common = aligned([a, b], node)
+    columns = []
+    for value, side in ((x, left), (y, right)):
+        expressions.check_size(value, side)
+        columns.append(scope.computed.column(value, common.line, common.line.type, side.sql("duckdb")))
+    return _opaque(Compare(columns[0].name, operator, columns[1].name))
 
 
-def _column_pair(left: Column, operator: str, right: Column, node: exp.Expression) -> Truth:
-    _check_ordered(left, node)
+def _difference(a: Typed, b: Typed, node: exp.Expr) -> Typed | None:
+    """left - right of exact numbers, whose line all comparisons of the two share; None beyond 128 bits."""
+    if not a.kind == b.kind == "exact":
+        return None
+    try:
+        return subtracted(a, b, node)
+    except SQLError:
+        return None
+
+
+def _column_pair(left: Column, operator: str, right: Column, node: exp.Expr) -> Truth:
+    for column in (left, right):
+        _check_ordered(plain_operand(column), node)
     same = left.line.kind == right.line.kind and (left.type == right.type or left.line.kind == "integer")
+    same = same and left.line.unit == right.line.unit
     # DuckDB casts UHUGEINT to HUGEINT or DOUBLE beside a signed column: the one fails on a row, the other rounds.
     wide = [column.line.low for column in (left, right) if column.line.kind == "integer"]
     mixed = "UHUGEINT" in {left.line.type, right.line.type} and any(wide)
@@ -250,42 +283,51 @@ def _column_pair(left: Column, operator: str, right: Column, node: exp.Expressio
     return _opaque(Compare(left.name, operator, right.name))
 
 
-def _between(node: exp.Between, resolve: Resolve) -> Truth:
+def _between(node: exp.Between, scope: Scope) -> Truth:
     if node.args.get("symmetric"):
         raise refuse("BETWEEN SYMMETRIC is not admitted; write the lower bound first", node)
-    column = _expect_column(node.this, resolve, "BETWEEN")
-    _check_ordered(column, node)
-    sides = []
-    bounds = _of_one_type(column, [_constant(node.args[side], column) for side in ("low", "high")], node)
-    for value, operator in zip(bounds, (">=", "<="), strict=True):
-        sides.append(Truth(FALSE, FALSE) if value is None else _atom(column, _compared(column, operator, value, node)))
-    low, high = sides
-    if isinstance(low.true, LineAtom) and isinstance(high.true, LineAtom):
+    ends = [node.args[side] for side in ("low", "high")]
+    if is_constant(node.this) or not all(map(is_constant, ends)):
+        # A value between values: two comparisons.
+        low = _comparison(exp.GTE(this=node.this.copy(), expression=ends[0].copy()), ">=", scope)
+        high = _comparison(exp.LTE(this=node.this.copy(), expression=ends[1].copy()), "<=", scope)
+        return Truth(gather(And, low.true, high.true), gather(Or, low.false, high.false))
+    operand = operand_of(node.this, scope)
+    _check_ordered(operand, node)
+    values = _of_one_type(operand, [fold(end) for end in ends], node)
+    sides = [
+        Truth(FALSE, FALSE) if value is None else operand.within(operand.compared(operator, value, node))
+        for value, operator in zip(values, (">=", "<="), strict=True)
+    ]
+    if None not in values and operand.unit > 0:
         # One interval instead of an AND of two keeps big batches small.
-        start, stop = low.true.intervals[0][0], high.true.intervals[0][1]
-        if start is None or stop is None or start < stop:
-            return _atom(column, ((start, stop),))
-        return _atom(column, ())
+        found = [operand.compared(op, value, node) for op, value in zip((">=", "<="), values, strict=True)]
+        if all(found):
+            start, stop = found[0][0][0], found[1][0][1]
+            return operand.within(((start, stop),) if start is None or stop is None or start < stop else ())
+    low, high = sides
     return Truth(gather(And, low.true, high.true), gather(Or, low.false, high.false))
 
 
-def _of_one_type(column: Column, values: list[Scalar], node: exp.Expression) -> list[Scalar]:
+def _of_one_type(operand: Operand, values: list[Scalar], node: exp.Expr) -> list[Scalar]:
     """The values as the one type that DuckDB gives a list: beside a DOUBLE such as 1e3 all are DOUBLE.
 
     Numbers of a REAL line become floats, which keeps them from being rounded to FLOAT. On integers and
     decimals a value is refused that DOUBLE might hold otherwise, or that might equal another value there.
     """
+    line = operand.line
     double = next((value for value in values if isinstance(value, float)), None)
-    if double is None or not column.line.numeric:
+    if double is None or not line.numeric:
         return values
     unified: list[Scalar] = []
     for value in values:
         if isinstance(value, int | Fraction) and not isinstance(value, bool):
-            if column.line.kind != "real" and not (
-                _divides_exactly(value) and column.line.same_as_double(float(value))
+            plain_line = operand.plain and line.unit is None
+            if line.kind != "real" and not (
+                plain_line and _divides_exactly(value) and line.same_as_double(float(value))
             ):
                 raise refuse(
-                    f"{column.name}: DuckDB compares a list that holds {scientific(double)} as DOUBLE, which rounds; "
+                    f"{operand.name}: DuckDB compares a list that holds {scientific(double)} as DOUBLE, which rounds; "
                     f"write {plain(double)} instead of {scientific(double)}",
                     node,
                 )
@@ -299,44 +341,77 @@ def _divides_exactly(value: int | Fraction) -> bool:
     return abs(value.numerator) <= 2**53 and value.denominator <= 10**15
 
 
-def _in(node: exp.In, resolve: Resolve) -> Truth:
+def _in(node: exp.In, scope: Scope) -> Truth:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
         raise refuse("IN takes a list of constants; a subquery depends on other rows", node)
-    column = _expect_column(node.this, resolve, "IN")
-    _check_ordered(column, node)
-    values = _of_one_type(column, [_constant(part, column) for part in node.expressions], node)
-    points = [_position(column, value, node) for value in values if value is not None]
-    pair = _atom(column, union([point for point in points if point is not None]))
+    if is_constant(node.this):
+        raise refuse("IN needs a column or an expression on its left", node)
+    operand = operand_of(node.this, scope)
+    _check_ordered(operand, node)
+    values = _of_one_type(operand, [_constant(part, operand) for part in node.expressions], node)
+    points: list[Interval] = []
+    for value in values:
+        if value is not None:
+            points.extend(operand.compared("=", value, node))
+    pair = operand.within(union(points))
     # x IN (..., NULL) is TRUE or NULL, never FALSE.
     return Truth(pair.true, FALSE) if None in values else pair
 
 
-def _like(node: exp.Like, resolve: Resolve) -> Truth:
-    pair = _matches(node, resolve)
+def _like(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
+    pair = _matches(node, scope)
     # The parser marks NOT LIKE and !~~ on the node itself.
     return Truth(pair.false, pair.true) if node.args.get("negate") else pair
 
 
-def _matches(node: exp.Like, resolve: Resolve) -> Truth:
-    column = _expect_column(node.this, resolve, "LIKE")
-    pattern = _constant(node.expression, column)
-    if pattern is None:
+def _matches(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
+    word = "ILIKE" if isinstance(node, exp.ILike) else "LIKE"
+    if is_constant(node.this):
+        raise refuse(f"{word} needs a column or an expression on its left, not {shown(node.this)}", node)
+    subject, pattern = node.this, node.expression
+    operand = operand_of(subject, scope, reduced=False)
+    found = _constant(pattern, operand)
+    if found is None:
         return Truth(FALSE, FALSE)
-    if column.line.kind != "text" or not isinstance(pattern, str):
-        raise refuse(f"LIKE compares text with a constant string; {column.name} holds {column.type}", node)
+    if operand.line.kind != "text" or not isinstance(found, str):
+        raise refuse(f"{word} compares text with a constant string; {operand.name} holds {operand.column.type}", node)
+    if isinstance(node, exp.ILike):
+        # DuckDB lowers both sides, by its own tables.
+        operand = operand_of(exp.Lower(this=subject.copy()), scope, reduced=False)
+        found = expressions.lower(found)
+    return _pattern(operand.column, found)
+
+
+def _pattern(column: Column, pattern: str) -> Truth:
+    operand = plain_operand(column)
     if column.closed is not None and column.policy.values is not None:
         matches = like(pattern)
         hits = [column.line.point(v) for v in column.policy.values if isinstance(v, str) and matches(v)]
-        return _atom(column, union([hit for hit in hits if hit is not None]))
+        return operand.within(union([hit for hit in hits if hit is not None]))
     prefix = "".join(itertools.takewhile(lambda character: character not in "%_", pattern))
     rest = pattern[len(prefix) :]
     if not rest:
         point = column.line.point(prefix)
-        return _atom(column, () if point is None else (point,))
+        return operand.within(() if point is None else (point,))
     if set(rest) == {"%"}:
-        after = _after_prefix(prefix)
-        return _atom(column, (((prefix, 0) if prefix else None, (after, 0) if after else None),))
+        return operand.within(_prefixed(prefix))
     return _opaque(Like(column.name, pattern))
+
+
+def _prefixed(prefix: str) -> tuple[Interval, ...]:
+    after = _after_prefix(prefix)
+    return (((prefix, 0) if prefix else None, (after, 0) if after else None),)
+
+
+def _starts(node: exp.StartsWith, scope: Scope) -> Truth:
+    """starts_with(text, 'prefix'), an interval of the text's line."""
+    prefix = fold(node.expression)
+    if is_constant(node.this) or not isinstance(prefix, str):
+        raise refuse("starts_with takes text and a constant string", node)
+    operand = operand_of(node.this, scope)
+    if operand.line.kind != "text":
+        raise refuse(f"starts_with takes text; {operand.name} holds {operand.column.type}", node)
+    return operand.within(_prefixed(prefix))
 
 
 def _after_prefix(prefix: str) -> str:

@@ -1,368 +1,479 @@
-"""Queries: a SELECT as group keys and linear combinations of conditional counts and sums.
+"""Queries: one SELECT over private rows as a core to be measured and, where it asks for more, outer SQL.
 
-Every aggregate becomes terms ``coefficient * COUNT`` or ``coefficient * SUM(column)`` over
-the rows that satisfy a condition. Clauses that work on results, not on rows, are refused
-with the way to write them over the released view.
+Items that are keys, linear in counts and sums, or formulas over them are columns of the core's noisy
+table. HAVING, ORDER BY, LIMIT, windows and every other function of them are outer SQL over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from fractions import Fraction
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlglot import exp
 
-from dpsql.policy import Policy
 from dpsql.policy.values import fold as fold_name
 from dpsql.sql.admitted import check_admitted
-from dpsql.sql.literals import fold, is_constant
-from dpsql.sql.names import result_names
-from dpsql.sql.predicates import Resolve, not_null, truth
-from dpsql.sql.refusals import clause_refusal, grouping_refusal, not_an_aggregate
-from dpsql.sql.scope import find_column, find_table, key_domain
-from dpsql.sql.statements import Statement, refuse
-from dpsql.workload.batch import Column, KeyOutput, Output, Query, Table, Term
-from dpsql.workload.conditions import FALSE, TRUE, And, Condition, gather, negate
-from dpsql.workload.regions import KeyDomain
+from dpsql.sql.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
+from dpsql.sql.computed import Computed
+from dpsql.sql.flatten import aggregates
+from dpsql.sql.grouping import Grouping, group
+from dpsql.sql.joins import RowScope, distinct_table, unit_of
+from dpsql.sql.outer import ERRORS, OTHER, ColumnInfo, Item, Named, Relation, Selected, companion_names, hole, quoted
+from dpsql.sql.predicates import truth
+from dpsql.sql.refusals import check_clauses, not_an_aggregate
+from dpsql.sql.scope import Scope
+from dpsql.sql.statements import refuse, weight_of
+from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, Query, Ranked, Table
+from dpsql.workload.conditions import TRUE, And, Condition, gather
 
 MAX_ROWS = 200_000
 
-_GROUPINGS: dict[type[exp.Expr], str] = {
-    exp.Rollup: "ROLLUP",
-    exp.Cube: "CUBE",
-    exp.GroupingSets: "GROUPING SETS",
-}
-_ANSWERED = {"expressions", "from_", "where", "group", "kind", "operation_modifiers"}
+_PRIVATE = (LINEAR, FORMULA, RANKED)
+
+Nested = Callable[[exp.Query], Relation]
 
 
-def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> tuple[Query, ...]:
-    """Turn the statements of a batch into queries over declared columns.
+@dataclass(frozen=True)
+class Read:
+    """A SELECT over private rows, understood: its cores, its outer SQL (None where the one core is all), its tables."""
 
-    Raises SQLError at the first statement that cannot be answered, with its place.
+    cores: tuple[Core, ...]
+    outer: Selected | None
+    tables: tuple[Table, ...] = field(repr=False)
+
+
+def read_select(
+    select: exp.Select, rows: RowScope, names: Sequence[str], label: str, nested: Nested, *, whole: str | None
+) -> Read:
+    """Understand a SELECT with aggregates over the rows of ``rows``.
+
+    ``names`` are its columns', ``label`` names its cores, ``nested`` reads a subquery that stands in an
+    expression. ``whole``: the name of the result that the core's table itself may be, where nothing is left to do.
+    Raises SQLError with the place of what cannot be answered.
     """
-    return tuple(_understood(statement, policy, tables) for statement in statements)
+    reader = _Reader(select, rows, label, nested)
+    reader.read(names)
+    return reader.finished(whole)
 
 
-def _understood(statement: Statement, policy: Policy, tables: Mapping[str, Table]) -> Query:
-    try:
-        return _query(statement, policy, tables)
-    except RecursionError:
-        pass
-    raise refuse(
-        f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
-        statement.select.expressions[0] if statement.select.expressions else None,
-    )
+class _Reader:
+    """One SELECT on its way to a core."""
 
+    def __init__(self, select: exp.Select, rows: RowScope, label: str, nested: Nested) -> None:
+        check_clauses(select, label)
+        self.select = select
+        self.rows = rows
+        self.label = label
+        self.nested = nested
+        self.computed = Computed(rows.table)
+        self.scope = Scope(rows.find, self.computed)
+        condition = truth(rows.where, self.scope).true if rows.where is not None else TRUE
+        self.condition: Condition = gather(And, rows.condition, condition)
+        self.collector = Collector(self.condition, self.scope, lambda node: unit_of(rows, node))
+        self.columns: dict[object, tuple[str, CoreColumn]] = {}
+        self.sources: list[Relation] = []
+        self.grouping_bits: dict[tuple[int, ...], str] = {}
+        self.items: list[Item] = []
+        self.plain: list[tuple[str, str]] = []  # (final name, core column) of items that are core columns as they are
+        self.is_plain = True
+        # What the scan answers, for the guard at the end.
+        self.private: list[Any] = [] if rows.where is None else [rows.where]
+        self.grouping = self._grouping()
+        self.key_numbers = {text: number for number, text in enumerate(self.grouping.keys)}
+        self.has_expression_keys = any(isinstance(key, CaseKey) for key in self.grouping.keys.values())
 
-def _query(statement: Statement, policy: Policy, tables: Mapping[str, Table]) -> Query:
-    select = statement.select
-    for clause, value in select.args.items():
-        if value and clause not in _ANSWERED:
-            node = value[0] if isinstance(value, list) else value
-            at = node if isinstance(node, exp.Expression) and node.meta else select
-            raise refuse(clause_refusal(clause, statement.name), at)
-    if select.args.get("kind"):
-        raise refuse("SELECT AS STRUCT or VALUE is not answered; write plain columns", select)
-    source = select.args.get("from_")
-    if source is None:
-        raise refuse("the statement reads no table; write FROM a table of the policy", select)
-    table, alias = _source(source.this, statement, policy, tables)
+    # -- keys ----------------------------------------------------------------------------------
 
-    def resolve(node: exp.Column) -> Column:
-        return find_column(table, node, alias)
+    def _grouping(self) -> Grouping:
+        every = [
+            _unwrapped(item)
+            for item in self.select.expressions
+            if not aggregates(item) and kind(_unwrapped(item)) != CONSTANT
+        ]
+        return group(self.select, self.scope, self.canonical, self._grouped, every)
 
-    where = select.args.get("where")
-    condition = truth(where.this, resolve).true if where is not None else TRUE
-    keys = _keys(select, table, resolve)
-    columns = _columns(statement, table, condition, keys, resolve)
-    check_admitted(select)
-    query = Query(
-        statement.name,
-        statement.named,
-        statement.replace,
-        table.name,
-        tuple(keys.values()),
-        columns,
-        statement.weight,
-        statement.text,
-    )
-    if query.rows * len(query.outputs) > MAX_ROWS:
-        raise refuse(
-            f"{statement.name} has {query.rows:,} groups; at most {MAX_ROWS:,} numbers are released by a "
-            "statement: group by fewer columns",
-            select,
-        )
-    return query
-
-
-def _source(
-    node: exp.Expression, statement: Statement, policy: Policy, tables: Mapping[str, Table]
-) -> tuple[Table, str | None]:
-    if isinstance(node, exp.Subquery):
-        raise refuse("a derived table is not answered; write its condition into WHERE", node)
-    if not isinstance(node, exp.Table):
-        raise refuse("FROM takes one table of the policy", node)
-    for clause, value in node.args.items():
-        if value and clause not in {"this", "db", "catalog", "alias"}:
-            raise refuse(clause_refusal(clause, statement.name), node)
-    alias = node.args.get("alias")
-    if alias is not None and alias.args.get("columns"):
-        raise refuse("a table alias with column names is not answered; use the columns' own names", node)
-    return find_table(node, policy, tables), (alias.name if alias is not None else None)
-
-
-def _keys(select: exp.Select, table: Table, resolve: Resolve) -> dict[str, KeyDomain]:
-    group = select.args.get("group")
-    if group is None:
-        return {}
-    # Some versions of the parser hold ROLLUP and its like in arguments of GROUP BY, some among its items.
-    for clause in ("grouping_sets", "cube", "rollup", "totals"):
-        if group.args.get(clause):
-            raise refuse(grouping_refusal(clause.upper().replace("_", " ")), select)
-    for item in group.expressions:
-        for kind, what in _GROUPINGS.items():
-            if isinstance(item, kind):
-                raise refuse(grouping_refusal(what), select)
-    nodes: list[exp.Expression] = list(group.expressions)
-    if group.args.get("all"):
-        nodes.extend(_bare(item) for item in select.expressions if not _aggregates(item))
-    keys: dict[str, KeyDomain] = {}
-    for node in nodes:
-        column = resolve(_key_column(node, select, table))
-        keys[column.name] = key_domain(column, table, node)
-    return keys
-
-
-def _key_column(node: exp.Expression, select: exp.Select, table: Table) -> exp.Column:
-    """The column behind a GROUP BY item: itself, a position in SELECT, or an alias."""
-    if isinstance(node, exp.Paren):
-        return _key_column(node.this, select, table)
-    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
-        position = str(node.this).lstrip("0")[:9]
-        if not position or not 1 <= int(position) <= len(select.expressions):
-            raise refuse(f"GROUP BY {str(node.this)[:20]} is not a position in SELECT", node)
-        item = _bare(select.expressions[int(position) - 1])
-        if isinstance(item, exp.Literal):
-            raise refuse(f"GROUP BY {position} is a constant; group by a column with declared groups", node)
-        return _key_column(item, select, table)
-    if isinstance(node, exp.Column):
-        known = fold_name(node.name) in {fold_name(name) for name in table.schema}
-        if not known and not node.table:
-            for item in select.expressions:
-                if isinstance(item, exp.Alias) and fold_name(item.alias) == fold_name(node.name):
-                    aliased = item.this.unnest()
-                    # An alias names an expression, never another alias.
-                    return aliased if isinstance(aliased, exp.Column) else _key_column(aliased, select, table)
-        return node
-    raise refuse(f"GROUP BY {node.sql('duckdb')[:60]} is not answered; group by a column with declared groups", node)
-
-
-def _bare(item: exp.Expression) -> exp.Expression:
-    return item.this if isinstance(item, exp.Alias) else item
-
-
-def _aggregates(item: exp.Expression) -> bool:
-    return any(isinstance(part, exp.AggFunc | exp.Filter) for part in item.walk())
-
-
-def _columns(
-    statement: Statement, table: Table, condition: Condition, keys: Mapping[str, KeyDomain], resolve: Resolve
-) -> tuple[KeyOutput | Output, ...]:
-    select = statement.select
-    columns: list[KeyOutput | Output] = []
-    for item in select.expressions:
-        # DuckDB is asked for names below, once every expression is known to be admitted.
-        name = str(item.alias)
-        node = _bare(item)
+    def canonical(self, node: exp.Expression) -> str:
+        """The expression as text, its columns by the names under which they are known: equal for equal ones."""
         while isinstance(node, exp.Paren):
             node = node.this
-        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            raise refuse("raw rows are private; select COUNT(*), SUM(column) or another aggregate", item)
         if isinstance(node, exp.Column):
-            column = resolve(node)
-            if column.name not in keys:
-                raise refuse(
-                    f"{column.name} is a raw value, which is private; aggregate it, or add it to GROUP BY", item
-                )
-            columns.append(KeyOutput(name, keys[column.name]))
-        else:
-            columns.append(_output(name, node, condition, table, resolve))
-    if not any(isinstance(column, Output) for column in columns):
-        raise refuse("the statement has no aggregate; select COUNT(*), COUNT_IF(...) or SUM(column)", select)
-    return tuple(replace(column, name=name) for column, name in zip(columns, _names(statement, table), strict=True))
+            return quoted(self.rows.find(node).name)
+        out = node.copy()
+        for column in list(out.find_all(exp.Column)):
+            column.replace(exp.to_identifier(self.rows.find(column).name, quoted=True))
+        return str(out.sql("duckdb", comments=False))
 
+    def _grouped(self, node: exp.Expression) -> exp.Expression:
+        """What an item of GROUP BY stands for, noted for the guard."""
+        found = self._meant(node)
+        if not isinstance(found, exp.Anonymous):
+            self.private.append(found)
+        return found
 
-def _names(statement: Statement, table: Table) -> list[str]:
-    select = statement.select
-    items = select.expressions
-    if statement.columns is not None and len(statement.columns) > len(items):
-        raise refuse(
-            f"view {statement.name} names {len(statement.columns)} columns, its SELECT has {len(items)}", select
-        )
-    names = result_names(items, table.schema, statement.items)
-    for number, name in enumerate(statement.columns or ()):
-        names[number] = name
-    if "" in names:
-        raise refuse(f"a column of {statement.name} has an empty name; give it an alias", select)
-    seen: set[str] = set()
-    for number, name in enumerate(names):
-        unique, copy = name, 0
-        while unique.lower() in seen:
-            copy += 1
-            unique = f"{name}_{copy}"
-        seen.add(unique.lower())
-        names[number] = unique
-    return names
+    def _meant(self, node: exp.Expression) -> exp.Expression:
+        """What an item of GROUP BY stands for: itself, a position in SELECT, or an alias."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
+            item = _unwrapped(self._position(node, "GROUP BY"))
+            if isinstance(item, exp.Literal):
+                raise refuse(f"GROUP BY {node.this} is a constant; group by a column with declared groups", node)
+            return item
+        if isinstance(node, exp.Column) and not node.table and not self._is_column(node):
+            return self._alias(node) or node
+        return node
 
+    def _position(self, node: exp.Expression, clause: str) -> exp.Expression:
+        position = str(node.this).lstrip("0")[:9]
+        if not position or not 1 <= int(position) <= len(self.select.expressions):
+            raise refuse(f"{clause} {str(node.this)[:20]} is not a position in SELECT", node)
+        found: exp.Expression = self.select.expressions[int(position) - 1]
+        return found
 
-def _output(name: str, node: exp.Expression, where: Condition, table: Table, resolve: Resolve) -> Output:
-    linear = _Linear(where, table, resolve)
-    linear.add(node, Fraction(1))
-    terms = tuple(
-        Term(coefficient, condition, column)
-        for (condition, column), coefficient in linear.terms.items()
-        if coefficient and condition != FALSE
-    )
-    if not linear.aggregates:
-        raise refuse(f"{node.sql('duckdb')[:60]} holds no aggregate and is no group key", node)
-    return Output(name, terms, linear.constant)
+    def _is_column(self, node: exp.Column) -> bool:
+        return fold_name(node.name) in {fold_name(name) for name in self.rows.schema}
 
+    def _alias(self, node: exp.Column) -> exp.Expression | None:
+        for item in self.select.expressions:
+            if isinstance(item, exp.Alias) and fold_name(item.alias) == fold_name(node.name):
+                return _unwrapped(item)
+        return None
 
-class _Linear:
-    """A linear expression over aggregates, collected into terms."""
+    def _key_number(self, node: exp.Expression) -> int | None:
+        """The number of the key that the expression is, if it is one."""
+        if isinstance(node, exp.Column):
+            if isinstance(node.this, exp.Star) or not self._is_column(node):
+                return None
+            return self.key_numbers.get(self.canonical(node))
+        if not self.has_expression_keys or isinstance(node, exp.Literal) or aggregates(node):
+            return None
+        columns = node.find_all(exp.Column)
+        if not all(self._is_column(column) for column in columns):
+            return None
+        return self.key_numbers.get(self.canonical(node))
 
-    def __init__(self, where: Condition, table: Table, resolve: Resolve) -> None:
-        self.where = where
-        self.table = table
-        self.resolve = resolve
-        self.terms: dict[tuple[Condition, str | None], Fraction] = {}
-        self.constant = Fraction(0)
-        self.aggregates = 0
+    # -- items ---------------------------------------------------------------------------------
 
-    def add(self, node: exp.Expression, factor: Fraction) -> None:
-        """Add ``factor`` times the expression ``node``."""
-        stack = [(node, factor)]
-        while stack:
-            part, scale = stack.pop()
-            # Sums are taken apart before anything asks for constants, which would walk a long chain at every link.
-            if isinstance(part, exp.Paren):
-                stack.append((part.this, scale))
-            elif isinstance(part, exp.Neg):
-                stack.append((part.this, -scale))
-            elif isinstance(part, exp.Add):
-                stack.extend([(part.expression, scale), (part.this, scale)])
-            elif isinstance(part, exp.Sub):
-                stack.extend([(part.expression, -scale), (part.this, scale)])
-            elif isinstance(part, exp.Mul) and is_constant(part.expression):
-                stack.append((part.this, _scaled(scale, _factor(part.expression), part)))
-            elif isinstance(part, exp.Mul) and is_constant(part.this):
-                stack.append((part.expression, _scaled(scale, _factor(part.this), part)))
-            elif isinstance(part, exp.Div) and is_constant(part.expression):
-                divisor = _factor(part.expression)
-                if not divisor:
-                    raise refuse("division by zero", part)
-                stack.append((part.this, _scaled(scale, 1 / divisor, part)))
-            elif is_constant(part):
-                self.constant += scale * _factor(part)
-            else:
-                self._aggregate(part, scale, self.where)
+    def read(self, names: Sequence[str]) -> None:
+        """Understand the items, then every clause that is left to the outer SQL."""
+        for item, name in zip(self.select.expressions, names, strict=True):
+            node = _unwrapped(item)
+            if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+                raise refuse("raw rows are private; select COUNT(*), SUM(column) or another aggregate", item)
+            self._item(node, name, bool(item.alias))
+        self.tail = self._tail()
+        self.order = self._order()
+        if not self.collector.outputs:
+            raise refuse("the statement has no aggregate; select COUNT(*), COUNT_IF(...) or SUM(column)", self.select)
+        for node in self.private:
+            check_admitted(node)
 
-    def _term(self, condition: Condition, column: str | None, coefficient: Fraction) -> None:
-        key = (condition, column)
-        self.terms[key] = self.terms.get(key, Fraction(0)) + coefficient
-
-    def _aggregate(self, node: exp.Expression, scale: Fraction, where: Condition) -> None:
-        if isinstance(node, exp.Filter):
-            kept = truth(node.expression.this, self.resolve).true
-            self._aggregate(node.this, scale, gather(And, where, kept))
+    def _item(self, node: exp.Expression, name: str, aliased: bool) -> None:
+        number = self._key_number(node)
+        if number is not None:
+            self._key_item(number, name, aliased)
             return
-        self.aggregates += 1
-        if isinstance(node, exp.Count):
-            self._count(node, scale, where)
-        elif isinstance(node, exp.CountIf):
-            self._term(gather(And, where, truth(node.this, self.resolve).true), None, scale)
-        elif isinstance(node, exp.Sum):
-            self._sum(node.this, scale, where)
-        else:
+        if isinstance(node, exp.Column) and self._is_column(node):
+            column = self.rows.find(node)
+            raise refuse(f"{column.name} is a raw value, which is private; aggregate it, or add it to GROUP BY", node)
+        found = kind(node)
+        if found in _PRIVATE:
+            self._show(self._number_column(node, found, name), name, ERRORS)
+            return
+        self.is_plain = False
+        rounded = node.this if isinstance(node, exp.Round) else None
+        companions: tuple[tuple[str, str], ...] = ()
+        if rounded is not None and kind(rounded) in _PRIVATE:
+            held = self._number_column(rounded, kind(rounded), name)
+            companions = self._companions(held, ERRORS)
+        self.items.append(Item(self._sql(self._outer(node)), name, companions))
+
+    def _key_item(self, number: int, name: str, aliased: bool) -> None:
+        key = list(self.grouping.keys.values())[number]
+        labels = key.labels if isinstance(key, CaseKey) else ()
+        if len(labels) > 1 and labels[1].name != "other":  # a range: where it begins, where it ends
+            stem = name if aliased else labels[0].name.removesuffix("_from")
+            for at, end in enumerate(("_from", "_to")):
+                self._show(self._key_column(number, at), f"{stem}{end}", ())
+            return
+        shown = name if aliased or not labels or not labels[0].name.endswith("_to") else labels[0].name
+        self._show(self._key_column(number), shown, OTHER if _has_other(key) else ())
+
+    def _show(self, column: str, name: str, suffixes: Sequence[str]) -> None:
+        self.plain.append((name, column))
+        self.items.append(Item(quoted(column), name, self._companions(column, suffixes)))
+
+    @staticmethod
+    def _companions(column: str, suffixes: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        return tuple((suffix, quoted(column + suffix)) for suffix in suffixes)
+
+    def _key_column(self, number: int, label: int = 0) -> str:
+        """The core's column of a key, by the name that it has inside."""
+        key = list(self.grouping.keys.values())[number]
+        name = f"k{number}" if label == 0 else f"k{number}l{label}"
+        return self.columns.setdefault(("key", number, label), (name, KeyOutput(name, key, label)))[0]
+
+    def _number_column(self, node: exp.Expression, found: int, name: str) -> str:
+        """The core's column of a private number."""
+        self.private.append(node)
+        title = name or str(node.sql("duckdb", comments=False))
+        if found == LINEAR:
+            output = self.collector.output(node, name)
+            inside = f"c{output}"
+            return self.columns.setdefault(("output", output), (inside, Measured(inside, output, title)))[0]
+        if found == RANKED:
+            ranked = self.collector.ranked(node)
+            inside = f"m{len(self.columns)}"
+            return self.columns.setdefault(("ranked", ranked), (inside, replace(ranked, name=inside, title=title)))[0]
+        formula = self.collector.formula(node)
+        inside = f"d{len(self.columns)}"
+        return self.columns.setdefault(("formula", formula), (inside, Derived(inside, formula, title=title)))[0]
+
+    # -- outer SQL -----------------------------------------------------------------------------
+
+    def _outer(self, node: exp.Expression) -> exp.Expression:
+        """The expression over the core's columns."""
+        number = self._key_number(node) if not isinstance(node, exp.Paren) else None
+        if number is not None:
+            return exp.to_identifier(self._key_column(number), quoted=True)
+        if isinstance(node, exp.Column):
+            meant = self._alias(node) if not node.table and not self._is_column(node) else None
+            if meant is None:
+                column = self.rows.find(node)
+                raise refuse(
+                    f"{column.name} is a raw value, which is private; aggregate it, or add it to GROUP BY", node
+                )
+            return exp.Paren(this=self._outer(meant))
+        if isinstance(node, exp.Grouping | exp.GroupingId):
+            return exp.to_identifier(self._bits(node), quoted=True)
+        if isinstance(node, exp.Query | exp.Subquery):
+            return self._subquery(node.this if isinstance(node, exp.Subquery) else node)
+        if isinstance(node, exp.Window):
+            return self._window(node)
+        found = kind(node)
+        if found in _PRIVATE:
+            return exp.to_identifier(self._number_column(node, found, ""), quoted=True)
+        if isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup):
             raise not_an_aggregate(node)
+        return self._mapped(node)
 
-    def _count(self, node: exp.Count, scale: Fraction, where: Condition) -> None:
-        argument = node.this
-        if node.expressions:
-            raise refuse("COUNT takes one argument", node)
-        if isinstance(argument, exp.Star) and any(argument.args.values()):
-            raise refuse("COUNT takes *, without EXCLUDE, REPLACE or RENAME", node)
-        if isinstance(argument, exp.Star) or argument is None:
-            self._term(where, None, scale)
-        elif isinstance(argument, exp.Column):
-            self._term(gather(And, where, not_null(self.resolve(argument))), None, scale)
-        elif isinstance(argument, exp.Distinct):
-            raise refuse("COUNT(DISTINCT ...) is not linear in the rows; GROUP BY the column's declared groups", node)
-        elif is_constant(argument):
-            if fold(argument) is not None:
-                self._term(where, None, scale)
+    def _mapped(self, node: exp.Expression) -> exp.Expression:
+        """The node with its parts over the core's columns."""
+
+        def over(value: object) -> object:
+            if isinstance(value, list):
+                return [over(part) for part in value]
+            if isinstance(value, exp.Identifier | exp.DataType | exp.Star):
+                return value.copy()
+            return self._outer(value) if isinstance(value, exp.Expression) else value
+
+        if isinstance(node, exp.In) and node.args.get("query"):
+            query = node.args["query"]
+            held = self._subquery(query.this if isinstance(query, exp.Subquery) else query)
+            return exp.In(this=self._outer(node.this), query=held)
+        return type(node)(**{key: over(value) for key, value in node.args.items()})
+
+    def _window(self, node: exp.Window) -> exp.Expression:
+        """A window over groups: its function works on columns of the core, and is no private aggregate."""
+        if node.args.get("alias"):
+            raise refuse("a named window is not answered; write the window into OVER (...)", node)
+        out = self._mapped(exp.Window(**{key: value for key, value in node.args.items() if key != "this"}))
+        function = node.this
+        if isinstance(function, exp.Filter):
+            where = exp.Where(this=self._outer(function.expression.this))
+            out.set("this", exp.Filter(this=self._mapped(function.this), expression=where))
         else:
-            raise refuse("COUNT takes *, a column or a constant; count conditions with COUNT_IF", node)
+            out.set("this", self._mapped(function))
+        return out
 
-    def _sum(self, argument: exp.Expression, scale: Fraction, where: Condition) -> None:
-        while isinstance(argument, exp.Paren):
-            argument = argument.this
-        if isinstance(argument, exp.Column):
-            self._term(where, self._summed(argument), scale)
-        elif isinstance(argument, exp.Case):
-            self._case(argument, scale, where)
-        elif is_constant(argument):
-            if fold(argument) is not None:
-                self._term(where, None, scale * _factor(argument))
-        elif isinstance(argument, exp.Distinct):
-            raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", argument)
+    def _subquery(self, query: exp.Expression) -> exp.Expression:
+        if not isinstance(query, exp.Query):
+            raise refuse("a subquery here is not answered; make it a view of its own", query)
+        self.sources.append(self.nested(query))
+        # The cores come first among the sources.
+        return exp.to_identifier(hole(len(self.grouping.sets) + len(self.sources) - 1), quoted=False)
+
+    def _bits(self, node: exp.Expression) -> str:
+        numbers = []
+        for part in node.expressions:
+            number = self._key_number(_unwrapped(part))
+            if number is None:
+                raise refuse("GROUPING takes columns of GROUP BY", part)
+            numbers.append(number)
+        return self.grouping_bits.setdefault(tuple(numbers), f"g{len(self.grouping_bits)}")
+
+    def _tail(self) -> str:
+        written = ""
+        for clause, keyword in (("having", "WHERE"), ("qualify", "QUALIFY")):
+            node = self.select.args.get(clause)
+            if node is not None:
+                self.is_plain = False
+                written += f" {keyword} {self._sql(self._outer(node.this))}"
+        return written
+
+    def _order(self) -> str:
+        order = self.select.args.get("order")
+        written = ""
+        if order is not None:
+            self.is_plain = False
+            written = " ORDER BY " + ", ".join(self._ordered(part) for part in order.expressions)
+        for clause in ("limit", "offset"):
+            node = self.select.args.get(clause)
+            if node is not None:
+                self.is_plain = False
+                value = node.expression if isinstance(node, exp.Limit | exp.Offset) else None
+                if value is None or kind(value) != CONSTANT:
+                    raise refuse(f"{clause.upper()} takes a constant", node)
+                written += f" {clause.upper()} {value.sql('duckdb')}"
+        return written
+
+    def _ordered(self, part: exp.Expression) -> str:
+        node = part.this
+        if isinstance(node, exp.Var) and fold_name(node.name) == "all":
+            named: list[exp.Expression] = [exp.to_identifier(item.name, quoted=True) for item in self.items]
+        elif isinstance(node, exp.Literal) and not node.is_string:
+            at = next(i for i, item in enumerate(self.select.expressions) if item is self._position(node, "ORDER BY"))
+            named = [exp.to_identifier(self.items[at].name, quoted=True)]
+        elif isinstance(node, exp.Column) and not node.table and self._alias(node) is not None:
+            named = [exp.to_identifier(node.name, quoted=True)]
         else:
-            raise refuse(
-                f"SUM takes a column with declared bounds or a CASE over conditions, not "
-                f"{argument.sql('duckdb')[:60]}; sum the columns one by one",
-                argument,
+            named = [self._outer(node)]
+        options = {key: value for key, value in part.args.items() if key != "this"}
+        return ", ".join(exp.Ordered(this=one, **options).sql("duckdb") for one in named)
+
+    @staticmethod
+    def _sql(node: exp.Expression) -> str:
+        return str(node.sql("duckdb", comments=False))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def finished(self, whole: str | None) -> Read:
+        """The cores, and the outer SQL unless the one core is the result."""
+        distinct = self.select.args.get("distinct")
+        if distinct is not None and distinct.args.get("on"):
+            raise refuse("DISTINCT ON is not answered; use QUALIFY row_number() OVER (...) = 1", self.select)
+        if whole is not None and self.is_plain and self.grouping.simple and distinct is None:
+            columns = [replace(self._column(column), name=name) for name, column in self.plain]
+            core, used = self._core(tuple(range(len(self.grouping.keys))), columns, whole)
+            return Read((core,), None, used)
+        cores: list[Core] = []
+        tables: list[Table] = []
+        branches: list[str] = []
+        for number, keys in enumerate(self.grouping.sets):
+            mine = [
+                column
+                for _, column in self.columns.values()
+                if not isinstance(column, KeyOutput) or any(self._is_key(column, key) for key in keys)
+            ]
+            label = self.label if len(self.grouping.sets) == 1 else f"{self.label}.{number + 1}"
+            core, used = self._core(keys, mine, label)
+            cores.append(core)
+            tables.extend(used)
+            bits = "".join(
+                f", {_grouping_bits(asked, keys)} AS {quoted(name)}" for asked, name in self.grouping_bits.items()
             )
+            branches.append(f"SELECT *{bits} FROM {hole(number)}")  # noqa: S608
+        sources = [Named(core.name, core_columns(core)) for core in cores]
+        items = tuple(self.items)
+        if distinct is not None:
+            items = tuple(replace(item, companions=()) for item in items)
+        outer = Selected(
+            items,
+            f"FROM ({' UNION ALL BY NAME '.join(branches)}){self.tail}",
+            (*sources, *self.sources),
+            "DISTINCT " if distinct is not None else "",
+            self.order,
+        )
+        return Read(tuple(cores), outer, tuple(tables))
 
-    def _case(self, node: exp.Case, scale: Fraction, where: Condition) -> None:
-        """SUM over CASE: each branch is a sum over the rows that reach it."""
-        if node.this is not None:
-            raise refuse("write CASE WHEN condition THEN value ... END", node)
-        reached = where
-        for branch in node.args.get("ifs") or []:
-            holds = truth(branch.this, self.resolve).true
-            self._sum(branch.args["true"], scale, gather(And, reached, holds))
-            reached = gather(And, reached, negate(holds))
-        default = node.args.get("default")
-        if default is not None:
-            self._sum(default, scale, reached)
+    def _is_key(self, column: KeyOutput, number: int) -> bool:
+        return column.name == f"k{number}" or column.name.startswith(f"k{number}l")
 
-    def _summed(self, node: exp.Column) -> str:
-        column = self.resolve(node)
-        if not column.line.numeric:
-            raise refuse(f"SUM needs a number; {column.name} holds {column.type}", node)
-        if column.policy.lower is None or column.policy.upper is None:
+    def _column(self, name: str) -> CoreColumn:
+        return next(column for inside, column in self.columns.values() if inside == name)
+
+    def _core(
+        self, numbers: Sequence[int], columns: Sequence[CoreColumn], label: str
+    ) -> tuple[Core, tuple[Table, ...]]:
+        """The core over the keys of those numbers, and the tables of its queries."""
+        every = list(self.grouping.keys.values())
+        keys: tuple[Key, ...] = tuple(every[number] for number in numbers)
+        weight = weight_of(self.select)
+        collector = self.collector
+        places: list[tuple[int, int]] = []
+        outputs = [o for i, o in enumerate(collector.outputs) if i not in collector.units]
+        queries: list[Query] = []
+        tables: list[Table] = []
+        if outputs:
+            queries.append(Query(label, self.rows.table.name, keys, tuple(outputs), weight))
+            tables.append(self.computed.table())
+        for number, output in enumerate(collector.outputs):
+            if number not in collector.units:
+                places.append((0, outputs.index(output)))
+                continue
+            units = distinct_table(self.computed.table(), collector.units[number], keys)
+            places.append((len(queries), 0))
+            queries.append(Query(label, units.name, keys, (output,), weight))
+            tables.append(units)
+        core = Core(label, tuple(queries), tuple(places), tuple(columns))
+        if core.rows * len(core.outputs) > MAX_ROWS:
             raise refuse(
-                f"SUM({column.name}) needs bounds: add lower and upper to "
-                f"{self.table.policy.key('columns', column.name)} in the policy",
-                node,
+                f"{label} has {core.rows:,} groups; at most {MAX_ROWS:,} numbers are released by a "
+                "statement: group by fewer columns",
+                self.select,
             )
-        return column.name
+        return core, tuple(tables)
 
 
-def _factor(node: exp.Expression) -> Fraction:
-    value = fold(node)
-    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
-        raise refuse("only numbers can be added to or multiplied with an aggregate", node)
-    exact = Fraction(value).limit_denominator(10**12) if isinstance(value, float) else Fraction(value)
-    if abs(exact) > 10**12 or exact.denominator > 10**12:
-        raise refuse("a coefficient lies between 1e-12 and 1e12 and has at most 12 decimals", node)
-    return exact
+def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
+    """The columns of a core's noisy table with their companions, as ``tables`` writes them."""
+    suffixes: list[tuple[str, ...]] = []
+    for column in core.columns:
+        if isinstance(column, KeyOutput):
+            suffixes.append(OTHER if column.label == 0 and _has_other(column.key) else ())
+        else:
+            suffixes.append(ERRORS)
+    pairs = [(at, suffix) for at, found in enumerate(suffixes) for suffix in found]
+    names = iter(companion_names([column.name for column in core.columns], pairs))
+    return tuple(
+        ColumnInfo(column.name, tuple((suffix, next(names)) for suffix in found))
+        for column, found in zip(core.columns, suffixes, strict=True)
+    )
 
 
-def _scaled(scale: Fraction, factor: Fraction, node: exp.Expression) -> Fraction:
-    """A product of coefficients, held to what ``_factor`` allows one of them."""
-    exact = scale * factor
-    if abs(exact) > 10**12 or exact.denominator > 10**12:
-        raise refuse("the coefficients of an aggregate multiply to beyond 1e12 or finer than 1e-12", node)
-    return exact
+def core_types(core: Core) -> list[tuple[str, str]]:
+    """(name, DuckDB type) of the columns of a core's noisy table, companions among them."""
+    found = []
+    for column, info in zip(core.columns, core_columns(core), strict=True):
+        kind, beside = "DOUBLE", "DOUBLE"
+        if isinstance(column, KeyOutput):
+            key, beside = column.key, "BOOLEAN"
+            kind = key.labels[column.label].type if isinstance(key, CaseKey) else key.type
+        elif isinstance(column, Ranked):
+            kind = column.type
+        found.append((info.name, kind))
+        ends = {"_low": kind, "_high": kind}
+        found.extend((name, ends.get(suffix, beside)) for suffix, name in info.companions)
+    return found
+
+
+def _has_other(key: Key) -> bool:
+    if isinstance(key, CaseKey):
+        return len(key.labels) > 1 and key.labels[1].name == "other"
+    return key.other
+
+
+def _grouping_bits(asked: Sequence[int], present: Sequence[int]) -> int:
+    """GROUPING(a, b): a bit for each of its columns, the first the highest, set where the column is not grouped."""
+    bits = 0
+    for number in asked:
+        bits = 2 * bits + (number not in present)
+    return bits
+
+
+def _unwrapped(item: exp.Expression) -> exp.Expression:
+    node = item.this if isinstance(item, exp.Alias) else item
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from dpsql.errors import DataError, PolicyError, nearest
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.values import fold
+from dpsql.sql.computed import Computed
 from dpsql.sql.statements import refuse
 from dpsql.workload.batch import Column, Table, constant
 from dpsql.workload.lines import line_of
 from dpsql.workload.regions import KeyDomain
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an expression of a statement may name: ``resolve`` finds columns, ``computed`` keeps what it computes."""
+
+    resolve: Callable[[exp.Column], Column]
+    computed: Computed
+
+    def column(self, name: str) -> Column:
+        """The column of that very name, stored or computed."""
+        return self.computed.named(name)
 
 
 def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
@@ -91,4 +105,5 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     constants = tuple(constant(value) for value in values)
     points = tuple(column.line.point(value) for value in constants)
     kind = "VARCHAR" if column.type.upper().startswith("ENUM") else column.type
-    return KeyDomain(column.name, kind, tuple(values), points, policy.other, policy.nulls)  # type: ignore[arg-type]
+    nulls = policy.nulls and not column.never_null
+    return KeyDomain(column.name, kind, tuple(values), points, policy.other, nulls)  # type: ignore[arg-type]

@@ -32,27 +32,26 @@ _WEIGHT = re.compile(r"\+\s*WEIGHT\s*\(\s*([0-9.eE+-]+)\s*\)\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Statement:
-    """One SELECT of a batch and the name of its result.
+    """One query of a batch and the name of its result.
 
-    ``name`` is the view's, or q1, q2, ... for the unnamed SELECTs in their order (``named``
-    says which). ``columns`` are the names listed after the view's name, or None. ``weight``
-    multiplies the statement's rows of W. ``items`` are the texts of the SELECT's items as the
-    user wrote them, where one of them needs a name and the texts are known.
+    ``name`` is the view's, or q1, q2, ... for the unnamed queries in their order (``named``
+    says which). ``columns`` are the names listed after the view's name, or None. ``tree`` is a SELECT or
+    a set operation. ``items`` are the texts of the SELECT's items as the user wrote them, where one
+    of them needs a name and the texts are known.
     """
 
     name: str
     named: bool
     replace: bool
     columns: tuple[str, ...] | None
-    weight: float
-    select: exp.Select = field(repr=False)
+    tree: exp.Select | exp.SetOperation = field(repr=False)
     items: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
-        """The SELECT as DuckDB would write it, without comments."""
-        # A copy would cost as much again; writing a SELECT out leaves its meaning alone.
-        return str(self.select.sql("duckdb", comments=False, copy=False))
+        """The query as DuckDB would write it, without comments."""
+        # A copy would cost as much again; writing a query out leaves its meaning alone.
+        return str(self.tree.sql("duckdb", comments=False, copy=False))
 
 
 def parse(text: str) -> tuple[Statement, ...]:
@@ -87,9 +86,11 @@ def parse(text: str) -> tuple[Statement, ...]:
         else:
             unnamed += 1
             _refuse_stray_hints(tree)
-            statement = Statement(f"q{unnamed}", False, True, None, *_select(tree, "a statement of the batch"))
-        if any(not isinstance(item, exp.Alias | exp.Column) for item in statement.select.expressions):
-            statement = replace(statement, items=source.items(statement.select))
+            statement = Statement(f"q{unnamed}", False, True, None, _query(tree, "a statement of the batch"))
+        if isinstance(statement.tree, exp.Select) and any(
+            not isinstance(item, exp.Alias | exp.Column) for item in statement.tree.expressions
+        ):
+            statement = replace(statement, items=source.items(statement.tree))
         statements.append(statement)
     if not statements:
         raise SQLError("the batch is empty; write at least one SELECT")
@@ -201,8 +202,7 @@ def _view(tree: exp.Create) -> Statement:
         raise refuse("a view needs a name of at least one character", tree)
     if name.lower() == "releases":
         raise refuse("dp.releases is the list of releases; choose another name", tree)
-    weight, select = _select(tree.expression, f"view {name}")
-    return Statement(name, True, bool(tree.args.get("replace")), columns, weight, select)
+    return Statement(name, True, bool(tree.args.get("replace")), columns, _query(tree.expression, f"view {name}"))
 
 
 def _identifier(node: exp.Expression) -> str:
@@ -211,25 +211,20 @@ def _identifier(node: exp.Expression) -> str:
     return str(node.name)
 
 
-def _select(tree: exp.Expr | None, what: str) -> tuple[float, exp.Select]:
+def _query(tree: exp.Expr | None, what: str) -> exp.Select | exp.SetOperation:
     while isinstance(tree, exp.Subquery | exp.Paren) and not any(
         value for key, value in tree.args.items() if key != "this"
     ):
         tree = tree.this
-    if isinstance(tree, exp.Select):
-        return _weight(tree), tree
-    if isinstance(tree, exp.SetOperation):
-        raise refuse(
-            f"{tree.key.upper()} is not answered inside a batch; write each SELECT as a view of its own and "
-            "combine the released views afterwards",
-            tree,
-        )
+    if isinstance(tree, exp.Select | exp.SetOperation):
+        return tree
     shown = "nothing" if tree is None else tree.key.upper()
     place_of = tree if tree is not None else None
     raise refuse(f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of)
 
 
-def _weight(select: exp.Select) -> float:
+def weight_of(select: exp.Select) -> float:
+    """The number of a ``/*+ WEIGHT(4) */`` hint after SELECT, 1 without one. SQLError for any other hint."""
     weight = 1.0
     for comment in select.comments or []:
         if not comment.lstrip().startswith("+"):
@@ -268,6 +263,6 @@ def _check_names(statements: list[Statement]) -> None:
         if key in seen:
             raise refuse(
                 f"two results of the batch are named {statement.name}; name one of them otherwise",
-                statement.select,
+                statement.tree,
             )
         seen[key] = statement

@@ -24,6 +24,7 @@ EXAMPLES = """\
 examples:
   dpsql demo
   dpsql policy init --database visits.duckdb > visits.toml
+  dpsql policy import visits.yaml > visits.toml
   dpsql policy check visits.toml --database visits.duckdb
   dpsql plan batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
   dpsql run batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
@@ -121,6 +122,11 @@ def parser() -> argparse.ArgumentParser:
         help="Parquet or CSV files, a table each; of a CSV file only the header line is read",
     )
     first.add_argument("--dataset", metavar="NAME", help="id of the data set; default: file name and -1")
+    imported = add("import", commands.policy_import, "print a first policy made from SmartNoise's YAML metadata")
+    imported.add_argument("metadata", metavar="FILE", help="YAML of one collection (needs the extra: dpsql[yaml])")
+    imported.add_argument("--dataset", metavar="NAME", help="id of the data set; default: the collection's name and -1")
+    imported.add_argument("--epsilon", metavar="E", help="the whole budget, where it is decided already")
+    imported.add_argument("--delta", metavar="D", help="the delta of that budget")
     check = add("check", commands.policy_check, "hold a policy against the types of the tables; reads no row")
     check.add_argument("policy", metavar="POLICY", help="policy file (TOML)")
     check.add_argument("--database", metavar="FILE", help="DuckDB file with the private tables")
@@ -174,6 +180,12 @@ def _planning(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--time-limit", metavar="SECONDS", type=float, help="stop searching for a better strategy after that"
+    )
+    command.add_argument(
+        "--objective",
+        choices=("total", "max"),
+        default="total",
+        help="what is least: the total squared error, or the largest error of an answer (default: total)",
     )
     _places(command)
 

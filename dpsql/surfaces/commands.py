@@ -13,9 +13,11 @@ from dpsql.drafting import draft_policy
 from dpsql.errors import LedgerError, OperationalError
 from dpsql.plan import Plan
 from dpsql.policy import BudgetPolicy, ColumnPolicy, TablePolicy
+from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import show
 from dpsql.privacy.ledger import Entry
 from dpsql.release import ReleaseStore, Result
+from dpsql.sql.options import read_options
 from dpsql.surfaces import output
 
 
@@ -142,6 +144,17 @@ def policy_init(options: argparse.Namespace) -> None:
         print(text, end="")
 
 
+def policy_import(options: argparse.Namespace) -> None:
+    """Print a first policy made from SmartNoise's YAML metadata, for the custodian to complete."""
+    text, tables = policy_from_smartnoise(
+        _file(options.metadata, "metadata", ""), options.dataset, epsilon=options.epsilon, delta=options.delta
+    )
+    if options.json:
+        output.print_json({"policy": text, "tables": tables})
+    else:
+        print(text, end="")
+
+
 def _connect(options: argparse.Namespace) -> Connection:
     return connect(
         options.database,
@@ -163,7 +176,7 @@ def _store(options: argparse.Namespace) -> ReleaseStore:
 
 
 def _plan(con: Connection, options: argparse.Namespace, text: str) -> Plan:
-    if options.epsilon is None and options.rho is None:
+    if options.epsilon is None and options.rho is None and not any(read_options(text)[1]):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
     progress = output.Progress(quiet=options.quiet)
     try:
@@ -175,6 +188,7 @@ def _plan(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             alpha=options.alpha,
             time_limit=options.time_limit,
             progress=progress,
+            objective=options.objective,
         )
     finally:
         progress.done()
@@ -201,15 +215,15 @@ def _text(argument: str | None, options: argparse.Namespace) -> str:
     raise OperationalError(f"the text on stdin: {failure}")
 
 
-def _file(path: str) -> str:
+def _file(path: str, what: str = "batch", otherwise: str = ", or give the SQL itself with --sql") -> str:
     failure = ""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        failure = f"{error.strerror or 'unreadable'}; check the path, or give the SQL itself with --sql"
+        failure = f"{error.strerror or 'unreadable'}; check the path{otherwise}"
     except UnicodeDecodeError as error:
         failure = f"byte {error.start} is not UTF-8; save it as UTF-8"
-    raise OperationalError(f"batch file {path}: {failure}")
+    raise OperationalError(f"{what} file {path}: {failure}")
 
 
 def _show(result: Result, options: argparse.Namespace) -> None:

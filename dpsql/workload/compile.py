@@ -8,9 +8,10 @@ as privacy unit a neighbour changes one cell of one table.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,17 +20,31 @@ from scipy import sparse
 from dpsql.errors import SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.policy.values import fold
-from dpsql.workload.batch import Output, Query, Table, Term
+from dpsql.workload.batch import CaseKey, Output, Query, Table, Term
 from dpsql.workload.cells import Block, Cells, compile_cells
-from dpsql.workload.conditions import Like, LineAtom, OpaqueAtom, Predicate, atoms, conjunction
+from dpsql.workload.conditions import (
+    FALSE,
+    And,
+    Condition,
+    Like,
+    LineAtom,
+    OpaqueAtom,
+    Predicate,
+    atoms,
+    conjunction,
+    gather,
+)
 from dpsql.workload.corners import corners_of
 from dpsql.workload.matrix import Workload
 from dpsql.workload.measures import Measure, measure_of
 from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain, line_axis, opaque_axis
+from dpsql.workload.rows import RowSource
+from dpsql.workload.values import Value
 
 MAX_COEFFICIENT = 2**40
 MAX_NUMBERS = 1_000_000
 MAX_COMMON_BITS = 200
+MAX_DISTINCT_STATES = 200_000
 
 
 @dataclass(frozen=True)
@@ -37,13 +52,23 @@ class Layout:
     """Where one table's rows go in x.
 
     ``entry[k, c]`` is the entry of x that holds measure k of cell c (0 is the count, k > 0 is
-    ``measures[k - 1]``), or -1 where no query uses it.
+    ``measures[k - 1]``), or -1 where no query uses it. ``source`` is what the scan reads; ``values`` says what
+    it computes for the columns (of axes and measures) that the table does not store.
     """
 
     table: str
     cells: Cells
     measures: tuple[Measure, ...]
     entry: IntArray = field(repr=False)
+    source: RowSource
+    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
+
+    @property
+    def multiplicity(self) -> int:
+        """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
+        if not self.source.distinct:
+            return self.source.limit
+        return max(1, min(self.source.limit, len(np.unique(self.entry[self.entry >= 0]))))
 
 
 @dataclass(frozen=True)
@@ -62,8 +87,8 @@ class Compiled:
 
     ``rows`` (m x n, primitive integer rows), ``scale`` (m,), ``objective`` (m,): the scale that
     the strategy minimises errors by, that is weight x scale / single-query sensitivity where
-    sums are involved. ``contributions`` (n x c) or None: the corners by which one row can
-    change x. ``groups`` (m,) labels rows over the same columns.
+    sums are involved. ``contributions`` (n x c) or None: the corners by which the rows of one unit in one
+    table can change x, over ``common_multiplicity``. ``groups`` (m,) labels rows over the same columns.
     """
 
     queries: tuple[Query, ...]
@@ -121,11 +146,11 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Comp
     offset, layouts = 0, []
     for piece in pieces:
         entry = np.where(piece.layout.entry >= 0, piece.layout.entry + offset, -1)
-        layouts.append(Layout(piece.layout.table, piece.layout.cells, piece.layout.measures, entry))
+        layouts.append(replace(piece.layout, entry=entry))
         offset += piece.rows.shape[1]
-    contributions = None
+    plain = None
     if any(layout.measures for layout in layouts):
-        contributions = corners_of([layout.entry for layout in layouts], offset)
+        plain = corners_of([layout.entry for layout in layouts], offset)
     _check_steps(layouts)
     scale = np.sum([piece.scale for piece in pieces], axis=0)
     rows, divisor = _primitive(sparse.csr_array(rows))
@@ -138,10 +163,42 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Comp
     weight = np.ones(total)
     for span in spans:
         weight[span.start : span.stop] = queries[span.query].weight
-    objective = weight * scale / _units(spans, rows, scale, contributions)
+    objective = weight * scale / _units(spans, rows, scale, plain)
+    contributions = _contributions(layouts, plain, offset)
     return Compiled(
         tuple(queries), tuple(layouts), spans, rows, scale, objective, contributions, _groups(queries, spans)
     )
+
+
+def _contributions(layouts: Sequence[Layout], plain: sparse.csr_array | None, size: int) -> sparse.csr_array | None:
+    """The corners of each table times its multiplicity, all over ``common_multiplicity``; None for unit vectors."""
+    common = common_multiplicity(layouts)
+    times = [layout.multiplicity // common for layout in layouts]
+    if set(times) <= {1}:
+        return plain
+    parts = [corners_of([layout.entry], size) * k for layout, k in zip(layouts, times, strict=True)]
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+
+def common_multiplicity(layouts: Sequence[Layout]) -> int:
+    """What ``Compiled.contributions`` leave out: one of them stands for that many rows of a unit."""
+    return math.gcd(*(layout.multiplicity for layout in layouts)) or 1
+
+
+def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:
+    """Units are counted once a cell: every number must be of one cell, and the way to it short enough for SQL."""
+    if table.source is None or not table.source.distinct:
+        return
+    if rows.nnz and int(np.diff(sparse.csr_array(rows).indptr).max()) > 1:
+        raise SQLError(
+            "COUNT(DISTINCT ...) over groups that overlap counts units twice: give each group its own statement"
+        )
+    size = sum(transition.size for transition in cells.transitions)
+    if size > MAX_DISTINCT_STATES:
+        raise SQLError(
+            f"COUNT(DISTINCT ...) tells {size:,} combinations of values apart, at most {MAX_DISTINCT_STATES:,} are "
+            "counted: group by fewer columns, or simplify the condition"
+        )
 
 
 def _check_steps(layouts: Sequence[Layout]) -> None:
@@ -197,9 +254,15 @@ def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
     groups = np.zeros(spans[-1].stop if spans else 0, dtype=np.int64)
     for span in spans:
         query = queries[span.query]
-        used: set[object] = {query.table, *((query.table, key.column) for key in query.keys)}
-        for term in span.output.terms:
-            for atom in atoms(term.condition):
+        used: set[object] = {query.table}
+        conditions = [term.condition for term in span.output.terms]
+        for key in query.keys:
+            if isinstance(key, CaseKey):
+                conditions.extend(key.conditions)
+            else:
+                used.add((query.table, key.column))
+        for condition in conditions:
+            for atom in atoms(condition):
                 used.add((query.table, atom.column if isinstance(atom, LineAtom) else atom.predicate))
         groups[span.start : span.stop] = labels.setdefault(frozenset(used), len(labels))
     return groups
@@ -214,6 +277,35 @@ class _Piece:
     scale: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Use:
+    """One term of an output in some of its groups: which block counts it, and the row of each label of the block."""
+
+    block: int
+    term: Term
+    measure: Measure | None
+    rows: IntArray = field(repr=False)
+
+
+def _case_groups(query: Query) -> Iterator[tuple[tuple[Condition, ...], IntArray]]:
+    """For each combination of the query's case groups: their conditions, and the row of each label over the other keys.
+
+    Labels and rows count groups with the last key running fastest.
+    """
+    sizes = [len(key) for key in query.keys]
+    row = np.arange(query.rows).reshape(sizes)
+    cased = [at for at, key in enumerate(query.keys) if isinstance(key, CaseKey)]
+    for chosen in itertools.product(*(range(sizes[at]) for at in cased)):
+        where: list[int | slice] = [slice(None)] * len(sizes)
+        conditions: list[Condition] = []
+        for at, group in zip(cased, chosen, strict=True):
+            key = query.keys[at]
+            assert isinstance(key, CaseKey)  # noqa: S101 - narrows the type for the checker
+            where[at] = group
+            conditions.append(key.conditions[group])
+        yield tuple(conditions), row[tuple(where)].ravel()
+
+
 class _Table:
     """Compiles the queries of one table."""
 
@@ -225,14 +317,16 @@ class _Table:
         self.mine = mine
         self.starts = starts
         self.sizes = {start: queries[i].rows for i in mine for start in starts[i]}
-        self.keys: dict[str, KeyDomain] = {key.column: key for i in mine for key in queries[i].keys}
-        self.measures: dict[str, Measure] = {}
+        self.keys: dict[str, KeyDomain] = {
+            key.column: key for i in mine for key in queries[i].keys if isinstance(key, KeyDomain)
+        }
+        self.measures: dict[tuple[str, int], Measure] = {}
         self.blocks: dict[Block, int] = {}
 
     def compile(self, total: int) -> _Piece:
         """The table's piece of a workload with ``total`` rows."""
         uses = [
-            (start, output, [self._use(query, term) for term in output.terms])
+            (start, output, [use for term in output.terms for use in self._uses(query, term)])
             for i in self.mine
             for query in [self.queries[i]]
             for output, start in zip(query.outputs, self.starts[i], strict=True)
@@ -241,22 +335,29 @@ class _Table:
         rows, scale = self._rows(uses, cells, total)
         return self._merged(cells, rows, scale)
 
-    def _use(self, query: Query, term: Term) -> tuple[int, Term, Measure | None]:
-        """The block and measure of a term; a sum counts only rows where its column is not NULL."""
+    def _uses(self, query: Query, term: Term) -> list[_Use]:
+        """The blocks and measure of a term; a sum counts only rows where its column is not NULL."""
         condition, measure = term.condition, None
         if term.column is not None:
             column = self.table.columns[fold(term.column)]
             policy = column.policy
-            if term.column not in self.measures:
+            if (term.column, term.power) not in self.measures:
                 lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
-                self.measures[term.column] = measure_of(
-                    term.column, column.line, lower, upper, policy.step, self.table.policy.key("columns", column.name)
+                self.measures[term.column, term.power] = measure_of(
+                    *(term.column, column.line, lower, upper, policy.step),
+                    self.table.policy.key("columns", column.name),
+                    term.power,
                 )
-            measure = self.measures[term.column]
+            measure = self.measures[term.column, term.power]
             if policy.nulls:
                 condition = conjunction(condition, LineAtom(column.name, ((None, None),)))
-        block = Block(condition, tuple(key.column for key in query.keys))
-        return self.blocks.setdefault(block, len(self.blocks)), term, measure
+        names = tuple(key.column for key in query.keys if isinstance(key, KeyDomain))
+        return [
+            _Use(self.blocks.setdefault(block, len(self.blocks)), term, measure, rows)
+            for chosen, rows in _case_groups(query)
+            for block in [Block(gather(And, condition, *chosen), names)]
+            if block.condition != FALSE
+        ]
 
     def _axes(self) -> list[AxisTruths]:
         on_line: dict[str, list[LineAtom]] = {name: [] for name in self.keys}
@@ -286,7 +387,7 @@ class _Table:
 
     def _rows(
         self,
-        uses: Sequence[tuple[int, Output, Sequence[tuple[int, Term, Measure | None]]]],
+        uses: Sequence[tuple[int, Output, Sequence[_Use]]],
         cells: Cells,
         total: int,
     ) -> tuple[sparse.csr_array, np.ndarray]:
@@ -300,23 +401,23 @@ class _Table:
         values: list[IntArray] = []
         scale = np.zeros(total)
         for start, output, terms in uses:
-            parts: list[tuple[int, int, Fraction]] = []
-            for block, term, measure in terms:
+            parts: list[tuple[_Use, int, Fraction]] = []
+            for use in terms:
+                coefficient, measure = use.term.coefficient, use.measure
                 if measure is None:
-                    parts.append((block, 0, term.coefficient))
+                    parts.append((use, 0, coefficient))
                 else:
-                    parts.append((block, 0, term.coefficient * measure.mid))
-                    parts.append((block, place[measure.column], term.coefficient * measure.half))
+                    parts.append((use, 0, coefficient * measure.mid))
+                    parts.append((use, place[measure.column, measure.power], coefficient * measure.half))
             parts = [part for part in parts if part[2]]
             unit = _common_unit([part[2] for part in parts], output.name)
-            stop = start + self.sizes[start]
-            scale[start:stop] = float(unit)
-            for block, k, coefficient in parts:
-                if block not in members:
-                    inside = np.flatnonzero(labels[:, block] >= 0)
-                    members[block] = inside, labels[inside, block]
-                inside, label = members[block]
-                at_row.append(start + label)
+            scale[start : start + self.sizes[start]] = float(unit)
+            for use, k, coefficient in parts:
+                if use.block not in members:
+                    inside = np.flatnonzero(labels[:, use.block] >= 0)
+                    members[use.block] = inside, labels[inside, use.block]
+                inside, label = members[use.block]
+                at_row.append(start + use.rows[label])
                 at_entry.append(k * n + inside)
                 values.append(np.full(len(inside), int(coefficient / unit), dtype=np.int64))
         shape = (total, (1 + len(self.measures)) * n)
@@ -332,7 +433,7 @@ class _Table:
         """Merge cells whose columns of W are equal and drop columns of zeros."""
         n, s = len(cells), len(self.measures)
         if n == 0 or rows.nnz == 0:
-            layout = Layout(self.table.name, cells, tuple(self.measures.values()), np.full((1 + s, n), -1))
+            layout = self._layout(cells, np.full((1 + s, n), -1))
             return _Piece(layout, sparse.csr_array((rows.shape[0], 0), dtype=np.int64), scale)
         # One column a cell: its columns of W for every measure, one under the other.
         stacked = sparse.vstack([rows[:, k * n : (k + 1) * n] for k in range(1 + s)], format="csr")
@@ -345,8 +446,14 @@ class _Table:
         entry_of_kept = numbers.reshape(used.T.shape).T
         columns = (np.arange(1 + s)[:, None] * n + keep[None, :]).T[used.T]
         entry = np.where(merged >= 0, entry_of_kept[:, merged], -1)
-        layout = Layout(self.table.name, cells, tuple(self.measures.values()), entry)
-        return _Piece(layout, sparse.csr_array(rows.tocsc()[:, columns]), scale)
+        kept = sparse.csr_array(rows.tocsc()[:, columns])
+        _check_distinct(self.table, kept, cells)
+        return _Piece(self._layout(cells, entry), kept, scale)
+
+    def _layout(self, cells: Cells, entry: IntArray) -> Layout:
+        computed = {column.name: column.value for column in self.table.columns.values() if column.value is not None}
+        source = self.table.source or RowSource(self.table.name)
+        return Layout(self.table.name, cells, tuple(self.measures.values()), entry, source, computed)
 
 
 def _common_unit(values: Sequence[Fraction], name: str) -> Fraction:

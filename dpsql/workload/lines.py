@@ -60,10 +60,11 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(?P<zone>Z
 class Line:
     """The ordered set of values of one column type.
 
-    ``kind`` is integer, decimal, boolean, date, timestamp, timestamptz, real, text or
-    opaque (only IS NULL is known of it). ``low`` and ``high`` bound a discrete line where
+    ``kind`` is integer, decimal, boolean, date, timestamp, timestamptz, real, text, grid (a computed
+    column that counts the steps of a sum) or opaque (only IS NULL is known of it). ``low`` and ``high`` bound a discrete line where
     its type does; ``scale`` is the decimal scale; ``single`` marks 32-bit FLOAT, whose
-    constants DuckDB rounds to 32 bits before it compares.
+    constants DuckDB rounds to 32 bits before it compares. ``unit`` is set where a computed column
+    counts a number in whole units: the line then holds number / unit.
     """
 
     kind: str
@@ -72,11 +73,12 @@ class Line:
     high: int | None = None
     scale: int = 0
     single: bool = False
+    unit: Fraction | None = None
 
     @property
     def discrete(self) -> bool:
         """True where every value has a next one."""
-        return self.kind in {"integer", "decimal", "boolean", "date", "timestamp", "timestamptz"}
+        return self.kind in {"integer", "decimal", "boolean", "date", "timestamp", "timestamptz", "grid"}
 
     @property
     def ordered(self) -> bool:
@@ -86,7 +88,7 @@ class Line:
     @property
     def numeric(self) -> bool:
         """True where values can be summed."""
-        return self.kind in {"integer", "decimal", "real"}
+        return self.kind in {"integer", "decimal", "real", "grid"}
 
     def describe(self) -> str:
         """What a constant of this line looks like, for messages."""
@@ -100,6 +102,7 @@ class Line:
             "timestamptz": "a timestamp such as TIMESTAMPTZ '2020-01-31 12:00:00+00'",
             "text": "a string",
             "opaque": "nothing but IS [NOT] NULL",
+            "grid": "a number",
         }[self.kind]
 
     def place(self, constant: Scalar) -> Fraction | float | str:
@@ -111,6 +114,8 @@ class Line:
         to DOUBLE, might find another order (``same_as_double``).
         """
         kind = self.kind
+        if self.unit is not None:
+            return self._counted(constant)
         if kind == "text" and isinstance(constant, str):
             return constant
         if kind == "boolean" and isinstance(constant, bool):
@@ -147,6 +152,20 @@ class Line:
             if isinstance(constant, dt.date):
                 return Fraction((constant - _EPOCH).days * 86_400_000_000)
         raise DataError(f"the column holds {self.type}; compare it with {self.describe()}")
+
+    def _counted(self, constant: Scalar) -> Fraction:
+        """The place of a number on a line that counts units."""
+        assert self.unit is not None  # noqa: S101 - narrows the type for the checker
+        if isinstance(constant, bool) or not isinstance(constant, int | float | Decimal | Fraction):
+            raise DataError(f"the expression is a number; compare it with {self.describe()}")
+        if isinstance(constant, float):
+            narrow = self.low is not None and self.high is not None and max(-self.low, self.high) <= 2**53
+            if not (math.isfinite(constant) and narrow and constant.is_integer()):
+                raise DataError(
+                    f"DuckDB compares the number with {scientific(constant)} as DOUBLE, which rounds; "
+                    f"write {plain(constant)} instead of {scientific(constant)}"
+                )
+        return Fraction(constant) / self.unit
 
     def same_as_double(self, constant: float) -> bool:
         """True where comparing this integer or decimal line's values as DOUBLE is comparing them exactly.

@@ -9,6 +9,12 @@ z' in [-steps, steps], and
 
 One row changes the pair (count, z) within the box {1} x [-1, 1], so sensitivities are decided
 at the corners of the box.
+
+Squares, for variances, add t = 2 z^2 - 1 in [-1, 1] on a grid of at most 2^20 steps, so that
+
+    SUM((v - mid)^2) = half^2 (COUNT(v) + SUM(t)) / 2.
+
+(z, t) lies on a parabola within [-1, 1]^2: the box bounds it, and is exact where only one of the two is measured.
 """
 
 from __future__ import annotations
@@ -22,35 +28,49 @@ from dpsql.workload.lines import Line
 # A column without a declared step or a grid of its own is rounded to this many steps.
 DEFAULT_STEPS = 2**20
 MAX_STEPS = 2**40
+MAX_SQUARED_STEPS = 2**20
 
 
 @dataclass(frozen=True)
 class Measure:
-    """The centred, quantised sum of one column; ``steps`` = (upper - lower) / step."""
+    """The centred, quantised sum of one column, or with ``power`` 2 of its squared distances from the middle.
+
+    SUM = mid * COUNT + half * SUM(z') / steps, with |z'| <= steps for every row. ``grid`` is the number of
+    steps from lower to upper.
+    """
 
     column: str
     line: Line
     lower: Fraction
     upper: Fraction
     step: Fraction
+    power: int = 1
+
+    @property
+    def grid(self) -> int:
+        """(upper - lower) / step."""
+        return int((self.upper - self.lower) / self.step) if self.step else 0
 
     @property
     def steps(self) -> int:
         """The largest |z'| of one row."""
-        return int((self.upper - self.lower) / self.step) if self.step else 0
+        return self.grid if self.power == 1 else self.grid**2
 
     @property
     def mid(self) -> Fraction:
-        """Centre of the bounds."""
-        return (self.lower + self.upper) / 2
+        """Centre of what a row can add: of the bounds, or of the squares."""
+        return (self.lower + self.upper) / 2 if self.power == 1 else self.half
 
     @property
     def half(self) -> Fraction:
-        """Half the width of the bounds."""
-        return (self.upper - self.lower) / 2
+        """Half the width of what a row can add."""
+        half = (self.upper - self.lower) / 2
+        return half if self.power == 1 else half**2 / 2
 
 
-def measure_of(column: str, line: Line, lower: Fraction, upper: Fraction, step: Fraction | None, where: str) -> Measure:
+def measure_of(
+    column: str, line: Line, lower: Fraction, upper: Fraction, step: Fraction | None, where: str, power: int = 1
+) -> Measure:
     """The measure of a column; ``where`` is its key in the policy, for messages.
 
     The grid is the declared ``step``, else 1 for integers, the last decimal for DECIMAL, and
@@ -64,7 +84,9 @@ def measure_of(column: str, line: Line, lower: Fraction, upper: Fraction, step: 
             step = Fraction(1, 10**line.scale)
         else:
             step = width / DEFAULT_STEPS
-    measure = Measure(column, line, lower, upper, step if width else Fraction(0))
+    if power == 2 and width and width / step > MAX_SQUARED_STEPS:
+        step = width / MAX_SQUARED_STEPS
+    measure = Measure(column, line, lower, upper, step if width else Fraction(0), power)
     if measure.steps > MAX_STEPS:
         raise PolicyError(
             f"{where} has {measure.steps:,} steps between its bounds, at most {MAX_STEPS:,} are summed: "

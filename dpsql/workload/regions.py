@@ -39,6 +39,11 @@ class KeyDomain:
         return len(self.values) + int(self.other) + int(self.nulls)
 
     @property
+    def name(self) -> str:
+        """How plans call the key."""
+        return self.column
+
+    @property
     def other_index(self) -> int | None:
         """Position of the OTHER group, None without one."""
         return len(self.values) if self.other else None

@@ -11,6 +11,8 @@ import duckdb
 import pytest
 from helpers import exact, policy_of
 
+from dpsql.workload.batch import KeyOutput
+
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("*.sql"))
 _SECTION = re.compile(r"/\* \[(\w+)\]\n(.*?)\*/\n", re.DOTALL)
 
@@ -77,11 +79,12 @@ def _compare(con: duckdb.DuckDBPyConnection, policy: str, batch: str) -> None:
     wanted = _oracle(con, batch)
     assert len(wanted) == len(found.queries)
     for number, (query, theirs) in enumerate(zip(found.queries, wanted, strict=True)):
-        keys = [i for i, column in enumerate(query.columns) if not hasattr(column, "terms")]
-        domains = [query.columns[i].domain for i in keys]
+        (core,) = query.cores
+        keys = [i for i, column in enumerate(core.columns) if isinstance(column, KeyOutput)]
+        domains = [core.columns[i].key for i in keys]
         grouped = _keyed(theirs, keys, domains)
         ours = found.rows(number)
-        assert len(ours) == query.rows
+        assert len(ours) == core.rows
         for row in ours:
             group = tuple(row[i] for i in keys)
             numbers = [value for i, value in enumerate(row) if i not in keys]
@@ -104,7 +107,7 @@ def test_columns_have_the_names_that_duckdb_gives(name: str) -> None:
         if query.named:
             con.execute(f'SELECT * FROM "{query.name}"')
         theirs = [d[0] for d in con.description]
-        ours = [column.name for column in query.columns]
+        ours = [column.name for column in query.cores[0].columns]
         # Names that occur twice are numbered, since a view cannot hold both.
         if len({name.lower() for name in theirs}) == len(theirs):
             assert ours == theirs, query.text

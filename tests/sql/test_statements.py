@@ -12,7 +12,7 @@ from dpsql.errors import SQLError
 from dpsql.sql import parse
 from dpsql.sql.names import result_names
 from dpsql.sql.predicates import _after_prefix, like
-from dpsql.sql.statements import MAX_STATEMENTS, place
+from dpsql.sql.statements import MAX_STATEMENTS, place, weight_of
 
 
 def test_unnamed_results_are_numbered_in_order() -> None:
@@ -37,7 +37,9 @@ def test_unnamed_results_are_numbered_in_order() -> None:
     ],
 )
 def test_weights(sql: str, weight: float) -> None:
-    assert parse(sql)[0].weight == weight
+    tree = parse(sql)[0].tree
+    assert isinstance(tree, exp.Select)
+    assert weight_of(tree) == weight
 
 
 def test_semicolons_and_parentheses_in_strings_and_comments_do_not_count() -> None:
@@ -55,7 +57,7 @@ def test_the_largest_batch_is_read() -> None:
 
 def test_places_are_those_of_the_text() -> None:
     (statement,) = parse("SELECT COUNT(*)\nFROM t\nWHERE first = 1\n  AND second = 2")
-    places = {node.name: place(node) for node in statement.select.find_all(exp.Column)}
+    places = {node.name: place(node) for node in statement.tree.find_all(exp.Column)}
     assert places == {"first": (3, 7), "second": (4, 7)}
 
 
@@ -141,11 +143,11 @@ def test_names_are_those_of_duckdb_for_the_text_as_written(item: str) -> None:
     wanted = con.execute(f"SELECT {item} FROM t").description[0][0]
     (statement,) = parse(f"SELECT {item} FROM t")
     schema = {"a": "INTEGER", "x": "DOUBLE"}
-    assert result_names(statement.select.expressions, schema, statement.items) == [wanted]
+    assert result_names(statement.tree.expressions, schema, statement.items) == [wanted]
 
 
 def test_a_name_that_duckdb_has_not_is_short() -> None:
     (statement,) = parse(f"SELECT no_such_function({'1 + ' * 200}1) FROM t")
-    (name,) = result_names(statement.select.expressions, {"a": "INTEGER"}, statement.items)
+    (name,) = result_names(statement.tree.expressions, {"a": "INTEGER"}, statement.items)
     assert len(name) == 200
     assert name.startswith("NO_SUCH_FUNCTION(1 + 1")

@@ -1,0 +1,140 @@
+"""The FROM clause of a private scan: joins that find one row at most, and truncation to k rows a unit.
+
+What must hold is proved in ``dpsql.workload.rows``; that it is what this text does:
+
+- A join reads ``(SELECT ..., row_number() OVER (PARTITION BY key [, unit] ORDER BY first, used) AS place)
+  WHERE place = 1``, so that a key has one row at most, which depends on the rows of that key (and unit) alone.
+  ORDER BY compares every column that the scan uses, and ties are equal in each: whichever row DuckDB takes,
+  the scan sees the same. Text is compared in binary order, minus zero apart from zero, NULL comes last,
+  whatever the connection's settings say.
+- LEFT JOINs to such tables keep each row of the base as exactly one row.
+- Truncation works on what the scan will add up, not on raw values: ``row_number() OVER (PARTITION BY unit
+  ORDER BY hash, regions, steps) <= k`` over integers. Only rows of one unit stand in its partition, ties are equal
+  in all that is counted or summed, so the rows that count are a function of the unit's own rows, and a unit
+  with at most k rows loses none. The hash is over the unit too, so that no cell is favoured for all units.
+- Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit.
+
+NULL is a unit like any other. There is no condition on a row's values anywhere: the two comparisons of a place
+are the only ones. All functions are named in ``system.main``; OVER, COLLATE and comparisons are none that a
+macro could replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from dpsql.engines.base import BASE
+from dpsql.engines.duckdb import quote
+from dpsql.policy.types import column_type
+from dpsql.workload.rows import MATCHED, Join, RowSource
+from dpsql.workload.values import Stored
+
+UNIT, PLACE = "dpsql_unit", "dpsql_place"
+
+References = Mapping[str, str]
+"""How the engine writes each table that the scan reads, by the policy's name of it."""
+
+
+def rows_text(source: RowSource, used: Iterable[Stored], columns: Sequence[str]) -> Callable[[References], str]:
+    """The FROM clause of a scan over ``source``, once the engine says how it writes the tables.
+
+    ``columns`` are "expression AS name" over the base and the joins, total and of integer type, all that the scan
+    will use; ``used`` are the stored columns of joins in them. The result has these columns; for a source
+    without units one row for each row of the base, else at most ``limit`` for each unit.
+    """
+    names = [column.rpartition(" AS ")[2] for column in columns]
+    wanted = tuple(used)
+
+    def text(references: References) -> str:
+        joined = joined_text(source, wanted, references)
+        if source.unit is None:
+            return f"(SELECT {', '.join(columns) or '1'} FROM {joined})"  # noqa: S608
+        inner = ", ".join([f"{_key(source.unit)} AS {quote(UNIT)}", *columns])
+        rows = f"(SELECT {inner} FROM {joined})"  # noqa: S608
+        if source.distinct:
+            # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
+            (cell,) = names
+            counted = f"CASE WHEN {quote(UNIT)} IS NULL THEN -1 ELSE {cell} END"
+            rows = f"(SELECT {quote(UNIT)}, {counted} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
+            first = [f"({cell} < 0)"]
+        else:
+            first = []
+        return _truncated(rows, names, first, source.limit)
+
+    return text
+
+
+def _truncated(rows: str, names: Sequence[str], first: Sequence[str], limit: int) -> str:
+    """At most ``limit`` of the rows of each unit: those with ``first`` FALSE, then by hash, then by value."""
+    unit = quote(UNIT)
+    order = _ascending([*first, f"system.main.hash({', '.join([unit, *names])})", *names])
+    place = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS {quote(PLACE)}"
+    listed = ", ".join([*names, place])
+    return f"(SELECT * FROM (SELECT {listed} FROM {rows}) WHERE {quote(PLACE)} <= {limit})"  # noqa: S608
+
+
+def joined_text(source: RowSource, used: Iterable[Stored], references: References) -> str:
+    """The base and its joins: one row for each row of the base."""
+    needed: dict[str, dict[Stored, None]] = {join.name: {} for join in source.joins}
+    sides = [side for join in source.joins for pair in (*join.pairs, *_unit_pair(join)) for side in pair]
+    for column in (*used, *sides, *((source.unit,) if source.unit else ())):
+        if column.source:
+            needed[column.source][column] = None
+    parts = [f"{references[source.table]} AS {quote(BASE)}"]
+    for join in source.joins:
+        on = [f"{_key(left, right)} = {_key(right, left)}" for left, right in join.pairs]
+        on += [f"{_key(left, right)} IS NOT DISTINCT FROM {_key(right, left)}" for left, right in _unit_pair(join)]
+        rows = _one_a_key(join, list(needed[join.name]), references[join.table])
+        parts.append(f"LEFT JOIN {rows} AS {quote(join.name)} ON {' AND '.join(on)}")
+    return " ".join(parts)
+
+
+def _unit_pair(join: Join) -> tuple[tuple[Stored, Stored], ...]:
+    """The units that must be equal beside the key, unless the key holds them."""
+    return (join.unit,) if join.unit is not None and join.unit not in join.pairs else ()
+
+
+def _one_a_key(join: Join, columns: Sequence[Stored], reference: str) -> str:
+    """The joined table with one row for each key (and unit), and the flag that says that a row was found."""
+    stored = [column for column in columns if column.name != MATCHED]
+    key = [right for _, right in (*join.pairs, *_unit_pair(join))]
+    rest = [column for column in stored if column not in key and column not in join.first]
+    order = [text for column in (*join.first, *rest, *key) for text in _order(column)]
+    place = (
+        f"system.main.row_number() OVER (PARTITION BY {', '.join(_key(_bare(c)) for c in key)} "
+        f"ORDER BY {_ascending(order)}) AS {quote(PLACE)}"
+    )
+    named = [f"{quote(BASE)}.{quote(c.name)} AS {quote(c.name)}" for c in stored]
+    inner = f"SELECT {', '.join([*named, place])} FROM {reference} AS {quote(BASE)}"  # noqa: S608
+    listed = ", ".join([*(quote(column.name) for column in stored), f"TRUE AS {quote(MATCHED)}"])
+    return f"(SELECT {listed} FROM ({inner}) WHERE {quote(PLACE)} = 1)"  # noqa: S608
+
+
+def _bare(column: Stored) -> Stored:
+    return Stored(column.name, column.type)
+
+
+def _order(column: Stored) -> list[str]:
+    """What orders a column of a joined table, so that ties are equal in every way that a scan could see."""
+    name = f"{quote(BASE)}.{quote(column.name)}"
+    kind = column_type(column.type).kind
+    if kind == "float":
+        return [name, f"system.main.signbit({name})"]
+    return [_key(_bare(column))]
+
+
+def _key(column: Stored, other: Stored | None = None) -> str:
+    """A column as a key: text in binary order; whole numbers of two types in one that holds both."""
+    name = f"{quote(column.source or BASE)}.{quote(column.name)}"
+    found = column_type(column.type)
+    if found.kind == "text":
+        return f'({f"CAST({name} AS VARCHAR)" if found.name == "ENUM" else name} COLLATE "binary")'
+    if found.kind == "integer" and other is not None and column_type(other.type).name != found.name:
+        wide = {found.name, column_type(other.type).name} & {"UBIGINT", "HUGEINT"}
+        return f"CAST({name} AS {'HUGEINT' if wide else 'BIGINT'})"
+    return name
+
+
+def _ascending(expressions: Iterable[str]) -> str:
+    """ORDER BY that no setting of the connection turns round."""
+    return ", ".join(f"{expression} ASC NULLS LAST" for expression in expressions)

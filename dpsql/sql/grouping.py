@@ -1,0 +1,188 @@
+"""GROUP BY: the keys of a SELECT, and the grouping sets over them.
+
+GROUPING SETS, ROLLUP and CUBE are the papers' data cubes: a query for each set of keys. dp_marginals(k, a, b, ...)
+stands for all sets of 1 to k of its columns. dp_ranges(c) and dp_prefixes(c) are keys whose groups are
+all ranges of the column's declared values, or all that begin at the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+from sqlglot import exp
+
+from dpsql.policy.values import fold
+from dpsql.sql.keys import key_of
+from dpsql.sql.scope import Scope
+from dpsql.sql.statements import refuse
+from dpsql.workload.batch import CaseKey, Key, LabelColumn
+from dpsql.workload.conditions import LineAtom
+from dpsql.workload.lines import Interval
+from dpsql.workload.regions import KeyDomain
+
+MAX_SETS = 4096
+MAX_RANGES = 200_000
+
+Resolved = Callable[[exp.Expression], exp.Expression]
+
+_RANGES = {"dp_ranges", "dp_prefixes"}
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """``keys`` by canonical text, in order of appearance, and the grouping sets as numbers of keys."""
+
+    keys: dict[str, Key]
+    sets: tuple[tuple[int, ...], ...]
+
+    @property
+    def simple(self) -> bool:
+        """Whether all keys are in the one grouping set."""
+        return self.sets == (tuple(range(len(self.keys))),)
+
+
+class _Keys:
+    """Collects keys as GROUP BY names them."""
+
+    def __init__(
+        self, select: exp.Select, scope: Scope, canonical: Callable[[exp.Expression], str], resolved: Resolved
+    ) -> None:
+        self.select = select
+        self.scope = scope
+        self.canonical = canonical
+        self.resolved = resolved
+        self.keys: dict[str, Key] = {}
+
+    def number(self, node: exp.Expression) -> int:
+        """The number of the key that an item of GROUP BY names."""
+        node = self.resolved(node)
+        text = self.canonical(node)
+        if text not in self.keys:
+            name = _function(node)
+            self.keys[text] = range_key(node, name, self.scope) if name in _RANGES else key_of(node, self.scope)
+        return list(self.keys).index(text)
+
+    def sets(self, item: exp.Expression) -> list[tuple[int, ...]]:
+        """The grouping sets that one item of GROUP BY stands for."""
+        if isinstance(item, exp.Rollup):
+            parts = [self.one(part) for part in item.expressions]
+            return [sum(parts[:stop], ()) for stop in range(len(parts), -1, -1)]
+        if isinstance(item, exp.Cube):
+            parts = [self.one(part) for part in item.expressions]
+            if 2 ** len(parts) > MAX_SETS:
+                raise refuse(f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,}", item)
+            sizes = range(len(parts), -1, -1)
+            return [sum(chosen, ()) for size in sizes for chosen in combinations(parts, size)]
+        if isinstance(item, exp.GroupingSets):
+            return [found for part in item.expressions for found in self.sets(part)]
+        if _function(item) == "dp_marginals":
+            return self.marginals(item)
+        return [self.one(item)]
+
+    def one(self, item: exp.Expression) -> tuple[int, ...]:
+        """The keys of one element of a set: an expression, or several in parentheses."""
+        if isinstance(item, exp.Tuple):
+            return tuple(self.number(part) for part in item.expressions)
+        return (self.number(item),)
+
+    def marginals(self, item: exp.Expression) -> list[tuple[int, ...]]:
+        order, *columns = item.expressions
+        try:
+            most = int(order.this) if isinstance(order, exp.Literal) and not order.is_string else 0
+        except ValueError:
+            most = 0
+        if not 1 <= most <= len(columns):
+            raise refuse(
+                "dp_marginals takes how many columns to combine, from 1 to their number, and then the columns: "
+                "dp_marginals(2, a, b, c)",
+                item,
+            )
+        numbers = [self.number(column) for column in columns]
+        return [chosen for size in range(1, most + 1) for chosen in combinations(numbers, size)]
+
+
+def group(
+    select: exp.Select,
+    scope: Scope,
+    canonical: Callable[[exp.Expression], str],
+    resolved: Resolved,
+    every: Sequence[exp.Expression],
+) -> Grouping:
+    """The keys and grouping sets of a SELECT.
+
+    ``canonical`` writes an expression so that equal ones are equal texts; ``resolved`` turns an item of GROUP BY
+    (a position, an alias) into the expression that it stands for; ``every`` are the items that GROUP BY ALL means.
+    Raises SQLError past 4,096 sets.
+    """
+    clause = select.args.get("group")
+    if clause is None:
+        return Grouping({}, ((),))
+    keys = _Keys(select, scope, canonical, resolved)
+    items: list[exp.Expression] = list(clause.expressions)
+    # Some versions of the parser hold ROLLUP and its like in arguments of GROUP BY, some among its items.
+    for argument in ("rollup", "cube", "grouping_sets"):
+        items.extend(part for part in clause.args.get(argument) or [] if isinstance(part, _SETS))
+    if clause.args.get("totals"):
+        raise refuse("GROUP BY ... WITH TOTALS is not DuckDB's; write GROUP BY ROLLUP (...)", select)
+    if clause.args.get("all"):
+        items.extend(every)
+    parts = [keys.sets(item) for item in items]
+    count = 1
+    for part in parts:
+        count *= len(part)
+        if count > MAX_SETS:
+            raise refuse(f"GROUP BY makes more than {MAX_SETS:,} groupings; combine fewer columns", select)
+    sets = [tuple(sorted(set(sum(chosen, ())))) for chosen in product(*parts)]
+    return Grouping(keys.keys, tuple(sets))
+
+
+def range_key(node: exp.Expression, name: str, scope: Scope) -> CaseKey:
+    """The key dp_ranges(c) or dp_prefixes(c): groups from one declared value to another, both included."""
+    arguments = node.expressions
+    column = arguments[0] if len(arguments) == 1 else None
+    while isinstance(column, exp.Paren):
+        column = column.this
+    if not isinstance(column, exp.Column):
+        raise refuse(f"{name} takes one column with declared groups in order", node)
+    key = key_of(column, scope)
+    if not isinstance(key, KeyDomain):
+        raise refuse(f"{name} takes one column with declared groups in order", node)
+    points = [point for point in key.points if point is not None]
+    if len(points) < len(key.points) or points != sorted(points, key=lambda p: p[0] or (0, 0)):
+        raise refuse(f"{name}({column.name}) needs values in ascending order in the policy", node)
+    d = len(points)
+    firsts = range(d) if name == "dp_ranges" else range(1)
+    count = d * (d + 1) // 2 if name == "dp_ranges" else d
+    if count > MAX_RANGES:
+        raise refuse(
+            f"{name}({column.name}) has {count:,} ranges, at most {MAX_RANGES:,} are released by a statement: declare "
+            "a larger step, or ask for the ranges that you need",
+            node,
+        )
+    pairs = [(low, high) for low in firsts for high in range(low, d)]
+    conditions = tuple(LineAtom(key.column, _merged(points[low : high + 1])) for low, high in pairs)
+    labels = tuple(
+        LabelColumn(f"{column.name}_{end}", key.type, tuple(key.values[pair[at]] for pair in pairs))
+        for at, end in enumerate(("from", "to"))
+        if name == "dp_ranges" or at == 1
+    )
+    return CaseKey(f"{name}({column.name})", labels, conditions)
+
+
+def _merged(points: Sequence[Interval]) -> tuple[Interval, ...]:
+    """The values from the first to the last point: also what lies between two of them, but for gaps of a list."""
+    out = [points[0]]
+    for low, high in points[1:]:
+        if low == out[-1][1]:
+            out[-1] = (out[-1][0], high)
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def _function(node: exp.Expression) -> str:
+    """The folded name of a function that the parser does not know; empty for anything else."""
+    return fold(str(node.this)) if isinstance(node, exp.Anonymous) else ""

@@ -1,0 +1,198 @@
+"""Outer SQL: what DuckDB does with noisy tables once they are released. Public, and free.
+
+A relation is something to select from: the noisy table of a query, an earlier result of the batch, a
+SELECT over relations, or a set operation of them. Its SQL comes in two forms, with the columns that say
+how far a number may be off and without them; companions of a column are those of it that
+follow it under its name, such as n_stderr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+ERRORS = ("_stderr", "_low", "_high")
+OTHER = ("_other",)
+
+
+def quoted(name: str) -> str:
+    """The name as a DuckDB identifier, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def companion_names(names: Sequence[str], suffixes: Iterable[tuple[int, str]]) -> list[str]:
+    """Names for companions: ``names[column] + suffix``, numbered where some column is already called that."""
+    taken = {name.lower() for name in names}
+    found = []
+    for column, suffix in suffixes:
+        name = unique = f"{names[column]}{suffix}"
+        copy = 0
+        while unique.lower() in taken:
+            copy += 1
+            unique = f"{name}_{copy}"
+        taken.add(unique.lower())
+        found.append(unique)
+    return found
+
+
+@dataclass(frozen=True)
+class Item:
+    """A column of a SELECT: its SQL, its name, and (suffix, SQL) of each companion."""
+
+    sql: str
+    name: str
+    companions: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """A column that a relation shows, and (suffix, name) of its companions."""
+
+    name: str
+    companions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def suffixes(self) -> frozenset[str]:
+        """The companions' suffixes."""
+        return frozenset(suffix for suffix, _ in self.companions)
+
+
+class Relation(Protocol):
+    """Something to select from."""
+
+    def sql(self, errors: bool) -> str:
+        """A query expression; with the columns of errors or without."""
+        ...
+
+    @property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        """What it shows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Named:
+    """The noisy table of a query, or an earlier result of the batch."""
+
+    name: str
+    columns: tuple[ColumnInfo, ...]
+
+    def sql(self, errors: bool) -> str:
+        """All its columns: the table itself is written with or without errors."""
+        return f"SELECT * FROM {quoted(self.name)}"  # noqa: S608
+
+
+@dataclass(frozen=True)
+class Selected:
+    """SELECT ``items`` ``clauses``: a query over ``sources``, whose places ``clauses`` and items mark.
+
+    ``clauses`` runs from FROM to QUALIFY, ``order`` from ORDER BY to the end.
+    """
+
+    items: tuple[Item, ...]
+    clauses: str
+    sources: tuple[Relation, ...] = ()
+    distinct: str = ""
+    order: str = ""
+
+    @property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        """Its items and their companions."""
+        names = iter(self._companion_names(self.items))
+        return tuple(ColumnInfo(item.name, tuple((c[0], next(names)) for c in item.companions)) for item in self.items)
+
+    def sql(self, errors: bool) -> str:
+        """The SELECT, companions beside their columns."""
+        items = self.items if errors else tuple(_without_errors(item) for item in self.items)
+        names = iter(self._companion_names(items))
+        written = []
+        for item in items:
+            written.append(f"{item.sql} AS {quoted(item.name)}")
+            written.extend(f"{sql} AS {quoted(next(names))}" for _, sql in item.companions)
+        text = f"SELECT {self.distinct}{', '.join(written)} {self.clauses}{self.order}"
+        return filled(text, self.sources, errors)
+
+    def keeping(self, kept: Sequence[frozenset[str]]) -> Selected:
+        """The same with only those companions, item by item."""
+        items = tuple(
+            replace(item, companions=tuple(c for c in item.companions if c[0] in suffixes))
+            for item, suffixes in zip(self.items, kept, strict=True)
+        )
+        return replace(self, items=items)
+
+    @staticmethod
+    def _companion_names(items: Sequence[Item]) -> list[str]:
+        pairs = [(number, suffix) for number, item in enumerate(items) for suffix, _ in item.companions]
+        return companion_names([item.name for item in items], pairs)
+
+
+def _without_errors(item: Item) -> Item:
+    return replace(item, companions=tuple(c for c in item.companions if c[0] not in ERRORS))
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A set operation such as UNION ALL of two relations, with what follows it."""
+
+    left: Relation
+    operator: str
+    right: Relation
+    order: str = ""
+    sources: tuple[Relation, ...] = ()
+
+    @property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        """Those of its left side."""
+        return self.left.columns
+
+    def sql(self, errors: bool) -> str:
+        """Both sides in parentheses."""
+        order = filled(self.order, self.sources, errors)
+        return f"({self.left.sql(errors)}) {self.operator} ({self.right.sql(errors)}){order}"
+
+
+def combined(left: Relation, operator: str, right: Relation, order: str = "") -> Combined:
+    """A set operation; under UNION ALL by position a column keeps the companions that both sides have."""
+    a, b = [c.suffixes for c in left.columns], [c.suffixes for c in right.columns]
+    if operator == "UNION ALL" and len(a) == len(b):
+        kept = [x & y for x, y in zip(a, b, strict=True)]
+        return Combined(keep(left, kept), operator, keep(right, kept), order)
+    return Combined(bare(left), operator, bare(right), order)
+
+
+def bare(relation: Relation) -> Relation:
+    """The relation without any companions."""
+    return keep(relation, [frozenset[str]()] * len(relation.columns))
+
+
+def keep(relation: Relation, kept: Sequence[frozenset[str]]) -> Relation:
+    """The relation with those companions only, column by column."""
+    if isinstance(relation, Selected):
+        return relation.keeping(kept)
+    if isinstance(relation, Combined):
+        return replace(relation, left=keep(relation.left, kept), right=keep(relation.right, kept))
+    if all(column.suffixes <= suffixes for column, suffixes in zip(relation.columns, kept, strict=True)):
+        return relation
+    items = tuple(
+        Item(
+            quoted(column.name), column.name, tuple((s, quoted(name)) for s, name in column.companions if s in suffixes)
+        )
+        for column, suffixes in zip(relation.columns, kept, strict=True)
+    )
+    return Selected(items, f"FROM {hole(0)}", (relation,))
+
+
+def hole(number: int) -> str:
+    """The mark where a source goes; NUL and SOH stand in no SQL that was read."""
+    return f"\x00{number}\x01"
+
+
+def filled(text: str, sources: Sequence[Relation], errors: bool) -> str:
+    """SQL with each mark replaced by its source, in parentheses."""
+    first, *rest = text.split("\x00")
+    out = [first]
+    for part in rest:
+        number, _, after = part.partition("\x01")
+        out.append(f"({sources[int(number)].sql(errors)}){after}")
+    return "".join(out)

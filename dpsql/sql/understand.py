@@ -1,0 +1,302 @@
+"""Understanding a batch: each statement as private cores and the outer SQL over their noisy tables.
+
+What FROM names decides. Rows of private tables, through row-wise WITH queries, derived tables and
+views that the policy names, are flattened into one SELECT over tables and become a core. Results (a
+WITH query that aggregates, an earlier statement of the batch) are relations: whatever is done with
+them is outer SQL, which costs nothing and reveals nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.errors import SQLError
+from dpsql.policy import Policy
+from dpsql.policy.values import fold
+from dpsql.sql import selects
+from dpsql.sql.answers import Answer, Understood
+from dpsql.sql.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
+from dpsql.sql.joins import read_rows, united
+from dpsql.sql.names import result_names
+from dpsql.sql.outer import Named, Relation, bare, combined
+from dpsql.sql.queries import core_columns, core_types, read_select
+from dpsql.sql.sandbox import Sandbox, changing_function, is_plain
+from dpsql.sql.scope import find_table
+from dpsql.sql.statements import Statement, parse, refuse
+from dpsql.workload.batch import Core, Table
+
+MAX_CORES = 5_000
+
+
+@dataclass(frozen=True)
+class _With:
+    """A query that WITH names, where it stands: it sees the names before it."""
+
+    name: str
+    query: exp.Query
+    columns: tuple[str, ...] | None
+    scope: Mapping[str, _With]
+
+
+Scope = Mapping[str, _With]
+Types = Sequence[tuple[str, str]]
+
+
+def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> Understood:
+    """Turn the statements of a batch into answers over declared columns.
+
+    ``tables`` are all tables of the policy, by its names for them. Raises SQLError at the first
+    statement that cannot be answered, with its place.
+    """
+    with Sandbox() as sandbox:
+        batch = _Batch(policy, tables, sandbox)
+        answers = tuple(batch.answer(statement) for statement in statements)
+    return Understood(answers, united(batch.used))
+
+
+class _Batch:
+    """A batch on its way: what its earlier statements are called, and the tables that it uses."""
+
+    def __init__(self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox) -> None:
+        self.policy = policy
+        self.tables = tables
+        self.sandbox = sandbox
+        self.results: dict[str, Named] = {}
+        self.types: dict[str, Types] = {}
+        self.created: set[str] = set()
+        self.used: list[Table] = []
+
+    def answer(self, statement: Statement) -> Answer:
+        """One statement; its result can be read by those after it."""
+        reader = _Statement(self, statement)
+        try:
+            answer, result, types = reader.answer()
+        except RecursionError:
+            answer = None
+        if answer is None:
+            raise refuse(
+                f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
+                statement.tree,
+            )
+        self.results[fold(statement.name)] = result
+        self.types[fold(statement.name)] = types
+        return answer
+
+
+class _Statement:
+    """One statement: its cores, and the earlier results that it reads."""
+
+    def __init__(self, batch: _Batch, statement: Statement) -> None:
+        self.batch = batch
+        self.statement = statement
+        self.cores: list[Core] = []
+        self.reads: dict[str, None] = {}
+        self._rows: dict[int, Rows] = {}
+        self._relations: dict[int, Relation] = {}
+
+    def answer(self) -> tuple[Answer, Named, Types]:
+        """The answer, what later statements read it as, and the types of its columns."""
+        statement = self.statement
+        found = self._query(statement.tree, {}, statement.columns, statement.items, top=True)
+        if isinstance(found, Core):
+            return self._answered(None), Named(statement.name, core_columns(found)), core_types(found)
+        if not self.cores and not self.reads:
+            raise refuse(f"{statement.name} reads no private table; query public tables directly", statement.tree)
+        types = self._checked(found)
+        return self._answered(found), Named(statement.name, found.columns), types
+
+    def _checked(self, outer: Relation) -> Types:
+        """The types of outer SQL's columns, once DuckDB has agreed to run it; SQLError otherwise."""
+        batch, name = self.batch, self.statement.name
+        tables: list[tuple[str, Types]] = [(core.name, core_types(core)) for core in self.cores]
+        tables += [(read, batch.types[fold(read)]) for read in self.reads if fold(read) not in batch.created]
+        for table, types in tables:
+            batch.sandbox.create(table, types)
+            batch.created.add(fold(table))
+        sql = outer.sql(True)
+        changing = changing_function(sql)
+        if changing is not None:
+            raise refuse(f"{changing} gives another result each time; write a constant", self.statement.tree)
+        types, said = batch.sandbox.describe(sql)
+        if said:
+            raise refuse(f"{name}, after the noise: {_in_words(said, self.cores)}", self.statement.tree)
+        for column, kind in types:
+            if not is_plain(kind):
+                raise refuse(f"{name}: column {column} is a {kind}; cast it to a plain type", self.statement.tree)
+        return types
+
+    def _answered(self, outer: Relation | None) -> Answer:
+        s = self.statement
+        return Answer(s.name, s.named, s.replace, tuple(self.cores), outer, tuple(self.reads), s.text)
+
+    # -- queries -------------------------------------------------------------------------------
+
+    def _query(
+        self,
+        tree: Any,
+        scope: Scope,
+        columns: Sequence[str] | None,
+        texts: Sequence[str] | None = None,
+        *,
+        top: bool = False,
+    ) -> Relation | Core:
+        """A query that aggregates private rows, or reads results; ``top``: a core may be all of it."""
+        while isinstance(tree, exp.Subquery) and not any(v for k, v in tree.args.items() if k not in {"this", "alias"}):
+            tree = tree.this
+        scope = self._with(tree, scope)
+        if isinstance(tree, exp.SetOperation):
+            return self._set_operation(tree, scope, columns)
+        if not isinstance(tree, exp.Select):
+            raise refuse(f"{tree.key.upper()} is not answered; write SELECT", tree)
+        sources = [self._source(node, scope) for node in selects.sources_of(tree)]
+        private = [source for source in sources if isinstance(source[1], Rows)]
+        if private and len(private) < len(sources):
+            raise refuse(
+                "private rows are joined with results, which is neither row-local nor a join of results; aggregate the "
+                "rows in a WITH query of their own and join that",
+                tree,
+            )
+        if not private:
+            names = None if columns is None else tuple(columns)
+            return selects.over_relations(tree, sources, names, lambda query: self._nested(query, scope))  # type: ignore[arg-type]
+        return self._core(tree, scope, private, columns, texts, top)  # type: ignore[arg-type]
+
+    def _core(
+        self,
+        select: exp.Select,
+        scope: Scope,
+        sources: Sequence[tuple[str, Rows]],
+        columns: Sequence[str] | None,
+        texts: Sequence[str] | None,
+        top: bool,
+    ) -> Relation | Core:
+        flat = flattened(select, sources)
+        rows = read_rows(flat, self.batch.policy, self.batch.tables)
+        names = self._names(select, rows.schema, texts if flat is select else None, columns)
+        label = f"{self.statement.name}#{len(self.cores) + 1}"
+        whole = self.statement.name if top else None
+        read = read_select(flat, rows, names, label, lambda query: self._nested(query, scope), whole=whole)
+        self.batch.used.extend(read.tables)
+        self.cores.extend(read.cores)
+        if len(self.cores) > MAX_CORES:
+            raise refuse(f"{self.statement.name} makes more than {MAX_CORES:,} groupings; split it", select)
+        return read.cores[0] if read.outer is None else read.outer
+
+    def _set_operation(self, tree: exp.SetOperation, scope: Scope, columns: Sequence[str] | None) -> Relation:
+        left = self._relation(tree.this, scope, columns)
+        right = self._relation(tree.expression, scope, None)
+        return combined(left, selects.operator(tree), right, selects.order_by(tree))
+
+    def _relation(self, tree: Any, scope: Scope, columns: Sequence[str] | None) -> Relation:
+        found = self._query(tree, scope, columns)
+        if isinstance(found, Core):
+            raise SQLError("a part of the statement is no relation; write it as a view of its own")
+        return found
+
+    def _nested(self, query: Any, scope: Scope) -> Relation:
+        """A subquery in an expression: a relation without companions."""
+        return bare(self._relation(query, scope, None))
+
+    def _names(
+        self,
+        select: exp.Select,
+        schema: Mapping[str, str],
+        texts: Sequence[str] | None,
+        columns: Sequence[str] | None,
+    ) -> list[str]:
+        items = select.expressions
+        if columns is not None and len(columns) > len(items):
+            raise refuse(f"{self.statement.name} names {len(columns)} columns, its SELECT has {len(items)}", select)
+        names = result_names(items, schema, texts)
+        for number, name in enumerate(columns or ()):
+            names[number] = name
+        if "" in names:
+            raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)
+        return selects.distinct_names(names)
+
+    # -- sources -------------------------------------------------------------------------------
+
+    def _with(self, tree: exp.Expression, scope: Scope) -> Scope:
+        """The scope within a query: what its WITH adds."""
+        clause = tree.args.get("with_") or tree.args.get("with")
+        if clause is None:
+            return scope
+        if clause.args.get("recursive"):
+            raise refuse("WITH RECURSIVE is not answered; write the steps as queries of their own", tree)
+        inside = dict(scope)
+        for part in clause.expressions:
+            alias = part.args["alias"]
+            listed = tuple(column.name for column in alias.args.get("columns") or ()) or None
+            inside[fold(alias.name)] = _With(alias.name, part.this, listed, dict(inside))
+        return inside
+
+    def _source(self, node: exp.Expression, scope: Scope) -> tuple[str, Rows | Relation]:
+        """What one item of FROM is, with the alias under which it is read."""
+        alias = node.args.get("alias")
+        name = str(node.alias_or_name)
+        listed = tuple(column.name for column in (alias.args.get("columns") or ())) if alias is not None else ()
+        if isinstance(node, exp.Subquery):
+            return name, self._named(node.this, scope, listed or None)
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise refuse("FROM takes tables of the policy, WITH queries, results and subqueries", node)
+        plain = not node.args.get("db") and not node.args.get("catalog")
+        if plain and fold(node.name) in scope:
+            held = scope[fold(node.name)]
+            return name, self._named(held.query, held.scope, listed or held.columns)
+        view = self.batch.policy.view(node.name) if plain else None
+        if view is not None:
+            return name, self._view(node, view, listed or None)
+        if plain and fold(node.name) in self.batch.results and not selects.declares(self.batch.tables, node.name):
+            held_result = self.batch.results[fold(node.name)]
+            self.reads[held_result.name] = None
+            return name, held_result
+        if listed:
+            raise refuse("a table alias with column names is not answered; use the columns' own names", node)
+        table = find_table(node, self.batch.policy, self.batch.tables)
+        return name, Rows((Base(name, node, tuple(table.schema)),))
+
+    def _named(self, query: Any, scope: Scope, columns: Sequence[str] | None) -> Rows | Relation:
+        """A WITH query or derived table: rows where it is row-wise over rows, else a relation; worked out once."""
+        key = hash((id(query), tuple(columns or ())))
+        if key in self._rows:
+            return self._rows[key]
+        if key in self._relations:
+            return self._relations[key]
+        inside = self._with(query, scope)
+        if isinstance(query, exp.Select) and selects.sources_of(query):
+            sources = [self._source(node, inside) for node in selects.sources_of(query)]
+            if is_row_wise(query) and all(isinstance(source[1], Rows) for source in sources):
+                rows = self._row_wise(query, sources, columns)  # type: ignore[arg-type]
+                self._rows[key] = rows
+                return rows
+        found = self._relation(query, scope, columns)
+        self._relations[key] = found
+        return found
+
+    def _row_wise(self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None) -> Rows:
+        whole = expanded(query, [(alias, rows.names) for alias, rows in sources])
+        names = [str(item.alias_or_name) or item.sql("duckdb") for item in whole.expressions]
+        if columns is not None and len(columns) > len(names):
+            raise refuse(f"{len(columns)} column names are given to a query of {len(names)} columns", query)
+        for number, name in enumerate(columns or ()):
+            names[number] = name
+        return rows_of(whole, sources, selects.distinct_names(names))
+
+    def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
+        """A view that the policy names: row-wise over tables of the policy."""
+        (statement,) = parse(text)
+        found = self._named(statement.tree, {}, columns)
+        if not isinstance(found, Rows):
+            raise refuse(f"view {node.name} of the policy is not row-wise; it must keep rows apart", node)
+        return found
+
+
+def _in_words(said: str, cores: Sequence[Core]) -> str:
+    """What DuckDB says, without the names that the columns of noisy tables have inside."""
+    for core in cores:
+        said = said.replace(core.name, "the noisy table")
+    return said

@@ -1,0 +1,180 @@
+"""The SQL text of values: what the private scan runs for each row, and an empty DuckDB for public domains.
+
+Every function and operator is named in ``system.main``, where no macro or view of a user stands;
+comparisons, CASE, CAST and COALESCE are no functions that a macro could replace. Text is compared
+in binary order whatever collation its column has, FLOAT is widened to DOUBLE, and no constant is
+written in a type other than the operand's, so that no column is ever cast implicitly.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+
+from dpsql.workload.lines import Interval, Line, line_of
+from dpsql.workload.values import (
+    Call,
+    Cast,
+    Coalesce,
+    Compared,
+    Constant,
+    Every,
+    Is,
+    Matches,
+    Stored,
+    Test,
+    Unscaled,
+    Value,
+    Within,
+)
+
+# The alias of the table that a scan is over (``engines.base.BASE``).
+BASE = "dpsql_base"
+# Day and microsecond numbers of DuckDB's infinite dates and timestamps.
+INFINITE_DAY = 2**31 - 1
+INFINITE_MOMENT = 2**63 - 1
+_DAY = 86_400_000_000
+# The Gregorian calendar repeats after 400 years.
+_CYCLE = 146_097
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+
+
+def quote(name: str) -> str:
+    """An SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """An SQL string literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def call(function: str, *arguments: str) -> str:
+    """A call of DuckDB's own function, by its qualified name."""
+    return f"system.main.{quote(function)}({', '.join(arguments)})"
+
+
+def operand(column: str, line: Line, values: Mapping[str, Value]) -> str:
+    """What a column of an axis or measure is in the scan: an expression, or the stored column of that name."""
+    value = values.get(column)
+    return render(Stored(column, line.type) if value is None else value)
+
+
+def render(value: Value) -> str:
+    """The expression for a value; its size is that of the tree."""
+    if isinstance(value, Stored):
+        return _stored(value)
+    if isinstance(value, Constant):
+        if value.value is None:
+            return f"CAST(NULL AS {value.type})"
+        return literal(line_of(value.type), value.value)
+    if isinstance(value, Unscaled):
+        return _unscaled(value)
+    if isinstance(value, Call):
+        return call(value.function, *map(render, value.arguments))
+    if isinstance(value, Cast):
+        return f"{'TRY_CAST' if value.tries else 'CAST'}({render(value.this)} AS {value.type})"
+    if isinstance(value, Coalesce):
+        return f"COALESCE({', '.join(map(render, value.arguments))})"
+    branches = " ".join(f"WHEN {holds(test)} THEN {render(found)}" for test, found in value.branches)
+    default = f"CAST(NULL AS {value.type})" if value.default is None else render(value.default)
+    return f"CASE {branches} ELSE {default} END"
+
+
+def holds(test: Test) -> str:
+    """A condition: TRUE where the test holds, FALSE or NULL elsewhere."""
+    if isinstance(test, Compared):
+        return f"({render(test.left)} {test.operator} {render(test.right)})"
+    if isinstance(test, Matches):
+        return call("~~", render(test.value), text(test.pattern))
+    if isinstance(test, Is):
+        shown = holds(test.test)
+        words = {True: "TRUE", False: "FALSE", None: "NULL"}
+        listed = [f"{shown} IS NOT DISTINCT FROM {words[t]}" for t in (True, False, None) if t in test.truths]
+        return f"({' OR '.join(listed)})" if listed else "FALSE"
+    if isinstance(test, Within):
+        found = render(test.value)
+        pieces = [_inside(found, test.line, interval) for interval in test.intervals]
+        if test.on_null:
+            pieces.append(f"{found} IS NULL")
+        return f"({' OR '.join(pieces)})" if pieces else "FALSE"
+    if not test.tests:
+        return "TRUE" if isinstance(test, Every) else "FALSE"
+    word = " AND " if isinstance(test, Every) else " OR "
+    return f"({word.join(map(holds, test.tests))})"
+
+
+def _inside(found: str, line: Line, interval: Interval) -> str:
+    low, high = interval
+    sides = []
+    if low is not None:
+        sides.append(f"{found} {'>' if low[1] else '>='} {literal(line, low[0])}")
+    if high is not None:
+        sides.append(f"{found} {'<=' if high[1] else '<'} {literal(line, high[0])}")
+    return f"({' AND '.join(sides)})" if sides else f"{found} IS NOT NULL"
+
+
+def _stored(value: Stored) -> str:
+    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE."""
+    name = f"{quote(value.source or BASE)}.{quote(value.name)}"
+    kind = value.type.upper()
+    if kind.startswith("ENUM"):
+        name, kind = f"CAST({name} AS VARCHAR)", "VARCHAR"
+    if kind == "VARCHAR":
+        # A NOCASE column would otherwise merge what the cuts tell apart.
+        return f'({name} COLLATE "binary")'
+    return f"CAST({name} AS DOUBLE)" if kind == "FLOAT" else name
+
+
+def _unscaled(value: Unscaled) -> str:
+    found = _DECIMAL.fullmatch(value.this.type.upper())
+    assert found is not None  # noqa: S101 - the front end makes it of DECIMAL columns alone
+    width, scale = int(found[1]), int(found[2])
+    name = _stored(value.this) if isinstance(value.this, Stored) else render(value.this)
+    if not scale:
+        return f"CAST({name} AS {value.type})"
+    if width + scale <= 38:
+        wide = f"CAST({name} AS DECIMAL(38,{scale}))"
+        return f"CAST({call('*', wide, f'CAST({10**scale} AS DECIMAL({scale + 1},0))')} AS {value.type})"
+    # The product would leave 38 digits; the text of a decimal always has all its decimals.
+    return f"CAST({call('replace', f'CAST({name} AS VARCHAR)', text('.'), text(''))} AS {value.type})"
+
+
+def literal(line: Line, value: object) -> str:
+    """A constant of a line, of exactly the column's type, so that the column itself is never cast."""
+    kind = line.kind
+    if kind == "integer":
+        return f"CAST({value} AS {line.type})"
+    if kind == "boolean":
+        return "TRUE" if value else "FALSE"
+    if kind == "decimal":
+        number = int(value)  # type: ignore[call-overload]
+        digits = f"{abs(number):0{line.scale + 1}d}"
+        whole, part = (digits[: -line.scale], digits[-line.scale :]) if line.scale else (digits, "")
+        return f"CAST('{'-' if number < 0 else ''}{whole}{'.' + part if part else ''}' AS {line.type})"
+    if kind == "real":
+        return f"CAST('{float(value)!r}' AS DOUBLE)"  # type: ignore[arg-type]
+    if kind == "text":
+        return text(str(value))
+    if kind == "date":
+        return f"CAST('{_day(int(value))}' AS DATE)"  # type: ignore[call-overload]
+    moment = int(value)  # type: ignore[call-overload]
+    zone = "TIMESTAMPTZ" if kind == "timestamptz" else "TIMESTAMP"
+    if abs(moment) >= INFINITE_MOMENT:
+        return f"CAST('{'-' if moment < 0 else ''}infinity' AS {zone})"
+    days, micros = divmod(moment, _DAY)
+    clock = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=micros)
+    shown = f"{_day(days)} {clock:%H:%M:%S.%f}"
+    return f"CAST('{shown}{'+00' if kind == 'timestamptz' else ''}' AS {zone})"
+
+
+def _day(days: int) -> str:
+    """The date of a day number as DuckDB writes it, in any year; the calendar of Python ends in 9999."""
+    if abs(days) >= INFINITE_DAY:
+        return "-infinity" if days < 0 else "infinity"
+    cycles, rest = divmod(days, _CYCLE)
+    found = dt.date(1970, 1, 1) + dt.timedelta(days=rest)
+    year = found.year + 400 * cycles
+    shown = f"{year if year > 0 else 1 - year:04d}-{found:%m-%d}"
+    return shown if year > 0 else f"{shown} (BC)"

@@ -1,0 +1,121 @@
+"""The largest error as objective, and the batch's own OPTIONS as its budget, from connection and command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.errors import BudgetError, DataError, SQLError
+from dpsql.surfaces.cli import main
+
+POLICY = """
+dataset = "o-1"
+[budget]
+epsilon = 8.0
+delta = 1e-9
+pure_epsilon = 0.6
+[tables.t]
+unit = "row"
+[tables.t.columns]
+g = { values = ["a", "b", "c"] }
+k = { lower = 0, upper = 93, nulls = false }
+v = { lower = 0, upper = 1000 }
+"""
+BATCH = """
+SELECT count(*) AS n FROM t;
+CREATE VIEW by_g AS SELECT g, count(*) AS n, sum(v) AS s FROM t GROUP BY g;
+CREATE VIEW early AS SELECT count_if(k < 10) AS a, count_if(k < 50) AS b, count_if(k >= 40) AS c FROM t;
+"""
+OPTIONS = "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.5{0}) count(*) AS n FROM t WHERE k < 10"
+
+
+@pytest.fixture
+def con(tmp_path: Path) -> dpsql.Connection:
+    with duckdb.connect(str(tmp_path / "o.duckdb")) as duck:
+        rows = "SELECT 'a' AS g, (i % 94)::INTEGER AS k, i AS v"
+        duck.execute(f"CREATE TABLE t AS {rows} FROM range(300) r(i)")
+    (tmp_path / "o.toml").write_text(POLICY, encoding="utf-8")
+    return dpsql.connect(tmp_path / "o.duckdb", policy=tmp_path / "o.toml")
+
+
+def weighted(plan: dpsql.Plan) -> Any:
+    """Standard errors in the units that are compared: sums by their sensitivity, weights as hints say."""
+    compiled = plan.compiled
+    return (plan.errors * compiled.objective / compiled.scale)[compiled.answered]
+
+
+@pytest.mark.parametrize("budget", [(1.0, 1e-9), (1.0, None)], ids=["gaussian", "laplace"])
+def test_the_largest_error_of_a_batch_is_least(con: dpsql.Connection, budget: tuple[float, float | None]) -> None:
+    total, least = con.plan(BATCH, *budget), con.plan(BATCH, *budget, objective="max")
+    assert total.strategy.objective == "total"
+    assert least.strategy.objective == "max"
+    if total.charge.noise == least.charge.noise:
+        assert weighted(least).max() <= weighted(total).max() * (1 + 1e-9)
+    sigma = np.sqrt(least.charge.unit_variance * least.strategy.value)
+    assert weighted(least).max() == pytest.approx(sigma, rel=0.02)
+    if least.charge.noise == "gaussian":
+        assert least.gap is not None
+        assert 0 <= least.gap <= 1e-3
+        assert "largest squared error certified within" in str(least)
+    with pytest.raises(DataError, match="'total' or 'max'"):
+        con.plan(BATCH, *budget, objective="sum")
+
+
+def test_a_weight_counts_in_the_largest_error(con: dpsql.Connection) -> None:
+    batch = "SELECT {0} count_if(k < 10) AS a FROM t; SELECT count_if(k < 50) AS b, count_if(k >= 40) AS c FROM t"
+    plain = con.plan(batch.format(""), 1.0, 1e-9, objective="max")
+    heavy = con.plan(batch.format("/*+ WEIGHT(3) */"), 1.0, 1e-9, objective="max")
+    assert heavy.errors[0] < plain.errors[0]
+    assert weighted(heavy).max() == pytest.approx(3 * heavy.errors[0], rel=0.05)
+
+
+def test_another_objective_is_another_question(con: dpsql.Connection) -> None:
+    first = con.run(BATCH, 0.5, 1e-9)
+    again = con.run(BATCH.replace("CREATE", "CREATE OR REPLACE"), 0.5, 1e-9, objective="max")
+    assert first.cost > 0
+    assert again.cost > 0
+    assert again.id != first.id
+    assert con.run(BATCH.replace("CREATE", "CREATE OR REPLACE"), 0.5, 1e-9, objective="max").id == again.id
+
+
+def test_options_are_the_budget_of_the_batch(con: dpsql.Connection) -> None:
+    for plan in (con.plan(OPTIONS.format("")), con.plan(OPTIONS.format(""), 0.5), con.plan(OPTIONS.format(""), "0.5")):
+        assert plan.charge.guarantee == "epsilon 0.5 (pure)"
+    plan = con.plan(OPTIONS.format(", delta = 1e-9"))
+    assert "delta 1e-9" in plan.charge.guarantee or plan.charge.noise == "laplace"
+    plain = con.plan("SELECT count(*) AS n FROM t WHERE k < 10", 0.5)
+    assert np.array_equal(con.plan(OPTIONS.format("")).errors, plain.errors)
+    release = con.run(OPTIONS.format(""))
+    assert release.views == ("q1",)
+    with pytest.raises(DataError, match=r"0\.4 in the call and 0\.5"):
+        con.plan(OPTIONS.format(""), 0.4)
+    with pytest.raises(DataError, match="rho"):
+        con.plan(OPTIONS.format(""), rho=0.1)
+    with pytest.raises(BudgetError):
+        con.run(OPTIONS.replace("0.5", "50").format(""))
+
+
+def test_options_are_held_against_the_policy(con: dpsql.Connection) -> None:
+    with pytest.raises(SQLError, match=r"single rows of t .*line 2, column 8"):
+        con.plan("SELECT count(*) FROM t;\n" + OPTIONS.format(", privacy_unit_column = v"))
+    with pytest.raises(SQLError, match="did you mean epsilon"):
+        con.plan("SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilom = 1) count(*) FROM t")
+    with pytest.raises(SQLError, match="write COUNT"):
+        con.plan("SELECT ANON_COUNT(*) FROM t", 1.0)
+
+
+def test_the_command_line(tmp_path: Path, con: dpsql.Connection, capsys: pytest.CaptureFixture[str]) -> None:
+    places = ["--policy", str(tmp_path / "o.toml"), "--database", str(tmp_path / "o.duckdb"), "--quiet"]
+    assert main(["plan", "--sql", BATCH, "--epsilon", "1", "--delta", "1e-9", "--objective", "max", *places]) == 0
+    assert "largest squared error" in capsys.readouterr().out
+    assert main(["plan", "--sql", OPTIONS.format(""), "--json", *places]) == 0
+    assert "0.5" in json.dumps(json.loads(capsys.readouterr().out))
+    with pytest.raises(SystemExit):
+        main(["plan", "--sql", "SELECT count(*) FROM t", *places])
+    assert "budget is missing" in capsys.readouterr().err
