@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsql.workload.batch import KeyOutput, Measured
+from dpsql.workload.compile import Layout
 
 if TYPE_CHECKING:
     from dpsql.plan import Plan
@@ -78,7 +79,7 @@ def plan_text(plan: Plan) -> str:
     )
     if any(row["stderr"] is None for row in rows):
         lines.append(
-            "'with it': an average, ratio or quantile of those numbers; its error depends on the answer and comes with it."
+            "'with it': an average, ratio or quantile of such numbers; its error depends on the answer and comes with it."
         )
     lines.append(
         "'one by one' is the standard error if each result column were measured apart, with the same noise and total "
@@ -121,7 +122,7 @@ def _cost(plan: Plan) -> str:
 
 def _batch(plan: Plan) -> str:
     compiled = plan.compiled
-    tables = ", ".join(f"one scan of {layout.table}" for layout in compiled.layouts)
+    tables = ", ".join(dict.fromkeys(_scan(layout) for layout in compiled.layouts))
     combinations = sum(layout.cells.combinations for layout in compiled.layouts)
     merged = f" (of {combinations:,} combinations)" if combinations != plan.cells else ""
     return (
@@ -129,6 +130,14 @@ def _batch(plan: Plan) -> str:
         f"{_count(plan.cells, 'cell')}"
         f"{merged}, {tables}"
     )
+
+
+def _scan(layout: Layout) -> str:
+    source = layout.source
+    if source.distinct:
+        return f"one of the units of {source.table}"
+    joined = [table for table in source.tables if table != source.table]
+    return f"one scan of {source.table}" + (f" with {', '.join(joined)}" if joined else "")
 
 
 def _strategy(plan: Plan) -> str:

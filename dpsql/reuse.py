@@ -32,10 +32,21 @@ def reuse_key(plan: Plan, errors: bool) -> str:
 
 
 def _meaning(plan: Plan) -> list[str]:
-    """What policy and types give to the same words: group keys, bounds and grids of sums, cuts of columns."""
+    """What policy and types give to the same words: rows of units, group keys, bounds and grids of sums, cuts."""
     found = [repr(query.keys) for query in plan.compiled.queries]
     for layout in plan.compiled.layouts:
-        found.append(repr((layout.table, sorted(plan.schemas[layout.table].items()), layout.measures)))
+        schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]
+        found.append(
+            repr(
+                (
+                    layout.table,
+                    layout.source,
+                    schemas,
+                    layout.measures,
+                    sorted(layout.values.items(), key=lambda v: v[0]),
+                )
+            )
+        )
         found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in layout.cells.axes)
     return found
 

@@ -73,9 +73,9 @@ def test_keys_of_several_columns() -> None:
 
 REFUSED = [
     (VISITS, "the policy has no table patients"),
-    (PATIENTS.replace('key = ["id"]\n', "") + VISITS, r'not in the key of patients; write tables.patients.key = \["id"\]'),
+    (PATIENTS.replace('key = ["id"]\n', "") + VISITS, r'not in the key of patients; write .*key = \["id"\]'),
     (PATIENTS.replace('["id"]', '["nr"]') + VISITS, "its key is nr"),
-    (PATIENTS.replace('"id"\nmax_rows_per_unit = 1', '"row"') + VISITS, 'tables.patients.unit = "id" and max_rows_per_unit'),
+    (PATIENTS.replace('"id"\nmax_rows_per_unit = 1', '"row"') + VISITS, 'unit = "id" and max_rows_per_unit'),
     (PATIENTS.replace('unit = "id"', 'unit = "household"') + VISITS, 'tables.visits.unit = "patients.household"'),
     (PATIENTS + VISITS + LABS.replace("references", "#"), "no declared reference leads from labs to visits"),
     (PATIENTS + VISITS + LABS.replace("visits.patient_id", "visits.id"), "id is not the unit of visits"),
@@ -84,7 +84,7 @@ REFUSED = [
     (PATIENTS.replace('["id"]', '["id", "ID"]'), "names a column twice"),
     (PATIENTS.replace('["id"]', '"id"'), r'a string; write a list of columns, such as \["id"\]'),
     (PATIENTS + VISITS.replace('"patients.id"', '"patients"'), 'write the table and the column, "patients.id"'),
-    (PATIENTS + VISITS.replace('{ patient_id = "patients.id" }', '"patients.id"'), 'write { patient_id = "patients.id" }'),
+    (PATIENTS + VISITS.replace('{ patient_id = "patients.id" }', '"patients.id"'), 'write { patient_id = '),
     (PATIENTS + VISITS.replace('"patients.id"', "3"), "is an integer; write a string"),
     (PATIENTS + '[views.patients]\nsql = "SELECT 1"\n', "has the name of a table"),
     (PATIENTS + '[views.v]\ntext = "SELECT 1"\n', "views.v.text is not a setting"),
@@ -124,7 +124,7 @@ def test_keys_are_held_against_the_schema() -> None:
         ("visits", {"id": "INTEGER", "patient_id": "VARCHAR"}, "patient_id is VARCHAR and patients.id is INTEGER"),
         ("labs", {"v": "INTEGER"}, "there is no column visit_id"),
         ("regions", {"id": "DOUBLE"}, "which is no type of a key"),
-        ("visits", {"id": "INTEGER", "patient_id": "PARQUET INT96"}, "no type"),
+        ("visits", {"id": "INTEGER", "patient_id": "PARQUET INT96"}, "patient_id is PARQUET.*no type of a unit"),
     ]:
         with pytest.raises(PolicyError, match=reason):
             check_schema(policy, {**SCHEMAS, table: columns})
@@ -139,7 +139,7 @@ def test_what_compares_as_a_key() -> None:
         ("UUID",) * 2,
     ]
     apart = [("INTEGER", "VARCHAR"), ("UHUGEINT", "INTEGER"), ("DECIMAL(9,2)", "DECIMAL(9,3)"), ("DOUBLE",) * 2,
-             ("DATE", "TIMESTAMP"), ("INTEGER[]",) * 2, ("TIMESTAMP", "TIMESTAMPTZ"), ("PARQUET INT96",) * 2]  # fmt: skip
+             ("DATE", "TIMESTAMP"), ("INTEGER[]",) * 2, ("TIMESTAMP", "TIMESTAMPTZ"), ("PARQUET X",) * 2]  # fmt: skip
     assert all(joinable(a, b) and joinable(b, a) for a, b in same)
     assert not any(joinable(a, b) or joinable(b, a) for a, b in apart)
     assert joinable("UHUGEINT", "UHUGEINT")

@@ -15,7 +15,7 @@ from sqlglot import exp
 from dpsql import measure
 from dpsql.measure import ConnectionEngine, Engine, TableSource
 from dpsql.measure.reading import scan_of
-from dpsql.policy import Policy, check_schema
+from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql.computed import Computed
 from dpsql.sql.joins import RowScope, distinct_table, read_rows, united
 from dpsql.sql.predicates import truth
@@ -44,7 +44,10 @@ def policy_of(tables: str) -> Policy:
 
 def sources_of(policy: Policy) -> dict[str, TableSource]:
     """All tables of a policy, public ones too."""
-    return {name: TableSource(name, policy.source_path(name)) for name in policy.tables}
+    return {
+        name: TableSource(name, policy.source_path(name), csv_schema(t) if t.is_csv else None)
+        for name, t in policy.tables.items()
+    }
 
 
 def tables_of(policy: Policy, engine: Engine) -> dict[str, Table]:

@@ -39,6 +39,12 @@ LONGEST_HEADER = 1_000_000  # characters of a CSV's header line
 USED_FUNCTIONS = (
     "+", "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
     "hash", "row_number", "signbit",
+    # Those of values (dpsql.workload.values), which the front end admits.
+    "//", "%", "||", "abs", "sign", "floor", "ceil", "trunc", "greatest", "least", "replace", "date_trunc", "date_diff",
+    "year", "isoyear", "decade", "century", "millennium", "quarter", "month", "week", "yearweek", "day", "dayofyear",
+    "dayofweek", "isodow", "hour", "minute", "second", "epoch_us", "make_timestamp", "to_months", "to_microseconds",
+    "lower", "upper", "length", "strpos", "substring", "left", "right", "trim", "ltrim", "rtrim", "concat",
+    "starts_with", "ends_with", "contains",
 )  # fmt: skip
 
 

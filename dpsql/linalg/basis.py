@@ -17,7 +17,7 @@ from scipy import linalg, sparse
 from dpsql.errors import InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, distinct_columns
-from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Inner
 
 Floats = NDArray[np.float64]
@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 
 _TOLERANCE = 1e-10
 _SEED = 20_141
+_DENSE_CAP = 2**25
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +39,19 @@ class Basis:
         """coords^T (F^T F) coords (v x v): the Gram matrix of the workload in these coordinates."""
         diagonal = inner.diagonal()
         if diagonal is not None:
-            if is_sparse(self.coords):
+            if is_sparse(self.coords) and not _crowded(self.coords):
                 out = self.coords.T @ sparse.diags_array(diagonal) @ self.coords
                 return np.asarray(out.toarray(), dtype=np.float64)
-            scaled = self.coords * np.sqrt(diagonal)[:, None]
+            scaled = dense(self.coords) * np.sqrt(diagonal)[:, None]
             return np.asarray(scaled.T @ scaled)
         half = self.coords.T @ inner.gram()
         return np.asarray(self.coords.T @ half.T, dtype=np.float64).T
+
+
+def _crowded(matrix: Any) -> bool:
+    """Has a sparse matrix so many entries that a dense product is quicker, and room to be written out?"""
+    q, v = matrix.shape
+    return bool(50 * matrix.nnz > q * v and q * v <= _DENSE_CAP)
 
 
 def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct | None = None) -> Basis:
@@ -70,6 +77,9 @@ def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct
     D = sparse.csr_array(part[:, found.keep])
     if int(np.diff(sparse.csc_array(D).indptr).max()) == 1:
         return _place(part, modular.identity_csr(used.size), used, span.shape[0])
+    if exact and 4 * D.shape[1] < D.shape[0] and modular.rank(_thin(D)) == D.shape[1]:
+        # Far more rows than columns, and no linear relation among these: no row need be picked.
+        return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
     rank, order, R = _pivots(D)
     if rank == D.shape[1] or (rank == min(D.shape) and D.shape[1] <= D.shape[0]):
         lift = _indicator(found.label, found.keep.size)

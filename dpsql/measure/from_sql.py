@@ -35,12 +35,15 @@ References = Mapping[str, str]
 """How the engine writes each table that the scan reads, by the policy's name of it."""
 
 
-def rows_text(source: RowSource, used: Iterable[Stored], columns: Sequence[str]) -> Callable[[References], str]:
+def rows_text(
+    source: RowSource, used: Iterable[Stored], columns: Sequence[str], *, cells: int | None = None
+) -> Callable[[References], str]:
     """The FROM clause of a scan over ``source``, once the engine says how it writes the tables.
 
     ``columns`` are "expression AS name" over the base and the joins, total and of integer type, all that the scan
     will use; ``used`` are the stored columns of joins in them. The result has these columns; for a source
-    without units one row for each row of the base, else at most ``limit`` for each unit.
+    without units one row for each row of the base, else at most ``limit`` for each unit. ``cells``: how many there
+    are that a distinct source counts in, if known; a unit that cannot be in more than ``limit`` needs no truncation.
     """
     names = [column.rpartition(" AS ")[2] for column in columns]
     wanted = tuple(used)
@@ -56,6 +59,8 @@ def rows_text(source: RowSource, used: Iterable[Stored], columns: Sequence[str])
             (cell,) = names
             counted = f"CASE WHEN {quote(UNIT)} IS NULL THEN -1 ELSE {cell} END"
             rows = f"(SELECT {quote(UNIT)}, {counted} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
+            if cells is not None and cells <= source.limit:
+                return rows
             first = [f"({cell} < 0)"]
         else:
             first = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from dpsql.engines.base import Rows, TableSource
 from dpsql.measure.from_sql import rows_text
 from dpsql.measure.scan_sql import row_columns, select_list
@@ -23,7 +25,8 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource]) -> tuple[TableSo
     source = layout.source
     if source.plain:
         return sources[source.table], select, keys
-    text = rows_text(source, joined_columns(layout), row_columns(layout))
+    cells = len(np.unique(layout.entry[layout.entry >= 0]))
+    text = rows_text(source, joined_columns(layout), row_columns(layout), cells=cells)
     return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys
 
 

@@ -18,7 +18,7 @@ from dpsql.workload.conditions import Like
 from dpsql.workload.lines import Cut, Line
 from dpsql.workload.measures import Measure
 from dpsql.workload.regions import LineAxis, OpaqueAxis
-from dpsql.workload.value_sql import literal, operand, text
+from dpsql.workload.value_sql import call, literal, operand, text
 from dpsql.workload.values import Value
 
 # Integer axes whose cuts span at most this many values are looked up in a list.
@@ -53,7 +53,7 @@ def row_values(layout: Layout) -> tuple[list[str], list[str]]:
     """The region number of each axis and u of each measure, as expressions over a row; total, never NULL."""
     values = layout.values
     regions = [region(axis, values) for axis in layout.cells.axes]
-    return regions, [shifted(measure, values) for measure in layout.measures]
+    return regions, [summed(measure, values) for measure in layout.measures]
 
 
 def row_columns(layout: Layout) -> list[str]:
@@ -132,19 +132,32 @@ def _lookup(value: str, cuts: Sequence[Cut], pieces: Sequence[int]) -> str:
     return f"system.main.list_extract([{', '.join(map(str, regions))}], {position})"
 
 
+def summed(measure: Measure, values: Mapping[str, Value]) -> str:
+    """What a row adds to a sum: u = z' + steps, or 2 z^2 for squares, a BIGINT in [0, 2 steps]; NULL gives steps."""
+    u = shifted(measure, values)
+    if measure.power == 1:
+        return u
+    # |u - grid| <= grid <= 2^20, so that nothing overflows.
+    centred = f'system.main."-"({u}, CAST({measure.grid} AS BIGINT))'
+    square = f'system.main."*"(system.main."*"({centred}, {centred}), CAST(2 AS BIGINT))'
+    name = operand(measure.column, measure.line, values)
+    return f"CAST(CASE WHEN {name} IS NULL THEN {measure.steps} ELSE {square} END AS BIGINT)"
+
+
 def shifted(measure: Measure, values: Mapping[str, Value]) -> str:
-    """u = z' + steps as BIGINT in [0, 2 steps]; NULL and NaN give z' = 0, that is u = steps.
+    """u = z' + grid as BIGINT in [0, 2 grid]; NULL and NaN give z' = 0, that is u = grid.
 
     Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
     no value can overflow or leave the bound (the sensitivity rests on it). The column of a "grid" line
     is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
     """
-    name, steps = operand(measure.column, measure.line, values), measure.steps
+    name, steps = operand(measure.column, measure.line, values), measure.grid
     if measure.line.kind == "grid":
-        return (
-            f"CAST(CASE WHEN {name} IS NULL THEN {steps} WHEN {name} <= 0 THEN 0 WHEN {name} >= {steps} "
-            f'THEN {2 * steps} ELSE system.main."*"(CAST({name} AS BIGINT), CAST(2 AS BIGINT)) END AS BIGINT)'
-        )
+        kind = "HUGEINT" if measure.line.type == "HUGEINT" else "BIGINT"
+        least, most = f"CAST(0 AS {kind})", f"CAST({steps} AS {kind})"
+        bounded = call("least", call("greatest", f"CAST({name} AS {kind})", least), most)
+        doubled = call("*", f"CAST({bounded} AS BIGINT)", "CAST(2 AS BIGINT)")
+        return f"CAST(CASE WHEN {name} IS NULL THEN {steps} ELSE {doubled} END AS BIGINT)"
     if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
         low, high = int(measure.lower), int(measure.upper)
         kind = measure.line.type

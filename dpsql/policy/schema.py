@@ -77,6 +77,11 @@ def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
     types = {fold(name): kind for name, kind in own.items()}
     if unit is not None and not unit.path and fold(unit.column) not in types:
         raise PolicyError(f"{table.key('unit')}: there is no column {unit.column}; {nearest(unit.column, own)}")
+    if unit is not None and not unit.path:
+        found = column_type(types[fold(unit.column)])
+        if found.kind == "other" and found.name not in ("UUID", "BLOB"):
+            where = table.key("unit")
+            raise PolicyError(f"{where}: {unit.column} is {found}, which is no type of a unit; name another column")
     for column in table.unique:
         if fold(column) not in types:
             raise PolicyError(f"{table.key('key')}: there is no column {column}; {nearest(column, own)}")

@@ -24,7 +24,7 @@ from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.sums import sum_of
 from dpsql.workload.batch import Column, Output, Ranked, Term, constant
-from dpsql.workload.conditions import FALSE, TRUE, And, Condition, LineAtom, gather, negate
+from dpsql.workload.conditions import FALSE, And, Condition, LineAtom, gather, negate
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
 MAX_PREFIXES = 4096
@@ -199,7 +199,7 @@ class Collector:
         if key not in self._known:
             self._known[key] = len(self.outputs)
             self.units[len(self.outputs)] = self.where
-            self.outputs.append(Output("", (Term(Fraction(1), TRUE),)))
+            self.outputs.append(Output("", (Term(Fraction(1), self.where),)))
         return self._known[key]
 
     def _quotient(self, node: exp.Div) -> Formula:

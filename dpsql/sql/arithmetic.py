@@ -26,6 +26,8 @@ from dpsql.sql.typed import (
 from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Value
 
 Bounds = tuple[Fraction, Fraction] | None
+# A range of a whole number that needs no declared bounds to be summed.
+_NARROW = 2**20
 
 
 def numbers(node: exp.Expr, *of: Typed) -> None:
@@ -239,12 +241,15 @@ def extreme(function: str, of: list[Typed], node: exp.Expr) -> Typed:
     nulls = all(t.nulls for t in of)
     if common.kind == "exact":
         levels = [flat(t, node, common.unit) for t in of if t.kind == "exact"]
-        pick = max if function == "greatest" else min
-        low, high = pick(t.low for t in levels), pick(t.high for t in levels)
-        if nulls or any(t.nulls for t in of):
-            # A NULL leaves the others: only the outer ends are sure.
-            low, high = min(t.low for t in levels), max(t.high for t in levels)
-        return replace(common, value=value, low=low, high=high, nulls=nulls)
+        low, high = common.low, common.high
+        # One that is never NULL bounds the result on its side; a NULL leaves the others.
+        if function == "greatest":
+            low = max([low, *(t.low for t in levels if not t.nulls)])
+        else:
+            high = min([high, *(t.high for t in levels if not t.nulls)])
+        # Within ends that constants give, it does not matter that a column has none.
+        gap = common.gap if high - low > _NARROW else ()
+        return replace(common, value=value, low=low, high=high, nulls=nulls, gap=gap)
     return replace(common, value=value, nulls=nulls)
 
 

@@ -148,8 +148,15 @@ def day_of(t: Typed, node: exp.Expr) -> Typed:
         return _infinite(n, True, DAYS) or n // DAY
 
     low, high = day(t.low), day(t.high)
-    return Typed("date", Cast(t.value, "DATE"), low=low, high=high, nulls=t.nulls, gap=t.gap,
-                 path=stepped(t.path, day))  # fmt: skip
+    value: Value = Cast(t.value, "DATE")
+    if low == DAYS[0] or high == DAYS[1]:
+        # Some versions move a comparison of the bare cast to the other side, where an infinite date is none.
+        ends: list[tuple[Test, Value]] = [
+            (Compared(t.value, "=", Constant(end, "TIMESTAMP")), Constant(result, "DATE"))
+            for end, result in zip(MOMENTS, DAYS, strict=True)
+        ]
+        value = CaseValue(tuple(ends), value, "DATE")
+    return Typed("date", value, low=low, high=high, nulls=t.nulls, gap=t.gap, path=stepped(t.path, day))
 
 
 def moment_of(t: Typed, node: exp.Expr) -> Typed:

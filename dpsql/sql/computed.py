@@ -58,6 +58,10 @@ class Computed:
         self._found[key] = self._by_name[fold(name)] = Column(name, kind, line, policy, value)
         return self._found[key]
 
+    def over(self, table: Table) -> Computed:
+        """The same columns, and those to come, for a statement that reads ``table``: with other joins, say."""
+        return replace(self, base=table)
+
     def named(self, name: str) -> Column:
         """The column of that name, stored or computed."""
         found = self._by_name.get(fold(name))

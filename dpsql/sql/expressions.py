@@ -167,7 +167,8 @@ class _Reader:
             path = Path(column, (ends,), lambda n: n)
             found = Typed(line.kind, value, low=ends[0], high=ends[1], nulls=nulls, gap=gap, column=column, path=path)
         elif line.kind in {"text", "boolean", "timestamptz"}:
-            found = Typed(line.kind, value, nulls=nulls, column=column)
+            wide = (column.name,) if line.kind == "text" else ()
+            found = Typed(line.kind, value, nulls=nulls, gap=wide, column=column)
         else:
             raise refuse(f"{column.name} holds {column.type}; only IS [NOT] NULL is admitted for it", node)
         if self.clamped and not gap:
@@ -280,7 +281,7 @@ def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr
 
 
 def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
-    """A column's value within its declared bounds, on its declared grid; NaN is NULL."""
+    """A column's value within its declared bounds, on its declared grid; NaN is the middle, rounded down."""
     policy = column.policy
     if t.kind in {"date", "timestamp"}:
         low, high = (int(column.line.place(end)) for end in (policy.lower, policy.upper))
@@ -310,11 +311,11 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     raw = t.value
     nan = Compared(Call("isnan", (raw,), "BOOLEAN"), "=", Constant(True, "BOOLEAN"))
     if policy.step is None:
+        middle = Constant(to_float((lower + upper) / 2), "DOUBLE")
         value = CaseValue(
-            ((nan, Constant(None, "DOUBLE")), (Compared(raw, "<", below), below), (Compared(raw, ">", above), above)),
-            raw, "DOUBLE",
-        )  # fmt: skip
-        return replace(t, value=value, bounds=(lower, upper), nulls=True, column=None)
+            ((nan, middle), (Compared(raw, "<", below), below), (Compared(raw, ">", above), above)), raw, "DOUBLE"
+        )
+        return replace(t, value=value, bounds=(lower, upper), column=None)
     steps = int((upper - lower) / policy.step)
     least, most = Constant(0, "BIGINT"), Constant(steps, "BIGINT")
     index = Call("/", (Call("-", (raw, below), "DOUBLE"), Constant(to_float(policy.step), "DOUBLE")), "DOUBLE")
@@ -324,14 +325,14 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     )
     value = CaseValue(
         (
-            (nan, Constant(None, "BIGINT")),
+            (nan, Constant(steps // 2, "BIGINT")),
             (Compared(raw, "<=", below), least),
             (Compared(raw, ">=", above), most),
             (Compared(raw, ">", below), inside),
         ),
         None, "BIGINT",
     )  # fmt: skip
-    return replace(exact(value, 0, steps, "double", t, unit=policy.step), offset=lower, nulls=True)
+    return replace(exact(value, 0, steps, "double", t, unit=policy.step), offset=lower)
 
 
 def _between(value: Value, kind: str, low: int, high: int) -> Value:

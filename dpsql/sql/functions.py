@@ -93,6 +93,8 @@ def _number(node: exp.Expr, inner: Inner) -> Typed | None:
     if isinstance(node, exp.Sign):
         return arithmetic.sign(inner(node.this), node)
     if isinstance(node, exp.Floor | exp.Ceil | exp.Trunc | exp.Round):
+        if node.args.get("decimals") is not None and not isinstance(node, exp.Round):
+            raise refuse(f"{shown(node)} takes one number; write ROUND(x, 2) for decimals", node)
         digits = _integer(node.args["decimals"], node, 15) if node.args.get("decimals") is not None else 0
         return arithmetic.rounded(_ROUNDED[type(node)], inner(node.this), node, digits)
     if isinstance(node, exp.Greatest | exp.Least):

@@ -155,12 +155,10 @@ def united(tables: Iterable[Table]) -> dict[str, Table]:
 
     Raises InternalError where two of them mean different things by one column.
     """
-    found: dict[str, list[Table]] = {}
+    found: dict[str, dict[int, Table]] = {}
     for table in tables:
-        mates = found.setdefault(table.name, [])
-        if not any(table is mate for mate in mates):
-            mates.append(table)
-    return {name: _union(mates) for name, mates in found.items()}
+        found.setdefault(table.name, {})[id(table)] = table
+    return {name: _union(list(mates.values())) for name, mates in found.items()}
 
 
 def _union(tables: Sequence[Table]) -> Table:
@@ -176,7 +174,7 @@ def _union(tables: Sequence[Table]) -> Table:
                 column.line,
             ):
                 raise InternalError(f"two columns of {table.name} are named {column.name}")
-    sources = [table.source for table in tables if table.source is not None]
+    sources = list(dict.fromkeys(table.source for table in tables if table.source is not None))
     return replace(tables[0], columns=columns, source=united_sources(sources) if sources else None)
 
 

@@ -8,7 +8,7 @@ other becomes a computed column with a line of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -20,7 +20,7 @@ from dpsql.sql.evaluation import evaluate
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, shown
-from dpsql.workload.batch import Column
+from dpsql.workload.batch import Column, constant
 from dpsql.workload.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
 from dpsql.workload.lines import Interval, Line, Scalar, plain, scientific
 from dpsql.workload.values import Stored, stored
@@ -159,8 +159,8 @@ def _closed(t: Typed, node: exp.Expr, scope: Scope) -> Operand | None:
     column = scope.column(columns[0].name)
     if column.value is not None or column.closed is None or column.policy.values is None:
         return None
-    points = [(column.line.point(value), value) for value in _constants(column)]
-    held = [(point, point[0][0]) for point, _ in points if point is not None and point[0] is not None]
+    points = [column.line.point(constant(value)) for value in column.policy.values]
+    held = [(point, column.line.low if point[0] is None else point[0][0]) for point in points if point is not None]
     expressions.check_size(t.value, node)
     results = evaluate(t.value, t.kind, Stored(column.name, column.type), column.line, tuple(at for _, at in held))
 
@@ -169,12 +169,6 @@ def _closed(t: Typed, node: exp.Expr, scope: Scope) -> Operand | None:
         return union(hits)
 
     return Operand(shown(node), t.line, column, preimage, t.unit, t.offset)
-
-
-def _constants(column: Column) -> Sequence[Scalar]:
-    from dpsql.workload.batch import constant
-
-    return [constant(value) for value in column.policy.values or ()]
 
 
 def _inside(result: object, intervals: Intervals) -> bool:

@@ -295,17 +295,16 @@ def _between(node: exp.Between, scope: Scope) -> Truth:
     operand = operand_of(node.this, scope)
     _check_ordered(operand, node)
     values = _of_one_type(operand, [fold(end) for end in ends], node)
-    sides = [
-        Truth(FALSE, FALSE) if value is None else operand.within(operand.compared(operator, value, node))
-        for value, operator in zip(values, (">=", "<="), strict=True)
-    ]
     if None not in values and operand.unit > 0:
         # One interval instead of an AND of two keeps big batches small.
         found = [operand.compared(op, value, node) for op, value in zip((">=", "<="), values, strict=True)]
         if all(found):
             start, stop = found[0][0][0], found[1][0][1]
             return operand.within(((start, stop),) if start is None or stop is None or start < stop else ())
-    low, high = sides
+    low, high = (
+        Truth(FALSE, FALSE) if value is None else operand.within(operand.compared(operator, value, node))
+        for value, operator in zip(values, (">=", "<="), strict=True)
+    )
     return Truth(gather(And, low.true, high.true), gather(Or, low.false, high.false))
 
 

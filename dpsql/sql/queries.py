@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from dpsql.policy.values import fold as fold_name
+from dpsql.reconstruct.formulas import Leaf
 from dpsql.sql.admitted import check_admitted
 from dpsql.sql.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
 from dpsql.sql.computed import Computed
@@ -44,15 +45,23 @@ class Read:
 
 
 def read_select(
-    select: exp.Select, rows: RowScope, names: Sequence[str], label: str, nested: Nested, *, whole: str | None
+    select: exp.Select,
+    rows: RowScope,
+    computed: Computed,
+    names: Sequence[str],
+    label: str,
+    nested: Nested,
+    *,
+    whole: str | None,
 ) -> Read:
     """Understand a SELECT with aggregates over the rows of ``rows``.
 
-    ``names`` are its columns', ``label`` names its cores, ``nested`` reads a subquery that stands in an
-    expression. ``whole``: the name of the result that the core's table itself may be, where nothing is left to do.
+    ``computed`` keeps the columns that the batch computes of that table. ``names`` are the SELECT's columns',
+    ``label`` names its cores, ``nested`` reads a subquery that stands in an expression.
+    ``whole`` is the name of the result that the core's table itself may be, where nothing is left to do.
     Raises SQLError with the place of what cannot be answered.
     """
-    reader = _Reader(select, rows, label, nested)
+    reader = _Reader(select, rows, computed, label, nested)
     reader.read(names)
     return reader.finished(whole)
 
@@ -60,13 +69,13 @@ def read_select(
 class _Reader:
     """One SELECT on its way to a core."""
 
-    def __init__(self, select: exp.Select, rows: RowScope, label: str, nested: Nested) -> None:
+    def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, label: str, nested: Nested) -> None:
         check_clauses(select, label)
         self.select = select
         self.rows = rows
         self.label = label
         self.nested = nested
-        self.computed = Computed(rows.table)
+        self.computed = computed
         self.scope = Scope(rows.find, self.computed)
         condition = truth(rows.where, self.scope).true if rows.where is not None else TRUE
         self.condition: Condition = gather(And, rows.condition, condition)
@@ -81,7 +90,11 @@ class _Reader:
         self.private: list[Any] = [] if rows.where is None else [rows.where]
         self.grouping = self._grouping()
         self.key_numbers = {text: number for number, text in enumerate(self.grouping.keys)}
-        self.has_expression_keys = any(isinstance(key, CaseKey) for key in self.grouping.keys.values())
+        # A key over an expression is a case key, or the domain of a computed column.
+        self.has_expression_keys = any(
+            isinstance(key, CaseKey) or fold_name(key.column) not in rows.table.columns
+            for key in self.grouping.keys.values()
+        )
 
     # -- keys ----------------------------------------------------------------------------------
 
@@ -227,6 +240,10 @@ class _Reader:
             inside = f"m{len(self.columns)}"
             return self.columns.setdefault(("ranked", ranked), (inside, replace(ranked, name=inside, title=title)))[0]
         formula = self.collector.formula(node)
+        if isinstance(formula, Leaf):
+            inside = f"c{formula.index}"
+            measured = Measured(inside, formula.index, title)
+            return self.columns.setdefault(("output", formula.index), (inside, measured))[0]
         inside = f"d{len(self.columns)}"
         return self.columns.setdefault(("formula", formula), (inside, Derived(inside, formula, title=title)))[0]
 

@@ -191,7 +191,7 @@ def _without_queries(select: exp.Select, held: list[Relation], nested: Nested) -
             outermost = parent
         if isinstance(outermost.parent, exp.Any | exp.All):
             raise refuse("ANY and ALL over a query are not answered; write IN, EXISTS or an aggregate", outermost)
-        held.append(nested(inner))  # type: ignore[arg-type]
+        held.append(nested(inner))
         outermost.replace(exp.to_identifier(hole(count), quoted=False))
         count += 1
     return out

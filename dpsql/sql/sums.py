@@ -3,8 +3,8 @@
 Every column enters clamped to its declared bounds, before any arithmetic; what the expression can
 be then follows by interval arithmetic. Whole numbers, decimals and doubles with a declared step
 stay exact: the scan counts steps from the lower bound. Other doubles are rounded to a 2^-20 part of
-their width, like a column without a step. A row where a column of the expression is NULL (or NaN)
-adds nothing, unless the expression itself gives NULL a value.
+their width, like a column without a step. NaN is the middle of its column's bounds. A row where a column
+of the expression is NULL adds nothing, unless the expression itself gives NULL a value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import SQLError
-from dpsql.sql import arithmetic
 from dpsql.sql.expressions import check_size, value_of
 from dpsql.sql.literals import is_constant
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import Typed, constant_of, exact, integer_call, shown, whole
+from dpsql.sql.typed import Typed, exact, integer_call, shown, whole
 from dpsql.workload.batch import Column
 from dpsql.workload.lines import Line, line_of
 from dpsql.workload.measures import DEFAULT_STEPS, MAX_STEPS
@@ -41,17 +40,7 @@ def sum_of(node: exp.Expr, scope: Scope) -> Column:
         raise refuse(f"SUM({shown(bare)}) sums a constant; write a multiple of COUNT(*)", bare)
     if isinstance(bare, exp.Distinct):
         raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare)
-    return _summed(_number(bare, scope), bare, scope, "")
-
-
-def square_of(node: exp.Expr, scope: Scope) -> Column:
-    """The column of the squared distance from the middle of ``sum_of``'s bounds, for variances."""
-    column = sum_of(node, scope)
-    bare = node.unnest()
-    t = _number(bare, scope)
-    centre = (Fraction(column.policy.lower) + Fraction(column.policy.upper)) / 2  # type: ignore[arg-type]
-    distance = arithmetic.absolute(arithmetic.subtracted(t, constant_of(centre), bare), bare)
-    return _summed(arithmetic.multiplied(distance, distance, bare), bare, scope, " squared")
+    return _summed(_number(bare, scope), bare, scope)
 
 
 def _bounded(column: Column, node: exp.Expr) -> Column:
@@ -63,6 +52,10 @@ def _bounded(column: Column, node: exp.Expr) -> Column:
 
 
 def _unbounded(column: Column, node: exp.Expr) -> SQLError:
+    if column.line.kind == "text":
+        return refuse(
+            f"SUM({shown(node)}) has no bounds but its type's; write SUM(LEAST(GREATEST(..., 0), 100)) around it", node
+        )
     return refuse(f"SUM({shown(node)}) needs bounds: add lower and upper to {column.policy.where} in the policy", node)
 
 
@@ -77,8 +70,8 @@ def _number(node: exp.Expr, scope: Scope) -> Typed:
     return t
 
 
-def _summed(t: Typed, node: exp.Expr, scope: Scope, suffix: str) -> Column:
-    text = node.sql("duckdb") + suffix
+def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
+    text = node.sql("duckdb")
     if t.kind == "exact":
         value, lower, step, steps = _steps(t, node)
         check_size(value, node)

@@ -19,10 +19,12 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql import selects
 from dpsql.sql.answers import Answer, Understood
+from dpsql.sql.computed import Computed
 from dpsql.sql.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
 from dpsql.sql.joins import read_rows, united
 from dpsql.sql.names import result_names
 from dpsql.sql.outer import Named, Relation, bare, combined
+from dpsql.sql.public_keys import from_the_private_side
 from dpsql.sql.queries import core_columns, core_types, read_select
 from dpsql.sql.sandbox import Sandbox, changing_function, is_plain
 from dpsql.sql.scope import find_table
@@ -69,6 +71,7 @@ class _Batch:
         self.types: dict[str, Types] = {}
         self.created: set[str] = set()
         self.used: list[Table] = []
+        self.computed: dict[str, Computed] = {}
 
     def answer(self, statement: Statement) -> Answer:
         """One statement; its result can be read by those after it."""
@@ -175,16 +178,26 @@ class _Statement:
         top: bool,
     ) -> Relation | Core:
         flat = flattened(select, sources)
+        if select.args.get("joins"):
+            marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]
+            if len(marked) == 2 and marked[0][2]:
+                flat = from_the_private_side(flat, marked)
         rows = read_rows(flat, self.batch.policy, self.batch.tables)
-        names = self._names(select, rows.schema, texts if flat is select else None, columns)
+        schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
+        names = self._names(select, schema, texts if flat is select else None, columns)
         label = f"{self.statement.name}#{len(self.cores) + 1}"
         whole = self.statement.name if top else None
-        read = read_select(flat, rows, names, label, lambda query: self._nested(query, scope), whole=whole)
+        computed = self.batch.computed.setdefault(rows.table.name, Computed(rows.table)).over(rows.table)
+        read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
         self.batch.used.extend(read.tables)
         self.cores.extend(read.cores)
         if len(self.cores) > MAX_CORES:
             raise refuse(f"{self.statement.name} makes more than {MAX_CORES:,} groupings; split it", select)
         return read.cores[0] if read.outer is None else read.outer
+
+    def _is_public(self, rows: Rows) -> bool:
+        bases = [find_table(base.node, self.batch.policy, self.batch.tables) for base in rows.bases]
+        return all(base.policy.public for base in bases)
 
     def _set_operation(self, tree: exp.SetOperation, scope: Scope, columns: Sequence[str] | None) -> Relation:
         left = self._relation(tree.this, scope, columns)

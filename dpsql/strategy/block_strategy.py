@@ -70,7 +70,7 @@ class BlockStrategy(Strategy):
         return (sum(self._cells(S) for S in self.multipliers), prod(self.sizes))
 
     def integers(self, tables: Mapping[Subset, ArrayLike]) -> list[int]:
-        """B x as Python integers, exactly, from the marginal tables {S: counts of shape (d_i for i in S)} of the blocks.
+        """B x as Python integers, exactly, from the tables {S: counts of shape (d_i for i in S)} of the blocks.
 
         Raises DataError where a block is missing or has another shape or no integer type.
         """
@@ -185,9 +185,7 @@ class BlockStrategy(Strategy):
 
     def _precision(self, T: Subset) -> Fraction:
         """N_T."""
-        return sum(
-            (Fraction(k * k, self._cells(i for i in S if i not in T)) for S, k in self._holding(T)), Fraction(0)
-        )
+        return sum((Fraction(k * k, self._cells(i for i in S if i not in T)) for S, k in self._holding(T)), Fraction(0))
 
     def _cells(self, S: Iterable[int]) -> int:
         return prod(self.sizes[i] for i in S)

@@ -48,7 +48,7 @@ class Frame:
         for c in np.flatnonzero((size_v > 0) & ~lone):
             p_rows, v_rows = np.flatnonzero(left == c), np.flatnonzero(right == c)
             block = self._root[:, v_rows].toarray()[p_rows]
-            Q: Any = np.eye(block.shape[0])
+            Q: Any = None  # the identity
             R: Any = block
             if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
                 Q, R = linalg.qr(block, mode="economic", check_finite=False)
@@ -117,9 +117,13 @@ class Frame:
         if self._single.size:
             out[:, self._owner] = answers[:, self._single] * self._inverse
         for p_rows, v_rows, (Q, R) in self._parts:
-            out[:, p_rows] = linalg.solve_triangular(R, answers[:, v_rows].T, trans="T").T @ Q.T
-        # R root = answers in row coordinates; rows are independent, so R B = W follows.
-        rest = np.abs(out @ self._root - answers).max(initial=0.0)
+            half = linalg.solve_triangular(R, answers[:, v_rows].T, trans="T").T
+            out[:, p_rows] = half if Q is None else half @ Q.T
+        # R root = answers in row coordinates, part by part; rows are independent, so R B = W follows.
+        rest = 0.0
+        for p_rows, v_rows, _ in self._parts:
+            block = self._root[:, v_rows].toarray()[p_rows]
+            rest = max(rest, float(np.abs(out[:, p_rows] @ block - answers[:, v_rows]).max(initial=0.0)))
         if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
             raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
         return out

@@ -66,7 +66,7 @@ class _Problem:
     def shares(self, blocks: Bools) -> sparse.csr_array:
         """(blocks x spaces): 1 / prod d_i over the block where it contains the space, else 0."""
         inside = within(self.spaces, blocks).T
-        return sparse.csr_array(inside * np.exp(-(blocks @ self.log_sizes))[:, None])
+        return sparse.csr_array(inside * np.exp(-1.0 * (blocks @ self.log_sizes))[:, None])
 
     def optimise(self, blocks: Bools, start: Floats | None = None) -> tuple[float, Floats]:
         """(E, theta) of least E over theta for these blocks, from ``start``; inf where a space is in no block."""
@@ -106,9 +106,7 @@ def plan_blocks(W: Marginals, effort: float = 1.0) -> BlockPlan:
             best = found
     assert best is not None  # noqa: S101 - a workload has at least one set
     error, blocks, theta = best
-    named = sorted(
-        (tuple(np.flatnonzero(row).tolist()), float(w)) for row, w in zip(blocks, theta, strict=True)
-    )
+    named = sorted((tuple(np.flatnonzero(row).tolist()), float(w)) for row, w in zip(blocks, theta, strict=True))
     return BlockPlan(tuple(S for S, _ in named), tuple(w for _, w in named), error)
 
 

@@ -79,7 +79,7 @@ class RangeTransform:
         if self.n > MATRIX_CELLS:
             raise DataError(
                 f"strategy: the range transform over {self.n} cells is not written out above {MATRIX_CELLS}; "
-                "use its error and apply()"
+                "use method='auto' with Gaussian noise, or apply()"
             )
         return self.apply(np.eye(self.n))
 

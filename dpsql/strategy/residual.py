@@ -150,7 +150,7 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         raise DataError(f"strategy: marginals over {n} cells do not fit a workload of {W.shape[1]} columns")
     if count * n > ENTRIES_CAP:
         raise DataError(
-            f"strategy: the residual rows would have {count} x {n} entries; use residual_plan's own figures"
+            f"strategy: the residual rows would have {count} x {n} entries; use strategy.residual_strategy"
         )
     rows, weight, gram = [], [], []
     for T, s in plan.scale.items():

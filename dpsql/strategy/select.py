@@ -317,7 +317,8 @@ class _Task:
         U = (block.factor() @ D).astype(np.float64)
         G = U.T @ U
         through_root = 2 * U.shape[0] < N
-        objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None)
+        shape = tuple(f.shape[1] for f in self.W.factors)
+        objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
         _, Theta = p_identity.search(objective, G, self.deadline, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
 

@@ -108,17 +108,28 @@ class _Progress:
                 table[number] = interned.setdefault(residual, len(interned))
                 continue
             _check_condition(len(mine) * size // 8, axis.axis.name)
-            truths = np.array([axis.truth(a) for a in mine])
-            classes, inverse = np.unique(truths, axis=1, return_inverse=True)
+            classes, inverse = _classes(np.array([axis.truth(a) for a in mine]))
             self.resolutions += len(every) * classes.shape[1]
             _check_condition(self.resolutions, axis.axis.name)
             ids = [
                 interned.setdefault(substitute(residual, dict(zip(mine, column.tolist(), strict=True))), len(interned))
                 for column in classes.T
             ]
-            table[number] = np.array(ids)[inverse.ravel()]
+            table[number] = np.array(ids)[inverse]
         self.residuals = list(interned)
         return table
+
+
+def _classes(truths: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], IntArray]:
+    """The distinct columns of atoms' truths (atoms x regions) in ascending order, and which each region has."""
+    if len(truths) > 1:
+        classes, inverse = np.unique(truths, axis=1, return_inverse=True)
+        return classes, inverse.ravel()
+    # One atom, as nearly always: two columns at most, and no need to sort.
+    (holds,) = truths
+    if holds.all() or not holds.any():
+        return truths[:, :1], np.zeros(len(holds), dtype=np.int64)
+    return np.array([[False, True]]), holds.astype(np.int64)
 
 
 def _axis_of(atom: object) -> object:

@@ -85,6 +85,11 @@ def measure_of(
         else:
             step = width / DEFAULT_STEPS
     if power == 2 and width and width / step > MAX_SQUARED_STEPS:
+        if line.kind == "grid":
+            raise PolicyError(
+                f"{where} has {int(width / step):,} steps between its bounds, at most {MAX_SQUARED_STEPS:,} are "
+                "squared for a variance: declare larger steps or narrower bounds of the columns that it is made of"
+            )
         step = width / MAX_SQUARED_STEPS
     measure = Measure(column, line, lower, upper, step if width else Fraction(0), power)
     if measure.steps > MAX_STEPS:

@@ -34,6 +34,8 @@ BASE = "dpsql_base"
 # Day and microsecond numbers of DuckDB's infinite dates and timestamps.
 INFINITE_DAY = 2**31 - 1
 INFINITE_MOMENT = 2**63 - 1
+# The least finite timestamp, midnight of a day; between it and minus infinity there is none.
+_LEAST_MOMENT = -9_223_372_022_400_000_000
 _DAY = 86_400_000_000
 # The Gregorian calendar repeats after 400 years.
 _CYCLE = 146_097
@@ -163,7 +165,7 @@ def literal(line: Line, value: object) -> str:
     zone = "TIMESTAMPTZ" if kind == "timestamptz" else "TIMESTAMP"
     if abs(moment) >= INFINITE_MOMENT:
         return f"CAST('{'-' if moment < 0 else ''}infinity' AS {zone})"
-    days, micros = divmod(moment, _DAY)
+    days, micros = divmod(max(moment, _LEAST_MOMENT), _DAY)
     clock = dt.datetime(2000, 1, 1) + dt.timedelta(microseconds=micros)
     shown = f"{_day(days)} {clock:%H:%M:%S.%f}"
     return f"CAST('{shown}{'+00' if kind == 'timestamptz' else ''}' AS {zone})"

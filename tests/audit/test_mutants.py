@@ -35,7 +35,7 @@ from audit_checks import (
 import dpsql
 from dpsql import measure as room
 from dpsql import plan as planning
-from dpsql.measure import scan_sql
+from dpsql.measure import reading, scan_sql
 from dpsql.privacy import charge as charges
 from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
@@ -119,10 +119,11 @@ def without_clamp(side: str) -> Callable[[Patch], None]:
 
     def mutant(patch: Patch) -> None:
         real = scan_sql.shifted
-        pattern = {"lower": r'WHEN "v" <= -5 THEN 0 ', "upper": r'WHEN "v" >= 20 THEN \d+ '}[side]
+        name = r'"dpsql_base"\."v"'
+        pattern = {"lower": rf"WHEN {name} <= -5 THEN 0 ", "upper": rf"WHEN {name} >= 20 THEN \d+ "}[side]
 
-        def unclamped(measure: Any) -> str:
-            text = real(measure)
+        def unclamped(measure: Any, values: Any) -> str:
+            text = real(measure, values)
             if measure.column == "v":
                 text, found = re.subn(pattern, "", text)
                 assert found == 1
@@ -137,7 +138,11 @@ def without_clamp(side: str) -> Callable[[Patch], None]:
 def null_region_dropped(patch: Patch) -> None:
     """Rows with a NULL key go to no cell."""
     real = scan_sql.region
-    patch.setattr(scan_sql, "region", lambda axis: re.sub(r"IS NULL THEN \d+", "IS NULL THEN -1", real(axis)))
+
+    def dropped(axis: Any, values: Any) -> str:
+        return re.sub(r"IS NULL THEN \d+", "IS NULL THEN -1", real(axis, values))
+
+    patch.setattr(scan_sql, "region", dropped)
 
 
 def filter_as_guard(patch: Patch) -> None:
@@ -152,11 +157,11 @@ def filter_as_guard(patch: Patch) -> None:
                 guarded = (
                     f'system.main.sum({bare}) FILTER (WHERE "v" BETWEEN {int(measure.lower)} AND {int(measure.upper)})'
                 )
-                columns = columns.replace(f"system.main.sum({scan_sql.shifted(measure)})", guarded)
+                columns = columns.replace(f"system.main.sum({scan_sql.shifted(measure, layout.values)})", guarded)
                 assert "FILTER" in columns, number
         return columns, keys
 
-    patch.setattr(room, "select_list", filtered)
+    patch.setattr(reading, "select_list", filtered)
 
 
 def noise_reused_between_releases(patch: Patch) -> None:

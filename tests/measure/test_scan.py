@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import engine_of, exact, job_of, policy_of, sources_of, tables_of
+from helpers import compiled_of, engine_of, exact, job_of, policy_of, sources_of, tables_of
 
 import dpsql
 from dpsql import measure
@@ -19,8 +19,6 @@ from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import OperationalError
 from dpsql.measure.scan_sql import select_list
 from dpsql.policy import Policy
-from dpsql.sql import parse, understand
-from dpsql.workload.compile import compile_batch
 
 NUMBERS = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3 }\nk = {}\n')
 
@@ -222,8 +220,7 @@ def test_the_exact_vector_does_not_outlive_the_scan(tmp_path: Path) -> None:
     database, policy_path = _setup(tmp_path)
     policy = Policy.load(policy_path)
     engine = engine_of(database)
-    tables = tables_of(policy, engine)
-    compiled = compile_batch(understand(parse("SELECT COUNT(*) FROM t WHERE k = 1"), policy, tables), tables)
+    compiled = compiled_of("SELECT COUNT(*) FROM t WHERE k = 1", policy, tables_of(policy, engine))
     job = job_of(compiled, policy)
     y, failure = measure._shielded(job, engine, [10**30] * compiled.rows.shape[1])
     assert failure is None
@@ -236,8 +233,7 @@ def test_the_exact_vector_does_not_outlive_the_scan(tmp_path: Path) -> None:
 def test_the_scan_has_no_condition_on_rows() -> None:
     con = duckdb.connect()
     con.execute("CREATE TABLE t (v DOUBLE, k INTEGER)")
-    tables = tables_of(NUMBERS, engine_of(con))
-    compiled = compile_batch(understand(parse("SELECT SUM(v) FROM t WHERE k = 987654"), NUMBERS, tables), tables)
+    compiled = compiled_of("SELECT SUM(v) FROM t WHERE k = 987654", NUMBERS, tables_of(NUMBERS, engine_of(con)))
     columns, _ = select_list(compiled.layouts[0])
     assert "WHERE" not in columns
     assert "FILTER" not in columns

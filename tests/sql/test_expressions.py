@@ -1,0 +1,289 @@
+"""Value expressions against DuckDB itself, row by row: equal where DuckDB has a value, and no row ever fails."""
+
+from __future__ import annotations
+
+import math
+import random
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+from expression_language import KINDS, parsed, rows, scope_of, table_with
+from sqlglot import exp
+
+from dpsql.engines import base
+from dpsql.engines.duckdb import USED_FUNCTIONS
+from dpsql.errors import SQLError
+from dpsql.sql.admitted import check_admitted
+from dpsql.sql.expressions import value_of
+from dpsql.sql.literals import fold
+from dpsql.sql.lowering import lowered
+from dpsql.sql.operands import operand_of
+from dpsql.sql.predicates import known, truth
+from dpsql.workload.value_sql import BASE, holds, render
+from dpsql.workload.values import Call, walk
+
+TABLE = table_with()
+
+
+def _scanned(expression: str) -> list[Any]:
+    """What the scan's text gives for each row, by id."""
+    found = rows()[0].execute(f"SELECT {expression} FROM t AS {BASE} ORDER BY id").fetchall()
+    return [value for (value,) in found]
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(theirs, float) and isinstance(mine, Fraction):
+        mine = float(mine)
+    if isinstance(mine, float) and isinstance(theirs, int | Decimal):
+        theirs = float(theirs)
+    if isinstance(mine, float) and isinstance(theirs, float):
+        return (math.isnan(mine) and math.isnan(theirs)) or math.isclose(mine, theirs, rel_tol=1e-15)
+    return bool(mine == (Fraction(theirs) if isinstance(theirs, int | Decimal) and mine is not True else theirs))
+
+
+def _check(expression: str) -> bool:
+    """Hold an expression against DuckDB; False where it is refused. Asserts that no row fails."""
+    node = parsed(expression)
+    try:
+        typed = value_of(node, scope_of(TABLE))
+    except SQLError:
+        return False
+    check_admitted(node)
+    assert {part.function for part in walk(typed.value) if isinstance(part, Call)} <= set(USED_FUNCTIONS)
+    mine = _scanned(render(typed.value))
+    con, far = rows()
+    try:
+        theirs = con.execute(f"SELECT TRY({expression}) FROM t ORDER BY id").fetchall()
+    except duckdb.Error:
+        # DuckDB cannot bind all that has a meaning: a constant beyond its column's type.
+        return True
+    for number, (value, (wanted,)) in enumerate(zip(mine, theirs, strict=True)):
+        assert value is not None or typed.nulls, (expression, number)
+        if typed.kind == "exact" and value is not None:
+            assert typed.low <= value <= typed.high, (expression, number)
+            value = typed.unit * value + typed.offset
+        # DuckDB has no value where it overflows or divides by zero, and far dates are NULL here.
+        if number not in far and wanted is not None:
+            assert _same(value, wanted), (expression, number, value, wanted)
+    return True
+
+
+# Each function and operator by name, on columns of each type that it takes.
+EACH = """
+i8 + i64; i64 - u64; i8 * i64; i64 // i8; i64 % i8; i64 % u8; i8 // 3; i64 // -1; i64 % -1; i128 % 7;
+i128 // 3; -i64; -u64; dec + i32; dec - 0.005; dec * dec; dec * 2.5; wide % 3; dec % 0.3; dec / i8; wide + 1;
+-wide; i32 / i8; 1 // i8; 7 % i8; f64 + i8; f64 - dec; f64 * f64; f64 / f64; i8 / f64; f64 % f64; f64 % i8;
+-f64; f64 * 1e300 * 1e300; abs(i8); abs(i64); abs(dec); abs(f64); sign(f64); sign(dec); sign(i64); floor(i64);
+floor(dec); floor(f64); ceil(dec); ceil(f64); trunc(dec); trunc(f64); round(dec); round(dec, 1);
+round(dec, -3); round(f64); round(f64, 2); round(i32, -2); greatest(i8, i64, 3); least(dec, i32);
+greatest(f64, i8); least(f64, f64); greatest(txt, 'b'); least(d, d2); greatest(ts, ts); coalesce(i8, i32, 0);
+coalesce(txt, 'x'); coalesce(d, DATE '2020-01-01'); coalesce(f64, 0); ifnull(dec, 0); nullif(i8, 0);
+nullif(txt, ''); nullif(dec, 0); nullif(d, DATE '2020-02-29'); nullif(f64, 0);
+CASE WHEN i8 > 0 THEN i64 WHEN txt = 'a' THEN 5 END; CASE i8 WHEN 1 THEN 'one' WHEN 0 THEN 'none' ELSE txt END;
+if(flag, 1, 0); CASE WHEN i8 > 1 THEN 1 ELSE 2.5 END; CASE WHEN flag THEN f64 ELSE i64 END; year(d); month(d);
+day(d); quarter(d); week(d); dayofweek(d); isodow(d); dayofyear(d); isoyear(d); yearweek(d); decade(d);
+century(d); millennium(d); weekofyear(d); dayofmonth(d); weekday(d); hour(d); year(ts); month(ts); day(ts);
+quarter(ts); week(ts); dayofweek(ts); isodow(ts); hour(ts); minute(ts); second(ts); hour(tz); month(tz);
+extract(year FROM d); extract('month' FROM ts); date_part('dow', ts); datepart('year', d);
+date_trunc('month', d); date_trunc('week', ts); date_trunc('hour', ts); date_trunc('quarter', d);
+date_trunc('year', ts); date_trunc('decade', d); date_trunc('century', ts); date_trunc('millennium', d);
+date_trunc('day', ts); date_trunc('minute', ts); date_trunc('second', ts); datetrunc('day', d); d - d2; d + 1;
+d - 400; 3 + d; d + INTERVAL 1 DAY; d - INTERVAL 2 MONTH; ts + INTERVAL 90 MINUTE; ts - INTERVAL '1' YEAR;
+date_add(d, INTERVAL 1 WEEK); date_diff('day', d, d2); date_diff('month', d, d2); datediff('year', d, d2);
+date_diff('hour', ts, TIMESTAMP '2020-01-01 00:30:00'); date_diff('week', ts, d); date_diff('second', ts, ts);
+CAST(ts AS DATE); CAST(d AS TIMESTAMP); CAST(tz AS TIMESTAMP); CAST(tz AS DATE); date(ts); ts::DATE;
+lower(txt); upper(txt); lower(enm); length(txt); strpos(txt, 'b'); substr(txt, 1, 2); substring(txt, -2);
+left(txt, 1); right(txt, -1); trim(txt); ltrim(txt); rtrim(txt); trim(txt, ' x'); txt || 'x'; txt || enm;
+concat(txt, 'x', enm); starts_with(txt, 'ä'); txt ^@ 'a'; ends_with(txt, 'ß'); suffix(txt, 'b');
+prefix(txt, 'A'); contains(txt, 'x'); CAST(i8 AS BIGINT); CAST(i64 AS DECIMAL(38,2)); CAST(dec AS DOUBLE);
+CAST(i64 AS DOUBLE); CAST(flag AS INTEGER); CAST(i64 % 10 AS TINYINT); CAST(i8 AS VARCHAR);
+CAST(flag AS VARCHAR); CAST(d AS VARCHAR); CAST(i8 AS BOOLEAN); TRY_CAST(i64 AS TINYINT);
+TRY_CAST(dec AS INTEGER); TRY_CAST(dec AS DECIMAL(4,1)); TRY_CAST(wide AS BIGINT); TRY_CAST(f64 AS INTEGER);
+TRY_CAST(f64 AS DECIMAL(10,3)); TRY_CAST(txt AS INTEGER); TRY_CAST(txt AS DOUBLE);
+TRY_CAST(txt AS DECIMAL(5,1)); TRY_CAST(txt AS DATE); TRY_CAST(txt AS BOOLEAN); CAST(1.5 AS DOUBLE) + i8; flag;
+i8 > 3; i8 IS NULL; txt LIKE '%b'; txt ILIKE 'a%'; NOT flag; i8 IN (1, 5); i8 BETWEEN 0 AND 5; flag AND i8 > 0;
+i8 + i64 > u64; dec < i8 + 1; lower(txt) = txt; d + 1 > d2; i8 IS NOT DISTINCT FROM 1; f64 > i8 + 1;
+i8 BETWEEN i32 AND i64; i8 + 1 IS DISTINCT FROM i32; d > DATE '2020-01-31' + INTERVAL 1 MONTH;
+ts < DATE '2020-01-01' + 60; -i8 > 5; 3 - i8 <= 2.5
+"""
+
+
+@pytest.mark.parametrize("expression", [part.strip() for part in EACH.split(";")])
+def test_each_function_is_duckdbs(expression: str) -> None:
+    assert _check(expression)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_expressions_are_duckdbs_and_never_fail(seed: int) -> None:
+    rng = random.Random(seed)
+    answered = sum(_check(rng.choice(KINDS)(rng, rng.choice([1, 2, 2, 3]))) for _ in range(110))
+    assert answered > 85
+
+
+def test_division_by_zero_is_null_and_overflow_is_exact() -> None:
+    by_id = dict(
+        zip(_scanned("id"), _scanned(render(value_of(parsed("i8 // (i8 - i8)"), scope_of(TABLE)).value)), strict=True)
+    )
+    assert set(by_id.values()) == {None}
+    typed = value_of(parsed("i64 * 4 + i64"), scope_of(TABLE))
+    found = dict(zip(_scanned('"dpsql_base".i64'), _scanned(render(typed.value)), strict=True))
+    assert all(n is None or typed.unit * found[n] + typed.offset == 5 * n for n in found)
+    negated = value_of(parsed("-i128"), scope_of(TABLE))
+    assert negated.limits == (1 - 2**127, 2**127)
+
+
+# Rising functions of one column are cut on the column's own line, wherever DuckDB's calendar may end.
+RISING = ["i8 // 3", "i64 // 10 + 1", "5 - i32", "i32 * 2 - 7", "dec * 3", "round(dec)", "floor(dec)", "ceil(dec / 1)",
+          "year(d)", "year(ts)", "decade(d)", "century(ts)", "millennium(d)", "isoyear(d)", "d + 5", "CAST(ts AS DATE)",
+          "CAST(d AS TIMESTAMP)", "date_trunc('month', d)", "date_trunc('week', ts)", "date_trunc('decade', ts)",
+          "date_trunc('century', d)", "date_trunc('quarter', d)", "ts + INTERVAL 1 MONTH", "d - INTERVAL 3 HOUR",
+          "year(CAST(ts AS DATE))", "year(d + 5)", "trunc(dec)", "date_trunc('hour', ts)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", RISING)
+def test_rising_functions_are_cut_where_they_change(expression: str) -> None:
+    typed = value_of(parsed(expression), scope_of(TABLE))
+    if typed.kind == "date":
+        constants = ["DATE '2020-02-29'", "DATE '0001-01-01'", "DATE '9999-12-31'"]
+    elif typed.kind == "timestamp":
+        constants = ["TIMESTAMP '2020-02-29 12:34:56'", "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31 23:00:00'"]
+    else:
+        constants = ["0", "-3", "1970", "2.5", "2020"]
+    for constant in constants:
+        for operator in ("=", "<>", "<", "<=", ">", ">="):
+            scope = scope_of(TABLE)
+            pair = truth(parsed(f"{expression} {operator} {constant}"), scope)
+            if typed.path is not None:
+                assert not scope.computed.table().columns.keys() - TABLE.columns.keys()
+            # The same comparison of the computed value, with no inverse.
+            column = operand_of(parsed(expression), scope, reduced=False)
+            plain = column.within(column.compared(operator, fold(parsed(constant)), parsed(constant)))
+            for reduced, computed in ((pair.true, plain.true), (pair.false, plain.false)):
+                assert [v is True for v in _scanned(holds(lowered(reduced, scope)))] == [
+                    v is True for v in _scanned(holds(lowered(computed, scope)))
+                ], (expression, operator, constant)
+    scope = scope_of(TABLE)
+    there = _scanned(holds(lowered(known(parsed(expression), scope), scope)))
+    assert [v is True for v in there] == [v is not None for v in _scanned(render(typed.value))]
+
+
+CLOSED = """
+txt = { values = ["a", "A b", "äÄß", "12"] }
+i8 = { values = [-128, 0, 5, 127] }
+flag = {}
+"""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["upper(txt) = 'A'", "length(txt) > 1",
+     "txt || 'x' < 'b'", "abs(i8) > 4", "i8 % 2 = 1", "substr(txt, 1, 1) IN ('a', 'A')",
+     "TRY_CAST(txt AS INTEGER) IS NULL", "i8 * i8 >= 25"],
+)  # fmt: skip
+def test_closed_domains_are_computed_beforehand(condition: str) -> None:
+    table = table_with(CLOSED)
+    scope = scope_of(table)
+    pair = truth(parsed(condition), scope)
+    assert scope.computed.table() is table
+    con, _ = rows()
+    inside = "txt IN ('a', 'A b', 'äÄß', '12')" if "txt" in condition else "i8 IN (-128, 0, 5, 127)"
+    for held, wanted in ((pair.true, "TRUE"), (pair.false, "FALSE")):
+        mine = con.execute(f"SELECT id FROM t AS {BASE} WHERE {holds(lowered(held, scope))} AND {inside} ORDER BY 1")
+        found = mine.fetchall()
+        theirs = con.execute(f"SELECT id FROM t WHERE TRY({condition}) IS {wanted} AND {inside} ORDER BY 1").fetchall()
+        # abs(-128) and i8 * i8 overflow in DuckDB and are exact here.
+        assert set(theirs) <= set(found)
+        assert len(found) == len(theirs) or "i8" in condition
+
+
+REFUSED = [
+    # What fails on a row in DuckDB and has no total meaning.
+    ("CAST(txt AS INTEGER)", "write TRY_CAST"),
+    ("i64::INTEGER", "write TRY_CAST"),
+    ("f64::BIGINT", "write TRY_CAST"),
+    ("CAST(txt AS DATE)", "write TRY_CAST"),
+    ("i64 * i64 * i64", "128 bits"),
+    ("i128 + 1 + i128", "128 bits"),
+    ("-i128 // -1", "128 bits"),
+    ("wide * wide", "128 bits"),
+    # Implicit casts.
+    ("txt + 1", "needs numbers"),
+    ("txt = 7", "compare it with a string"),
+    ("i8 + '1'", "needs numbers"),
+    ("lower(i8)", "takes text"),
+    ("coalesce(i8, 'x')", "mixes"),
+    ("CASE WHEN flag THEN 1 ELSE 'x' END", "mixes"),
+    ("d || 'x'", "takes text"),
+    ("year(txt)", "needs a DATE"),
+    ("txt || i8 > 'a'", "takes text"),
+    ("d > ts + INTERVAL 1 DAY", "mixes"),
+    # Not total, not row-local, not known.
+    ("sqrt(f64)", "not an admitted expression"),
+    ("ln(i8)", "not an admitted expression"),
+    ("strptime(txt, '%d')", "not an admitted expression"),
+    ("random()", "not an admitted expression"),
+    ("now()", "not an admitted expression"),
+    ("error('x')", "not an admitted expression"),
+    ("regexp_replace(txt, 'a', 'b')", "not an admitted expression"),
+    ("(SELECT max(i8) FROM t)", "a subquery depends on other rows"),
+    ("max(i8)", "depends on other rows"),
+    ("rank() OVER ()", "depends on other rows"),
+    ("i8 / 0", "division by zero"),
+    ("i8 % 0", "division by zero"),
+    ("i8 // 0", "division by zero"),
+    ("dec // 2", "divides whole numbers"),
+    ("ts - ts", "is an interval"),
+    ("tz - TIMESTAMPTZ '2000-01-01'", "is an interval"),
+    ("d + i8", "adds a column"),
+    ("d + 100000000", "leaves the calendar"),
+    ("ts + INTERVAL 99999 YEAR", "leaves the calendar"),
+    ("ts + INTERVAL '1 day 3 hours'", "whole number of one unit"),
+    ("date_trunc('month', tz)", "time zone"),
+    ("date_trunc(txt, d)", "date_trunc takes one of"),
+    ("date_part('epoch', ts)", "is not answered"),
+    ("substr(txt, i8, 1)", "whole-number constants"),
+    ("round(f64, i8)", "whole-number constants"),
+    ("CAST(f64 AS VARCHAR)", "not fixed"),
+    ("CAST(i8 AS TIME)", "is not cast to"),
+    ("floor(f64, 2)", "takes one number"),
+    ("NULL + i8", "always NULL"),
+    ("+".join(["abs(i8)"] * 3000), "too long"),
+    ("(i8 % i32) % (i8 % i32) % (i8 % (i32 % (i8 % (i32 % (i64 % (i8 % (i32 % (i64 % (i8 % i32))))))))) ", "too long"),
+]
+
+
+@pytest.mark.parametrize(("expression", "words"), REFUSED, ids=[e[:40] for e, _ in REFUSED])
+def test_refused_with_what_to_write(expression: str, words: str) -> None:
+    read = truth if any(sign in expression for sign in "=><") else value_of
+    with pytest.raises(SQLError) as caught:
+        read(parsed(expression), scope_of(TABLE))
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 800
+
+
+def test_deep_trees_are_refused() -> None:
+    node = parsed("i8")
+    for _ in range(150):
+        node = exp.Abs(this=node)
+    with pytest.raises(SQLError, match="nests deeper"):
+        value_of(node, scope_of(TABLE))
+
+
+def test_one_alias_and_one_list_of_functions() -> None:
+    assert base.BASE == BASE
+    assert len(set(USED_FUNCTIONS)) == len(USED_FUNCTIONS)
+
+
+def test_equal_values_are_one_column_and_names_are_unique() -> None:
+    scope = scope_of(TABLE)
+    truth(parsed("abs(i8) > 3 AND abs(I8) < 100 AND abs(i32) > 3"), scope)
+    added = scope.computed.table().columns.keys() - TABLE.columns.keys()
+    assert added == {"abs(i8)", "abs(i32)"}
+    quoted = table_with('i8 = {}\n"i32" = {}\n')
+    other = scope_of(quoted)
+    first = operand_of(parsed("i8 * i8"), other).column
+    second = operand_of(parsed("(i8) * (i8)"), other).column
+    assert first == second

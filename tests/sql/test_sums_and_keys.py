@@ -1,0 +1,267 @@
+"""SUM and GROUP BY over expressions through the whole pipeline without noise, against row-wise oracles."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pytest
+from helpers import exact, policy_of
+
+from dpsql.errors import SQLError
+from dpsql.policy import Policy
+
+POLICY = policy_of("""
+[tables.t]
+unit = "row"
+[tables.t.columns]
+q = { lower = -3, upper = 20 }
+p = { lower = 0.5, upper = 40.0, step = 0.25 }
+m = { lower = 0.0, upper = 99.99 }
+x = { lower = -1.0, upper = 3.0 }
+big = {}
+flag = {}
+age = { lower = 0, upper = 40 }
+state = { values = ["NY", "NJ", "CA"], other = true }
+sex = { values = ["f", "m"], nulls = false }
+d = { lower = 2020-01-10, upper = 2020-04-05, other = true }
+ts = { lower = 2019-11-30T00:00:00, upper = 2020-02-01T12:00:00 }
+txt = {}
+""")
+TYPES = {
+    **{"q": "SMALLINT", "p": "DOUBLE", "m": "DECIMAL(9,2)", "x": "DOUBLE", "big": "BIGINT", "flag": "BOOLEAN"},
+    **{"age": "INTEGER", "state": "VARCHAR", "sex": "VARCHAR", "d": "DATE", "ts": "TIMESTAMP", "txt": "VARCHAR"},
+}
+Row = dict[str, Any]
+
+
+def _rows() -> list[Row]:
+    rng = random.Random(7)
+    held: dict[str, list[Any]] = {
+        "q": [-3, -2, 0, 1, 5, 20, 21, -32768, 32767, None],
+        "p": [0.5, 0.75, 1.0, 39.75, 40.0, 1e300, -1e300, float("inf"), float("nan"), 0.6, 3.1, None],
+        "m": ["0", "0.01", "99.99", "100.00", "-5.00", "9999999.99", "12.34", None],
+        "x": [-1.0, 3.0, 0.125, 2.5, 9.0, float("nan"), None],
+        "big": [2**63 - 1, -(2**63), 0, 7, -8, None],
+        "flag": [True, False, None],
+        "age": [0, 9, 10, 39, 40, 41, -1, 17, 18, None],
+        "state": ["NY", "NJ", "CA", "TX", "", None],
+        "sex": ["f", "m"],
+        "d": [dt.date(2020, 1, 10), dt.date(2020, 1, 31), dt.date(2020, 2, 29), dt.date(2020, 4, 5),
+              dt.date(2020, 4, 6), dt.date(2019, 1, 1), None],
+        "ts": [dt.datetime(2019, 11, 30), dt.datetime(2019, 12, 31, 23, 59, 59), dt.datetime(2020, 1, 1, 5),
+               dt.datetime(2020, 2, 1, 12), dt.datetime(2020, 2, 1, 13), None],
+        "txt": ["a", "bc", "", None],
+    }  # fmt: skip
+    return [{name: rng.choice(values) for name, values in held.items()} for _ in range(300)]
+
+
+ROWS = _rows()
+
+
+@pytest.fixture(scope="module")
+def con() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE t ({', '.join(f'{name} {kind}' for name, kind in TYPES.items())})")
+    connection.executemany(
+        f"INSERT INTO t VALUES ({', '.join('?' * len(TYPES))})", [list(row.values()) for row in ROWS]
+    )
+    return connection
+
+
+def _clamped(row: Row) -> dict[str, Fraction | None]:
+    """The numbers of a row as SUM sees them: clamped, on their grids; NaN is the middle, NULL None."""
+    found: dict[str, Fraction | None] = {}
+    for name in ("q", "p", "m", "x", "big", "age"):
+        value = row[name]
+        policy = POLICY.tables["t"].columns[name]
+        if value is None:
+            found[name] = None
+            continue
+        if value != value:
+            value = (policy.lower + policy.upper) / 2  # type: ignore[operator]
+        if policy.lower is None:
+            found[name] = Fraction(value)
+            continue
+        lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
+        number = lower if value == float("-inf") else upper if value == float("inf") else Fraction(value)
+        number = min(max(number, lower), upper)
+        if policy.step is not None:
+            number = lower + (number - lower + policy.step / 2) // policy.step * policy.step
+        found[name] = number
+    return found
+
+
+def _towards_zero(a: Fraction, b: int) -> Fraction:
+    return Fraction(int(abs(a) // b)) * (1 if a >= 0 else -1)
+
+
+Oracle = Callable[[dict[str, Any], Row], Fraction | int | None]
+SUMS: list[tuple[str, Oracle]] = [
+    ("q * p", lambda c, r: c["q"] * c["p"]),
+    ("q * m", lambda c, r: c["q"] * c["m"]),
+    ("q + age", lambda c, r: c["q"] + c["age"]),
+    ("2 * q - 3 * m + 1", lambda c, r: 2 * c["q"] - 3 * c["m"] + 1),
+    ("p * (1 - 0.1) * (1 + 0.05)", lambda c, r: c["p"] * Fraction(9, 10) * Fraction(105, 100)),
+    ("-q", lambda c, r: -c["q"]),
+    ("abs(q)", lambda c, r: abs(c["q"])),
+    ("q * q", lambda c, r: c["q"] ** 2),
+    ("q // 4", lambda c, r: _towards_zero(c["q"], 4)),
+    ("big % 10", lambda c, r: int(abs(c["big"]) % 10) * (1 if c["big"] >= 0 else -1)),
+    ("m / 4", lambda c, r: c["m"] / 4),
+    ("floor(m)", lambda c, r: c["m"] // 1),
+    ("greatest(q, 5)", lambda c, r: 5 if c["q"] is None else max(c["q"], 5)),
+    ("coalesce(q, 7)", lambda c, r: 7 if c["q"] is None else c["q"]),
+    ("nullif(age, 0)", lambda c, r: c["age"] or None),
+    ("CASE WHEN age > 17 THEN q * 2 ELSE m END",
+     lambda c, r: (None if c["q"] is None else c["q"] * 2) if (r["age"] or 0) > 17 else c["m"]),
+    ("CASE WHEN big > 5 THEN 1 WHEN flag THEN q END",
+     lambda c, r: 1 if (r["big"] or 0) > 5 else c["q"] if r["flag"] else None),
+    ("CASE WHEN state = 'NY' THEN p END", lambda c, r: c["p"] if r["state"] == "NY" else None),
+    ("month(ts)", lambda c, r: None if r["ts"] is None else min(max(r["ts"], dt.datetime(2019, 11, 30)),
+                                                              dt.datetime(2020, 2, 1, 12)).month),
+    ("flag", lambda c, r: None if r["flag"] is None else int(r["flag"])),
+    ("least(length(state), 3)", lambda c, r: 3 if r["state"] is None else len(r["state"])),
+    ("greatest(least(TRY_CAST(txt AS INTEGER), 5), 0)", lambda c, r: 5),
+    ("CAST(age >= 18 AS INTEGER)", lambda c, r: None if r["age"] is None else int(r["age"] >= 18)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expression", "oracle"), SUMS, ids=[e for e, _ in SUMS])
+def test_sums_of_expressions_are_exact(expression: str, oracle: Oracle, con: duckdb.DuckDBPyConnection) -> None:
+    sql = f"SELECT SUM({expression}), COUNT(*) FROM t WHERE big < 100 OR big IS NULL"
+    total: Fraction | int = 0
+    for row in ROWS:
+        clamped = _clamped(row)
+        if (row["big"] or 0) >= 100:
+            continue
+        try:
+            value = oracle(clamped, row)
+        except TypeError:  # a column of it is NULL
+            value = None
+        total += value or 0
+    assert exact(sql, POLICY, con).answers[0] == total
+
+
+def test_quotients_are_sums_of_doubles_on_a_grid(con: duckdb.DuckDBPyConnection) -> None:
+    (found,) = exact("SELECT SUM(x / p) FROM t", POLICY, con).answers
+    pairs = [(c["x"], c["p"]) for c in map(_clamped, ROWS)]
+    ratios = [a / b for a, b in pairs if a is not None and b is not None]
+    # Bounds -2 to 6 in about 2^20 steps.
+    assert abs(found - sum(ratios)) <= len(ratios) * Fraction(8, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [("big + 1", "add lower and upper to tables.t.columns.big"), ("txt || 'x'", "SUM needs a number"),
+     ("q / age", "NULLIF"), ("big * q", "tables.t.columns.big"), ("q + txt", "needs numbers"), ("year(d) * big", "big"),
+     (" * ".join(["q"] * 30), "128 bits"), ("length(txt)", "LEAST(GREATEST"), ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST")],
+)  # fmt: skip
+def test_sums_without_bounds_are_refused(expression: str, words: str, con: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(SQLError) as caught:
+        exact(f"SELECT SUM({expression}) FROM t", POLICY, con)
+    assert words in str(caught.value)
+
+
+# The declared domains as conditions; NULL is in those that may have it.
+DOMAIN = {
+    "age": "age BETWEEN 0 AND 40 OR age IS NULL",
+    "sex": "sex IN ('f', 'm')",
+    "state": "state IN ('NY', 'NJ', 'CA') OR state IS NULL",
+    "d": "d BETWEEN '2020-01-10' AND '2020-04-05' OR d IS NULL",
+    "ts": "ts BETWEEN '2019-11-30' AND '2020-02-01 12:00:00' OR ts IS NULL",
+}
+
+# (expression, the column whose declared domain its groups come from, or none)
+KEYS = [
+    ("age // 10", "age"),
+    ("age % 7", "age"),
+    ("floor(age / 10)", "age"),
+    ("age >= 18", None),
+    ("abs(age - 20)", "age"),
+    ("CASE WHEN age < 18 THEN 'minor' WHEN age >= 40 THEN 'old' ELSE 'adult' END", None),
+    ("CASE WHEN age < 18 THEN 1 WHEN flag THEN 2 END", None),
+    ("CASE sex WHEN 'f' THEN 'x' WHEN 'm' THEN 'x' END", None),
+    ("CASE WHEN flag THEN sex ELSE 'none' END", None),
+    ("if(big > 0, 'high', 'low')", None),
+    ("substr(sex, 1, 1)", "sex"),
+    ("upper(sex)", "sex"),
+    ("date_trunc('month', d)", "d"),
+    ("month(d)", "d"),
+    ("date_trunc('month', ts)", "ts"),
+    ("CAST(ts AS DATE)", "ts"),
+    ("year(ts)", "ts"),
+    ("month(ts)", None),
+    ("hour(ts)", None),
+    ("dayofweek(ts)", None),
+    ("extract('quarter' FROM ts)", None),
+    ("big % 3", None),
+    ("sign(big)", None),
+    ("flag", None),
+    ("flag AND age > 5", None),
+    ("coalesce(state, 'none')", "state"),
+    ("coalesce(flag, false)", None),
+    ("age IS NULL", None),
+    ("txt LIKE 'b%'", None),
+    ("d > DATE '2020-02-01'", None),
+]
+
+
+@pytest.mark.parametrize(("expression", "column"), KEYS, ids=[e for e, _ in KEYS])
+def test_groups_of_expressions_are_duckdbs(expression: str, column: str | None, con: duckdb.DuckDBPyConnection) -> None:
+    found = exact(f"SELECT {expression} AS k, COUNT(*) AS n FROM t GROUP BY k", POLICY, con).rows(0)
+    inside = "TRUE" if column is None else DOMAIN[column]
+    theirs = dict(con.execute(f"SELECT {expression} AS k, COUNT(*) FROM t WHERE {inside} GROUP BY 1").fetchall())
+    mine: dict[Any, Fraction] = {}
+    others = Fraction(0)
+    for key, count in found:
+        kind, value = key
+        if kind == "null" and value in mine:
+            others = mine[value]  # OTHER stands before NULL, under the same label
+        mine[value] = count
+    if column is not None and POLICY.tables["t"].columns[column].other:
+        others = others or mine[None]
+        assert others == len(ROWS) - sum(theirs.values())
+        mine[None] -= others if others == mine[None] else 0
+    assert {key: count for key, count in mine.items() if count} == theirs
+    values = [key for key in mine if key is not None]
+    if "CASE" not in expression and "if(" not in expression and "coalesce" not in expression:
+        assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [("txt || 'x'", "no finite public groups"), ("big + 1", "tables.t.columns.big"), ("q + age", "each of its columns"),
+     ("x * 2", "no finite public groups"), ("lower(txt)", "tables.t.columns.txt"),
+     ("big // 10", "no finite public groups"),
+     ("CASE WHEN flag THEN txt ELSE 'x' END", "needs its groups declared"), ("p", "needs its groups declared")],
+)  # fmt: skip
+def test_groups_that_are_not_public_are_refused(expression: str, words: str, con: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(SQLError) as caught:
+        exact(f"SELECT {expression} AS k, COUNT(*) FROM t GROUP BY k", POLICY, con)
+    assert words in str(caught.value)
+
+
+def test_too_many_groups_are_refused(con: duckdb.DuckDBPyConnection) -> None:
+    wide = Policy.parse('dataset = "w-1"\n[budget]\nepsilon = 1.0\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+                        "ts = { lower = 1900-01-01T00:00:00, upper = 2020-01-01T00:00:00 }\n")  # fmt: skip
+    with pytest.raises(SQLError, match="more than 20,000 groups"):
+        exact("SELECT date_trunc('hour', ts) AS k, COUNT(*) FROM t GROUP BY k", wide, con)
+
+
+def test_width_bucket(con: duckdb.DuckDBPyConnection) -> None:
+    found = exact("SELECT width_bucket(age, 0, 40, 4) AS k, COUNT(*) FROM t GROUP BY k", POLICY, con).rows(0)
+    ages = [row["age"] for row in ROWS]
+    wanted = {k: sum(a is not None and 0 <= a <= 40 and min(a // 10, 4) + 1 == k for a in ages) for k in range(1, 6)}
+    assert {key[1]: count for key, count in found if key[1] is not None} == wanted
+    found = exact("SELECT width_bucket(x, -1.0, 3.0, 2) AS k, COUNT(*) FROM t GROUP BY k", POLICY, con).rows(0)
+    xs = [row["x"] for row in ROWS if row["x"] is not None and row["x"] == row["x"]]
+    counts = dict.fromkeys(range(4), 0)
+    for value in xs:
+        counts[0 if value < -1 else 3 if value >= 3 else 1 + (value >= 1)] += 1
+    assert {key[1]: count for key, count in found if key[1] is not None} == counts
+    assert dict(found)["null", None] == len(ROWS) - len(xs)

@@ -1,0 +1,147 @@
+"""Units and joins from the connection's end: plans, releases, the sensitivity held twice, changed schemas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import IntegrityError, SQLError
+from dpsql.workload.compile import Layout
+
+POLICY = """
+dataset = "units-1"
+[budget]
+epsilon = 100000.0
+delta = 1e-9
+[tables.patients]
+unit = "id"
+max_rows_per_unit = 1
+key = ["id"]
+[tables.patients.columns]
+sex = { values = ["f", "m"] }
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = 4
+key = ["id"]
+references = { patient_id = "patients.id", region = "regions.id" }
+[tables.visits.columns]
+kind = { values = ["a", "b"] }
+cost = { lower = 0, upper = 10 }
+[tables.regions]
+public = true
+key = ["id"]
+[tables.regions.columns]
+name = { values = ["n", "s"] }
+[tables.beds]
+unit = "row"
+"""
+BATCH = """
+CREATE VIEW by_sex AS SELECT sex, COUNT(*) AS n, SUM(cost) AS total
+    FROM visits v JOIN patients p ON v.patient_id = p.id GROUP BY sex;
+CREATE VIEW by_region AS SELECT name, COUNT(DISTINCT patient_id) AS people
+    FROM visits JOIN regions r ON region = r.id WHERE cost > 2 GROUP BY name;
+CREATE VIEW everyone AS SELECT COUNT(*) AS n FROM patients;
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "d.duckdb"
+    with duckdb.connect(path) as con:
+        sex = "CASE WHEN i % 2 = 0 THEN 'f' ELSE 'm' END"
+        con.execute(f"CREATE TABLE patients AS SELECT i AS id, {sex} AS sex FROM range(50) r(i)")
+        columns = "i AS id, i % 50 AS patient_id, i % 2 AS region, i % 11 AS cost"
+        kind = "CASE WHEN i % 3 = 0 THEN 'a' ELSE 'b' END"
+        con.execute(f"CREATE TABLE visits AS SELECT {columns}, {kind} AS kind FROM range(200) r(i)")
+        con.execute("CREATE TABLE regions AS SELECT 0 AS id, 'n' AS name UNION ALL SELECT 1, 's'")
+        con.execute("CREATE TABLE beds AS SELECT 1 AS id")
+    (tmp_path / "p.toml").write_text(POLICY)
+    return path
+
+
+def connect(database: Path) -> dpsql.Connection:
+    return dpsql.connect(database, policy=database.parent / "p.toml")
+
+
+def test_a_batch_over_units_is_released(database: Path) -> None:
+    with connect(database) as con:
+        release = con.run(BATCH, epsilon=50_000.0, delta=5e-10)
+        with duckdb.connect(database, read_only=True) as exact:
+            joined = "visits v JOIN patients p ON v.patient_id = p.id"
+            wanted = exact.execute(f"SELECT sex, count(*), sum(cost) FROM {joined} GROUP BY 1 ORDER BY 1").fetchall()
+            units = "SELECT region, count(DISTINCT patient_id) FROM visits WHERE cost > 2 GROUP BY 1 ORDER BY 1"
+            people = exact.execute(units).fetchall()
+        found = con.sql("SELECT sex, n, total FROM by_sex WHERE sex IS NOT NULL ORDER BY sex").fetchall()
+        assert [(sex, round(n), round(total)) for sex, n, total in found] == wanted
+        found = con.sql("SELECT name, people FROM by_region WHERE name IS NOT NULL ORDER BY name").fetchall()
+        assert [round(n) for _, n in found] == [n for _, n in people]
+        assert round(release["everyone"].fetchall()[0][0]) == 50
+
+
+def test_a_plan_says_whom_it_protects(database: Path) -> None:
+    with connect(database) as con:
+        plan = con.plan(BATCH, epsilon=1.0, delta=1e-10)
+        assert plan.privacy.endswith(
+            "for adding or removing all rows of one patient_id in visits (at most 4 count) and patients "
+            "(at most 1 count)"
+        )
+        alone = con.plan("SELECT COUNT(*) FROM visits", epsilon=1.0, delta=1e-10)
+        assert alone.sensitivity == (4 * alone.strategy.l1) ** 2
+        assert alone.gap is not None
+        assert alone.gap < 1e-3
+        together = con.plan("SELECT COUNT(*) FROM visits; SELECT COUNT(*) FROM patients", epsilon=1.0, delta=1e-10)
+        # A patient who is in both tables costs both, and the gap says so.
+        assert together.gap is not None
+        assert together.gap >= 0
+        assert together.stderr["q1"][0] > alone.stderr["q1"][0]
+        row = con.plan("SELECT COUNT(*) FROM beds", epsilon=1.0, delta=1e-10)
+        assert row.privacy.endswith("for adding or removing one row of beds")
+
+
+def test_errors_grow_with_the_rows_of_a_unit(database: Path) -> None:
+    policy = database.parent / "p.toml"
+    errors = []
+    for k in (1, 4, 8):
+        policy.write_text(POLICY.replace("max_rows_per_unit = 4", f"max_rows_per_unit = {k}"))
+        with connect(database) as con:
+            plan = con.plan("SELECT kind, COUNT(*), SUM(cost) FROM visits GROUP BY kind", epsilon=1.0, delta=1e-10)
+        errors.append(plan.stderr["q1"].max())
+    assert errors[1] == pytest.approx(4 * errors[0], rel=1e-3)
+    assert errors[2] == pytest.approx(8 * errors[0], rel=1e-3)
+
+
+def test_a_plan_that_forgot_the_rows_of_a_unit_is_not_measured(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(database) as con:
+        with monkeypatch.context() as patch:
+            patch.setattr(Layout, "multiplicity", property(lambda layout: 1))
+            plan = con.plan(BATCH, epsilon=1.0, delta=1e-10)
+            assert plan.sensitivity > 0
+            job = con._job(plan, "key", "")
+        with pytest.raises(IntegrityError, match="sensitivity is not that of its strategy"):
+            dpsql.measure._check_sensitivity(job)  # type: ignore[attr-defined]
+
+
+def test_a_changed_column_of_a_joined_table_stops_the_run(database: Path) -> None:
+    with connect(database) as con:
+        plan = con.plan(BATCH, epsilon=1.0, delta=1e-10)
+        with duckdb.connect(database) as other:
+            other.execute("ALTER TABLE regions ADD COLUMN later INTEGER")
+        with pytest.raises(IntegrityError, match="the columns of regions have changed"):
+            con.run(plan)
+        assert con.budget.spent == 0
+
+
+def test_refusals_reach_the_user_with_their_place(database: Path) -> None:
+    with connect(database) as con:
+        for sql, reason in [
+            ("SELECT COUNT(*)\nFROM visits v JOIN visits w ON v.patient_id = w.patient_id", r"self-join.*line 2"),
+            ("SELECT COUNT(*) FROM patients LEFT JOIN visits ON patients.id = patient_id", "could meet several rows"),
+            ("SELECT COUNT(DISTINCT kind) FROM visits", "COUNT.DISTINCT"),
+            ("SELECT COUNT(DISTINCT id) FROM beds", "COUNT.DISTINCT"),
+            ("SELECT COUNT(*) FROM regions", "public"),
+        ]:
+            with pytest.raises(SQLError, match=reason):
+                con.plan(sql, epsilon=1.0, delta=1e-10)
