@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,28 +12,18 @@ from typing import Any, Self
 
 import duckdb
 
-from dpsql.errors import (
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    LedgerError,
-    OperationalError,
-    ProgrammingError,
-    nearest,
-)
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource, measure, read_schemas
+from dpsql.bookkeeping import Books, budget_of
+from dpsql.errors import DataError, IntegrityError, InterfaceError, ProgrammingError, nearest
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, Limits, TableSource, measure, read_schemas
 from dpsql.plan import Plan, make_plan
 from dpsql.policy import Policy, check_schema, csv_schema
-from dpsql.privacy.accountant import Budget, BudgetState, fresh_state
+from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
-from dpsql.release.ownership import check_replaceable
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.request import request_of
 from dpsql.reuse import reuse_key, strategy_hash
 from dpsql.tables import release_tables
-
-log = logging.getLogger("dpsql")
 
 
 @dataclass(frozen=True)
@@ -82,11 +71,9 @@ class Connection:
         self.ledger_path = ledger
         self.releases_path = releases
         self._engine = engine
-        self._anchor = anchor
         self._label = label
-        self._figures = _budget(policy)
         self._store = ReleaseStore(releases)
-        self._ledger: Ledger | None = None
+        self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor)
         self._closed = False
         self._sources = _table_sources(policy, public=False)
         self._public = _table_sources(policy, public=True)
@@ -191,8 +178,8 @@ class Connection:
             if earlier is not None:
                 return earlier
         ledger = self._open_ledger()
-        self._check_releases(ledger)
-        self._check_names(plan, ledger)
+        self._books.check_releases(ledger)
+        self._books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors)
         ledger.state().check(plan.charge)
@@ -216,22 +203,22 @@ class Connection:
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table."""
         self._check_open()
+        self._books.catch_up()
         return self._store.sql(query, parameters)
 
     @property
     def budget(self) -> BudgetState:
-        """Total, spent and remaining budget; ``.purses`` for the detail."""
+        """Total, spent and remaining budget; ``.purses`` for the detail, ``.by_label()`` for who spent it.
+
+        ``.charges`` says for what, ``.unreleased`` what was charged and never released.
+        """
         self._check_open()
-        if self._ledger is None and not self.ledger_path.exists() and not (self._anchor and self._anchor.exists()):
-            return fresh_state(self._figures)
-        return self._open_ledger().state()
+        return self._books.state()
 
     def releases(self) -> list[Entry]:
         """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""
         self._check_open()
-        if not self.ledger_path.exists():
-            return []
-        return self._open_ledger().entries()
+        return self._books.entries()
 
     def rebuild(self) -> int:
         """Make the releases database anew from the ledger; the number of releases in it.
@@ -239,88 +226,30 @@ class Connection:
         Raises LedgerError where there is no ledger: nothing was released.
         """
         self._check_open()
-        if not self.ledger_path.exists():
-            raise LedgerError(f"there is no ledger {self.ledger_path}; name the ledger of this policy with ledger=")
-        check_replaceable(self._store.path)
-        records = [unpack(entry.payload or b"")[0] for entry in self._open_ledger().releases()]
-        self._store.rebuild(records)
-        return len(records)
+        return self._books.rebuild()
+
+    def commit(self) -> None:
+        """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""
+        self._check_open()
+
+    def rollback(self) -> None:
+        """Gives nothing back: what was charged stays charged and what was released stays released (PEP 249).
+
+        There is no transaction to undo; a refund would let whoever has seen an answer ask again for free.
+        """
+        self._check_open()
 
     def _register(self, record: ReleaseRecord, *, again: bool = False) -> None:
-        failure = ""
-        try:
-            missing = self._missing_up_to(record.release_id)
-            if missing:
-                self._store.write(*missing)
-            if again:
-                self._store.point(record)
-            if isinstance(self._engine, ConnectionEngine):
-                self._store.attach_to(self._engine.connection)
-        except (OperationalError, IntegrityError) as error:
-            failure = str(error)
-        if failure:
-            # The answers are in the ledger and in the returned release: nothing is lost.
-            log.warning("release %d is in the ledger but not registered: %s", record.release_id, failure)
-
-    def _missing_up_to(self, release: int) -> list[ReleaseRecord]:
-        """Releases up to this one that the file lacks, because it was busy, deleted or is new."""
-        present = set(self._store.release_ids())
-        ledger = self._open_ledger()
-        return [
-            unpack(ledger.release(entry.id).payload or b"")[0]
-            for entry in ledger.entries()
-            if entry.released is not None and entry.id <= release and entry.id not in present
-        ]
-
-    def _check_releases(self, ledger: Ledger) -> None:
-        """A releases file that was made from another ledger, or another file, must not be taken for this one's."""
-        try:
-            made = self._store.moments()
-        except (OperationalError, duckdb.Error):
-            made = None
-        if made is None:
-            # Busy or damaged: it stays behind, and a rebuild makes it anew. Anything else is no releases file.
-            check_replaceable(self._store.path)
-            return
-        if not made:
-            return
-        released = {entry.id for entry in ledger.entries() if entry.released is not None}
-        foreign = not set(made) <= released
-        if not foreign:
-            last = max(made)
-            record, _ = unpack(ledger.release(last).payload or b"")
-            foreign = record.released_at != made[last]
-        if foreign:
-            raise OperationalError(
-                f"the releases in {self.releases_path} were made from another ledger; name another file with "
-                "releases=, or run 'dpsql releases rebuild' (nothing was charged)"
-            )
-
-    def _check_names(self, plan: Plan, ledger: Ledger) -> None:
-        """The ledger decides, not the releases file, which may be busy, deleted or behind."""
-        known = {
-            str(name).lower()
-            for entry in ledger.entries()
-            if entry.released is not None
-            for name in entry.description.get("names", ())
-        }
-        for query in plan.queries:
-            if query.named and not query.replace and query.name.lower() in known:
-                raise IntegrityError(
-                    f"a view named {' '.join(query.name.split())} exists already; write CREATE OR REPLACE VIEW or "
-                    "choose another name (nothing was charged)"
-                )
+        attach = self._engine.connection if isinstance(self._engine, ConnectionEngine) else None
+        self._books.register(record, attach, again=again)
 
     def _earlier(self, key: str) -> Release | None:
-        if not self.ledger_path.exists():
+        found = self._books.earlier(key)
+        if found is None:
             return None
-        ledger = self._open_ledger()
-        for entry in reversed(ledger.entries()):
-            if entry.released is not None and entry.description.get("key") == key:
-                record, _ = unpack(ledger.release(entry.id).payload or b"")
-                self._register(record, again=_overtaken(record, ledger.entries()))
-                return Release(entry.id, 0.0, entry.charge.guarantee, record)
-        return None
+        entry, record, overtaken = found
+        self._register(record, again=overtaken)
+        return Release(entry.id, 0.0, entry.charge.guarantee, record)
 
     def _job(self, plan: Plan, key: str, label: str) -> Job:
         strategy, compiled = plan.strategy, plan.compiled
@@ -349,11 +278,7 @@ class Connection:
         )
 
     def _open_ledger(self) -> Ledger:
-        if self._ledger is None:
-            self._ledger = Ledger.open_or_create(
-                self.ledger_path, self.policy.dataset, self._figures, anchor=self._anchor
-            )
-        return self._ledger
+        return self._books.ledger()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -368,6 +293,8 @@ def connect(
     releases: str | os.PathLike[str] | None = None,
     anchor: str | os.PathLike[str] | None = None,
     label: str = "",
+    memory_limit: str | None = None,
+    scan_timeout: float | None = None,
 ) -> Connection:
     """Connect to private tables under a policy.
 
@@ -376,8 +303,9 @@ def connect(
     file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
     named where the policy is not a file; ``releases`` is one beside the ledger unless named.
     ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
-    asks, written beside every charge.
-    Raises PolicyError, OperationalError. Reads no data and spends nothing.
+    asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
+    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands.
+    Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
     if held.path is None and ledger is None:
@@ -386,11 +314,14 @@ def connect(
     releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
     # Absolute, so that a later change of the working directory cannot lead to another ledger.
     ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
+    limits = Limits(memory_limit, scan_timeout)
     engine: Engine
     if isinstance(database, duckdb.DuckDBPyConnection):
-        engine = ConnectionEngine(database)
+        if memory_limit is not None:
+            raise InterfaceError("memory_limit is for scans in an instance of their own; set it on your connection")
+        engine = ConnectionEngine(database, limits)
     else:
-        engine = FileEngine(None if database is None else Path(database).absolute())
+        engine = FileEngine(None if database is None else Path(database).absolute(), limits)
     return Connection(
         engine,
         held,
@@ -401,30 +332,12 @@ def connect(
     )
 
 
-def _overtaken(record: ReleaseRecord, entries: Sequence[Entry]) -> bool:
-    """Whether a later release took one of the names of this one, so that its views must be set again."""
-    names = {name.lower() for name in record.names}
-    later = [entry for entry in entries if entry.id > record.release_id and entry.released is not None]
-    return any(str(name).lower() in names for entry in later for name in entry.description.get("names", ()))
-
-
 def _table_sources(policy: Policy, *, public: bool) -> dict[str, TableSource]:
     return {
         name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
         for name, table in policy.tables.items()
         if table.public == public
     }
-
-
-def _budget(policy: Policy) -> Budget:
-    declared = policy.budget
-    return Budget.of(
-        epsilon=declared.epsilon,
-        delta=declared.delta,
-        pure_epsilon=declared.pure_epsilon,
-        rho=declared.rho,
-        local_epsilon=declared.local_epsilon,
-    )
 
 
 def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:

@@ -20,6 +20,7 @@ private data; errors that come out of a private scan are replaced by fixed text.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -73,16 +74,70 @@ class PolicyError(ProgrammingError):
 
 
 class SQLError(ProgrammingError):
-    """A statement is refused; ``line`` and ``column`` (from 1) say where.
+    """A statement is refused; ``line`` and ``column`` (from 1) say where, ``end`` where the refused part ends.
 
-    The message already carries the place; the two attributes are for editors.
+    The message already carries the place; ``end`` is (line, column) of its last character. ``pointed`` shows it in
+    the user's text, as do the notes of a refused plan.
     """
 
-    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
+    def __init__(
+        self, message: str, line: int | None = None, column: int | None = None, end: tuple[int, int] | None = None
+    ) -> None:
         place = "" if line is None else f" (line {line}, column {column})"
         super().__init__(message + place)
         self.line = line
         self.column = column
+        self.end = end
+
+    def pointed(self, sql: str) -> str:
+        """The line of ``sql`` that holds the refused part, and carets under it; empty where no place is known."""
+        lines = sql.split("\n")
+        if self.line is None or self.column is None or not 1 <= self.line <= len(lines):
+            return ""
+        text = "".join(c if c.isprintable() else " " for c in lines[self.line - 1])
+        if not 1 <= self.column <= len(text):
+            return ""
+        start, stop = self.column - 1, self.column
+        if self.end is not None:
+            stop = self.end[1] if self.end[0] == self.line else len(text.rstrip())
+        stop = _closed(text, start, max(start + 1, min(stop, len(text))))
+        first = max(0, start - _BEFORE)
+        last = min(len(text), max(first + _SHOWN, start + 1))
+        head, tail = "..." if first else "", "..." if last < len(text) else ""
+        blanks = sum(_cells(c) for c in head + text[first:start])
+        carets = max(1, sum(_cells(c) for c in text[start : min(stop, last)]))
+        return f"    {head}{text[first:last]}{tail}\n    {' ' * blanks}{'^' * carets}"
+
+
+# Characters of a line that are shown, and how many of them stand before the refused part.
+_SHOWN, _BEFORE = 100, 40
+
+
+def _closed(text: str, start: int, stop: int) -> int:
+    """``stop``, moved to the parenthesis that closes what the part opened: tokens are known by their first."""
+    depth, quote = 0, ""
+    for at in range(start, len(text)):
+        character = text[at]
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif at >= stop and depth <= 0 and not (character == "(" and at == stop):
+            return stop
+        else:
+            depth += (character == "(") - (character == ")")
+            if depth < 0:
+                return stop
+            if at >= stop and depth == 0:
+                return at + 1
+    return stop
+
+
+def _cells(character: str) -> int:
+    """Columns of a terminal that a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 class NotSupportedError(DatabaseError):

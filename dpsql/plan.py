@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ from scipy import sparse
 
 from dpsql import bounds
 from dpsql.errors import SQLError
+from dpsql.plan_explain import explain
 from dpsql.plan_picture import plan_picture
-from dpsql.plan_text import plan_rows, plan_text
+from dpsql.plan_text import plan_head, plan_rows, plan_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
@@ -183,6 +185,10 @@ class Plan:
 
         return Result.from_columns(_columns(self.rows())).df()
 
+    def explain(self) -> str:
+        """What of each statement is private, what is derived from it, and what DuckDB does afterwards, as text."""
+        return explain(self, plan_head(self))
+
     def plot(self) -> Figure:
         """The errors of all result columns as a matplotlib figure. InterfaceError without matplotlib."""
         return plan_picture(self)
@@ -221,8 +227,9 @@ def make_plan(
     """
     say = progress or (lambda _: None)
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
-    text, clauses = read_options(sql)
-    understood = understand(parse(text), policy, tables)
+    with _pointing(sql):
+        text, clauses = read_options(sql)
+        understood = understand(parse(text), policy, tables)
     for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
         if options is not None:
             for query in (query for core in answer.cores for query in core.queries):
@@ -275,6 +282,18 @@ def make_plan(
         widths=widths,
         affordable=state.affords(charge),
     )
+
+
+@contextmanager
+def _pointing(sql: str) -> Iterator[None]:
+    """A refusal within shows its place in the user's text, as a note below the message."""
+    try:
+        yield
+    except SQLError as error:
+        shown = error.pointed(sql)
+        if shown:
+            error.add_note(shown)
+        raise
 
 
 def scaled_sensitivity(strategy: Strategy, compiled: Compiled) -> int:

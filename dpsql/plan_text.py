@@ -46,13 +46,16 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
+def plan_head(plan: Plan) -> list[str]:
+    """Guarantee, cost, sizes, strategy, and what else could have paid: a line each."""
+    return [f"Guarantee  {plan.privacy}", _cost(plan), _batch(plan), _strategy(plan), *_alternatives(plan)]
+
+
 def plan_text(plan: Plan) -> str:
     """The whole plan as text, its first line the guarantee."""
     level = f"{100 * (1 - plan.alpha):g}%"
     rows = plan_rows(plan)
-    lines = [f"Guarantee  {plan.privacy}", _cost(plan), _batch(plan), _strategy(plan)]
-    lines.extend(_alternatives(plan))
-    lines.append("")
+    lines = [*plan_head(plan), ""]
     header = ("result", "column", "numbers", "std error", f"{level} within", "one by one", "gain")
     body = [
         (
@@ -116,7 +119,7 @@ def _shortened(name: str) -> str:
 def _cost(plan: Plan) -> str:
     charge = plan.charge
     measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
-    short = "" if plan.affordable else " (more than is left of it)"
+    short = "" if plan.affordable else " (more than is left of it, or than one release may cost)"
     return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch{short}"
 
 
@@ -160,6 +163,6 @@ def _alternatives(plan: Plan) -> list[str]:
     return [
         f"Instead    {other.charge.guarantee} from the {other.charge.purse} purse ({other.method}): "
         f"{(other.error / chosen) ** 0.5:.2f} times the {what}"
-        + ("" if other.affordable else ", but more than is left of that purse")
+        + ("" if other.affordable else ", but more than is left of that purse or than one release may cost")
         for other in plan.alternatives
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -18,12 +18,15 @@ from dpsql.reconstruct import evaluate, quantile, solve
 from dpsql.release import ReleaseTable
 from dpsql.release.writing import write_table
 from dpsql.sql import Answer
+from dpsql.sql.outer import ERRORS, ColumnInfo
 from dpsql.sql.queries import core_columns
 from dpsql.sql.sandbox import Sandbox
-from dpsql.workload.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Ranked
+from dpsql.sql.selects import distinct_names
+from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, Ranked
 
 Floats = npt.NDArray[np.float64]
 Columns = list[tuple[str, str, Any]]
+Shown = tuple[ColumnInfo, ...]
 
 _EPOCH = dt.date(1970, 1, 1)
 
@@ -49,20 +52,31 @@ def tables_of(plan: Plan, values: Floats, *, errors: bool = True) -> tuple[Relea
     estimates = _Estimates(plan, values)
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
+    shown: dict[str, Shown] = {}
     for answer in plan.queries:
         mine = [next(cores) for _ in answer.cores]
-        noisy = [(core, estimates.columns(core, slices, errors)) for core, slices in mine]
+        noisy = [(core, estimates.columns(core, slices)) for core, slices in mine]
         if answer.outer is None:
-            made[answer.name] = ReleaseTable(answer.name, answer.named, _tuples(noisy[0][1]))
+            columns, shown[answer.name] = noisy[0][1], core_columns(noisy[0][0])
         else:
-            made[answer.name] = _after_outer(answer, noisy, made, errors)
-    return tuple(made.values())
+            columns, shown[answer.name] = _after_outer(answer, noisy, made, shown)
+        made[answer.name] = ReleaseTable(answer.name, answer.named, tuple(columns))
+    return tuple(table if errors else _without_errors(table, shown[name]) for name, table in made.items())
+
+
+def _without_errors(table: ReleaseTable, shown: Shown) -> ReleaseTable:
+    """The result without the columns that say how far its numbers may be off."""
+    left_out = {name for column in shown for suffix, name in column.companions if suffix in ERRORS}
+    return replace(table, columns=tuple(column for column in table.columns if column[0] not in left_out))
 
 
 def _after_outer(
-    answer: Answer, noisy: Sequence[tuple[Core, Columns]], made: dict[str, ReleaseTable], errors: bool
-) -> ReleaseTable:
-    """The result of a statement's outer SQL over its noisy tables and earlier results."""
+    answer: Answer, noisy: Sequence[tuple[Core, Columns]], made: dict[str, ReleaseTable], shown: dict[str, Shown]
+) -> tuple[Columns, Shown]:
+    """The result of a statement's outer SQL over its noisy tables and earlier results, and what shows what in it.
+
+    It runs with the columns of errors, as a statement may read those of an earlier result.
+    """
     assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
     rows: list[Any] = []
     described: list[Any] = []
@@ -73,20 +87,37 @@ def _after_outer(
         for name in answer.reads:
             write_table(sandbox.connection, name, made[name].columns)
         try:
-            held = sandbox.connection.execute(f"CREATE TEMP TABLE dpsql_result AS {answer.outer.sql(errors)}")
+            held = sandbox.connection.execute(f"CREATE TEMP TABLE dpsql_result AS {answer.outer.sql(True)}")
             described = held.execute("DESCRIBE dpsql_result").fetchall()
             rows = held.execute("SELECT * FROM dpsql_result").fetchall()
         except duckdb.Error:
             failed = True
     if failed:  # the numbers are charged and must not be lost to a cast that they do not survive
-        columns = noisy[0][1] if noisy else list(made[answer.reads[0]].columns)
-        return ReleaseTable(answer.name, answer.named, _tuples(columns))
+        if noisy:
+            return _titled(*noisy[0])
+        return list(made[answer.reads[0]].columns), shown[answer.reads[0]]
     by_column = list(zip(*rows, strict=True)) if rows else [() for _ in described]
-    return ReleaseTable(
-        answer.name,
-        answer.named,
-        tuple((str(d[0]), str(d[1]), tuple(v)) for d, v in zip(described, by_column, strict=True)),
+    return (
+        [(str(d[0]), str(d[1]), tuple(v)) for d, v in zip(described, by_column, strict=True)],
+        answer.outer.columns,
     )
+
+
+def _titled(core: Core, columns: Columns) -> tuple[Columns, Shown]:
+    """A noisy table whose columns have the names that a plan gives them, not those that outer SQL reads."""
+    titles = distinct_names([_title(column) for column in core.columns])
+    titled = replace(
+        core, columns=tuple(replace(column, name=name) for column, name in zip(core.columns, titles, strict=True))
+    )
+    shown = core_columns(titled)
+    names = [name for column in shown for name in (column.name, *(companion for _, companion in column.companions))]
+    return [(name, kind, values) for name, (_, kind, values) in zip(names, columns, strict=True)], shown
+
+
+def _title(column: CoreColumn) -> str:
+    if not isinstance(column, KeyOutput):
+        return column.title or column.name
+    return column.key.labels[column.label].name if isinstance(column.key, CaseKey) else column.key.column
 
 
 @dataclass(frozen=True)
@@ -96,7 +127,7 @@ class _Estimates:
     plan: Plan
     values: Floats
 
-    def columns(self, core: Core, slices: Sequence[slice], errors: bool) -> Columns:
+    def columns(self, core: Core, slices: Sequence[slice]) -> Columns:
         """The columns of one core's noisy table, companions beside them."""
         found: Columns = []
         for column, info in zip(core.columns, core_columns(core), strict=True):
@@ -109,10 +140,9 @@ class _Estimates:
                 continue
             value, error, low, high, kind = self._number(core, column, slices)
             found.append((info.name, kind, value))
-            if errors:
-                found.append((beside["_stderr"], "DOUBLE", error))
-                found.append((beside["_low"], kind, low))
-                found.append((beside["_high"], kind, high))
+            found.append((beside["_stderr"], "DOUBLE", error))
+            found.append((beside["_low"], kind, low))
+            found.append((beside["_high"], kind, high))
         return found
 
     def _number(
@@ -158,10 +188,6 @@ class _Estimates:
             (np.ones(len(answered)), (answered, np.arange(len(answered)))), shape=(total, len(answered))
         )
         return sparse.csr_array(place @ answers)
-
-
-def _tuples(columns: Columns) -> tuple[tuple[str, str, Any], ...]:
-    return tuple(columns)
 
 
 def _nulls(values: Floats) -> list[float | None]:

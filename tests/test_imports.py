@@ -32,18 +32,22 @@ ROOMS: dict[str, set[str]] = {
     "synthetic": {"errors", "policy", "privacy", "reconstruct", "release", "workload", "measure"},
     "plan_text": {"errors", "workload"},
     "plan_picture": {"errors", "plan_text"},
+    "plan_explain": {"errors", "plan_text", "reconstruct", "sql", "workload"},
     "plan": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
-        *("plan_text", "plan_picture"),
+        *("plan_text", "plan_picture", "plan_explain"),
     },
     "tables": {"errors", "plan", "reconstruct", "release", "sql", "workload"},
+    "bookkeeping": {"errors", "policy", "privacy", "release"},
     "connection": {
+        *("bookkeeping",),
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "sql", "measure"),
         *("plan", "tables", "request", "reuse", "synthetic"),
     },
     "request": {"errors", "privacy", "sql"},
     "reuse": {"plan"},
     "drafting": {"errors", "policy", "measure"},
+    "audit": {"errors", "policy", "privacy", "release", "workload", "measure", "plan", "connection"},
     "__init__": {"errors", "policy", "plan", "connection", "workload", "strategy", "bounds", "release"},
     "surfaces": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),

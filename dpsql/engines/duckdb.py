@@ -30,6 +30,7 @@ import duckdb
 
 from dpsql.engines import parquet
 from dpsql.engines.base import BASE, IntArray, Rows, TableSource
+from dpsql.engines.limits import UNLIMITED, Limits, within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
@@ -70,6 +71,7 @@ class FileEngine:
     """Tables of one DuckDB file (``database``, or None) and of Parquet and CSV files."""
 
     database: Path | None
+    limits: Limits = UNLIMITED
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
@@ -79,7 +81,7 @@ class FileEngine:
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
         with self._open(source.tables if isinstance(source, Rows) else [source]) as connection:
-            return _scan(connection, source, ALIAS, select, group_by)
+            return _scan(connection, source, ALIAS, select, group_by, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -96,7 +98,7 @@ class FileEngine:
             raise PolicyError(
                 f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
             )
-        with _private_directory() as spill, contextlib.closing(_isolated(spill)) as connection:
+        with _private_directory() as spill, contextlib.closing(_isolated(spill, self.limits)) as connection:
             if files:
                 listed = ", ".join(text(str(path)) for path in files)
                 connection.execute(f"SET allowed_paths = [{listed}]")
@@ -110,9 +112,10 @@ class FileEngine:
 
 @dataclass(frozen=True, eq=False)
 class ConnectionEngine:
-    """Tables behind a connection that the user holds open."""
+    """Tables behind a connection that the user holds open; its own memory limit counts."""
 
     connection: duckdb.DuckDBPyConnection
+    limits: Limits = UNLIMITED
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
@@ -122,7 +125,7 @@ class ConnectionEngine:
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
         with self._open() as (cursor, catalog):
-            return _scan(cursor, source, catalog, select, group_by)
+            return _scan(cursor, source, catalog, select, group_by, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
@@ -159,7 +162,8 @@ def _private_directory() -> Iterator[str]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _isolated(spill: str) -> duckdb.DuckDBPyConnection:
+def _isolated(spill: str, limits: Limits) -> duckdb.DuckDBPyConnection:
+    memory = {} if limits.memory is None else {"memory_limit": limits.memory}
     return duckdb.connect(
         ":memory:",
         config={
@@ -168,6 +172,7 @@ def _isolated(spill: str) -> duckdb.DuckDBPyConnection:
             "python_enable_replacements": "false",
             "python_scan_all_frames": "false",
             "temp_directory": spill,
+            **memory,
         },
     )
 
@@ -332,7 +337,12 @@ def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource
 
 
 def _scan(
-    connection: duckdb.DuckDBPyConnection, source: TableSource | Rows, catalog: str, select: str, group_by: int
+    connection: duckdb.DuckDBPyConnection,
+    source: TableSource | Rows,
+    catalog: str,
+    select: str,
+    group_by: int,
+    seconds: float | None = None,
 ) -> dict[str, IntArray]:
     if isinstance(source, Rows):
         rows = source.text({table.name: _reference(connection, table, catalog) for table in source.tables})
@@ -344,12 +354,18 @@ def _scan(
     interrupted = False
     # DuckDB's message may print a value: it is dropped, and the error raised outside the except,
     # so that it is no exception's context either.
-    try:
-        found = connection.execute(statement).fetchnumpy()
-    except duckdb.InterruptException:
-        interrupted = True
-    except duckdb.Error:
-        pass
+    with within(connection, seconds) as deadline:
+        try:
+            found = connection.execute(statement).fetchnumpy()
+        except duckdb.InterruptException:
+            interrupted = True
+        except duckdb.Error:
+            pass
+    if interrupted and deadline.passed.is_set():
+        raise OperationalError(
+            f"the scan of {source.name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
+            "What was charged stays charged; allow more time, then run again"
+        )
     if interrupted:
         raise KeyboardInterrupt
     if found is None:

@@ -31,6 +31,7 @@ from scipy import sparse
 from dpsql.engines.base import Engine, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
+from dpsql.engines.limits import Limits
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.linalg.exact import largest_norm
 from dpsql.measure.exact import product, product_bits, word_width
@@ -48,6 +49,7 @@ __all__ = [
     "Engine",
     "FileEngine",
     "Job",
+    "Limits",
     "TableSource",
     "measure",
     "read_declared",

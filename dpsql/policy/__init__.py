@@ -10,8 +10,17 @@ and on nothing else about a private table; what it does not declare is refused.
 """
 
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BudgetPolicy, Policy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, Policy, TablePolicy
 from dpsql.policy.schema import check_schema, csv_schema
 from dpsql.policy.text import skeleton
 
-__all__ = ["BudgetPolicy", "ColumnPolicy", "Policy", "TablePolicy", "check_schema", "csv_schema", "skeleton"]
+__all__ = [
+    "BUDGET_FIGURES",
+    "BudgetPolicy",
+    "ColumnPolicy",
+    "Policy",
+    "TablePolicy",
+    "check_schema",
+    "csv_schema",
+    "skeleton",
+]

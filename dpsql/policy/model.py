@@ -19,6 +19,11 @@ from dpsql.policy.settings import fix, flag, folded, names, positive, references
 from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
 from dpsql.policy.values import dotted, fold, number, shown
 
+BUDGET_FIGURES = (
+    *("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon"),
+    *("max_epsilon_per_release", "max_rho_per_release", "max_local_epsilon_per_release"),
+)
+
 
 @dataclass(frozen=True)
 class BudgetPolicy:
@@ -28,6 +33,10 @@ class BudgetPolicy:
     part of epsilon kept for pure releases: none of it with a delta, all of it without. Given an
     epsilon it is always a Fraction after construction, given a rho None. ``local_epsilon`` is the
     replace-one purse of local releases and stands apart from the others.
+
+    ``max_..._per_release`` cap what one release may cost: ``max_epsilon`` a pure release and, at the policy's
+    delta, a Gaussian one; ``max_rho`` any release of a rho policy; ``max_local_epsilon`` a local one. Caps may
+    change while the ledger lives, the other figures may not.
     """
 
     epsilon: Fraction | None = None
@@ -35,9 +44,12 @@ class BudgetPolicy:
     rho: Fraction | None = None
     pure_epsilon: Fraction | None = None
     local_epsilon: Fraction = Fraction(0)
+    max_epsilon_per_release: Fraction | None = None
+    max_rho_per_release: Fraction | None = None
+    max_local_epsilon_per_release: Fraction | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon"):
+        for name in BUDGET_FIGURES:
             value = getattr(self, name)
             if value is None:
                 continue
@@ -47,6 +59,7 @@ class BudgetPolicy:
             if value < 0 or (value == 0 and not may_be_zero):
                 floor = "0 or more" if may_be_zero else "a positive number"
                 raise PolicyError(f"budget.{name} is {shown(value)}; write {floor}")
+        self._check_caps()
         if self.rho is not None:
             for name in ("epsilon", "delta", "pure_epsilon"):
                 if getattr(self, name) is not None:
@@ -68,6 +81,19 @@ class BudgetPolicy:
                 "budget.pure_epsilon keeps a part of epsilon, but without budget.delta the rest "
                 "cannot be spent; add delta or leave pure_epsilon out"
             )
+
+    def _check_caps(self) -> None:
+        for name in ("epsilon", "rho", "local_epsilon"):
+            cap: Fraction | None = getattr(self, f"max_{name}_per_release")
+            whole: Fraction | None = getattr(self, name)
+            if cap is None:
+                continue
+            if not whole:
+                raise PolicyError(f"budget.max_{name}_per_release caps budget.{name}, which is not given; drop one")
+            if cap > whole:
+                raise PolicyError(
+                    f"budget.max_{name}_per_release is {shown(cap)}, above budget.{name} {shown(whole)}; write less"
+                )
 
 
 @dataclass(frozen=True)

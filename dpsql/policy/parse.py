@@ -9,11 +9,10 @@ from typing import Any
 
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BudgetPolicy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy
 from dpsql.policy.values import dotted, kind_of
 
 TOP_KEYS = ("dataset", "budget", "tables", "views")
-BUDGET_KEYS = ("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon")
 TABLE_KEYS = (
     "unit",
     "max_rows_per_unit",
@@ -41,7 +40,7 @@ def parse_policy(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], 
     if "tables" not in document:
         raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
     budget = _table("budget", document["budget"])
-    _known("budget", budget, BUDGET_KEYS)
+    _known("budget", budget, BUDGET_FIGURES)
     built = BudgetPolicy(**budget)
     tables = {name: _table_policy(name, value) for name, value in _table("tables", document["tables"]).items()}
     views = {name: _view(name, value) for name, value in _table("views", document.get("views", {})).items()}

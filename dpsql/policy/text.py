@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import Policy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, Policy, TablePolicy
 from dpsql.policy.schema import Schemas
 from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
@@ -99,7 +99,7 @@ def _column_lines(
 def policy_text(policy: Policy) -> str:
     """TOML text of ``policy`` that parses to an equal one."""
     lines = [f"dataset = {quote(policy.dataset)}", "", "[budget]"]
-    for name in ("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon"):
+    for name in BUDGET_FIGURES:
         value = getattr(policy.budget, name)
         if value is not None:
             lines.append(f"{name} = {shown(value)}")

@@ -30,9 +30,10 @@ from fractions import Fraction
 
 from dpsql.errors import BudgetError, DataError
 from dpsql.privacy.amounts import GRID, LARGEST, exact, show, to_units
-from dpsql.privacy.budget import Budget, BudgetState, Purse, fresh_state, mu_units
+from dpsql.privacy.budget import Budget, Purse, mu_units
 from dpsql.privacy.calibrate import pure_as_rho
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.state import BudgetState, fresh_state
 
 __all__ = ["Budget", "BudgetState", "Charge", "Purse", "Request", "charge_for", "fresh_state", "local_charge"]
 

@@ -1,15 +1,13 @@
-"""What a policy allows in all, and what is left of it."""
+"""What a policy allows in all and at once: the figures, the purses that follow from them, the caps."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
-from dpsql.errors import BudgetError, DataError, PolicyError
+from dpsql.errors import DataError, PolicyError
 from dpsql.privacy.amounts import GRID, LARGEST, Number, exact, float_down, show, to_units
-from dpsql.privacy.calibrate import gaussian_epsilon, gaussian_mu
+from dpsql.privacy.calibrate import gaussian_mu
 from dpsql.privacy.charge import PURSES, Charge
 
 
@@ -17,7 +15,10 @@ from dpsql.privacy.charge import PURSES, Charge
 class Budget:
     """What a policy allows in all, fixed at creation; exact fractions, None where not declared.
 
-    Make it with `Budget.of`. ``delta`` None is a pure policy. ``rho`` stands alone.
+    Make it with `Budget.of`. ``delta`` None is a pure policy. ``rho`` stands alone. The caps bound what one
+    release may cost: ``max_epsilon`` holds for pure releases and, at the policy's delta, for Gaussian ones,
+    ``max_rho`` takes its place in a rho policy, ``max_local_epsilon`` is for local releases. A cap is not
+    part of the total: unlike the other figures it may change while the ledger lives.
     """
 
     epsilon: Fraction | None = None
@@ -25,6 +26,9 @@ class Budget:
     pure_epsilon: Fraction | None = None
     rho: Fraction | None = None
     local_epsilon: Fraction | None = None
+    max_epsilon: Fraction | None = None
+    max_rho: Fraction | None = None
+    max_local_epsilon: Fraction | None = None
 
     def __post_init__(self) -> None:
         if self.rho is not None and not (self.epsilon is self.delta is self.pure_epsilon is None):
@@ -44,6 +48,13 @@ class Budget:
                 raise PolicyError(
                     f"[budget] the {name} purse would be below 1e-12 or above 4.6 million; choose another"
                 )
+        for name, cap, whole in (
+            ("max_epsilon_per_release", self.max_epsilon, self.epsilon),
+            ("max_rho_per_release", self.max_rho, self.rho),
+            ("max_local_epsilon_per_release", self.max_local_epsilon, self.local_epsilon),
+        ):
+            if cap is not None and (whole is None or not Fraction(1, GRID) <= cap <= whole):
+                raise PolicyError(f"[budget] {name} must lie between 1e-12 and the figure that it caps; change it")
 
     @classmethod
     def of(
@@ -53,6 +64,9 @@ class Budget:
         pure_epsilon: Number | None = None,
         rho: Number | None = None,
         local_epsilon: Number | None = None,
+        max_epsilon_per_release: Number | None = None,
+        max_rho_per_release: Number | None = None,
+        max_local_epsilon_per_release: Number | None = None,
     ) -> Budget:
         """From a policy's figures, as decimal text or numbers; a float counts as its shortest text.
 
@@ -73,6 +87,9 @@ class Budget:
             pure_epsilon=read("pure_epsilon", pure_epsilon, zero=True),
             rho=read("rho", rho, zero=False),
             local_epsilon=read("local_epsilon", local_epsilon, zero=True),
+            max_epsilon=read("max_epsilon_per_release", max_epsilon_per_release, zero=False),
+            max_rho=read("max_rho_per_release", max_rho_per_release, zero=False),
+            max_local_epsilon=read("max_local_epsilon_per_release", max_local_epsilon_per_release, zero=False),
         )
 
     @property
@@ -95,8 +112,40 @@ class Budget:
             amounts["local"] = to_units(self.local_epsilon)
         return amounts
 
+    @property
+    def caps(self) -> dict[str, int]:
+        """The most units that one release may take of each purse that is capped, rounded down."""
+        amounts: dict[str, int] = {}
+        if self.max_epsilon is not None:
+            amounts["pure"] = to_units(self.max_epsilon)
+            if self.delta is not None:
+                amounts["gaussian"] = mu_units(self.max_epsilon, self.delta)
+        if self.max_rho is not None:
+            amounts["gaussian"] = to_units(2 * self.max_rho)
+        if self.max_local_epsilon is not None:
+            amounts["local"] = to_units(self.max_local_epsilon)
+        return amounts
+
+    def allows(self, charge: Charge) -> bool:
+        """Whether ``charge`` is within the cap on one release, whatever is left."""
+        return charge.units <= self.caps.get(charge.purse, LARGEST)
+
+    def refusal(self, charge: Charge) -> str:
+        """One line for a charge above the cap: what was asked, the cap, what to ask for instead."""
+        name, cap, asked = "max_epsilon_per_release", self.max_epsilon, "epsilon"
+        if charge.purse == "local":
+            name, cap, asked = "max_local_epsilon_per_release", self.max_local_epsilon, "epsilon"
+        elif self.rho is not None:
+            name, cap, asked = "max_rho_per_release", self.max_rho, "rho"
+        most = show(cap or Fraction(0))
+        at = f" at delta {show(self.delta)}" if charge.purse == "gaussian" and self.delta is not None else ""
+        return (
+            f"a release at {charge.guarantee} is above the policy's {name}, {most}{at}; ask for {asked} of at most"
+            f" {most}{at}, or split the batch"
+        )
+
     def figures(self) -> dict[str, str]:
-        """The declared figures as exact text, for comparison and storage."""
+        """The declared totals as exact text, for comparison and storage; caps are no part of them."""
         named = {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -166,135 +215,3 @@ class Purse:
     def __str__(self) -> str:
         left, total = Fraction(self.remaining_units, GRID), Fraction(self.total_units, GRID)
         return f"{self.name}: {self.measure} {show(left)} left of {show(total)}"
-
-
-@dataclass(frozen=True)
-class BudgetState:
-    """What a ledger has spent of a policy's budget.
-
-    ``total``, ``spent`` and ``remaining`` are epsilon at the policy's delta (rho for a rho policy):
-    comparable with each other and 0 before anything was spent, but for Gaussian releases not
-    additive: half of mu^2 spent is more than half of epsilon. ``remaining`` is what can still be
-    asked for: the pure purse plus the largest epsilon that the Gaussian one grants at once.
-    The local purse stands apart, in ``purses``, whose own numbers do add up.
-    """
-
-    budget: Budget
-    purses: tuple[Purse, ...]
-
-    def purse(self, name: str) -> Purse | None:
-        """The purse of that name, None where the policy keeps none."""
-        return next((purse for purse in self.purses if purse.name == name), None)
-
-    @property
-    def measure(self) -> str:
-        """What the three numbers count: "rho" or "epsilon"."""
-        return "rho" if self.budget.rho is not None else "epsilon"
-
-    @property
-    def delta(self) -> float | None:
-        """The delta at which epsilon is stated; None for pure and rho policies."""
-        return None if self.budget.delta is None else float(self.budget.delta)
-
-    @property
-    def total(self) -> float:
-        """The policy's epsilon, or rho."""
-        return float(self.budget.rho or self.budget.epsilon or 0)
-
-    def _units(self, name: str, which: str) -> int:
-        purse = self.purse(name)
-        return 0 if purse is None else int(getattr(purse, which))
-
-    @property
-    def spent(self) -> float:
-        """Epsilon at the policy's delta (or rho) of all releases together, rounded up, at most total."""
-        pure = self._units("pure", "spent_units") / GRID
-        gauss = self._units("gaussian", "spent_units")
-        if self.budget.rho is not None:
-            return gauss / GRID / 2.0
-        return min(self.total, pure + self._epsilon(gauss))
-
-    @property
-    def remaining(self) -> float:
-        """Largest further epsilon (or rho) that the purses still grant, at most total."""
-        if all(purse.spent_units == 0 for purse in self.purses if purse.name != "local"):
-            return self.total
-        pure = self._units("pure", "remaining_units") / GRID
-        gauss = self._units("gaussian", "remaining_units")
-        if self.budget.rho is not None:
-            return gauss / GRID / 2.0
-        return min(self.total, pure + self._grantable(gauss))
-
-    def _epsilon(self, units: int) -> float:
-        if units == 0 or self.budget.delta is None:
-            return 0.0
-        mu = math.nextafter(math.sqrt(units / GRID) * (1.0 + 1e-15), math.inf)
-        return gaussian_epsilon(mu, float_down(self.budget.delta))
-
-    def _grantable(self, units: int) -> float:
-        """Largest epsilon, within a hair, whose charge at the policy's delta fits ``units`` of mu^2."""
-        epsilon, step = self._epsilon(units), 1e-13
-        while epsilon > 0.0 and self.budget.delta is not None:
-            if mu_units(Fraction(epsilon), self.budget.delta) <= units:
-                return epsilon
-            epsilon, step = max(0.0, epsilon * (1.0 - step)), step * 8.0
-        return 0.0
-
-    def affords(self, charge: Charge) -> bool:
-        """Whether the purse of ``charge`` still holds it."""
-        purse = self.purse(charge.purse)
-        return purse is not None and charge.units <= purse.remaining_units
-
-    def check(self, charge: Charge) -> None:
-        """Raises BudgetError, with what is left and what to do, if ``charge`` does not fit.
-
-        A courtesy before work is done: only the ledger's own conditional update decides.
-        """
-        if not self.affords(charge):
-            raise BudgetError(self.refusal(charge))
-
-    def refusal(self, charge: Charge) -> str:
-        """One line: what was asked, what remains in which purse, what next."""
-        purse = self.purse(charge.purse)
-        if purse is None:
-            return f"this policy keeps no {charge.purse} purse for {charge.guarantee}; ask for another guarantee"
-        asked = show(Fraction(charge.units, GRID))
-        message = (
-            f"a release at {charge.guarantee} needs {purse.measure} {asked} of the {purse.name} purse,"
-            f" which has {show(Fraction(purse.remaining_units, GRID))} left of"
-            f" {show(Fraction(purse.total_units, GRID))}; "
-        )
-        other = ""
-        if purse.name == "pure" and self.delta is not None and self._units("gaussian", "remaining_units"):
-            other = f", or add delta={show(self.budget.delta or Fraction(0))} to be paid from the gaussian purse"
-        if purse.remaining_units == 0:
-            return message + "it is spent: query earlier releases, which is free" + other
-        if purse.name != "gaussian":
-            return message + f"ask for epsilon of at most {purse.remaining:.12g}, or query earlier releases" + other
-        if self.budget.delta is None:
-            return message + f"ask for rho of at most {purse.remaining / 2:.12g}, or query earlier releases"
-        most = self._grantable(purse.remaining_units)
-        delta = show(self.budget.delta)
-        return message + f"ask for epsilon of at most {_floored(most)} at delta {delta}, or query earlier releases"
-
-    def __str__(self) -> str:
-        at = "" if self.delta is None else f" at delta {show(self.budget.delta or Fraction(0))}"
-        lines = [f"{self.measure} {self.spent:.6g} spent of {self.total:.6g}{at}"]
-        for purse in self.purses:
-            line = f"  {purse}"
-            if purse.name == "gaussian" and self.budget.delta is not None:
-                most = _floored(self._grantable(purse.remaining_units))
-                line += f", enough for one release of epsilon {most}{at}"
-            lines.append(line)
-        return "\n".join(lines)
-
-
-def _floored(value: float) -> str:
-    """Six significant digits, rounded down: what a message offers must be granted."""
-    exact = Decimal(value)
-    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - 5), rounding=ROUND_FLOOR).normalize():f}"
-
-
-def fresh_state(budget: Budget) -> BudgetState:
-    """The state of a ledger on which nothing was spent."""
-    return BudgetState(budget, tuple(Purse(name, total, 0) for name, total in budget.totals.items()))

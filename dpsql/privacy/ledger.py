@@ -13,6 +13,8 @@ Promise: released <= sum of charges = spent <= total, at every instant, whatever
   ledger put back is refused. Without an anchor nobody can tell an old copy from the present, nor can
   any file of ours stop whoever may write both; keep them where the analyst cannot.
 
+- An older schema version is brought up to date when the file is opened (`ledger_schema`).
+
 A ledger stores public data only: charges, descriptions of plans, noisy measurements. A connection to
 SQLite lives for one call: nothing is shared between threads or inherited over a fork.
 """
@@ -20,66 +22,28 @@ SQLite lives for one call: nothing is shared between threads or inherited over a
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.errors import BudgetError, DataError, LedgerError
 from dpsql.privacy import anchor as anchors
-from dpsql.privacy import chain
-from dpsql.privacy.budget import Budget, BudgetState, Purse
+from dpsql.privacy import chain, ledger_schema
+from dpsql.privacy.budget import Budget
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.entries import Entry, read_entries
+from dpsql.privacy.ledger_checks import check_identity, check_whole, purses
+from dpsql.privacy.ledger_file import LedgerFile, remedy, sync_directory
+from dpsql.privacy.state import BudgetState
+
+__all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
 
 LARGEST_PAYLOAD = 900_000_000  # bytes; SQLite stores at most 10^9 in one value
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One row of the ledger: a charge, and its release if there was one. All of it is public.
-
-    id: release number, from 1. charge_id: the caller's idempotency key. time, released: UTC, ISO 8601;
-    released and payload are None where the measurement was never recorded.
-    """
-
-    id: int
-    charge_id: str
-    time: str
-    dataset: str
-    label: str
-    charge: Charge
-    description: dict[str, Any]
-    released: str | None = None
-    payload: bytes | None = None
-
-
-_REMEDIES = {
-    "SQLITE_BUSY": "is locked by another process; wait for it to finish, then run again",
-    "SQLITE_LOCKED": "is locked by another process; wait for it to finish, then run again",
-    "SQLITE_READONLY": "cannot be written; give this user write access to the file and to its directory",
-    "SQLITE_CANTOPEN": "cannot be opened; check the path and the access rights of its directory",
-    "SQLITE_PERM": "cannot be opened; check the path and the access rights of its directory",
-    "SQLITE_NOTADB": "is not a SQLite database; name the ledger file of this policy",
-    "SQLITE_CORRUPT": "is damaged; keep the file, restore the newest backup and verify it against its anchor",
-    "SQLITE_FULL": "cannot grow because the disk is full; free some space, then run again",
-    "SQLITE_IOERR": "cannot be read or written; check the disk and look at the ledger before you run again",
-    "SQLITE_CONSTRAINT": "refused a row that breaks its rules; run verify() on it",
-}
-
-
-def _remedy(error: sqlite3.Error) -> str:
-    name = getattr(error, "sqlite_errorname", "") or ""
-    for prefix, text in _REMEDIES.items():
-        if name.startswith(prefix):
-            return text
-    return "could not be used by SQLite; run verify() on it"
 
 
 class Ledger:
@@ -94,7 +58,7 @@ class Ledger:
         self.dataset = dataset
         self.budget = budget
         self.anchor = anchor
-        self._timeout = timeout
+        self._file = LedgerFile(path, timeout)
         self._seen = anchors.Mark("", 0, "")
 
     def __repr__(self) -> str:
@@ -128,16 +92,16 @@ class Ledger:
         failure: str | None = None
         try:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with ledger._connected(draft) as connection:
-                chain.initialise(connection, dataset, budget)
+            with ledger._file.connected(draft) as connection:
+                ledger_schema.initialise(connection, dataset, budget)
             os.link(draft, target)  # atomic, and never replaces a file
-            _sync_directory(target.parent)
+            sync_directory(target.parent)
         except FileExistsError:
             failure = "exists already; open it, a ledger is never replaced"
         except OSError as error:
             failure = f"cannot be created ({error.strerror}); choose a directory on a local disk that you may write"
         except sqlite3.Error as error:
-            failure = _remedy(error)
+            failure = remedy(error)
         finally:
             draft.unlink(missing_ok=True)
         if failure is not None:
@@ -156,14 +120,28 @@ class Ledger:
     ) -> Ledger:
         """An existing ledger, checked: schema, data set, budget, hash chain, sums, and the anchor if named.
 
-        Never creates the file. Raises LedgerError with what differs and what to do. Cost O(charges); the
-        payloads are left to `verify`.
+        Never creates the file; brings one of an older schema version up to date once it was checked as what
+        it is. Raises LedgerError with what differs and what to do. Cost O(charges); the payloads are left
+        to `verify`.
         """
         _check_text("dataset", dataset)
         ledger = cls(Path(path), dataset, budget, None if anchor is None else Path(anchor), timeout)
-        mark = ledger._run(lambda connection: ledger._verify(connection, payloads=False))
+        version, mark = ledger._file.run(lambda connection: ledger._verify(connection, payloads=False))
+        if version < ledger_schema.SCHEMA_VERSION:
+            mark = ledger._upgraded()
         ledger._remember(mark)
         return ledger
+
+    def _upgraded(self) -> anchors.Mark:
+        def work(connection: sqlite3.Connection) -> anchors.Mark:
+            # Again, now that nobody else can write: another process may have upgraded it in between.
+            version, mark = self._verify(connection, payloads=False)
+            if version == ledger_schema.SCHEMA_VERSION:
+                return mark
+            ledger_schema.upgrade(connection)
+            return self._verify(connection, payloads=False)[1]
+
+        return self._file.run(work, write=True)
 
     @classmethod
     def open_or_create(
@@ -198,7 +176,8 @@ class Ledger:
         same number and spends nothing more, so a caller that never learned the outcome can ask again; only
         one measurement can ever be recorded for it. label: who asked. description: public, JSON.
 
-        Granted iff spent + units <= total in its purse; otherwise BudgetError, and nothing is spent.
+        Granted iff spent + units <= total in its purse, and units are within the policy's cap on one release;
+        otherwise BudgetError, and nothing is spent.
         LedgerError: locked, read-only, full, or charge_id used for something else.
         """
         _check_text("charge_id", charge_id)
@@ -218,14 +197,17 @@ class Ledger:
             ).fetchone()
             if known is not None:
                 if known[1:] != (cost, text, label, self.dataset):
-                    raise self._error(f"has another charge under the id {charge_id!r}; use a new id")
+                    raise self._file.error(f"has another charge under the id {charge_id!r}; use a new id")
                 return int(known[0])
+            if not self.budget.allows(charge):
+                raise BudgetError(self.budget.refusal(charge))
+            state = self._state(connection)
             granted = connection.execute(
                 "UPDATE purses SET spent = spent + ?1 WHERE name = ?2 AND spent + ?1 <= total",
                 (charge.units, charge.purse),
             )
             if granted.rowcount != 1:
-                raise BudgetError(self._state(connection).refusal(charge))
+                raise BudgetError(state.refusal(charge))
             row = (charge_id, chain.now(), self.dataset, label, charge.purse, charge.units, cost, text)
             inserted = connection.execute(
                 "INSERT INTO charges (charge, time, dataset, label, purse, units, cost, description)"
@@ -252,11 +234,11 @@ class Ledger:
         def work(connection: sqlite3.Connection) -> None:
             self._check_identity(connection)
             if not connection.execute("SELECT 1 FROM charges WHERE id = ?", (release_id,)).fetchone():
-                raise self._error(f"has no charge number {release_id}; charge before you measure")
+                raise self._file.error(f"has no charge number {release_id}; charge before you measure")
             known = connection.execute("SELECT digest FROM releases WHERE id = ?", (release_id,)).fetchone()
             if known is not None:
                 if known[0] != digest:
-                    raise self._error(f"already holds another measurement for charge {release_id}; read that one")
+                    raise self._file.error(f"already holds another measurement for charge {release_id}; read that one")
                 return
             row = (release_id, chain.now(), digest)
             connection.execute("INSERT INTO releases (id, time, digest, payload) VALUES (?, ?, ?, ?)", (*row, payload))
@@ -275,25 +257,27 @@ class Ledger:
         def work(connection: sqlite3.Connection) -> None:
             self._check_identity(connection)
             if connection.execute("SELECT 1 FROM datasets WHERE dataset = ?", (dataset,)).fetchone():
-                raise self._error(f"has known the data set {dataset!r} before; declare a new version name")
+                raise self._file.error(f"has known the data set {dataset!r} before; declare a new version name")
             row = (chain.now(), dataset)
             inserted = connection.execute("INSERT INTO datasets (time, dataset) VALUES (?, ?)", row)
             number = int(inserted.lastrowid or 0)
             chain.append(connection, "dataset", number, (number, *row))
 
         self._write(work)
-        return Ledger.open(self.path, dataset, self.budget, anchor=self.anchor, timeout=self._timeout)
+        return Ledger.open(self.path, dataset, self.budget, anchor=self.anchor, timeout=self._file.timeout)
 
     # -- reading ---------------------------------------------------------------------------------
 
     def state(self) -> BudgetState:
-        """Totals and what is spent of them, as of now."""
+        """Totals, what is spent of them, by whom and for what, as of now."""
 
         def work(connection: sqlite3.Connection) -> BudgetState:
             self._check_identity(connection)
-            return self._state(connection)
+            return BudgetState(
+                self.budget, purses(connection, self._file, self.budget), tuple(read_entries(connection, self._file))
+            )
 
-        return self._run(work)
+        return self._file.run(work)
 
     def unreleased(self) -> list[Entry]:
         """Charges without a measurement, oldest first: running now, or spent by a crash for nothing."""
@@ -308,7 +292,7 @@ class Ledger:
         """One release with its payload, whose digest is checked. LedgerError if there is none."""
         found = self._entries("WHERE releases.id = ?", (release_id,), payload=True)
         if not found:
-            raise self._error(f"has no measurement number {release_id}; releases() lists those it has")
+            raise self._file.error(f"has no measurement number {release_id}; releases() lists those it has")
         return found[0]
 
     def entries(self) -> list[Entry]:
@@ -316,52 +300,20 @@ class Ledger:
         return self._entries("")
 
     def verify(self) -> int:
-        """Recompute the hash chain, sums and payload digests; returns the number of links.
+        """Recompute the hash chain, sums and payload digests, check every page; returns the number of links.
 
         LedgerError at the first thing that does not agree. Cost: one read of the file.
         """
-        return self._run(lambda connection: self._verify(connection, payloads=True)).link
+        return self._file.run(lambda connection: self._verify(connection, payloads=True))[1].link
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _error(self, text: str) -> LedgerError:
-        return LedgerError(f"ledger {self.path} {text}")
-
-    @contextmanager
-    def _connected(self, path: Path) -> Iterator[sqlite3.Connection]:
-        uri = f"{path.absolute().as_uri()}?mode=rw"
-        connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, isolation_level=None)
-        with closing(connection):  # which rolls back what was not committed
-            for pragma in (
-                "synchronous = EXTRA",
-                "fullfsync = ON",
-                "foreign_keys = ON",
-                "trusted_schema = OFF",
-            ):
-                connection.execute(f"PRAGMA {pragma}")
-            yield connection
-
-    def _run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = False) -> T:
-        """``work`` in one transaction on a connection of its own; SQLite's errors become fixed texts."""
-        if not os.path.isfile(self.path):
-            raise self._error("does not exist; restore it, for what was spent is recorded nowhere else")
-        failure: str
-        try:
-            with self._connected(self.path) as connection:
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                result = work(connection)
-                connection.execute("COMMIT")
-            return result
-        except sqlite3.Error as error:
-            failure = _remedy(error)
-        raise self._error(failure)
 
     def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def and_mark(connection: sqlite3.Connection) -> tuple[T, anchors.Mark]:
             result = work(connection)
             return result, chain.newest(connection)
 
-        result, mark = self._run(and_mark, write=True)
+        result, mark = self._file.run(and_mark, write=True)
         self._remember(mark)
         return result
 
@@ -372,83 +324,25 @@ class Ledger:
         if self.anchor is not None:
             anchors.advance(self.anchor, mark)
 
-    def _check_identity(self, connection: sqlite3.Connection) -> None:
-        """The file is a ledger of ours, of this data set and budget, and not older than what we saw."""
-        if connection.execute("PRAGMA application_id").fetchone()[0] != chain.APPLICATION_ID:
-            raise self._error("is a SQLite database but no ledger of dpsql; name the ledger file of this policy")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version != chain.SCHEMA_VERSION:
-            raise self._error(
-                f"has schema version {version}, this dpsql reads {chain.SCHEMA_VERSION}; use the dpsql that wrote it"
-            )
-        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "delete":
-            raise self._error("is in another journal mode; set journal_mode=DELETE, a lost WAL is a refund")
-        identity = connection.execute(
-            "SELECT ledger, budget, dataset FROM identity, datasets ORDER BY datasets.id DESC LIMIT 1"
-        ).fetchone()
-        if identity is None:
-            raise self._error("is damaged: its identity is gone; restore the newest backup")
-        ledger, figures, dataset = identity
-        if dataset != self.dataset:
-            raise self._error(
-                f"belongs to data set {dataset!r}, not {self.dataset!r}; name this policy's own ledger,"
-                " or renew() it if this is a new version of the same data"
-            )
-        if figures != chain.canonical(self.budget.figures()):
-            raise self._error(
-                f"was created with another budget ({_describe(figures)}), not {self.budget}; totals are"
-                " fixed at creation, so put the old figures back in the policy"
-            )
-        for mark in (self._seen, None if self.anchor is None else anchors.read(self.anchor)):
-            if mark is None or mark.link == 0:
-                continue
-            row = connection.execute("SELECT head FROM chain WHERE link = ?", (mark.link,)).fetchone()
-            if mark.ledger != ledger or row is None or row[0] != mark.head:
-                raise self._error(
-                    "is another or an older one than was used last, which would forget charges;"
-                    " put the newest file back"
-                )
+    def _check_identity(self, connection: sqlite3.Connection) -> int:
+        anchored = None if self.anchor is None else anchors.read(self.anchor)
+        return check_identity(connection, self._file, self.dataset, self.budget, (self._seen, anchored))
 
     def _state(self, connection: sqlite3.Connection) -> BudgetState:
-        rows = {
-            name: (total, spent) for name, total, spent in connection.execute("SELECT name, total, spent FROM purses")
-        }
-        expected = self.budget.totals
-        # The declared figures are the same; mu may differ in its last digit between builds of libm.
-        if set(rows) != set(expected) or any(
-            abs(rows[name][0] - total) > 2 + total // 10**9 or not 0 <= rows[name][1] <= rows[name][0]
-            for name, total in expected.items()
-        ):
-            raise self._error("holds totals that do not follow from its budget; restore the newest backup")
-        return BudgetState(self.budget, tuple(Purse(name, *rows[name]) for name in expected))
+        return BudgetState(self.budget, purses(connection, self._file, self.budget))
 
-    def _verify(self, connection: sqlite3.Connection, *, payloads: bool) -> anchors.Mark:
-        self._check_identity(connection)
-        self._state(connection)
-        fault = chain.fault(connection, payloads=payloads)
-        if fault is not None:
-            raise self._error(f"{fault}; keep the file and restore the newest backup")
-        return chain.newest(connection)
+    def _verify(self, connection: sqlite3.Connection, *, payloads: bool) -> tuple[int, anchors.Mark]:
+        version = self._check_identity(connection)
+        purses(connection, self._file, self.budget)
+        check_whole(connection, self._file, version, payloads=payloads)
+        return version, chain.newest(connection)
 
     def _entries(self, where: str, values: tuple[Any, ...] = (), *, payload: bool = False) -> list[Entry]:
-        columns = ", ".join(f"charges.{name}" for name in chain.CHARGE_COLUMNS.split(", "))
-        extra = "releases.payload, releases.digest" if payload else "NULL, NULL"
-
-        def work(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+        def work(connection: sqlite3.Connection) -> list[Entry]:
             self._check_identity(connection)
-            return connection.execute(
-                f"SELECT {columns}, releases.time, {extra} FROM charges"  # noqa: S608 - fixed texts
-                f" LEFT JOIN releases ON releases.id = charges.id {where} ORDER BY charges.id",
-                values,
-            ).fetchall()
+            return read_entries(connection, self._file, where, values, payload=payload)
 
-        found = []
-        for number, charge_id, time, dataset, label, _, _, cost, text, released, data, digest in self._run(work):
-            if data is not None and not chain.intact(data, digest):
-                raise self._error(f"is damaged: measurement {number} was altered; restore the newest backup")
-            spent = Charge.from_dict(json.loads(cost))
-            found.append(Entry(number, charge_id, time, dataset, label, spent, json.loads(text), released, data))
-        return found
+        return self._file.run(work)
 
 
 def _check_text(name: str, value: object, least: int = 1) -> None:
@@ -458,16 +352,3 @@ def _check_text(name: str, value: object, least: int = 1) -> None:
 
 def _encodable(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _describe(figures: str) -> str:
-    return ", ".join(f"{name} {value}" for name, value in json.loads(figures).items())
-
-
-def _sync_directory(directory: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -1,14 +1,24 @@
 """The SQL front end: a batch's text to queries over declared columns, or a refusal with its place.
 
-statements   text -> statements (limits, parsing, names)
-source       the user's own text of a SELECT's items
-scope        what a statement may name: tables, columns, group domains
-literals     constant expressions, folded exactly
-predicates   Boolean expressions -> conditions "is TRUE" and "is FALSE"
-admitted     no argument of an admitted node is lost
-queries      SELECT -> keys and linear combinations of counts and sums
-refusals     what a SELECT may not hold, and what to write instead
-names        DuckDB's own names for columns without an alias
+options       BigQuery's OPTIONS, read from the tokens and blanked out
+statements    text -> statements (limits, parsing, names)
+understand    statements -> answers: cores, and outer SQL over them
+  flatten     row-wise WITH queries, derived tables and views written into what reads them
+  public_keys FROM a public table LEFT JOIN a private one, from the private side
+  joins       FROM -> a base table with at most one row of others beside each row (relations: names and conditions)
+  queries     a SELECT over private rows -> a core and its outer SQL
+    grouping  GROUP BY -> keys and grouping sets (keys: expressions as keys)
+    aggregates items -> linear outputs, formulas, quantiles (sums: what SUM adds up)
+  selects     a SELECT over results -> outer SQL
+  outer       outer SQL as a value; sandbox: a DuckDB of its own for it
+predicates    Boolean expressions -> conditions "is TRUE" and "is FALSE"
+expressions   value expressions -> typed trees of total functions (typed, operands, arithmetic, functions,
+              calendar, casts, lowering, evaluation), kept as columns by computed
+scope         what a statement may name; literals: constants, folded exactly
+admitted      no argument of an admitted node is lost
+refusals      what is not answered, and what to write instead
+names, source DuckDB's own names for columns without an alias, from the user's own text
+answers       what all this comes to
 """
 
 from dpsql.sql.answers import Answer, Understood

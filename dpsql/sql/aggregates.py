@@ -7,27 +7,24 @@ multiplies or divides those and AVG, VAR and the like. Everything else is left t
 from __future__ import annotations
 
 import copy
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from sqlglot import exp
 
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
-from dpsql.sql.expressions import column_of
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.predicates import known, not_null, truth
+from dpsql.sql.quantiles import prefixes_of, quantile_of
 from dpsql.sql.refusals import not_an_aggregate
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.sums import sum_of
-from dpsql.workload.batch import Column, Output, Ranked, Term, constant
-from dpsql.workload.conditions import FALSE, And, Condition, LineAtom, gather, negate
+from dpsql.workload.batch import Output, Ranked, Term
+from dpsql.workload.conditions import FALSE, And, Condition, gather, negate
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
-MAX_PREFIXES = 4096
 
 _LINEAR = (exp.Count, exp.CountIf, exp.Sum)
 _MOMENTS = (exp.Avg, exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp)
@@ -173,18 +170,11 @@ class Collector:
             if isinstance(node, exp.Filter):
                 where = gather(And, where, truth(node.expression.this, self.scope).true)
             node = node.this
-        q, argument = _quantile_of(node)
-        if isinstance(argument, exp.Distinct):
-            argument = argument.expressions[0]  # the extremes of a set are those of its values
-        column = column_of(argument, self.scope)
-        values, numbers = _domain(column, argument)
-        prefixes = []
-        for number, value in enumerate(values):
-            below = LineAtom(column.name, ((None, column.line.above(column.line.place(value))),))
-            inside = not_null(column) if number == len(values) - 1 else below
-            term = Term(Fraction(1), gather(And, where, inside))
-            prefixes.append(self._kept({term: Fraction(1)}, Fraction(0), ""))
-        return Ranked("", q, numbers, tuple(prefixes), "DATE" if column.line.kind == "date" else "DOUBLE")
+        q, argument = quantile_of(node)
+        values, below, type_ = prefixes_of(argument, self.scope)
+        terms = [Term(Fraction(1), gather(And, where, condition)) for condition in below]
+        prefixes = tuple(self._kept({term: Fraction(1)}, Fraction(0), "") for term in terms)
+        return Ranked("", q, values, prefixes, type_)
 
     def _units(self, node: exp.Count) -> int:
         """COUNT(DISTINCT unit)."""
@@ -260,69 +250,18 @@ class Collector:
         return self._known[key]
 
 
-def _quantile_of(node: exp.Expression) -> tuple[float, exp.Expression]:
-    """Which quantile of what an aggregate is."""
-    if isinstance(node, exp.Min | exp.Max):
-        if node.expressions:
-            raise refuse(f"{node.key.upper()} takes one column", node)
-        return float(isinstance(node, exp.Max)), node.this
-    if isinstance(node, exp.Median):
-        return 0.5, node.this
-    share, argument = node.args.get("expression"), node.this
-    if isinstance(node, exp.WithinGroup):
-        ordered = node.expression.expressions if isinstance(node.expression, exp.Order) else []
-        if not isinstance(node.this, exp.PercentileCont) or len(ordered) != 1:
-            raise refuse("WITHIN GROUP is read with PERCENTILE_CONT or QUANTILE_CONT over one column", node)
-        share, argument = node.this.this, ordered[0].this
-        if ordered[0].args.get("desc"):
-            raise refuse("WITHIN GROUP (... DESC) is not answered; take 1 minus the share, ascending", node)
-    value = fold(share) if share is not None and is_constant(share) else None
-    if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not 0 <= value <= 1:
-        raise refuse("QUANTILE_CONT takes a column and one constant between 0 and 1", node)
-    return float(value), argument
-
-
-def _domain(column: Column, node: exp.Expression) -> tuple[list[Any], tuple[float, ...]]:
-    """The declared values of a column in order, and as numbers."""
-    kinds = {"integer", "decimal", "real", "date", "grid"}
-    if column.line.kind not in kinds:
-        raise refuse(f"quantiles are of numbers and dates; {column.name} holds {column.type}", node)
-    values: list[Any] | None = None
-    policy = column.policy
-    declared = policy.domain(column.type)
-    if declared is not None:
-        values = [constant(value) for value in declared]
-    elif policy.step is not None and isinstance(policy.lower, Fraction) and isinstance(policy.upper, Fraction):
-        count = int((policy.upper - policy.lower) / policy.step) + 1
-        if count <= MAX_PREFIXES:
-            values = [policy.lower + k * policy.step for k in range(count)]
-        else:
-            declared = tuple(range(count))
-    if values is None and declared is None:
-        raise refuse(
-            f"a quantile of {column.name} needs its values declared: lower and upper, and a step where it is no "
-            "whole number or date, in the policy",
-            node,
-        )
-    size = len(values if values is not None else declared or ())
-    if values is None or size > MAX_PREFIXES:
-        raise refuse(
-            f"{column.name} has {size:,} declared values, at most {MAX_PREFIXES:,} are counted for a quantile: declare "
-            "a larger step, or ask for the quantile of an expression such as x // 100",
-            node,
-        )
-    values.sort()
-    epoch = dt.date(1970, 1, 1)
-    return values, tuple(float((v - epoch).days) if isinstance(v, dt.date) else float(v) for v in values)
-
-
 def _share(top: _Linear, bottom: _Linear) -> Fraction | None:
-    """The factor f with top = f x COUNT of a part of the rows that bottom counts; None where it is none."""
-    if top.constant or bottom.constant or len(top.terms) != 1 or len(bottom.terms) != 1:
+    """The factor f with top = f x a part of what bottom counts or sums, none of it negative; None where it is none."""
+    parts, wholes = ([pair for pair in side.terms.items() if pair[1]] for side in (top, bottom))
+    if top.constant or bottom.constant or len(parts) != 1 or len(wholes) != 1:
         return None
-    (part, factor), (whole, one) = *top.terms.items(), *bottom.terms.items()
-    if part.column is not None or whole.column is not None or one != 1 or factor <= 0:
+    (part, factor), (whole, one) = *parts, *wholes
+    if part.column != whole.column or one != 1 or factor <= 0:
         return None
+    if whole.column is not None:
+        lower = bottom.scope.column(whole.column).policy.lower
+        if not isinstance(lower, Fraction) or lower < 0:
+            return None
     return factor if gather(And, whole.condition, part.condition) == part.condition else None
 
 

@@ -6,23 +6,20 @@ DuckDB's own functions fail near the ends of its calendar. Those that do are com
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
 
 from sqlglot import exp
 
+from dpsql.sql.civil import CYCLE, DAY, MICROS, YEARS, plus_months, truncation
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, exact, shown, stepped
 from dpsql.workload.lines import line_of
 from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Test, Value
 
-DAY = 86_400_000_000
-_CYCLE = 146_097
 _FARTHEST = 3_652_425 * DAY
-_EPOCH = dt.date(1970, 1, 1).toordinal()
 # The first days of the years -200,000 and 200,000: 400-year cycles from the year 2000.
-NEAR = (10_957 - 505 * _CYCLE, 10_957 + 495 * _CYCLE)
+NEAR = (10_957 - 505 * CYCLE, 10_957 + 495 * CYCLE)
 
 # Parts of a date or time: least and greatest value, and whether DuckDB fails at its calendar's ends.
 PARTS: dict[str, tuple[int, int]] = {
@@ -66,7 +63,6 @@ _RISING = {"year", "decade", "century", "millennium", "isoyear"}
 _TRUNCATED = ("millennium", "century", "decade", "year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _DIFFERENCES = {"year", "quarter", "month", "week", "day", "hour", "minute", "second", "decade", "century"}
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
-_MICROS = {"second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000, "day": DAY, "week": 7 * DAY}
 
 
 def part_name(text: str) -> str:
@@ -106,7 +102,7 @@ def part(name: str, t: Typed, node: exp.Expr) -> Typed:
         found, domain = _if_near(t, found, "BIGINT"), (_near(t.kind),)
     path = None
     if name in _RISING:
-        work = _YEARS[name]
+        work = YEARS[name]
         path = _narrowed(t, domain, lambda n: work(n if t.kind == "date" else n // DAY))
         first, last = max(t.low, domain[0][0]), min(t.high, domain[0][1])
         if first <= last:
@@ -127,7 +123,7 @@ def truncated(unit: str, t: Typed, node: exp.Expr) -> Typed:
     micros = t.kind == "timestamp"
     as_moment = t.value if micros else Cast(t.value, "TIMESTAMP")
     value = _near_or_infinite(t, Call("date_trunc", (Constant(unit, "VARCHAR"), as_moment), "TIMESTAMP"), "TIMESTAMP")
-    function = _truncation(unit)
+    function = truncation(unit)
 
     def start(n: int) -> int:
         return _infinite(n, micros, MOMENTS) or function(n if micros else n * DAY)
@@ -187,7 +183,7 @@ def difference(unit: str, start: Typed, end: Typed, node: exp.Expr) -> Typed:
     spans = [min(max(n, NEAR[0]), NEAR[1]) if a.kind == "date" else min(max(n, NEAR[0] * DAY), NEAR[1] * DAY)
              for n in (a.low, a.high, b.low, b.high)]  # fmt: skip
     low, high = spans[2] - spans[1], spans[3] - spans[0]
-    size = _MICROS.get(unit, DAY) if a.kind == "timestamp" else max(1, _MICROS.get(unit, DAY) // DAY)
+    size = MICROS.get(unit, DAY) if a.kind == "timestamp" else max(1, MICROS.get(unit, DAY) // DAY)
     found = exact(value, low // size - 1, -(-high // size) + 1, "integer", a, b)
     if unit in {"year", "quarter", "month", "decade", "century"}:
         days = {"month": 28, "quarter": 90, "year": 365, "decade": 3652, "century": 36524}[unit]
@@ -237,8 +233,8 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
         step: Value = Call("to_months", (Constant(months * amount, "INTEGER"),), "INTERVAL")
         reach = abs(months * amount) * 31 * DAY
     else:
-        step = Call("to_microseconds", (Constant(_MICROS[unit] * amount, "BIGINT"),), "INTERVAL")
-        reach = _MICROS[unit] * abs(amount)
+        step = Call("to_microseconds", (Constant(MICROS[unit] * amount, "BIGINT"),), "INTERVAL")
+        reach = MICROS[unit] * abs(amount)
     value = _near_or_infinite(t, Call("+", (t.value, step), "TIMESTAMP"), "TIMESTAMP")
 
     def moved(n: int) -> int:
@@ -252,9 +248,9 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
 def moved_by(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
     """A moment plus an interval of ``interval_of``, in microseconds."""
     months = _MONTHS.get(unit)
-    if abs(amount) * (_MICROS.get(unit) or 31 * DAY * (months or 1)) > _FARTHEST:
+    if abs(amount) * (MICROS.get(unit) or 31 * DAY * (months or 1)) > _FARTHEST:
         raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000 years", node)
-    return micros + amount * _MICROS[unit] if months is None else _plus_months(micros, amount * months)
+    return micros + amount * MICROS[unit] if months is None else plus_months(micros, amount * months)
 
 
 def interval_of(node: exp.Interval) -> tuple[int, str]:
@@ -267,7 +263,7 @@ def interval_of(node: exp.Interval) -> tuple[int, str]:
         number = number.this
     text = str(number.this) if isinstance(number, exp.Literal) else ""
     digits = text.removeprefix("-")
-    if not digits.isdecimal() or len(digits) > 9 or unit not in {*_MICROS, *_MONTHS}:
+    if not digits.isdecimal() or len(digits) > 9 or unit not in {*MICROS, *_MONTHS}:
         raise refuse("an interval is a whole number of one unit; write INTERVAL 3 MONTH", node)
     return sign * int(text), unit
 
@@ -356,70 +352,3 @@ def _narrowed(t: Typed, pieces: tuple[tuple[int, int], ...], function: Callable[
     if t.path is None or t.column is None:
         return stepped(t.path, function) if t.path is not None and _all_near(t) else None
     return Path(t.path.column, pieces, function)
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    cycles, rest = divmod(days, _CYCLE)
-    found = dt.date.fromordinal(_EPOCH + rest)
-    return found.year + 400 * cycles, found.month, found.day
-
-
-def _days(year: int, month: int, day: int = 1) -> int:
-    cycles, rest = divmod(year - 2000, 400)
-    return dt.date(2000 + rest, month, day).toordinal() - _EPOCH + cycles * _CYCLE
-
-
-def _century(year: int, length: int) -> int:
-    return (year - 1) // length + 1 if year > 0 else -((-year) // length + 1)
-
-
-def _iso_year(days: int) -> int:
-    # The ISO year of a day is the year of its week's Thursday; day 0 was a Thursday.
-    return _civil(days - (days + 3) % 7 + 3)[0]
-
-
-def _decade(year: int) -> int:
-    return year // 10 if year >= 0 else -((-year) // 10)
-
-
-_YEARS: dict[str, Callable[[int], int]] = {
-    "year": lambda days: _civil(days)[0],
-    "isoyear": _iso_year,
-    "decade": lambda days: _decade(_civil(days)[0]),
-    "century": lambda days: _century(_civil(days)[0], 100),
-    "millennium": lambda days: _century(_civil(days)[0], 1000),
-}
-
-
-def _truncation(unit: str) -> Callable[[int], int]:
-    if unit in {"second", "minute", "hour", "day"}:
-        size = _MICROS[unit]
-        return lambda n: n - n % size
-    if unit == "week":
-        return lambda n: (n // DAY - (n // DAY + 3) % 7) * DAY
-    if unit in {"month", "quarter"}:
-        size = 1 if unit == "month" else 3
-
-        def month_start(n: int) -> int:
-            year, month, _ = _civil(n // DAY)
-            return _days(year, month - (month - 1) % size) * DAY
-
-        return month_start
-    span = {"year": 1, "decade": 10, "century": 100, "millennium": 1000}[unit]
-
-    def year_start(n: int) -> int:
-        year = _civil(n // DAY)[0]
-        start = abs(year) // span * span
-        return _days(start if year >= 0 else -start, 1) * DAY
-
-    return year_start
-
-
-def _plus_months(n: int, months: int) -> int:
-    days, micros = divmod(n, DAY)
-    year, month, day = _civil(days)
-    total = year * 12 + month - 1 + months
-    year, month = total // 12, total % 12 + 1
-    following = _days(year + (month == 12), month % 12 + 1)
-    first = _days(year, month)
-    return (first + min(day, following - first) - 1) * DAY + micros

@@ -9,7 +9,7 @@ from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import fold
 from dpsql.workload.batch import Column, Table
 from dpsql.workload.lines import Line
-from dpsql.workload.values import Value
+from dpsql.workload.values import Stored, Value
 
 # Characters of an expression's text in its column's name.
 _LONGEST = 60
@@ -66,6 +66,13 @@ class Computed:
         """The column of that name, stored or computed."""
         found = self._by_name.get(fold(name))
         return self.base.columns[fold(name)] if found is None else found
+
+    def holding(self, part: Stored) -> Column | None:
+        """The column, of the table or of a join, that is the stored column ``part``."""
+        if not part.source:
+            found = self.base.columns.get(fold(part.name))
+            return found if found is not None and found.value is None else None
+        return next((column for column in self.base.columns.values() if column.value == part), None)
 
     def table(self) -> Table:
         """The table with the computed columns beside its own."""

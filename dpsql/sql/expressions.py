@@ -107,6 +107,8 @@ class _Reader:
 
     def read(self, node: exp.Expr, depth: int) -> Typed:
         """The typed value of a node."""
+        if not isinstance(node, exp.Expr):
+            raise refuse("a function or operator of the statement lacks an operand; write it")
         if depth > MAX_DEPTH:
             raise refuse(f"an expression nests deeper than {MAX_DEPTH} operations; split it", node)
         if is_constant(node) and not _casts(node):

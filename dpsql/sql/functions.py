@@ -59,7 +59,8 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
         if result is not None:
             return result
     raise refuse(
-        f"{shown(node)} is not an admitted expression: a function must have a value on every row; admitted are {_NAMES}",
+        f"{shown(node)} is not an admitted expression: a function must have a value on every row; "
+        f"admitted are {_NAMES}",
         node,
     )
 

@@ -42,7 +42,7 @@ from dpsql.workload.conditions import (
 )
 from dpsql.workload.lines import Interval, Scalar
 from dpsql.workload.regions import KeyDomain
-from dpsql.workload.values import Stored, stored
+from dpsql.workload.values import stored
 
 MAX_GROUPS = 20_000
 # Groups of an expression whose range is finite by itself.
@@ -66,10 +66,10 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
         return key_domain(scope.resolve(node), scope.computed.base, node)
     if is_constant(node):
         raise refuse("GROUP BY takes a column or an expression over columns, not a constant", node)
-    ranged = None if _is_split(node) or predicates.is_condition(node) else _ranged(node, scope)
-    if ranged is not None:
-        return ranged
-    found = _groups(node, scope)
+    split = isinstance(node, exp.Case | exp.If | exp.Coalesce) or predicates.is_condition(node)
+    found = _groups(node, scope) if split else _finite(node, scope)
+    if isinstance(found, KeyDomain):
+        return found
     groups = [(label, condition) for label, condition in found.found if condition != FALSE]
     labels: list[Scalar] = [label for label, _ in groups]
     conditions = [condition for _, condition in groups]
@@ -91,24 +91,23 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
     return CaseKey(text, tuple(columns), tuple(conditions))
 
 
-def _ranged(node: exp.Expr, scope: Scope) -> KeyDomain | None:
-    """Groups of an expression that are finite by its type alone: a computed column and all its values."""
+def _finite(node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
+    """The groups of a value expression: on its column's declared domain, else all values that its type allows."""
     t = expressions.value_of(node, scope)
-    if t.kind != "exact" or t.high - t.low > MAX_RANGE:
-        return None
     base = _declared(t, scope)
-    if base is not None and _taken(t, base, node) is not None:
-        return None
+    found = None if base is None else _taken(t, base, node)
+    if found is not None:
+        return found
+    if t.kind == "boolean":
+        return _condition(node, scope)
+    if t.kind != "exact" or t.high - t.low > MAX_RANGE:
+        raise _endless(t, node, scope)
     level = flat(t, node)
     column = expressions.registered(t, node, scope)
     values = tuple(_label(level, n) for n in range(level.low, level.high + 1))
     points = tuple(((n, 0), (n + 1, 0)) for n in range(level.low, level.high + 1))
     kind = _type(node, values, scope)
     return KeyDomain(column.name, kind, tuple(_as(kind, value) for value in values), points, False, t.nulls)
-
-
-def _is_split(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Case | exp.If | exp.Coalesce)
 
 
 def _groups(node: exp.Expr, scope: Scope) -> Groups:
@@ -121,36 +120,25 @@ def _groups(node: exp.Expr, scope: Scope) -> Groups:
     if isinstance(node, exp.Coalesce):
         return _coalesce(node, scope)
     if isinstance(node, exp.Column):
-        column = scope.resolve(node)
-        return _domain(key_domain(column, scope.computed.base, node), column)
+        return _domain(key_domain(scope.resolve(node), scope.computed.base, node))
     if predicates.is_condition(node):
         return _condition(node, scope)
-    ranged = _ranged(node, scope)
-    if ranged is not None:
-        return _domain(ranged, scope.column(ranged.column))
-    t = expressions.value_of(node, scope)
-    if t.kind == "boolean" and _declared(t, scope) is None:
-        return _condition(node, scope)
-    base = _declared(t, scope)
-    found = None if base is None else _taken(t, base, node)
-    if found is None:
-        raise _endless(t, node, scope)
-    return found
+    found = _finite(node, scope)
+    return _domain(found) if isinstance(found, KeyDomain) else found
 
 
 def _endless(t: Typed, node: exp.Expr, scope: Scope) -> Exception:
-    names = [part.name for part in stored(t.value)]
-    if len(names) == 1:
-        where = scope.column(names[0]).policy.where if not stored(t.value)[0].source else f"the policy of {names[0]}"
-        remedy = (
-            f"add values, or lower and upper, to {where} in the policy, or group by CASE, WIDTH_BUCKET or date_trunc"
-        )
+    parts = stored(t.value)
+    column = scope.computed.holding(parts[0]) if len(parts) == 1 else None
+    if column is not None:
+        where = f"add values, or lower and upper, to {column.policy.where} in the policy"
+        remedy = f"{where}, or group by CASE, WIDTH_BUCKET or date_trunc"
     else:
         remedy = "group by each of its columns, or by a CASE with constant results"
     return refuse(f"GROUP BY {shown(node)} has no finite public groups: {remedy}", node)
 
 
-def _domain(key: KeyDomain, column: Column) -> Groups:
+def _domain(key: KeyDomain) -> Groups:
     found = tuple(
         (
             constant(value) if not isinstance(value, str) else value,
@@ -219,14 +207,9 @@ class _Merged:
 
 def _declared(t: Typed, scope: Scope) -> Column | None:
     """The one column of an expression, where the policy declares its values or bounds."""
-    columns = stored(t.value)
-    if t.path is not None:
-        column = t.path.column
-    elif len(columns) == 1 and not columns[0].source:
-        column = scope.column(columns[0].name)
-        if column.value is not None:
-            return None
-    else:
+    parts = stored(t.value)
+    column = t.path.column if t.path is not None else scope.computed.holding(parts[0]) if len(parts) == 1 else None
+    if column is None:
         return None
     policy = column.policy
     return column if policy.values is not None or policy.lower is not None or column.line.kind == "boolean" else None
@@ -244,11 +227,11 @@ def _taken(t: Typed, column: Column, node: exp.Expr) -> Groups | None:
         except PolicyError as error:
             raise refuse(str(error), node) from None
     listed = None if values is None else tuple(values)
-    if listed is None or len(listed) > MAX_GROUPS or column.value is not None:
+    if listed is None or len(listed) > MAX_GROUPS:
         return None
     points = [point for point in (column.line.point(constant(value)) for value in listed) if point is not None]
     held = [(point, point[0][0] if point[0] is not None else column.line.low) for point in points]
-    base = Stored(column.name, column.type)
+    (base,) = stored(t.value)
     results = evaluate(t.value, t.kind, base, column.line, (*(at for _, at in held), None))
     by_label: dict[Scalar, list[Interval]] = {}
     null: list[Interval] = []

@@ -10,7 +10,8 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import DataError
-from dpsql.sql.calendar import DAY, interval_of, moved_by
+from dpsql.sql.calendar import interval_of, moved_by
+from dpsql.sql.civil import DAY
 from dpsql.sql.statements import refuse
 from dpsql.workload.lines import Scalar, line_of
 

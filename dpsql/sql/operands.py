@@ -23,7 +23,7 @@ from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, shown
 from dpsql.workload.batch import Column, constant
 from dpsql.workload.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
 from dpsql.workload.lines import Interval, Line, Scalar, plain, scientific
-from dpsql.workload.values import Stored, stored
+from dpsql.workload.values import stored
 
 EVERYWHERE: tuple[Interval, ...] = ((None, None),)
 Intervals = tuple[Interval, ...]
@@ -153,16 +153,17 @@ def typed_operand(t: Typed, node: exp.Expr, scope: Scope, *, reduced: bool = Tru
 
 def _closed(t: Typed, node: exp.Expr, scope: Scope) -> Operand | None:
     """An expression of one column whose values are declared, with no others: computed on them."""
-    columns = stored(t.value)
-    if len(columns) != 1 or columns[0].source:
-        return None
-    column = scope.column(columns[0].name)
-    if column.value is not None or column.closed is None or column.policy.values is None:
+    parts = stored(t.value)
+    column = scope.computed.holding(parts[0]) if len(parts) == 1 else None
+    if column is None or column.closed is None or column.policy.values is None:
         return None
     points = [column.line.point(constant(value)) for value in column.policy.values]
     held = [(point, column.line.low if point[0] is None else point[0][0]) for point in points if point is not None]
     expressions.check_size(t.value, node)
-    results = evaluate(t.value, t.kind, Stored(column.name, column.type), column.line, tuple(at for _, at in held))
+    places = (*(at for _, at in held), None)
+    *results, at_null = evaluate(t.value, t.kind, parts[0], column.line, places)
+    if at_null is not None:
+        return None  # such as COALESCE(x, 'none'): rows of no interval have a value
 
     def preimage(intervals: Intervals) -> Intervals:
         hits = [point for (point, _), result in zip(held, results, strict=True) if _inside(result, intervals)]

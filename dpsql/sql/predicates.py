@@ -7,8 +7,6 @@ own kind, so that no row can make the scan fail. Kleene's logic is in how the pa
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from fractions import Fraction
 
 from sqlglot import exp
@@ -18,6 +16,7 @@ from dpsql.sql import expressions
 from dpsql.sql.arithmetic import subtracted
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.operands import Operand, Truth, operand_of, plain_operand, typed_operand
+from dpsql.sql.patterns import matching, prefixed
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import Typed, aligned, shown
@@ -28,7 +27,6 @@ from dpsql.workload.conditions import (
     And,
     Compare,
     Condition,
-    Like,
     OpaqueAtom,
     Or,
     Predicate,
@@ -81,6 +79,8 @@ _LOGIC = (
 
 def truth(node: exp.Expr, scope: Scope) -> Truth:
     """The pair of conditions of a Boolean expression. Raises SQLError on anything not admitted."""
+    if not isinstance(node, exp.Expr):
+        raise refuse("a function or operator of the statement lacks an operand; write it")
     if isinstance(node, exp.Paren):
         return truth(node.this, scope)
     if isinstance(node, exp.And | exp.Or):
@@ -378,28 +378,7 @@ def _matches(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
         # DuckDB lowers both sides, by its own tables.
         operand = operand_of(exp.Lower(this=subject.copy()), scope, reduced=False)
         found = expressions.lower(found)
-    return _pattern(operand.column, found)
-
-
-def _pattern(column: Column, pattern: str) -> Truth:
-    operand = plain_operand(column)
-    if column.closed is not None and column.policy.values is not None:
-        matches = like(pattern)
-        hits = [column.line.point(v) for v in column.policy.values if isinstance(v, str) and matches(v)]
-        return operand.within(union([hit for hit in hits if hit is not None]))
-    prefix = "".join(itertools.takewhile(lambda character: character not in "%_", pattern))
-    rest = pattern[len(prefix) :]
-    if not rest:
-        point = column.line.point(prefix)
-        return operand.within(() if point is None else (point,))
-    if set(rest) == {"%"}:
-        return operand.within(_prefixed(prefix))
-    return _opaque(Like(column.name, pattern))
-
-
-def _prefixed(prefix: str) -> tuple[Interval, ...]:
-    after = _after_prefix(prefix)
-    return (((prefix, 0) if prefix else None, (after, 0) if after else None),)
+    return matching(operand.column, found)
 
 
 def _starts(node: exp.StartsWith, scope: Scope) -> Truth:
@@ -410,46 +389,4 @@ def _starts(node: exp.StartsWith, scope: Scope) -> Truth:
     operand = operand_of(node.this, scope)
     if operand.line.kind != "text":
         raise refuse(f"starts_with takes text; {operand.name} holds {operand.column.type}", node)
-    return operand.within(_prefixed(prefix))
-
-
-def _after_prefix(prefix: str) -> str:
-    """The least string above all that begin with ``prefix``; empty where there is none."""
-    while prefix:
-        last = ord(prefix[-1])
-        if last < 0x10FFFF:
-            # Surrogates are no characters: step over them.
-            return prefix[:-1] + chr(0xE000 if last == 0xD7FF else last + 1)
-        prefix = prefix[:-1]
-    return ""
-
-
-def like(pattern: str) -> Callable[[str], bool]:
-    """DuckDB's LIKE without ESCAPE as a Python test: % any run, _ one character, binary comparison.
-
-    Cost: at worst len(value) * len(pattern), whatever the pattern.
-    """
-    return lambda value: _fits(value, pattern)
-
-
-def _fits(value: str, pattern: str) -> bool:
-    """Greedy matching: on a mismatch only the last % needs to take one character more.
-
-    An earlier % never does: what stands between two % matches at its first place if anywhere.
-    """
-    at = read = 0
-    last, resume = -1, 0
-    while at < len(value):
-        wanted = pattern[read] if read < len(pattern) else ""
-        if wanted == "%":
-            last, resume = read, at
-            read += 1
-        elif wanted and wanted in ("_", value[at]):
-            at += 1
-            read += 1
-        elif last >= 0:
-            resume += 1
-            at, read = resume, last + 1
-        else:
-            return False
-    return not pattern[read:].strip("%")
+    return operand.within(prefixed(prefix))

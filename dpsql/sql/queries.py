@@ -70,7 +70,7 @@ class _Reader:
     """One SELECT on its way to a core."""
 
     def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, label: str, nested: Nested) -> None:
-        check_clauses(select, label)
+        check_clauses(select, label.rpartition("#")[0])
         self.select = select
         self.rows = rows
         self.label = label
@@ -342,7 +342,7 @@ class _Reader:
                 value = node.expression if isinstance(node, exp.Limit | exp.Offset) else None
                 if value is None or kind(value) != CONSTANT:
                     raise refuse(f"{clause.upper()} takes a constant", node)
-                written += f" {clause.upper()} {value.sql('duckdb')}"
+                written += " " + node.sql("duckdb", comments=False).strip()  # with PERCENT, where it stands
         return written
 
     def _ordered(self, part: exp.Expression) -> str:
@@ -436,8 +436,8 @@ class _Reader:
         core = Core(label, tuple(queries), tuple(places), tuple(columns))
         if core.rows * len(core.outputs) > MAX_ROWS:
             raise refuse(
-                f"{label} has {core.rows:,} groups; at most {MAX_ROWS:,} numbers are released by a "
-                "statement: group by fewer columns",
+                f"{self.label.rpartition('#')[0]} has {core.rows:,} groups; at most {MAX_ROWS:,} numbers are released by "
+                "a statement: group by fewer columns",
                 self.select,
             )
         return core, tuple(tables)

@@ -6,6 +6,7 @@ pool; those of a LEFT JOIN are its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -201,8 +202,39 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
             waiting.append(part.this)
         elif isinstance(part, exp.And):
             waiting += [part.expression, part.this]
+        elif isinstance(part.unnest(), exp.Or):
+            yield from _shared(part)
         else:
             yield part
+
+
+def _shared(node: exp.Expr) -> list[exp.Expr]:
+    """An OR whose branches all hold an equality of columns as that equality, and the OR of what is left.
+
+    ``a = b AND p OR a = b AND q`` is ``a = b AND (p OR q)``, with NULL too; only so can a join be found in it.
+    """
+    branches: list[list[exp.Expr]] = []
+    waiting = [node]
+    while waiting:
+        part = waiting.pop().unnest()
+        if isinstance(part, exp.Or):
+            waiting += [part.expression, part.this]
+        else:
+            branches.append(list(conjuncts(part)))
+            if not any(_is_equality(one) for one in branches[-1]):
+                return [node]
+    every = [one for one in branches[0] if _is_equality(one) and all(one in branch for branch in branches)]
+    if not every:
+        return [node]
+    rests = [whole(one for one in branch if one not in every) for branch in branches]
+    kept = [rest for rest in rests if rest is not None]
+    if len(kept) < len(rests):
+        return every  # a branch is nothing else: it holds wherever another does
+    return [*every, functools.reduce(lambda left, right: exp.Or(this=left, expression=right), kept)]
+
+
+def _is_equality(node: exp.Expr) -> bool:
+    return isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and isinstance(node.expression, exp.Column)
 
 
 def whole(parts: Iterable[exp.Expr]) -> exp.Expr | None:

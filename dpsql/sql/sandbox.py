@@ -49,6 +49,10 @@ class Sandbox:
         listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
         self.connection.execute(f"CREATE TABLE {quoted(name)} ({listed})")
 
+    def drop(self, name: str) -> None:
+        """Remove a table."""
+        self.connection.execute(f"DROP TABLE {quoted(name)}")
+
     def describe(self, sql: str) -> tuple[list[tuple[str, str]], str]:
         """(name, type) of the columns of a query, and what DuckDB says against it, in one line."""
         rows: list[Any] = []

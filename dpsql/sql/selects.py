@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from sqlglot import exp
 
@@ -88,6 +87,11 @@ def over_relations(
         raise refuse("WEIGHT belongs to a SELECT over private rows", select)
     if not sources:
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
+    for join in select.args.get("joins") or []:
+        if str(join.method or "").upper() == "NATURAL":
+            raise refuse("a NATURAL JOIN depends on all names of both results; write USING (key)", join.this)
+    for part in select.find_all(exp.Columns):
+        raise refuse("COLUMNS(...) is not answered over results; list the columns", part)
     whole = expanded(select, [(alias, [c.name for c in relation.columns]) for alias, relation in sources])
     names = _names(whole, sources, columns)
     known = {(fold(alias), fold(c.name)): c for alias, relation in sources for c in relation.columns}
@@ -171,6 +175,7 @@ def _without_queries(select: exp.Select, held: list[Relation], nested: Nested) -
     """The SELECT with marks where it reads: what FROM names, then each subquery in an expression."""
     count = len(held)
     out = select.copy()
+    out.set("with_", None)  # its queries are read where they are named, and measured once
     for number, node in enumerate(sources_of(out)):
         mark = exp.Table(this=exp.to_identifier(hole(number), quoted=False))
         name = node.alias_or_name

@@ -7,9 +7,10 @@ made, because the parser recurses and is slow on hostile input.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
@@ -27,6 +28,7 @@ _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _LANDMARK = re.compile(r"[;()]")
 # A run of prefix operators nests as deeply as parentheses do.
 _PREFIX_RUN = re.compile(rf"(?:\bNOT\b[\s(]*){{{MAX_DEPTH}}}|(?:[-+~][\s(]*){{{MAX_DEPTH}}}", re.IGNORECASE)
+_COMMANDS = frozenset({TokenType.COMMAND, TokenType.LOAD, TokenType.EXECUTE})
 _WEIGHT = re.compile(r"\+\s*WEIGHT\s*\(\s*([0-9.eE+-]+)\s*\)\s*", re.IGNORECASE)
 
 
@@ -64,6 +66,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     try:
         dialect = Dialect.get_or_raise("duckdb")
         tokens = dialect.tokenize(text)
+        _refuse_commands(tokens)
         trees = dialect.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
@@ -98,21 +101,37 @@ def parse(text: str) -> tuple[Statement, ...]:
     return tuple(statements)
 
 
-def place(node: exp.Expr) -> tuple[int, int] | tuple[None, None]:
-    """Line and column (from 1) of the first token under ``node`` that the parser remembers."""
-    best: tuple[int, int, int] | None = None
+def _refuse_commands(tokens: Sequence[Token]) -> None:
+    """EXPLAIN, CALL and the like, which the parser would keep as text and warn of."""
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        starts = before is None or before.token_type is TokenType.SEMICOLON
+        if starts and token.token_type in _COMMANDS:
+            width = int(token.end) - int(token.start)
+            raise SQLError(
+                f"a statement of the batch is {token.text.upper()}; only SELECT and CREATE VIEW ... AS SELECT are "
+                "answered",
+                int(token.line),
+                max(1, int(token.col) - width),
+            )
+
+
+def place(node: exp.Expr) -> tuple[int, int, tuple[int, int]] | tuple[None, None, None]:
+    """Line and column (from 1) of the first token under ``node`` that the parser remembers, and those of the last."""
+    first: tuple[int, int, int] | None = None
+    last: tuple[int, int, int] = (0, 0, 0)
     for part in node.walk():
         meta = part.meta
         if "start" in meta:
             width = meta["end"] - meta["start"]
             found = (meta["start"], meta["line"], max(1, meta["col"] - width))
-            best = found if best is None else min(best, found)
-    return (None, None) if best is None else best[1:]
+            first = found if first is None else min(first, found)
+            last = max(last, (meta["end"], meta["line"], max(1, meta["col"])))
+    return (None, None, None) if first is None else (*first[1:], last[1:])
 
 
 def refuse(message: str, node: exp.Expr | None = None) -> SQLError:
     """The error that refuses ``node``, with its place in the user's text; one line, whatever the text holds."""
-    return SQLError(_one_line(message), *(place(node) if node is not None else (None, None)))
+    return SQLError(_one_line(message), *(place(node) if node is not None else (None, None, None)))
 
 
 def _one_line(message: str) -> str:

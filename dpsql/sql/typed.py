@@ -16,6 +16,7 @@ from math import gcd, isfinite, lcm
 
 from sqlglot import exp
 
+from dpsql.errors import DataError
 from dpsql.sql.statements import refuse
 from dpsql.workload.batch import Column
 from dpsql.workload.lines import Line, Scalar, line_of, to_float
@@ -246,6 +247,21 @@ def as_real(t: Typed, node: exp.Expr) -> Typed:
                  constant=t.constant)  # fmt: skip
 
 
+def _dated(t: Typed, kinds: set[str], node: exp.Expr) -> Typed:
+    """A constant beside dates or timestamps as one of them, as DuckDB reads '2020-01-31' there."""
+    if not t.is_constant or t.kind == "null":
+        return t
+    line = line_of("TIMESTAMP" if "timestamp" in kinds else "DATE")
+    try:
+        position = line.place(t.constant)
+    except DataError as error:
+        raise refuse(f"{shown(node)}: {error}", node) from None
+    if not isinstance(position, Fraction) or position.denominator != 1:
+        return t
+    number = int(position)
+    return replace(t, kind=line.kind, value=Constant(number, line.type), low=number, high=number)
+
+
 def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
     """Values of one type and unit for all of ``of``, and what is common to them (its value and range are not set).
 
@@ -272,6 +288,9 @@ def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
             bounds = (min(b[0] for b in held_bounds), max(b[1] for b in held_bounds))
         common = Typed("real", reals[0].value, "double", bounds=bounds, nulls=nulls, gap=gaps(*of))
         return [t.value for t in reals], common
+    if len(kinds) > 1 and kinds <= {"date", "timestamp", "text"}:
+        of = [_dated(t, kinds, node) for t in of]
+        kinds = {t.kind for t in of if t.kind != "null"}
     if len(kinds) == 1:
         one = next(t for t in of if t.kind != "null")
         held = [Constant(None, one.line.type) if t.kind == "null" else t.value for t in of]

@@ -8,6 +8,7 @@ them is outer SQL, which costs nothing and reveals nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from dpsql.sql.computed import Computed
 from dpsql.sql.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
 from dpsql.sql.joins import read_rows, united
 from dpsql.sql.names import result_names
-from dpsql.sql.outer import Named, Relation, bare, combined
+from dpsql.sql.outer import Named, Relation, bare, combined, quoted
 from dpsql.sql.public_keys import from_the_private_side
 from dpsql.sql.queries import core_columns, core_types, read_select
 from dpsql.sql.sandbox import Sandbox, changing_function, is_plain
@@ -68,6 +69,8 @@ class _Batch:
         self.tables = tables
         self.sandbox = sandbox
         self.results: dict[str, Named] = {}
+        self.described: dict[tuple[str, tuple[Types, ...]], tuple[Types, str]] = {}
+        self.marked: list[str] = []  # results that could be mistaken for a noisy table's name
         self.types: dict[str, Types] = {}
         self.created: set[str] = set()
         self.used: list[Table] = []
@@ -85,6 +88,8 @@ class _Batch:
                 f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
                 statement.tree,
             )
+        if "#" in statement.name:
+            self.marked.append(fold(statement.name))
         self.results[fold(statement.name)] = result
         self.types[fold(statement.name)] = types
         return answer
@@ -97,9 +102,9 @@ class _Statement:
         self.batch = batch
         self.statement = statement
         self.cores: list[Core] = []
+        self.labels = 0
         self.reads: dict[str, None] = {}
-        self._rows: dict[int, Rows] = {}
-        self._relations: dict[int, Relation] = {}
+        self._found: dict[tuple[int, tuple[str, ...]], tuple[Any, Rows | Relation]] = {}
 
     def answer(self) -> tuple[Answer, Named, Types]:
         """The answer, what later statements read it as, and the types of its columns."""
@@ -115,18 +120,29 @@ class _Statement:
     def _checked(self, outer: Relation) -> Types:
         """The types of outer SQL's columns, once DuckDB has agreed to run it; SQLError otherwise."""
         batch, name = self.batch, self.statement.name
-        tables: list[tuple[str, Types]] = [(core.name, core_types(core)) for core in self.cores]
-        tables += [(read, batch.types[fold(read)]) for read in self.reads if fold(read) not in batch.created]
-        for table, types in tables:
-            batch.sandbox.create(table, types)
-            batch.created.add(fold(table))
+        for read in self.reads:
+            if fold(read) not in batch.created:
+                batch.sandbox.create(read, batch.types[fold(read)])
+                batch.created.add(fold(read))
         sql = outer.sql(True)
-        changing = changing_function(sql)
-        if changing is not None:
-            raise refuse(f"{changing} gives another result each time; write a constant", self.statement.tree)
-        types, said = batch.sandbox.describe(sql)
+        # Statements of one shape are asked about once.
+        cores = tuple(tuple(core_types(core)) for core in self.cores)
+        shape = sql
+        for number, core in enumerate(self.cores):
+            shape = shape.replace(quoted(core.name), f"#{number}")
+        if (shape, cores) not in batch.described:
+            changing = changing_function(sql)
+            if changing is not None:
+                raise refuse(f"{changing} gives another result each time; write a constant", self.statement.tree)
+            for core, held in zip(self.cores, cores, strict=True):
+                batch.sandbox.create(core.name, held)
+            found, said = batch.sandbox.describe(sql)
+            for core in self.cores:  # a later result may have the name
+                batch.sandbox.drop(core.name)
+            batch.described[shape, cores] = found, _in_words(said, self.cores)
+        types, said = batch.described[shape, cores]
         if said:
-            raise refuse(f"{name}, after the noise: {_in_words(said, self.cores)}", self.statement.tree)
+            raise refuse(f"{name}, after the noise: {said}", self.statement.tree)
         for column, kind in types:
             if not is_plain(kind):
                 raise refuse(f"{name}: column {column} is a {kind}; cast it to a plain type", self.statement.tree)
@@ -158,6 +174,12 @@ class _Statement:
         sources = [self._source(node, scope) for node in selects.sources_of(tree)]
         private = [source for source in sources if isinstance(source[1], Rows)]
         if private and len(private) < len(sources):
+            if all(self._is_public(source[1]) for source in private):  # type: ignore[arg-type]
+                raise refuse(
+                    f"{private[0][0]} is a public table, which results are not joined with; join it to the "
+                    "released view",
+                    tree,
+                )
             raise refuse(
                 "private rows are joined with results, which is neither row-local nor a join of results; aggregate the "
                 "rows in a WITH query of their own and join that",
@@ -185,7 +207,7 @@ class _Statement:
         rows = read_rows(flat, self.batch.policy, self.batch.tables)
         schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
         names = self._names(select, schema, texts if flat is select else None, columns)
-        label = f"{self.statement.name}#{len(self.cores) + 1}"
+        label = self._label()
         whole = self.statement.name if top else None
         computed = self.batch.computed.setdefault(rows.table.name, Computed(rows.table)).over(rows.table)
         read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
@@ -198,6 +220,14 @@ class _Statement:
     def _is_public(self, rows: Rows) -> bool:
         bases = [find_table(base.node, self.batch.policy, self.batch.tables) for base in rows.bases]
         return all(base.policy.public for base in bases)
+
+    def _label(self) -> str:
+        """A name for noisy tables that no result has; a subquery takes one before its SELECT's core is there."""
+        while True:
+            self.labels += 1
+            label = f"{self.statement.name}#{self.labels}"
+            if not any(name.startswith(fold(label)) for name in self.batch.marked):
+                return label
 
     def _set_operation(self, tree: exp.SetOperation, scope: Scope, columns: Sequence[str] | None) -> Relation:
         left = self._relation(tree.this, scope, columns)
@@ -274,20 +304,18 @@ class _Statement:
 
     def _named(self, query: Any, scope: Scope, columns: Sequence[str] | None) -> Rows | Relation:
         """A WITH query or derived table: rows where it is row-wise over rows, else a relation; worked out once."""
-        key = hash((id(query), tuple(columns or ())))
-        if key in self._rows:
-            return self._rows[key]
-        if key in self._relations:
-            return self._relations[key]
+        key = (id(query), tuple(columns or ()))
+        if key in self._found:
+            return self._found[key][1]
         inside = self._with(query, scope)
         if isinstance(query, exp.Select) and selects.sources_of(query):
             sources = [self._source(node, inside) for node in selects.sources_of(query)]
             if is_row_wise(query) and all(isinstance(source[1], Rows) for source in sources):
                 rows = self._row_wise(query, sources, columns)  # type: ignore[arg-type]
-                self._rows[key] = rows
+                self._found[key] = query, rows  # with the query, so that no other has its id
                 return rows
         found = self._relation(query, scope, columns)
-        self._relations[key] = found
+        self._found[key] = query, found
         return found
 
     def _row_wise(self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None) -> Rows:
@@ -310,6 +338,9 @@ class _Statement:
 
 def _in_words(said: str, cores: Sequence[Core]) -> str:
     """What DuckDB says, without the names that the columns of noisy tables have inside."""
+    unknown = re.match(r'Binder Error: Column "(.*)" referenced that exists in the SELECT clause', said)
+    if unknown is not None:  # every item has an alias, so DuckDB takes an unknown column for its own alias
+        return f"no result that it reads has a column {unknown[1]}"
     for core in cores:
         said = said.replace(core.name, "the noisy table")
     return said

@@ -51,6 +51,9 @@ class Strategy:
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        # One layout, whether it was searched for or read from a file: rounding in later products depends on it.
+        if isinstance(self.mixing, np.ndarray):
+            object.__setattr__(self, "mixing", np.ascontiguousarray(self.mixing))
         if self.noise not in NOISES:
             raise DataError(f"strategy: noise {self.noise!r} is not known; use 'gaussian' or 'laplace'")
         if self.l1 < 1 or self.l2_squared < 1 or isqrt(self.l2_squared) > self.l1:

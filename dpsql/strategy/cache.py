@@ -109,6 +109,9 @@ def key_of(W: Workload, noise: str, method: str, tolerance: float, effort: float
     return digest.hexdigest()
 
 
+_ROUNDING = 1e-9
+
+
 def load(
     folder: Path, key: str, W: Workload, noise: str, method: str, tolerance: float, known: Sequence[str]
 ) -> Strategy | None:
@@ -233,6 +236,8 @@ def _packed(key: str, S: Strategy, certificate: Certificate | None) -> bytes:
         "key": key,
         "method": S.method,
         "considered": [[name, float(error)] for name, error in S.considered],
+        "expected": float(S.expected),
+        "lower": None if S.lower_bound is None else float(S.lower_bound),
         "certificates": len(parts),
         "product": certificate is not None and bool(certificate.factors),
     }
@@ -380,10 +385,16 @@ def _admitted(
             raise ValueError("a bound above the error")
         if method == "auto" and error > (1.0 + tolerance) * (1.0 + 1e-6) * lower:
             raise ValueError("not certified")
-    kept = {"frame": frame}
-    return Strategy(
-        chosen, noise, mixing, basis, W.contributions, l1, l2_squared, error, lower, considered, W, _cache=kept
-    )
+    # The figures of the first selection where they are right but for rounding, and no frame: what is worked out from
+    # them is then the same, to the last digit, whether a strategy was kept or not.
+    error = _same(error, head["expected"])
+    lower = None if lower is None else _same(lower, head["lower"])
+    return Strategy(chosen, noise, mixing, basis, W.contributions, l1, l2_squared, error, lower, considered, W)
+
+
+def _same(found: float, kept: Any) -> float:
+    """``kept`` where it is ``found`` but for rounding."""
+    return kept if isinstance(kept, float) and abs(kept - found) <= _ROUNDING * found else found
 
 
 def _framed(mixing: Any, basis: Any, W: Workload) -> tuple[Frame, Any]:

@@ -1,7 +1,7 @@
-"""The command line: ``dpsql plan|run|budget|releases|sql|policy|demo``.
+"""The command line: ``dpsql plan|run|budget|releases|sql|policy|audit|demo``.
 
-Exit codes: 0 done, 1 a dpsql.Error (one line on stderr; with --json also {"error": ...} on stdout),
-2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 a dpsql.Error (one line on stderr; with --json also {"error": ...} on stdout) or an
+audit that failed, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import dpsql
 from dpsql.errors import Error, SQLError
-from dpsql.surfaces import commands, demo, output
+from dpsql.surfaces import auditing, commands, demo, output
 
 DESCRIPTION = """\
 Differentially private answers to whole batches of SQL queries, with error bars before the
@@ -30,6 +30,7 @@ examples:
   dpsql run batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
   dpsql sql --policy visits.toml "SELECT * FROM by_state ORDER BY n DESC LIMIT 3"
   dpsql budget --policy visits.toml
+  dpsql audit visits.toml batch.sql --epsilon 1
 """
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
@@ -58,21 +59,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    action: Callable[[argparse.Namespace], None] = options.action
+    action: Callable[[argparse.Namespace], int | None] = options.action
     try:
-        action(options)
+        return action(options) or 0
     except Error as error:
         print(f"dpsql: error: {output.one_line(str(error))}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):  # the place in the user's text, underlined
+            print(note, file=sys.stderr)
         if options.json:
             output.print_json({"error": _error(error)})
         return 1
-    return 0
 
 
 def _error(error: Error) -> dict[str, object]:
     found: dict[str, object] = {"type": type(error).__name__, "message": str(error)}
     if isinstance(error, SQLError):
-        found |= {"line": error.line, "column": error.column}
+        found |= {"line": error.line, "column": error.column, "end": error.end}
     return found
 
 
@@ -88,9 +90,13 @@ def parser() -> argparse.ArgumentParser:
     names = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     add = _adder(names)
-    _planning(add("plan", commands.plan, "show the error of every answer before anything is spent; free"))
+    planned = add("plan", commands.plan, "show the error of every answer before anything is spent; free")
+    _planning(planned)
+    planned.add_argument(
+        "--explain", action="store_true", help="say of each statement what is private and what follows it"
+    )
     _running(add("run", commands.run, "spend the budget of a batch once, show and keep its noisy tables"))
-    _places(add("budget", commands.budget, "show what is spent and what is left"))
+    _places(add("budget", commands.budget, "show what is spent, by whom and for what, and what is left"))
 
     nested = names.add_parser("releases", help="list, show or rebuild what was released").add_subparsers(
         title="commands", metavar="COMMAND", required=True
@@ -131,6 +137,10 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("policy", metavar="POLICY", help="policy file (TOML)")
     check.add_argument("--database", metavar="FILE", help="DuckDB file with the private tables")
 
+    auditing.arguments(
+        _adder(names)("audit", auditing.audit, "hold a batch to its promise on generated neighbouring databases")
+    )
+
     shown = _adder(names)("demo", demo.demo, "the whole way from policy to answers on data of a health-care trial")
     shown.add_argument(
         "--directory", metavar="DIR", default="demo", help="where ledger and releases go (default: ./demo)"
@@ -139,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _adder(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> Callable[..., argparse.ArgumentParser]:
-    def add(name: str, action: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
+    def add(name: str, action: Callable[[argparse.Namespace], int | None], summary: str) -> argparse.ArgumentParser:
         command = names.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         # Options that do not go together are wrong usage too: argparse's own message and exit code.
         command.set_defaults(action=action, usage=command.error)
@@ -199,6 +209,8 @@ def _running(command: argparse.ArgumentParser) -> None:
         "--no-errors", dest="errors", action="store_false", help="leave the _stderr, _low and _high columns out"
     )
     command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
+    command.add_argument("--memory-limit", metavar="SIZE", help="the most memory of a scan, such as 4GB")
+    command.add_argument("--scan-timeout", metavar="SECONDS", type=float, help="stop a scan after that; it is charged")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dpsql.connection import Connection, connect
 from dpsql.drafting import draft_policy
 from dpsql.errors import LedgerError, OperationalError
 from dpsql.plan import Plan
-from dpsql.policy import BudgetPolicy, ColumnPolicy, TablePolicy
+from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import show
 from dpsql.privacy.ledger import Entry
@@ -26,9 +26,10 @@ def plan(options: argparse.Namespace) -> None:
     with _connect(options) as con:
         planned = _plan(con, options, _batch(options))
         if options.json:
-            output.print_json(output.plan_json(planned))
+            shown = output.plan_json(planned)
+            output.print_json(shown | {"explanation": planned.explain()} if options.explain else shown)
         else:
-            print(output.plan_text(planned))
+            print(planned.explain() if options.explain else output.plan_text(planned))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -54,7 +55,11 @@ def budget(options: argparse.Namespace) -> None:
         state = con.budget
         if options.json:
             kept = {"exists": con.ledger_path.exists(), "path": con.ledger_path}
-            output.print_json({"dataset": con.policy.dataset, **output.budget_json(state), "ledger": kept})
+            spending = {
+                "charges": [_entry_json(entry) for entry in state.charges],
+                "unreleased": [entry.id for entry in state.unreleased],
+            }
+            output.print_json({"dataset": con.policy.dataset, **output.budget_json(state), **spending, "ledger": kept})
             return
         print(state)
         if not con.ledger_path.exists():
@@ -162,6 +167,8 @@ def _connect(options: argparse.Namespace) -> Connection:
         ledger=options.ledger,
         releases=options.releases,
         anchor=options.anchor,
+        memory_limit=getattr(options, "memory_limit", None),
+        scan_timeout=getattr(options, "scan_timeout", None),
     )
 
 
@@ -242,12 +249,12 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
         "guarantee": entry.charge.guarantee,
         "purse": entry.charge.purse,
         "cost": entry.charge.amount,
-        "results": list(entry.description.get("names", ())),
+        "results": list(entry.results),
     }
 
 
 def _entry_row(entry: Entry) -> list[object]:
-    names = [str(name) for name in entry.description.get("names", ())]
+    names = entry.results
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if entry.released is None:
         shown = "charged, nothing recorded"
@@ -257,8 +264,7 @@ def _entry_row(entry: Entry) -> list[object]:
 
 def _budget(declared: BudgetPolicy) -> list[tuple[str, Fraction]]:
     """The figures of a budget that are not 0."""
-    names = ("epsilon", "delta", "pure_epsilon", "rho", "local_epsilon")
-    return [(name, getattr(declared, name)) for name in names if getattr(declared, name)]
+    return [(name, getattr(declared, name)) for name in BUDGET_FIGURES if getattr(declared, name)]
 
 
 def _table_line(table: TablePolicy) -> str:

@@ -101,6 +101,10 @@ def budget_json(state: BudgetState) -> dict[str, Any]:
             {"name": p.name, "measure": p.measure, "total": p.total, "spent": p.spent, "remaining": p.remaining}
             for p in state.purses
         ],
+        "labels": [
+            {"label": s.label, "purse": s.purse, "spent": s.cost, "charges": s.count, "results": list(s.results)}
+            for s in state.by_label()
+        ],
     }
 
 
@@ -215,10 +219,11 @@ def _digits(value: float, error: float) -> tuple[str, str]:
 
 
 class Progress:
-    """Says on stderr what planning is at: at once on a terminal, else after two seconds, then seldom."""
+    """Says on stderr what planning (or ``what``) is at: at once on a terminal, else after two seconds, then seldom."""
 
-    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, quiet: bool, clock: Callable[[], float] = time.monotonic, what: str = "planning") -> None:
         self._quiet = quiet
+        self._what = what
         self._clock = clock
         self._start = clock()
         self._next = self._start + PATIENCE
@@ -231,11 +236,11 @@ class Progress:
             return
         now = self._clock()
         if self._terminal:
-            line = f"planning, {now - self._start:.0f} s: {message}"
+            line = f"{self._what}, {now - self._start:.0f} s: {message}"
             print(f"\r\x1b[K{line[: width() - 1]}", end="", file=sys.stderr, flush=True)
             self._shown = True
         elif now >= self._next:
-            print(f"dpsql: planning, {now - self._start:.0f} s: {message}", file=sys.stderr, flush=True)
+            print(f"dpsql: {self._what}, {now - self._start:.0f} s: {message}", file=sys.stderr, flush=True)
             self._next = now + 5 * PATIENCE
 
     def done(self) -> None:

@@ -238,7 +238,7 @@ def _units(
 ) -> np.ndarray:
     """What errors of each row are divided by to compare them: 1 for counts, the sensitivity of sums."""
     units = np.ones(rows.shape[0])
-    if contributions is None:
+    if contributions is None or not rows.shape[1]:
         return units
     for span in spans:
         if span.output.sums:

@@ -61,10 +61,10 @@ class Line:
     """The ordered set of values of one column type.
 
     ``kind`` is integer, decimal, boolean, date, timestamp, timestamptz, real, text, grid (a computed
-    column that counts the steps of a sum) or opaque (only IS NULL is known of it). ``low`` and ``high`` bound a discrete line where
-    its type does; ``scale`` is the decimal scale; ``single`` marks 32-bit FLOAT, whose
-    constants DuckDB rounds to 32 bits before it compares. ``unit`` is set where a computed column
-    counts a number in whole units: the line then holds number / unit.
+    column that counts the steps of a sum) or opaque (only IS NULL is known of it). ``low`` and
+    ``high`` bound a discrete line where its type does; ``scale`` is the decimal scale; ``single``
+    marks 32-bit FLOAT, whose constants DuckDB rounds to 32 bits before it compares. ``unit`` is set
+    where a computed column counts a number in whole units: the line then holds number / unit.
     """
 
     kind: str

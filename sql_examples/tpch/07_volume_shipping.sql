@@ -1,4 +1,5 @@
--- TPC-H 7, volume shipping, as it stands: the derived table is row-wise and is read as part of the query.
+-- TPC-H 7, volume shipping, as it stands: the derived table is row-wise and is read as part of the
+-- query. HAVING drops the declared groups that WHERE leaves empty.
 SELECT supp_nation, cust_nation, l_year, SUM(volume) AS revenue
 FROM (SELECT n1.n_name AS supp_nation, n2.n_name AS cust_nation, EXTRACT(year FROM l_shipdate) AS l_year,
              l_extendedprice * (1 - l_discount) AS volume
@@ -7,4 +8,7 @@ FROM (SELECT n1.n_name AS supp_nation, n2.n_name AS cust_nation, EXTRACT(year FR
         AND s_nationkey = n1.n_nationkey AND c_nationkey = n2.n_nationkey
         AND ((n1.n_name = 'FRANCE' AND n2.n_name = 'GERMANY') OR (n1.n_name = 'GERMANY' AND n2.n_name = 'FRANCE'))
         AND l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31') AS shipping
-GROUP BY supp_nation, cust_nation, l_year ORDER BY supp_nation, cust_nation, l_year;
+GROUP BY supp_nation, cust_nation, l_year
+HAVING supp_nation <> cust_nation AND supp_nation IN ('FRANCE', 'GERMANY') AND cust_nation IN ('FRANCE', 'GERMANY')
+   AND l_year BETWEEN 1995 AND 1996
+ORDER BY supp_nation, cust_nation, l_year;

@@ -23,7 +23,7 @@ from dpsql.privacy.accountant import (
     local_charge,
 )
 from dpsql.privacy.amounts import GRID, exact, show, to_units
-from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu, pure_as_rho
+from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu, pure_as_mu, pure_as_rho
 
 MIXED = Budget.of("4.0", "1e-9", "1.0")
 GAUSSIAN = Budget.of("1.0", "1e-9")
@@ -309,6 +309,25 @@ def test_testing_delta_on_the_history_lets_an_adaptive_analyst_past_it() -> None
     assert pytest.approx(delta, rel=1e-3) == WEIGHTS @ one
     assert pytest.approx(delta, rel=1e-3) == WEIGHTS @ other
     assert WEIGHTS @ np.maximum(one, other) > 1.67 * delta
+
+
+def test_crediting_a_pure_release_as_mu_equal_epsilon_claims_too_much() -> None:
+    # Randomised response at epsilon 1 is epsilon-DP, and at 0.5 it has more delta than a 1-GDP release.
+    keep = math.e / (1 + math.e)
+    kept = keep - math.exp(0.5) * (1 - keep)
+    assert kept == pytest.approx(0.2876, abs=5e-5)
+    assert gaussian_delta(1.0, 0.5) == pytest.approx(0.2384, abs=5e-5)
+    # A purse of mu = 1 keeps the promise (0.5, 0.2384). A ledger that credits the pure release so grants it from
+    # that purse, and the promise is broken; at what it really takes it does not fit.
+    promise = Budget.of("0.5", gaussian_delta(1.0, 0.5))
+    purse = promise.totals["gaussian"]
+    assert to_units(Fraction(1)) <= purse * (1 + 1e-9)
+    assert kept > 1.2 * float(promise.delta or 0)
+    assert pure_as_mu(1.0) ** 2 * GRID > purse
+    assert pure_as_mu(1.0) > 1.22
+    # A rho policy charges what zCDP takes, below epsilon^2 / 2 but never below epsilon tanh(epsilon / 2).
+    (charge,) = charge_for(Request.of(epsilon=1), Budget.of(rho="1"))
+    assert math.tanh(0.5) <= charge.units / GRID / 2 < 0.5
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.9])

@@ -13,7 +13,7 @@ import pytest
 
 from dpsql.errors import BudgetError, DataError, LedgerError
 from dpsql.privacy import anchor as anchors
-from dpsql.privacy import ledger as module
+from dpsql.privacy import ledger_file as module
 from dpsql.privacy.accountant import Budget, Charge, Request, charge_for, local_charge
 from dpsql.privacy.ledger import Ledger
 
@@ -36,10 +36,16 @@ def ledger(path: Path) -> Ledger:
 
 
 def tamper(path: Path, *statements: str) -> None:
+    """Change the file as somebody who knows it would: its guards are off meanwhile and back afterwards."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
+        guards = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
+            connection.execute(f"DROP TRIGGER {name}")
         for statement in statements:
             connection.execute(statement)
+        for _, guard in guards:
+            connection.execute(guard)
 
 
 # -- the way of a release --------------------------------------------------------------------------
@@ -171,7 +177,7 @@ def test_threads_share_a_ledger(ledger: Ledger) -> None:
 def test_files_are_durable_private_and_alone(ledger: Ledger, path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     assert path.stat().st_mode & 0o077 == 0
-    with ledger._connected(path) as connection:
+    with ledger._file.connected() as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
         assert connection.execute("PRAGMA synchronous").fetchone()[0] == 3
         with pytest.raises(sqlite3.IntegrityError):
@@ -243,12 +249,12 @@ def test_a_locked_ledger_says_so_and_spends_nothing(ledger: Ledger, path: Path) 
     assert ledger.state().spent == 0
 
 
-@pytest.mark.parametrize("name", sorted(module._REMEDIES))
+@pytest.mark.parametrize("name", sorted(module.REMEDIES))
 def test_every_storage_error_has_its_remedy(name: str) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = name + "_DETAIL"
-    assert module._remedy(error) == module._REMEDIES[name]
-    assert "verify()" in module._remedy(sqlite3.OperationalError("x"))
+    assert module.remedy(error) == module.REMEDIES[name]
+    assert "verify()" in module.remedy(sqlite3.OperationalError("x"))
 
 
 # -- tampering -------------------------------------------------------------------------------------
@@ -272,6 +278,40 @@ TAMPERING = {
 }
 
 
+ADDED = ("charge added",)
+
+
+@pytest.mark.parametrize("change", [sql for name, sql in TAMPERING.items() if name not in ADDED])
+def test_the_file_itself_refuses_a_slip(ledger: Ledger, path: Path, change: str) -> None:
+    ledger.record(ledger.charge(pure("0.25"), "a", {}), b"noisy")
+    ledger.charge(pure("0.25"), "b", {})
+    with (
+        closing(sqlite3.connect(path)) as connection,
+        pytest.raises(sqlite3.IntegrityError, match=r"append-only|CHECK"),
+    ):
+        connection.execute(change)
+    assert ledger.verify() == 4
+    assert ledger.state().spent == 0.5
+
+
+@pytest.mark.parametrize("change", ["DROP TRIGGER purses_no_refund", "CREATE TABLE more (x)", "DROP TABLE upgrades"])
+def test_a_changed_schema_is_noticed(ledger: Ledger, path: Path, change: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(change)
+    with pytest.raises(LedgerError, match="its tables are not a ledger's"):
+        Ledger.open(path, "rand-1", PURE)
+
+
+def test_a_balance_that_is_no_sum_is_noticed_by_an_open_ledger_too(ledger: Ledger, path: Path) -> None:
+    ledger.charge(pure("0.25"), "a", {})
+    tamper(path, "UPDATE purses SET spent = 0")
+    for use in (ledger.state, lambda: ledger.charge(pure("1"), "b", {})):
+        with pytest.raises(LedgerError, match="not the sum of its charges"):
+            use()
+    tamper(path, "UPDATE purses SET spent = 250000000000")
+    assert [entry.charge_id for entry in ledger.entries()] == ["a"]
+
+
 @pytest.mark.parametrize("change", TAMPERING.values(), ids=TAMPERING)
 def test_tampering_is_noticed_on_opening(ledger: Ledger, path: Path, change: str) -> None:
     ledger.record(ledger.charge(pure("0.25"), "a", {}), b"noisy")
@@ -290,6 +330,54 @@ def test_an_altered_payload_is_noticed_when_it_is_read(ledger: Ledger, path: Pat
         ledger.verify()
     with pytest.raises(LedgerError, match="measurement 1 was altered"):
         list(ledger.releases())
+
+
+# -- who, what for, what was lost -------------------------------------------------------------------
+
+
+def test_the_state_says_who_spent_what_for_what_and_what_was_lost(ledger: Ledger) -> None:
+    ledger.record(ledger.charge(pure("0.25"), "a", {"names": ["by_state", "q1"]}, label="ann"), b"one")
+    ledger.charge(pure("0.125"), "b", {"names": ["by_age"]}, label="bob")
+    ledger.record(ledger.charge(pure("0.125"), "c", {"names": ["q1"]}, label="ann"), b"two")
+    state = ledger.state()
+    shares = state.by_label()
+    assert [(s.label, s.purse, s.cost, s.count, s.results) for s in shares] == [
+        ("ann", "pure", 0.375, 2, ("by_state", "q1")),
+        ("bob", "pure", 0.125, 1, ("by_age",)),
+    ]
+    assert sum(share.units for share in shares) == state.purse("pure").spent_units
+    assert [entry.id for entry in state.unreleased] == [2]
+    assert "by ann: pure epsilon 0.375 in 2 charges for by_state, q1" in str(state)
+    assert "charged without a recorded answer: release 2 (" in str(state)
+    assert all("\n" not in line for line in str(state).splitlines())
+
+
+def test_many_labels_are_cut_in_text_and_whole_in_values(ledger: Ledger) -> None:
+    for i in range(15):
+        ledger.charge(pure("0.01"), str(i), {}, label=f"analyst {i}\nwith two lines")
+    state = ledger.state()
+    assert len(state.by_label()) == 15
+    assert "and 5 more labels" in str(state)
+    assert len(str(state).splitlines()) == 2 + 10 + 1 + 1
+    assert "releases 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ... (" in str(state)
+
+
+# -- caps on one release -----------------------------------------------------------------------------
+
+
+def test_the_ledger_itself_refuses_a_release_above_the_cap(path: Path) -> None:
+    capped = Budget.of("1", max_epsilon_per_release="0.25")
+    ledger = Ledger.create(path, "rand-1", capped)
+    with pytest.raises(BudgetError, match=r"max_epsilon_per_release, 0\.25"):
+        ledger.charge(pure("0.26"), "a", {})
+    assert ledger.entries() == []
+    ledger.charge(pure("0.25"), "a", {})
+    # A cap is no total: it may change while the ledger lives, and a charge made before it stays.
+    raised = Ledger.open(path, "rand-1", PURE)
+    assert raised.charge(pure("0.5"), "b", {}) == 2
+    tight = Ledger.open(path, "rand-1", Budget.of("1", max_epsilon_per_release="0.1"))
+    assert tight.charge(pure("0.5"), "b", {}) == 2  # asked again: nothing is spent, so nothing is refused
+    assert tight.state().spent == 0.75
 
 
 # -- older copies ----------------------------------------------------------------------------------

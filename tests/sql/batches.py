@@ -19,7 +19,7 @@ POLICY = """
 unit = "row"
 [tables.{name}.columns]
 state = {{ values = ["NY", "NJ", "CA"], other = true }}
-sex = {{ values = ["f", "m"] }}
+sex = {{ values = ["f", "m", ""] }}
 age = {{ lower = 0, upper = 29 }}
 kids = {{ lower = 0, upper = 2, other = true }}
 flag = {{ values = [true, false] }}
@@ -34,13 +34,15 @@ seen = {{}}
 
 TYPES = {
     "state": "VARCHAR", "sex": "VARCHAR", "age": "INTEGER", "kids": "TINYINT", "flag": "BOOLEAN", "day": "DATE",
-    "cost": "DOUBLE", "price": "DECIMAL(9,2)", "mass": "DOUBLE", "big": "BIGINT", "note": "VARCHAR", "seen": "TIMESTAMP",
+    "cost": "DOUBLE", "price": "DECIMAL(9,2)", "mass": "DOUBLE", "big": "BIGINT", "note": "VARCHAR",
+    "seen": "TIMESTAMP",
 }  # fmt: skip
 
-# Values of rows: within the domain, then adversarial ones. Doubles between grid points lie at no tie.
+# Values of rows: within the domain, then adversarial ones. Doubles between grid points lie at no tie. A list of values
+# without OTHER is a promise, which rows must keep.
 INSIDE = {
     "state": ["'NY'", "'NJ'", "'CA'"],
-    "sex": ["'f'", "'m'"],
+    "sex": ["'f'", "'m'", "''"],
     "age": ["0", "1", "9", "10", "18", "29"],
     "kids": ["0", "1", "2"],
     "flag": ["true", "false"],
@@ -54,7 +56,7 @@ INSIDE = {
 }
 OUTSIDE = {
     "state": ["''", "'ny'", "'XX'", "'NY '"],
-    "sex": ["''", "'F'"],
+    "sex": [],
     "age": ["-2147483648", "-1", "30", "2147483647"],
     "kids": ["-128", "127", "3"],
     "flag": [],
@@ -91,7 +93,9 @@ class Key:
     def groups(self) -> str:
         """The declared groups as SQL rows."""
         rows = [f"(CAST({value} AS {self.type}), 'value')" for value in self.values]
-        rows += [f"(CAST(NULL AS {self.type}), 'null')"] * self.null + [f"(CAST(NULL AS {self.type}), 'other')"] * self.other
+        rows += [f"(CAST(NULL AS {self.type}), 'null')"] * self.null + [
+            f"(CAST(NULL AS {self.type}), 'other')"
+        ] * self.other
         return ", ".join(rows)
 
     @property
@@ -102,7 +106,9 @@ class Key:
 
 def _column(name: str, values: Sequence[str], *, other: bool = False, null: bool = True) -> Key:
     listed = ", ".join(f"CAST({value} AS {TYPES[name]})" for value in values)
-    kind = f"CASE WHEN {name} IN ({listed}) THEN 'value' WHEN {name} IS NULL THEN '{'null' if null else 'outside'}' ELSE "
+    kind = (
+        f"CASE WHEN {name} IN ({listed}) THEN 'value' WHEN {name} IS NULL THEN '{'null' if null else 'outside'}' ELSE "
+    )
     label = f"CASE WHEN {name} IN ({listed}) THEN {name} END"
     found = f"'{'other' if other else 'outside'}' END"
     return Key(name, "{" + name + "}", (name,), TYPES[name], tuple(values), null, other, label, kind + found, True)
@@ -115,8 +121,9 @@ def _expression(
     """``other`` and ``outside`` are conditions for these kinds of rows."""
     columns = tuple(needs.split())
     raw = label or text.format(**{column: column for column in columns})
-    kind = f"CASE WHEN {outside} THEN 'outside' WHEN {other or 'false'} THEN 'other' WHEN ({raw}) IS NULL THEN 'null' ELSE 'value' END"
-    label = f"CASE WHEN NOT coalesce({outside}, false) AND NOT coalesce({other or 'false'}, false) THEN CAST({raw} AS {type_}) END"
+    elsewhere = f"WHEN {outside} THEN 'outside' WHEN {other or 'false'} THEN 'other'"
+    kind = f"CASE {elsewhere} WHEN ({raw}) IS NULL THEN 'null' ELSE 'value' END"
+    label = f"CASE WHEN ({kind}) = 'value' THEN CAST({raw} AS {type_}) END"
     return Key(name, text, columns, type_, tuple(values), null, bool(other), label, kind)
 
 
@@ -137,25 +144,27 @@ EXPRESSION_KEYS = (
     _expression("x_dear", "CASE WHEN {cost} > 5 THEN 'dear' WHEN {flag} THEN 'flagged' END", "cost flag",
                 "VARCHAR", ["'dear'", "'flagged'"]),
     _expression("x_decade", "{age} // 10", "age", "INTEGER", ["0", "1", "2"], outside=_AGE_OUT),
-    _expression("x_rest", "{big} % 3", "big", "BIGINT", ["-2", "-1", "0", "1", "2"], outside="(big < -1000 OR big > 3000)"),
+    _expression("x_rest", "{big} % 3", "big", "BIGINT", ["-2", "-1", "0", "1", "2"],
+                outside="(big < -1000 OR big > 3000)"),
     _expression("x_month", "month({day})", "day", "BIGINT", ["1", "2"],
                 outside="(day < DATE '2020-01-30' OR day > DATE '2020-02-02')"),
     _expression("x_any_month", "month({seen})", "seen", "BIGINT", [str(month) for month in range(1, 13)]),
     _expression("x_old", "{age} > 10", "age", "BOOLEAN", ["false", "true"]),
-    _expression("x_first", "{state} = 'NY' OR {sex} IS NULL", "state sex", "BOOLEAN", ["false", "true"]),
-    _expression("x_sex", "coalesce({sex}, 'unknown')", "sex", "VARCHAR", ["'f'", "'m'", "'unknown'"], null=False,
-                outside="sex NOT IN ('f', 'm')"),
-    _expression("x_upper", "upper({sex})", "sex", "VARCHAR", ["'F'", "'M'"], outside="sex NOT IN ('f', 'm')"),
+    _expression("x_first", "({state} = 'NY' OR {sex} IS NULL)", "state sex", "BOOLEAN", ["false", "true"]),
+    _expression("x_sex", "coalesce({sex}, 'unknown')", "sex", "VARCHAR", ["'f'", "'m'", "''", "'unknown'"], null=False),
+    _expression("x_upper", "upper({sex})", "sex", "VARCHAR", ["'F'", "'M'", "''"]),
     _expression("x_kids", "CASE WHEN {age} < 10 THEN {kids} ELSE 9 END", "age kids", "INTEGER", ["0", "1", "2", "9"],
                 other=f"(age < 10 AND {_KIDS_OUT})"),
-    _expression("x_twice", "CASE {kids} WHEN 0 THEN 'none' WHEN 1 THEN 'some' WHEN 2 THEN 'some' ELSE 'none' END", "kids",
-                "VARCHAR", ["'none'", "'some'"], null=False),
+    _expression("x_twice", "CASE {kids} WHEN 0 THEN 'none' WHEN 1 THEN 'some' WHEN 2 THEN 'some' ELSE 'none' END",
+                "kids", "VARCHAR", ["'none'", "'some'"], null=False),
     _expression("x_none", "CASE WHEN {note} LIKE 'a%' THEN NULL WHEN {note} IS NULL THEN 1 ELSE 2 END", "note",
                 "INTEGER", ["1", "2"]),
 )  # fmt: skip
+# Functions whose groups follow from the declared domain of a stored column; of a joined one they do not.
+_STORED = {"x_month", "x_upper"}
 KEYS = {key.name: key for key in (*COLUMN_KEYS, *EXPRESSION_KEYS)}
 
-# What SUM sees of a column. NaN counts as the middle of the bounds; within an expression it counts as NULL (``__e``).
+# What SUM sees of a column. NaN counts as the middle of the bounds.
 CLAMPED = {
     "age": "CASE WHEN age IS NOT NULL THEN least(greatest(age, 0), 29) END",
     "kids": "CASE WHEN kids IS NOT NULL THEN least(greatest(kids, 0), 2) END",
@@ -169,13 +178,11 @@ CLAMPED = {
 BOUNDS = {"age": (0, 29), "kids": (0, 2), "big": (-1000, 3000), "cost": (-10, 30), "price": (-5, 5), "mass": (0, 1024)}
 
 
-def prepared(table: str) -> str:
-    """The view of a table that the oracle reads."""
+def prepared(name: str, source: str) -> str:
+    """The view of a table or join that the oracle reads."""
     hidden = [f"{key.label} AS {key.name}__g, {key.kind} AS {key.name}__o" for key in KEYS.values()]
-    for name, text in CLAMPED.items():
-        nan = f"isnan({name})" if TYPES[name] == "DOUBLE" else "false"
-        hidden += [f"{text} AS {name}__c", f"CASE WHEN NOT {nan} THEN {text} END AS {name}__e"]
-    return f"CREATE VIEW p_{table} AS SELECT *, {', '.join(hidden)} FROM {table}"
+    hidden += [f"{text} AS {column}__c" for column, text in CLAMPED.items()]
+    return f"CREATE VIEW p_{name} AS SELECT *, {', '.join(hidden)} FROM {source}"
 
 
 def filled(table: str, rows: int, outside: float, nulls: float, rng: random.Random) -> list[str]:
@@ -194,6 +201,65 @@ def filled(table: str, rows: int, outside: float, nulls: float, rng: random.Rand
     return made + ([f"INSERT INTO {table} VALUES {', '.join(listed)}"] if listed else [])
 
 
+# -- units with several rows, and joins towards them --------------------------------------------
+
+UNITS = """
+[tables.visits]
+unit = "pid"
+max_rows_per_unit = 1000
+references = { pid = "people.person" }
+[tables.visits.columns]
+state = { values = ["NY", "NJ", "CA"], other = true }
+kids = { lower = 0, upper = 2, other = true }
+cost = { lower = -10.0, upper = 30.0, step = 0.25 }
+mass = { lower = 0.0, upper = 1024.0 }
+big = { lower = -1000, upper = 3000 }
+seen = {}
+pid = {}
+[tables.people]
+unit = "person"
+max_rows_per_unit = 1
+key = ["person"]
+[tables.people.columns]
+sex = { values = ["f", "m", ""] }
+age = { lower = 0, upper = 29 }
+flag = { values = [true, false] }
+day = { lower = 2020-01-30, upper = 2020-02-02 }
+price = { lower = -5, upper = 5 }
+[tables.places]
+public = true
+key = ["place"]
+[tables.places.columns]
+note = {}
+"""
+
+_VISITS = ("state", "kids", "cost", "mass", "big", "seen")
+_PEOPLE = ("sex", "age", "flag", "day", "price")
+# FROM as the user writes it. Every column has one table, so that no name needs a qualifier.
+JOINS = {
+    "inner_": "visits JOIN people ON pid = person JOIN places ON region = place",
+    "outer_": "visits LEFT JOIN people ON pid = person LEFT JOIN places ON region = place",
+    "mixed_": "visits LEFT JOIN places ON place = region JOIN people ON person = pid",
+    "comma_": "visits, people, places WHERE pid = person AND region = place",
+}
+
+
+def with_units(rng: random.Random) -> list[str]:
+    """CREATE TABLE of visits, people and places; visits of nobody, nowhere and of people who are not there."""
+    made = filled("seed_", 60, 0.2, 0.15, rng)
+    made += [
+        f"CREATE TABLE visits AS SELECT (i * 7) % 60 AS pid, i % 5 AS region, {', '.join(_VISITS)} "
+        "FROM (SELECT *, row_number() OVER () AS i FROM seed_)",
+        "UPDATE visits SET pid = NULL WHERE pid % 11 = 0",
+        "UPDATE visits SET region = NULL WHERE pid % 13 = 1",
+        "INSERT INTO visits SELECT * FROM visits WHERE pid % 3 = 0",
+        f"CREATE TABLE people AS SELECT i AS person, {', '.join(_PEOPLE)} "
+        "FROM (SELECT *, row_number() OVER () AS i FROM seed_) WHERE i < 50",
+        "CREATE TABLE places AS SELECT * FROM (VALUES (0, 'a'), (1, NULL), (2, 'ab'), (3, '')) AS v(place, note)",
+    ]
+    return made
+
+
 @dataclass
 class Scope:
     """What a SELECT reads: FROM in both texts, WITH before it, and the names of columns and of keys' columns there."""
@@ -203,6 +269,7 @@ class Scope:
     columns: dict[str, str]
     keys: dict[str, str] = field(default_factory=dict)  # keys that a derived table computes as a column
     prefix: str = ""
+    joined: bool = False
 
     def raw(self, name: str) -> str:
         return f"{self.prefix}{self.columns[name]}"
@@ -218,12 +285,16 @@ class Scope:
         return key.text.format(**{name: self.raw(name) for name in key.needs})
 
     def available(self) -> list[Key]:
-        return [k for k in KEYS.values() if k.name in self.keys or all(name in self.columns for name in k.needs)]
+        known = [k for k in KEYS.values() if k.name in self.keys or all(name in self.columns for name in k.needs)]
+        return [key for key in known if not (self.joined and key.name in _STORED)]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement in both texts; ``ordered``: the order of its rows is part of the answer."""
+    """A statement in both texts; ``ordered``: the order of its rows is part of the answer.
+
+    ``exact``: both sides give the same doubles, so that they may decide about rows.
+    """
 
     name: str
     user: str
@@ -231,6 +302,7 @@ class Statement:
     ordered: bool
     columns: tuple[str, ...]
     keys: tuple[str, ...] = ()
+    exact: bool = False
 
 
-HIDDEN = [f"{name}__{end}" for name in KEYS for end in "go"] + [f"{name}__{end}" for name in CLAMPED for end in "ce"]
+HIDDEN = [f"{name}__{end}" for name in KEYS for end in "go"] + [f"{name}__c" for name in CLAMPED]

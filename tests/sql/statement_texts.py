@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from itertools import combinations
 
-from batches import BOUNDS, HIDDEN, KEYS, Key, Pair, Scope, Statement
+from batches import BOUNDS, HIDDEN, JOINS, Key, Pair, Scope, Statement
 
 _CONSTANTS = {
     "state": ["'NY'", "'CA'", "'XX'", "''"],
@@ -19,6 +19,7 @@ _CONSTANTS = {
     "mass": ["0", "512", "1024.0", "-1"],
     "big": ["-9223372036854775808", "9223372036854775807", "0", "-7", "3000"],
     "note": ["'a'", "''", "'A'", "'it''s'", "'日本'"],
+    "pid": ["1", "7", "40"],
     "seen": ["TIMESTAMP '2020-02-29 12:00:00'", "'2020-01-01'", "TIMESTAMP '9999-12-31 23:59:59.999999'"],
 }
 _PATTERNS = ["'a%'", "'%'", "'_'", "'%b%'", "''", "'N_'", "'%Y'", "'日%'", "'%''%'"]
@@ -44,7 +45,8 @@ def atom(scope: Scope, rng: random.Random) -> str:
     if kind < 0.7:
         return f"{column} IS {rng.choice(['', 'NOT '])}DISTINCT FROM {constant}"
     if kind < 0.76:
-        return f"coalesce({column}, {constant}) = {constant}"
+        typed = next((c for c in _CONSTANTS[name] if name not in {"day", "seen"} or c[0] in "DT"), constant)
+        return f"coalesce({column}, {typed}) = {typed}"
     if kind < 0.8 and name in {"note", "state", "sex"}:
         return rng.choice([f"length({column}) > 1", f"lower({column}) = 'ny'", f"upper({column}) LIKE 'A%'"])
     if kind < 0.84 and {"age", "kids"} <= set(scope.columns):
@@ -70,13 +72,19 @@ def condition(scope: Scope, rng: random.Random, depth: int = 2) -> str:
 
 def source(rng: random.Random, table: str) -> Scope:
     """The table, an alias of it, or one to three row-wise queries over it, as WITH or derived tables."""
-    names = list(_CONSTANTS) + ["flag"]
-    scope = Scope((table, f"p_{table}"), [], {name: name for name in sorted(names)})
-    if rng.random() < 0.2:
+    names = sorted({*_CONSTANTS, "flag"} - (set() if table in JOINS else {"pid"}))
+    scope = Scope((JOINS.get(table, table), f"p_{table}"), [], {name: name for name in names}, joined=table in JOINS)
+    if table not in JOINS and rng.random() < 0.2:
         scope = Scope((f"{table} AS z", f"p_{table} AS z"), [], scope.columns, {}, "z.")
     for depth in range(rng.choice([0, 0, 1, 1, 2, 3])):
         scope = _derived(scope, rng, depth)
     return scope
+
+
+def _after(scope: Scope, where: str) -> str:
+    """WHERE as it follows a FROM that may have one already, of a join by commas."""
+    begun = " WHERE " in scope.source[0] and not scope.source[0].startswith("(")
+    return where.replace(" WHERE ", " AND ", 1) if begun else where
 
 
 def _derived(scope: Scope, rng: random.Random, depth: int) -> Scope:
@@ -102,14 +110,14 @@ def _derived(scope: Scope, rng: random.Random, depth: int) -> Scope:
     everything = len(items) == 1 and items[0].endswith("*")
     where = f" WHERE {condition(scope, rng)}" if rng.random() < 0.5 else ""
     hidden = [] if everything else [f"{scope.prefix}{name}" for name in HIDDEN]
-    user = f"SELECT {', '.join(items)} FROM {scope.source[0]}{where}"
+    user = f"SELECT {', '.join(items)} FROM {scope.source[0]}{_after(scope, where)}"
     oracle = f"SELECT {', '.join([*items, *hidden])} FROM {scope.source[1]}{where}"
     alias = f"s{depth}"
     prefix = f"{alias}." if rng.random() < 0.3 else ""
     if rng.random() < 0.5:
         with_ = [*scope.with_, (f"{alias} AS ({user})", f"{alias} AS ({oracle})")]
-        return Scope((alias, alias), with_, columns, keys, prefix)
-    return Scope((f"({user}) AS {alias}", f"({oracle}) AS {alias}"), scope.with_, columns, keys, prefix)
+        return Scope((alias, alias), with_, columns, keys, prefix, scope.joined)
+    return Scope((f"({user}) AS {alias}", f"({oracle}) AS {alias}"), scope.with_, columns, keys, prefix, scope.joined)
 
 
 # -- aggregates --------------------------------------------------------------------------------
@@ -143,14 +151,13 @@ def _summand(scope: Scope, rng: random.Random) -> Pair:
         first, second = condition(scope, rng, 1), condition(scope, rng, 1)
         two = rng.choice(["", f" WHEN {second} THEN 2"])
         return tuple(f"CASE WHEN {first} THEN {text}{two}{default} END" for text in plain)  # type: ignore[return-value]
-    inside = scope.raw(name), scope.hidden(name, "e")
     whole = [n for n in ("age", "kids") if n in scope.columns]
     if kind < 0.85 or not whole:
         form = rng.choice(["{0} * 2", "{0} + 1", "3 - {0}", "coalesce({0}, 1)"])
-        return form.format(inside[0]), form.format(inside[1])
+        return form.format(plain[0]), form.format(plain[1])
     other = rng.choice(whole)
     form = rng.choice(["{0} + {1}", "{0} * {1}", "{0} - 2 * {1}"])
-    return form.format(inside[0], scope.raw(other)), form.format(inside[1], scope.hidden(other, "e"))
+    return form.format(plain[0], scope.raw(other)), form.format(plain[1], scope.hidden(other, "c"))
 
 
 def linear(scope: Scope, rng: random.Random) -> Number:
@@ -193,6 +200,10 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     """AVG, a variance, a ratio or a quantile; over nothing each is the middle of what it can be, or NULL."""
     low, high = BOUNDS[name]
     kind, column, clamped = rng.random(), scope.raw(name), scope.hidden(name, "c")
+    if "pid" in scope.columns and rng.random() < 0.3:
+        inside = f"count(DISTINCT {scope.raw('pid')})"
+        user, oracle = _filtered(scope, rng, inside, inside)
+        return Number(user, f"{oracle}::DOUBLE", False)
     if kind < 0.35:
         user, oracle = _filtered(scope, rng, f"avg({column})", f"avg({clamped})")
         return Number(user, f"coalesce({oracle}, {(low + high) / 2})", False)
@@ -202,11 +213,13 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
         user, oracle = _filtered(scope, rng, f"{function}({column})", f"{function}({clamped})")
         return Number(user, f"coalesce({oracle}, {middle!r})", False)
     if kind < 0.65:
+        # A share of nothing is 0 where no row can be in it, and else the middle of 0 and 1.
         part = condition(scope, rng, 1)
-        form = rng.choice(["{0} / {1}", "100.0 * {0} / {1}", "{0} / nullif({1}, 0)"])
-        factor = 100 if "100" in form else 1
-        share = f"count_if({part}) FILTER (WHERE pad IS NULL) / nullif(count(*) FILTER (WHERE pad IS NULL), 0)"
-        return Number(form.format(f"count_if({part})", "count(*)"), f"{factor} * coalesce({share}, 0.5)", False)
+        form = rng.choice(["{0} / {1}", "100.0 * {0} / {1}", "{0} / nullif({1}, 0)", "1 - {0} / {1}"])
+        real = " FILTER (WHERE pad IS NULL)"
+        texts = ((f"count_if({part})", "count(*)"), (f"coalesce(count_if({part}){real}, 0)", f"count(*){real}"))
+        user, oracle = (f"CASE WHEN {bottom} > 0 THEN {form.format(top, bottom)} END" for top, bottom in texts)
+        return Number(user, oracle, False)
     if kind < 0.8:
         user = f"sum({column}) / count({column})"
         oracle = f"sum({clamped}) FILTER (WHERE pad IS NULL) / nullif(count({clamped}) FILTER (WHERE pad IS NULL), 0)"
@@ -289,8 +302,9 @@ def _scalar(one: Number, two: Number, rng: random.Random) -> Pair:
     """A function of aggregates that only outer SQL can answer; both sides must agree to the last digit."""
     form = rng.choice([
         "round({0}, 0)", "abs({0})", "greatest({0}, {1})", "CASE WHEN {0} > 2 THEN 'many' ELSE 'few' END",
-        "({0}) // 2", "({0}) % 3", "{0} > {1}", "least({0}, 5) + 1", "floor(({0}) / 2)", "{0} BETWEEN 1 AND {1}",
-        "({0})::VARCHAR || '!'", "CASE WHEN {0} = 0 THEN NULL ELSE sqrt(abs({1})) END",
+        "round(({0}) / 2)", "({0}) % 3", "({0}) > ({1})", "least({0}, 5) + 1", "floor(({0}) / 2)",
+        "({0}) BETWEEN 1 AND ({1})",
+        "(({0}) + 0)::VARCHAR || '!'", "CASE WHEN {0} = 0 THEN NULL ELSE sqrt(abs({1})) END",
     ])  # fmt: skip
     return form.format(one.user, two.user), form.format(one.oracle, two.oracle)
 
@@ -310,7 +324,7 @@ def _window(core: _Core, rng: random.Random) -> Pair:
 
 def _having(core: _Core, rng: random.Random) -> Pair:
     one = core.outer(rng)
-    forms = ["{0} > 1", "{0} BETWEEN 0 AND 20", "NOT ({0} = 0)", "{0} >= 0 OR {1}", "{0} < 10 AND {1}"]
+    forms = ["({0}) > 1", "{0} BETWEEN 0 AND 20", "NOT ({0} = 0)", "{0} >= 0 OR {1}", "{0} < 10 AND {1}"]
     test = ("count(*) >= 0", "count(*) >= 0")
     if core.keys:
         user_key, oracle_key = core.shown(rng.choice(core.keys))
@@ -342,7 +356,9 @@ def core(
         label = label if key.column or label.startswith("g") else f"g{at}"
         items.append((user if label == user else f"{user} AS {label}", oracle, label))
         # Positions and aliases are for plain GROUP BY alone.
-        texts.append(rng.choice([user, str(at + 1), label]) if simple else user)
+        # The parser takes a comparison within ROLLUP and CUBE in parentheses alone.
+        bare = f"({user})" if key.type == "BOOLEAN" and not key.column else user
+        texts.append(rng.choice([user, str(at + 1), label]) if simple else bare)
     shown = list(items)
     for at in range(rng.randint(1, 3)):
         one = number(scope, rng, exact=plain)
@@ -373,14 +389,16 @@ def core(
         oracle_items.append(f"{oracle} AS {label}")
         columns.append(label.strip('"'))
         if at < len(keys) and keys[at].other and not distinct:
-            oracle_items.append(f'{keys[at].name}__o = \'other\' AS "{label.strip(chr(34))}_other"')
+            oracle_items.append(f"{keys[at].name}__o = 'other' AS \"{label.strip(chr(34))}_other\"")
             columns.append(f"{label.strip(chr(34))}_other")
-    user = f"{with_[0]}SELECT {distinct}{user_items} FROM {scope.source[0]}{filter_[0]}{group}{user_tail}"
+    user = (
+        f"{with_[0]}SELECT {distinct}{user_items} FROM {scope.source[0]}{_after(scope, filter_[0])}{group}{user_tail}"
+    )
     oracle = (
         f"{with_[1]}SELECT {distinct}{', '.join(oracle_items)} FROM {_padded(made)} AS {alias}{filter_[1]}"
         f"{oracle_group}{oracle_tail}"
     )
-    return Statement(name, user, oracle, ordered, tuple(columns), tuple(label for _, _, label in items))
+    return Statement(name, user, oracle, ordered, tuple(columns), tuple(label for _, _, label in items), plain)
 
 
 def _size(keys: list[Key]) -> int:

@@ -79,9 +79,11 @@ i128 // 3; -i64; -u64; dec + i32; dec - 0.005; dec * dec; dec * 2.5; wide % 3; d
 -f64; f64 * 1e300 * 1e300; abs(i8); abs(i64); abs(dec); abs(f64); sign(f64); sign(dec); sign(i64); floor(i64);
 floor(dec); floor(f64); ceil(dec); ceil(f64); trunc(dec); trunc(f64); round(dec); round(dec, 1);
 round(dec, -3); round(f64); round(f64, 2); round(i32, -2); greatest(i8, i64, 3); least(dec, i32);
-greatest(f64, i8); least(f64, f64); greatest(txt, 'b'); least(d, d2); greatest(ts, ts); coalesce(i8, i32, 0);
-coalesce(txt, 'x'); coalesce(d, DATE '2020-01-01'); coalesce(f64, 0); ifnull(dec, 0); nullif(i8, 0);
-nullif(txt, ''); nullif(dec, 0); nullif(d, DATE '2020-02-29'); nullif(f64, 0);
+greatest(f64, i8); least(f64, f64); greatest(txt, 'b'); least(d, d2); greatest(ts, ts);
+coalesce(d, '2020-01-01') = '2020-01-01'; coalesce(ts, DATE '2020-01-01');
+CASE WHEN flag THEN d ELSE DATE '2020-01-01' END > '2019-12-31'; coalesce(i8, i32, 0); coalesce(txt, 'x');
+coalesce(d, DATE '2020-01-01'); coalesce(f64, 0); ifnull(dec, 0); nullif(i8, 0); nullif(txt, '');
+nullif(dec, 0); nullif(d, DATE '2020-02-29'); nullif(f64, 0);
 CASE WHEN i8 > 0 THEN i64 WHEN txt = 'a' THEN 5 END; CASE i8 WHEN 1 THEN 'one' WHEN 0 THEN 'none' ELSE txt END;
 if(flag, 1, 0); CASE WHEN i8 > 1 THEN 1 ELSE 2.5 END; CASE WHEN flag THEN f64 ELSE i64 END; year(d); month(d);
 day(d); quarter(d); week(d); dayofweek(d); isodow(d); dayofyear(d); isoyear(d); yearweek(d); decade(d);

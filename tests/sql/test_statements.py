@@ -11,7 +11,7 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.sql import parse
 from dpsql.sql.names import result_names
-from dpsql.sql.predicates import _after_prefix, like
+from dpsql.sql.patterns import _after_prefix, like
 from dpsql.sql.statements import MAX_STATEMENTS, place, weight_of
 
 

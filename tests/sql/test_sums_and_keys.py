@@ -159,7 +159,8 @@ def test_quotients_are_sums_of_doubles_on_a_grid(con: duckdb.DuckDBPyConnection)
     ("expression", "words"),
     [("big + 1", "add lower and upper to tables.t.columns.big"), ("txt || 'x'", "SUM needs a number"),
      ("q / age", "NULLIF"), ("big * q", "tables.t.columns.big"), ("q + txt", "needs numbers"), ("year(d) * big", "big"),
-     (" * ".join(["q"] * 30), "128 bits"), ("length(txt)", "LEAST(GREATEST"), ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST")],
+     (" * ".join(["q"] * 30), "128 bits"), ("length(txt)", "LEAST(GREATEST"),
+     ("TRY_CAST(txt AS INTEGER)", "LEAST(GREATEST")],
 )  # fmt: skip
 def test_sums_without_bounds_are_refused(expression: str, words: str, con: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(SQLError) as caught:

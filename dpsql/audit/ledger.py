@@ -1,0 +1,202 @@
+"""The ledger of an audited batch: what is charged, what stays charged, and what is refused.
+
+Everything happens in a ledger of the audit's own, under the policy's budget.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpsql.audit.world import World
+from dpsql.errors import BudgetError, LedgerError, OperationalError
+from dpsql.measure import synthetic
+from dpsql.privacy.amounts import GRID
+from dpsql.privacy.budget import Budget
+from dpsql.privacy.ledger import Entry, Ledger
+from dpsql.release.payload import unpack
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One check: what was found in words, and whether it is as it must be."""
+
+    name: str
+    holds: bool
+    found: str
+
+
+def check_ledger(world: World) -> list[Outcome]:
+    """Run the batch once, let a scan fail, ask for too much, tamper with a copy."""
+    found = [_order(world), _calibration(world)]
+    world.tables.fill({})
+    try:
+        world.con.run(world.plan, fresh=True)
+    except BudgetError:
+        return [*found, Outcome("the policy's budget holds the batch", False, "refused: ask for less")]
+    ledger = _ledger(world)
+    found += [_charged(world, ledger), _adds_up(ledger), _chain(ledger), _tampered(ledger)]
+    found += [_not_refunded(world, ledger), _refused(world, ledger), _adds_up(ledger, "after all that ")]
+    return found
+
+
+def _ledger(world: World) -> Ledger:
+    declared = world.con.policy.budget
+    figures = Budget.of(
+        epsilon=declared.epsilon,
+        delta=declared.delta,
+        pure_epsilon=declared.pure_epsilon,
+        rho=declared.rho,
+        local_epsilon=declared.local_epsilon,
+    )
+    return Ledger.open(world.con.ledger_path, world.con.policy.dataset, figures)
+
+
+class _Steps:
+    """Stands where the ledger stands and remembers when it was asked."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def charge(self, *_: object, **__: object) -> int:
+        self.log.append("charge")
+        return 1
+
+    def record(self, *_: object) -> None:
+        self.log.append("record")
+
+
+def _order(world: World) -> Outcome:
+    """A measurement whose scan says when it runs."""
+    steps = _Steps()
+    synthetic.noisy(world.job, world.tables.engine, steps, before_scan=lambda: steps.log.append("scan"))
+    found = [step for i, step in enumerate(steps.log) if i == 0 or step != steps.log[i - 1]]
+    return Outcome("the charge is committed before the scan", found == ["charge", "scan", "record"], ", ".join(found))
+
+
+def _calibration(world: World) -> Outcome:
+    paid, claimed = world.paid, world.plan.sensitivity
+    same = paid == claimed and world.job.noise == world.plan.noise
+    measure = "squared L2" if world.gaussian else "L1"
+    return Outcome("the noise is calibrated to exactly what is charged", same, f"{measure} sensitivity {claimed:.6g}")
+
+
+def _charged(world: World, ledger: Ledger) -> Outcome:
+    entry = ledger.entries()[-1]
+    kept = unpack(ledger.release(entry.id).payload or b"")[1]
+    same = entry.charge == world.plan.charge and kept.parameter == world.plan.noise.parameter
+    return Outcome("the ledger has that charge and that noise", same, entry.charge.guarantee)
+
+
+def _adds_up(ledger: Ledger, when: str = "") -> Outcome:
+    entries, state = ledger.entries(), ledger.state()
+    good = True
+    for purse in state.purses:
+        units = sum(entry.charge.units for entry in entries if entry.charge.purse == purse.name)
+        good = good and purse.spent_units == units <= purse.total_units
+    return Outcome(f"{when}spent is the sum of {_count(entries)} and within the total", good, str(state).split("\n")[0])
+
+
+def _count(entries: Sequence[Entry]) -> str:
+    return f"{len(entries)} charge{'' if len(entries) == 1 else 's'}"
+
+
+def _chain(ledger: Ledger) -> Outcome:
+    try:
+        links = ledger.verify()
+    except LedgerError as error:
+        return Outcome("the hash chain verifies", False, str(error))
+    return Outcome("the hash chain verifies", links >= 3, f"{links} links")
+
+
+def _tampered(ledger: Ledger) -> Outcome:
+    """Each of these changes, made to a copy by hand, must be noticed."""
+    changes = (
+        "UPDATE purses SET spent = 0",
+        "DELETE FROM charges",
+        "UPDATE charges SET units = 1",
+        "UPDATE releases SET payload = x'00'",
+        "UPDATE purses SET total = total * 2",
+        "UPDATE identity SET ledger = 'other'",
+        "DELETE FROM chain WHERE link > 1",
+    )
+    copy = Path(f"{ledger.path}.copy")
+    missed = []
+    for change in changes:
+        copy.write_bytes(ledger.path.read_bytes())
+        with closing(sqlite3.connect(copy)) as connection:
+            # Whoever can write the file can take away what would stop them.
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+                connection.execute(f'DROP TRIGGER "{name}"')
+            connection.execute("PRAGMA ignore_check_constraints = 1")
+            connection.execute(change)
+            connection.commit()
+        try:
+            Ledger.open(copy, ledger.dataset, ledger.budget).verify()
+            missed.append(change)
+        except LedgerError:
+            pass
+        finally:
+            os.unlink(copy)
+    found = f"{len(changes) - len(missed)} of {len(changes)} changes noticed"
+    return Outcome("a ledger altered by hand is refused", not missed, found)
+
+
+def _not_refunded(world: World, ledger: Ledger) -> Outcome:
+    """A scan that fails after the charge."""
+    name = "a failed scan leaves its charge"
+    before = _spent(ledger, world.plan.charge.purse)
+
+    def fail() -> None:
+        raise OperationalError("the disk is gone")
+
+    raised = False
+    try:
+        synthetic.noisy(world.job, world.tables.engine, ledger, before_scan=fail)
+    except OperationalError:
+        raised = True
+    except BudgetError:
+        return Outcome(name, True, "not tried: the budget holds the batch once")
+    after = _spent(ledger, world.plan.charge.purse)
+    holds = raised and after == before + world.plan.charge.units and len(ledger.unreleased()) == 1
+    return Outcome(name, holds, f"{(after - before) / GRID:.6g} charged, nothing released")
+
+
+def _refused(world: World, ledger: Ledger) -> Outcome:
+    """Ask for the batch again and again: refused before the purse runs over, and a refusal changes nothing."""
+    purse = next(p for p in ledger.state().purses if p.name == world.plan.charge.purse)
+    room = purse.remaining_units // world.plan.charge.units
+    name = "what the purse does not hold is refused"
+    if room > 20:
+        return Outcome(name, True, f"not tried: the purse holds the batch {room:,} times more")
+    world.tables.fill({})
+    granted = 0
+    while granted <= room:
+        try:
+            synthetic.noisy(world.job, world.tables.engine, _Always(ledger))
+            granted += 1
+        except BudgetError:
+            break
+    left = next(p for p in ledger.state().purses if p.name == purse.name).remaining_units
+    return Outcome(
+        name, granted == room and 0 <= left < world.plan.charge.units, f"{granted} more granted, then refused"
+    )
+
+
+class _Always:
+    """A ledger that keeps the charges of the one behind it and no measurements."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.charge = ledger.charge
+
+    def record(self, *_: object) -> None:
+        return None
+
+
+def _spent(ledger: Ledger, name: str) -> int:
+    return next(purse.spent_units for purse in ledger.state().purses if purse.name == name)

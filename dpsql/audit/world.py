@@ -1,0 +1,91 @@
+"""One audited batch: its plan over generated tables, its job, and what neighbouring databases do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import sqlglot
+
+from dpsql.audit.database import Rows, Synthetic
+from dpsql.audit.values import constants
+from dpsql.connection import Connection, connect
+from dpsql.measure import Job, synthetic
+from dpsql.plan import Plan
+from dpsql.policy import Policy
+from dpsql.policy.values import fold
+
+
+@dataclass(frozen=True)
+class World:
+    """A batch planned over generated tables. Make it with ``World.of``.
+
+    ``job`` is what ``Connection.run`` measures for ``plan``. ``used`` are the folded words of the batch and of the
+    policy's views: columns with no such name cannot matter.
+    """
+
+    tables: Synthetic
+    con: Connection
+    plan: Plan
+    job: Job
+    used: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        batch: str,
+        folder: Path,
+        *,
+        schemas: Mapping[str, Mapping[str, str]] | None = None,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        **options: Any,
+    ) -> World:
+        """Tables, ledger (in ``folder``) and plan. Raises what ``Connection.plan`` raises, and PolicyError."""
+        text = "; ".join([batch, *policy.views.values()])
+        tables = Synthetic(policy, schemas, constants(text))
+        con = connect(tables.connection, policy=tables.policy, ledger=folder / "audit.ledger", label="audit")
+        plan = con.plan(batch, epsilon, delta, rho, **options)
+        words = frozenset(fold(token.text) for token in sqlglot.tokenize(text, read="duckdb"))
+        return cls(tables, con, plan, con._job(plan, "audit", "audit"), words)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the noise is Gaussian: norms are L2 and squared then, else L1."""
+        return self.plan.noise.kind == "gaussian"
+
+    @property
+    def paid(self) -> Fraction:
+        """The sensitivity (squared for Gaussian noise) that the noise protects at what is charged."""
+        charge, noise = self.plan.charge, self.job.noise
+        if self.gaussian:
+            return noise.parameter * charge.mu_squared
+        return noise.parameter * (charge.epsilon or Fraction(0))
+
+    def size(self, change: Sequence[int]) -> int:
+        """How large a change of B x is: squared L2 for Gaussian noise, else L1."""
+        return sum(d * d if self.gaussian else abs(d) for d in change)
+
+    def exact(self) -> list[int]:
+        """L B x of the rows as they are."""
+        return synthetic.exact(self.job, self.tables.engine)
+
+    def with_rows(self, rows: Rows) -> list[int]:
+        """L B x of the rows as they are and these, which are gone afterwards."""
+        self.tables.connection.execute("BEGIN TRANSACTION")
+        try:
+            self.tables.insert(rows)
+            return self.exact()
+        finally:
+            self.tables.connection.execute("ROLLBACK")
+
+    def change(self, base: Rows, unit: Rows) -> list[int]:
+        """How ``unit``'s rows change L B x where they join ``base``, which stays."""
+        self.tables.fill(base)
+        before = self.exact()
+        return [a - b for a, b in zip(self.with_rows(unit), before, strict=True)]

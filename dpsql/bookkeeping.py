@@ -1,0 +1,193 @@
+"""A connection's ledger and the releases file made from it: opened, held together, caught up after a crash.
+
+The ledger decides everything; the releases file is derived, and may be busy, deleted or behind. Nothing
+here spends: charges and measurements are written by ``dpsql.measure`` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import duckdb
+
+from dpsql.errors import DatabaseError, IntegrityError, LedgerError, OperationalError
+from dpsql.policy import Policy
+from dpsql.privacy.accountant import Budget, BudgetState, fresh_state
+from dpsql.privacy.ledger import Entry, Ledger
+from dpsql.release import ReleaseRecord, ReleaseStore
+from dpsql.release.ownership import check_replaceable
+from dpsql.release.payload import unpack
+
+log = logging.getLogger("dpsql")
+
+
+def budget_of(policy: Policy) -> Budget:
+    """The budget that a policy declares, as the accountant knows it."""
+    declared = policy.budget
+    return Budget.of(
+        epsilon=declared.epsilon,
+        delta=declared.delta,
+        pure_epsilon=declared.pure_epsilon,
+        rho=declared.rho,
+        local_epsilon=declared.local_epsilon,
+        max_epsilon_per_release=declared.max_epsilon_per_release,
+        max_rho_per_release=declared.max_rho_per_release,
+        max_local_epsilon_per_release=declared.max_local_epsilon_per_release,
+    )
+
+
+class Books:
+    """The ledger at ``path`` and the releases database that is made from it."""
+
+    def __init__(self, path: Path, store: ReleaseStore, dataset: str, budget: Budget, anchor: Path | None) -> None:
+        self.path = path
+        self.store = store
+        self._dataset = dataset
+        self._budget = budget
+        self._anchor = anchor
+        self._ledger: Ledger | None = None
+        self._caught_up = False
+
+    def ledger(self) -> Ledger:
+        """The ledger, opened and checked once; made where there is none. Says what an earlier process left open."""
+        if self._ledger is None:
+            ledger = Ledger.open_or_create(self.path, self._dataset, self._budget, anchor=self._anchor)
+            lost = ledger.unreleased()
+            if lost:
+                log.warning(
+                    "ledger %s: %d charged without a recorded answer, the last is release %d; a charge is never given "
+                    "back ('dpsql budget' lists them)",
+                    *(self.path, len(lost), lost[-1].id),
+                )
+            self._ledger = ledger
+        return self._ledger
+
+    def state(self) -> BudgetState:
+        """What is spent and left; a ledger that nobody needed yet is not made for it."""
+        if self._ledger is None and not self.path.exists() and not (self._anchor and self._anchor.exists()):
+            return fresh_state(self._budget)
+        return self.ledger().state()
+
+    def entries(self) -> list[Entry]:
+        """Every charge, oldest first; none where there is no ledger."""
+        return self.ledger().entries() if self.path.exists() else []
+
+    def rebuild(self) -> int:
+        """Make the releases file anew; the number of releases in it. LedgerError where there is no ledger."""
+        if not self.path.exists():
+            raise LedgerError(f"there is no ledger {self.path}; name the ledger of this policy with ledger=")
+        check_replaceable(self.store.path)
+        records = [unpack(entry.payload or b"")[0] for entry in self.ledger().releases()]
+        self.store.rebuild(records)
+        return len(records)
+
+    def catch_up(self) -> None:
+        """Once, before the first question over the releases: write those that the file lacks.
+
+        A process that died between the ledger's commit and the file leaves the file behind. What stands in the
+        way is logged, for the file may be read as it is.
+        """
+        if self._caught_up or not self.path.exists():
+            return
+        self._caught_up = True
+        failure = ""
+        try:
+            ledger = self.ledger()
+            self.check_releases(ledger)
+            missing = self.missing()
+            if missing:
+                self.store.write(*missing)
+        except DatabaseError as error:
+            failure = str(error)
+        if failure:
+            log.warning("the releases file was not brought up to date: %s", failure)
+
+    def register(
+        self, record: ReleaseRecord, connection: duckdb.DuckDBPyConnection | None, *, again: bool = False
+    ) -> None:
+        """Write a release, and those before it that the file lacks, and attach the file to ``connection``.
+
+        ``again``: let the views of an earlier release select from it once more. A failure is logged: the
+        answers are in the ledger and in the release that the caller holds, nothing is lost.
+        """
+        failure = ""
+        try:
+            missing = self.missing(record.release_id)
+            if missing:
+                self.store.write(*missing)
+            if again:
+                self.store.point(record)
+            if connection is not None:
+                self.store.attach_to(connection)
+        except (OperationalError, IntegrityError) as error:
+            failure = str(error)
+        if failure:
+            log.warning("release %d is in the ledger but not registered: %s", record.release_id, failure)
+
+    def missing(self, last: int | None = None) -> list[ReleaseRecord]:
+        """Releases, up to ``last``, that the file lacks, because it was busy, deleted or is new."""
+        present = set(self.store.release_ids())
+        ledger = self.ledger()
+        return [
+            unpack(ledger.release(entry.id).payload or b"")[0]
+            for entry in ledger.entries()
+            if entry.released is not None and (last is None or entry.id <= last) and entry.id not in present
+        ]
+
+    def check_releases(self, ledger: Ledger) -> None:
+        """A releases file that was made from another ledger, or another file, must not be taken for this one's."""
+        try:
+            made = self.store.moments()
+        except (OperationalError, duckdb.Error):
+            made = None
+        if made is None:
+            # Busy or damaged: it stays behind, and a rebuild makes it anew. Anything else is no releases file.
+            check_replaceable(self.store.path)
+            return
+        if not made:
+            return
+        released = {entry.id for entry in ledger.entries() if entry.released is not None}
+        foreign = not set(made) <= released
+        if not foreign:
+            last = max(made)
+            record, _ = unpack(ledger.release(last).payload or b"")
+            foreign = record.released_at != made[last]
+        if foreign:
+            raise OperationalError(
+                f"the releases in {self.store.path} were made from another ledger; name another file with "
+                "releases=, or run 'dpsql releases rebuild' (nothing was charged)"
+            )
+
+    def check_free(self, names: Iterable[str], ledger: Ledger) -> None:
+        """IntegrityError where a release has one of ``names``.
+
+        The ledger decides, not the releases file, which may be busy, deleted or behind.
+        """
+        known = {name.lower() for entry in ledger.entries() if entry.released is not None for name in entry.results}
+        for name in names:
+            if name.lower() in known:
+                raise IntegrityError(
+                    f"a view named {' '.join(name.split())} exists already; write CREATE OR REPLACE VIEW or "
+                    "choose another name (nothing was charged)"
+                )
+
+    def earlier(self, key: str) -> tuple[Entry, ReleaseRecord, bool] | None:
+        """The newest release of that reuse key, and whether a later one took a name of it; None if there is none."""
+        if not self.path.exists():
+            return None
+        ledger = self.ledger()
+        entries = ledger.entries()
+        for entry in reversed(entries):
+            if entry.released is not None and entry.description.get("key") == key:
+                record, _ = unpack(ledger.release(entry.id).payload or b"")
+                return entry, record, _overtaken(record, entries)
+        return None
+
+
+def _overtaken(record: ReleaseRecord, entries: Sequence[Entry]) -> bool:
+    """Whether a later release took one of the names of this one, so that its views must be set again."""
+    names = {name.lower() for name in record.names}
+    later = [entry for entry in entries if entry.id > record.release_id and entry.released is not None]
+    return any(name.lower() in names for entry in later for name in entry.results)

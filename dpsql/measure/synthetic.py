@@ -1,0 +1,112 @@
+"""Measurement of generated rows without noise and without a charge: for the audit, over its own engine only.
+
+The exact vector of a private table exists in ``_observe`` alone. Of rows that the audit made up it may be
+seen: that is what brute force compares. Nothing here takes any engine but ``SyntheticEngine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql import measure as room
+from dpsql.engines.base import IntArray, Rows, TableSource
+from dpsql.engines.synthetic import StillEngine, SyntheticEngine
+from dpsql.errors import InternalError
+from dpsql.measure.exact import product, product_bits
+from dpsql.measure.job import Job
+from dpsql.measure.reading import scan_of
+from dpsql.workload.compile import Layout
+
+__all__ = ["StillEngine", "SyntheticEngine", "exact", "exact_of_many", "noisy", "with_pure_noise"]
+
+_BITS = 512
+
+
+def exact(job: Job, engine: SyntheticEngine) -> list[int]:
+    """L B x of the generated rows, without noise. Raises OperationalError where a scan fails."""
+    _check(engine)
+    return room._observe(job, engine, [0] * job.mixing.shape[0])
+
+
+def exact_of_many(job: Job, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
+    """L x of ``copies`` versions of one plain table, in one scan.
+
+    ``table`` has the columns of ``layout``'s table and an INTEGER column ``dpsql_copy`` that says which of the
+    versions (from 0) a row is in.
+    """
+    _check(engine)
+    if not layout.source.plain:
+        raise InternalError(f"{layout.table}: only a table of single rows can be scanned in several copies")
+    _, select, keys = scan_of(layout, job.sources)
+    found = engine.scan(TableSource(table), f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
+    order = np.argsort(found["copy"], kind="stable")
+    bounds = np.searchsorted(found["copy"][order], np.arange(copies + 1))
+    out = []
+    for start, stop in pairwise(bounds.tolist()):
+        x = np.zeros(job.basis.shape[1], dtype=object)
+        mine = order[start:stop]
+        room._add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
+        out.append(x.tolist())
+    return out
+
+
+def moved(job: Job, change: list[int]) -> list[int]:
+    """B times a change of L x, in Python integers."""
+    return product(job.mixing, product(job.basis, change, _BITS), product_bits(job.basis, _BITS))
+
+
+class _Granted:
+    """Stands where the ledger stands: the audit's measurements are of nobody and cost nothing."""
+
+    def charge(self, *_: object, **__: object) -> int:
+        return 1
+
+    def record(self, *_: object) -> None:
+        return None
+
+
+def noisy(
+    job: Job,
+    engine: SyntheticEngine | StillEngine,
+    ledger: Any = None,
+    *,
+    before_scan: Callable[[], None] | None = None,
+) -> list[int]:
+    """One noisy measurement of the generated rows, by ``measure`` itself.
+
+    ``ledger`` grants everything if not given; ``before_scan`` is called before every scan, and may raise.
+    """
+    _check(engine.engine if isinstance(engine, StillEngine) else engine)
+    watched = engine if before_scan is None else _Watched(engine, before_scan)
+    granting: Any = ledger or _Granted()
+    return room.measure(job, watched, granting, lambda _, __: b"")[1]
+
+
+@dataclass(frozen=True)
+class _Watched:
+    engine: SyntheticEngine | StillEngine
+    before_scan: Callable[[], None]
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        return self.engine.schemas(sources)
+
+    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+        self.before_scan()
+        return self.engine.scan(source, select, group_by)
+
+
+def with_pure_noise(job: Job, count: int) -> Job:
+    """The job with ``count`` more measurements, all of nothing: rows of zeros, which no unit can move."""
+    rows = sparse.csr_array((count, job.mixing.shape[1]), dtype=np.int64)
+    return replace(job, mixing=sparse.csr_array(sparse.vstack([sparse.csr_array(job.mixing), rows], format="csr")))
+
+
+def _check(engine: object) -> None:
+    if type(engine) is not SyntheticEngine:
+        raise InternalError("exact values exist of generated rows only; the audit has an engine of its own")

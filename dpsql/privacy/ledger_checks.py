@@ -1,0 +1,89 @@
+"""What a ledger must show before it is believed: whose it is, that it is the newest, that it adds up."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+
+from dpsql.privacy import anchor as anchors
+from dpsql.privacy import chain, ledger_schema
+from dpsql.privacy.budget import Budget, Purse
+from dpsql.privacy.ledger_file import LedgerFile
+
+
+def check_kind(connection: sqlite3.Connection, file: LedgerFile) -> int:
+    """The schema version of a file that is a ledger of ours, in a version that this dpsql knows."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != ledger_schema.APPLICATION_ID:
+        raise file.error("is a SQLite database but no ledger of dpsql; name the ledger file of this policy")
+    version = ledger_schema.version_of(connection)
+    if not 1 <= version <= ledger_schema.SCHEMA_VERSION:
+        raise file.error(
+            f"has schema version {version}, this dpsql reads up to {ledger_schema.SCHEMA_VERSION};"
+            " use the dpsql that wrote it"
+        )
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "delete":
+        raise file.error("is in another journal mode; set journal_mode=DELETE, a lost WAL is a refund")
+    return version
+
+
+def check_identity(
+    connection: sqlite3.Connection, file: LedgerFile, dataset: str, budget: Budget, marks: Iterable[anchors.Mark | None]
+) -> int:
+    """The file is a ledger of ours, of this data set and budget, and has every link of ``marks``; its version."""
+    version = check_kind(connection, file)
+    identity = connection.execute(
+        "SELECT ledger, budget, dataset FROM identity, datasets ORDER BY datasets.id DESC LIMIT 1"
+    ).fetchone()
+    if identity is None:
+        raise file.error("is damaged: its identity is gone; restore the newest backup")
+    ledger, figures, found = identity
+    if found != dataset:
+        raise file.error(
+            f"belongs to data set {found!r}, not {dataset!r}; name this policy's own ledger,"
+            " or renew() it if this is a new version of the same data"
+        )
+    if figures != chain.canonical(budget.figures()):
+        raise file.error(
+            f"was created with another budget ({_describe(figures)}), not {budget}; totals are"
+            " fixed at creation, so put the old figures back in the policy"
+        )
+    for mark in marks:
+        if mark is None or mark.link == 0:
+            continue
+        row = connection.execute("SELECT head FROM chain WHERE link = ?", (mark.link,)).fetchone()
+        if mark.ledger != ledger or row is None or row[0] != mark.head:
+            raise file.error(
+                "is another or an older one than was used last, which would forget charges; put the newest file back"
+            )
+    return version
+
+
+def purses(connection: sqlite3.Connection, file: LedgerFile, budget: Budget) -> tuple[Purse, ...]:
+    """Totals and what is spent of them, which is the sum of the charges. Cost O(charges), in SQLite."""
+    rows = {name: (total, spent) for name, total, spent in connection.execute("SELECT name, total, spent FROM purses")}
+    charged = dict(connection.execute("SELECT purse, sum(units) FROM charges NOT INDEXED GROUP BY purse"))
+    expected = budget.totals
+    # The declared figures are the same; mu may differ in its last digit between builds of libm.
+    if set(rows) != set(expected) or any(
+        abs(rows[name][0] - total) > 2 + total // 10**9 or not 0 <= rows[name][1] <= rows[name][0]
+        for name, total in expected.items()
+    ):
+        raise file.error("holds totals that do not follow from its budget; restore the newest backup")
+    if {name: spent for name, (_, spent) in rows.items() if spent} != charged:
+        raise file.error("is damaged: spent is not the sum of its charges; restore the newest backup")
+    return tuple(Purse(name, *rows[name]) for name in expected)
+
+
+def check_whole(connection: sqlite3.Connection, file: LedgerFile, version: int, *, payloads: bool) -> None:
+    """Schema, chain and sums agree; with ``payloads`` also every payload and every page of the file."""
+    fault = None if ledger_schema.is_whole(connection, version) else "is damaged: its tables are not a ledger's"
+    fault = fault or chain.fault(connection, ledger_schema.kinds(version), payloads=payloads)
+    if fault is None and payloads and connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+        fault = "is damaged: SQLite finds an inconsistent page"
+    if fault is not None:
+        raise file.error(f"{fault}; keep the file and restore the newest backup")
+
+
+def _describe(figures: str) -> str:
+    return ", ".join(f"{name} {value}" for name, value in json.loads(figures).items())

@@ -1,0 +1,149 @@
+"""A ledger of schema version 1, as that version wrote it, becomes one of the present version, or stays as it is."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import dpsql.errors
+from dpsql.errors import LedgerError
+from dpsql.privacy import ledger_schema
+from dpsql.privacy.accountant import Budget, Request, charge_for
+from dpsql.privacy.ledger import Ledger
+
+ROOT = Path(dpsql.errors.__file__).parent.parent
+BUDGET = Budget.of("4", "1e-9", "1", local_epsilon="2")
+VERSION_1 = (Path(__file__).parent / "ledger_version_1.sql").read_text()
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.ledger"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(VERSION_1)
+    return path
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
+    with closing(sqlite3.connect(old)) as connection:
+        links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
+    ledger = Ledger.open(old, "rand-2", BUDGET)
+    assert version(old) == ledger_schema.SCHEMA_VERSION == 2
+    assert [(e.charge_id, e.label, e.dataset, e.released is None) for e in ledger.entries()] == [
+        ("first", "ann", "rand-1", False),
+        ("second", "bob", "rand-1", True),
+        ("third", "ann", "rand-2", False),
+        ("fourth", "", "rand-2", True),
+    ]
+    assert [e.payload for e in ledger.releases()] == [b"the first noisy measurement", b"the third"]
+    assert [p.spent_units for p in ledger.state().purses] == [750_000_000_000, 33_114_830_490, 500_000_000_000]
+    assert ledger.verify() == 9
+    with closing(sqlite3.connect(old)) as connection:
+        assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:8] == links
+        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,)]
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            connection.execute("UPDATE purses SET spent = 0")
+    # It goes on: idempotent ids of before, new charges, a second opening that changes nothing.
+    again = Ledger.open(old, "rand-2", BUDGET)
+    (charge, _) = charge_for(Request.of("1", "1e-9"), BUDGET)
+    assert again.charge(charge, "third", {"names": ["by_state", "q1"]}, label="ann") == 3
+    again.record(again.charge(charge, "fifth", {}), b"new")
+    assert again.verify() == 11
+
+
+def test_an_upgraded_ledger_looks_like_a_new_one(old: Path, tmp_path: Path) -> None:
+    Ledger.open(old, "rand-2", BUDGET)
+    Ledger.create(tmp_path / "new.ledger", "rand-1", BUDGET)
+    shapes = []
+    for path in (old, tmp_path / "new.ledger"):
+        with closing(sqlite3.connect(path)) as connection:
+            shapes.append(connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2").fetchall())
+    assert shapes[0] == shapes[1]
+
+
+def test_an_anchor_of_before_is_still_good(old: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(old)) as connection:
+        head = connection.execute("SELECT head FROM chain WHERE link = 8").fetchone()[0]
+        ledger_id = connection.execute("SELECT ledger FROM identity").fetchone()[0]
+    anchor = tmp_path / "anchor"
+    anchor.write_text(f'{{"ledger": "{ledger_id}", "link": 8, "head": "{head}"}}')
+    before = old.read_bytes()
+    Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
+    assert '"link": 9' in anchor.read_text()
+    old.write_bytes(before)  # the older version put back is an older copy
+    with pytest.raises(LedgerError, match="older one"):
+        Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
+
+
+def test_a_damaged_older_ledger_is_refused_and_not_upgraded(old: Path) -> None:
+    with closing(sqlite3.connect(old, isolation_level=None)) as connection:
+        connection.execute("UPDATE charges SET units = 1, label = 'eve' WHERE id = 2")
+    before = old.read_bytes()
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger.open(old, "rand-2", BUDGET)
+    assert old.read_bytes() == before
+    with closing(sqlite3.connect(old, isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE upgrades (x)")
+    with pytest.raises(LedgerError):
+        Ledger.open(old, "rand-2", BUDGET)
+    assert version(old) == 1
+
+
+def test_a_failed_step_leaves_the_old_version(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = old.read_bytes()
+    broken = (ledger_schema.VERSIONS[0], (("CREATE TABLE more (x)", "CREATE TABLE chain (x)"), ("charge",)))
+    monkeypatch.setattr(ledger_schema, "VERSIONS", broken)
+    with pytest.raises(LedgerError):
+        Ledger.open(old, "rand-2", BUDGET)
+    assert old.read_bytes() == before
+    monkeypatch.undo()
+    assert Ledger.open(old, "rand-2", BUDGET).verify() == 9
+
+
+def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = sqlite3.connect
+
+    def read_only(name: str, **options: object) -> sqlite3.Connection:
+        return real(name.replace("mode=rw", "mode=ro"), **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    with pytest.raises(LedgerError, match="cannot be written"):
+        Ledger.open(old, "rand-2", BUDGET)
+    monkeypatch.undo()
+    assert version(old) == 1
+
+
+def test_a_version_that_a_file_does_not_have_is_refused(old: Path) -> None:
+    for claimed, text in ((0, "schema version 0"), (3, "reads up to 2"), (2, "damaged|could not be used")):
+        with closing(sqlite3.connect(old, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA user_version = {claimed}")
+        with pytest.raises(LedgerError, match=text):
+            Ledger.open(old, "rand-2", BUDGET)
+
+
+SCRIPT = """
+import sys
+from dpsql.privacy.accountant import Budget
+from dpsql.privacy.ledger import Ledger
+sys.stdin.readline()
+print(Ledger.open(sys.argv[1], "rand-2", Budget.of("4", "1e-9", "1", local_epsilon="2")).verify())
+"""
+
+
+def test_four_processes_upgrade_once(old: Path) -> None:
+    pipes: dict[str, int] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    racers = [
+        subprocess.Popen([sys.executable, "-c", SCRIPT, str(old)], text=True, cwd=ROOT, **pipes)  # type: ignore[call-overload]
+        for _ in range(4)
+    ]
+    assert [racer.communicate("go\n", timeout=60)[0] for racer in racers] == ["9\n"] * 4

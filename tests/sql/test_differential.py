@@ -1,0 +1,136 @@
+"""Random batches through the whole pipeline without noise, against DuckDB running the users' own statements.
+
+See ``batches`` for what the oracle's texts change: declared groups, clamped sums, and that alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pytest
+from batch_texts import batch
+from batches import JOINS, POLICY, UNITS, Statement, filled, prepared, with_units
+from helpers import policy_of
+from noiseless import Pipeline, rows_of
+
+from dpsql.errors import SQLError
+
+# Rows, the share of values outside the domain, the share of NULLs.
+TABLES = {
+    "empty_": (0, 0.0, 0.0),
+    "single": (1, 0.3, 0.2),
+    "clean": (12, 0.0, 0.0),
+    "small": (40, 0.25, 0.15),
+    "large": (150, 0.15, 0.1),
+    "nothing": (6, 0.0, 1.0),
+    "wild": (25, 0.8, 0.2),
+}
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    """Tables of adversarial rows and, beside them, the views that the oracle reads."""
+    connection = duckdb.connect()
+    rng = random.Random("rows")
+    for name, (rows, outside, nulls) in TABLES.items():
+        for statement in [*filled(name, rows, outside, nulls, rng), prepared(name, name)]:
+            connection.execute(statement)
+    for statement in with_units(rng) + [prepared(name, source) for name, source in JOINS.items()]:
+        connection.execute(statement)
+    return Pipeline.of(policy_of("".join(POLICY.format(name=name) for name in TABLES) + UNITS), connection)
+
+
+def _text(statements: list[Statement]) -> str:
+    return ";\n".join(s.user if s.name.startswith("q") else f"CREATE VIEW {s.name} AS {s.user}" for s in statements)
+
+
+def _wanted(pipeline: Pipeline, statements: list[Statement]) -> list[tuple[list[str], list[tuple[Any, ...]]]]:
+    """What DuckDB answers; a statement can read those before it."""
+    found = []
+    cursor = pipeline.connection.cursor()
+    for statement in statements:
+        cursor.execute(f"CREATE OR REPLACE TEMP TABLE {statement.name} AS {statement.oracle}")
+        rows = cursor.execute(f"SELECT * FROM {statement.name}").fetchall()
+        found.append(([column[0] for column in cursor.description], rows))
+    cursor.close()
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is compared: numbers as doubles, -0 as 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return value
+    return float(value) + 0.0
+
+
+def _rank(row: tuple[Any, ...]) -> list[tuple[bool, str]]:
+    """A key to sort rows by, the same for numbers that differ in the last digits."""
+    return [(value is None, f"{value:.8g}" if isinstance(value, float) else str(value)) for value in row]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _check(statement: Statement, ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> None:
+    mine = [tuple(map(_plain, row)) for row in ours]
+    wanted = [tuple(map(_plain, row)) for row in theirs]
+    if not statement.ordered:
+        mine.sort(key=_rank)
+        wanted.sort(key=_rank)
+    assert len(mine) == len(wanted), statement
+    for row, expected in zip(mine, wanted, strict=True):
+        assert all(map(_same, row, expected)), (statement, row, expected)
+
+
+def compare(pipeline: Pipeline, statements: list[Statement], *, errors: bool) -> None:
+    """Assert that every result is DuckDB's; with ``errors``, that their columns leave the users' as they are."""
+    wanted = _wanted(pipeline, statements)
+    text = _text(statements)
+    results = pipeline.results(text)
+    for statement, result, (names, theirs) in zip(statements, results, wanted, strict=True):
+        found, ours = rows_of(result)
+        assert [name.lower() for name in found] == [name.lower() for name in names], statement
+        _check(statement, ours, theirs)
+    if errors:
+        for statement, plain, full in zip(statements, results, pipeline.results(text, errors=True), strict=True):
+            held = {name: values for name, _, values in full.columns}
+            columns = [held[name] for name, _, _ in plain.columns]
+            _check(statement, list(zip(*columns, strict=True)), rows_of(plain)[1])
+
+
+def _run(pipeline: Pipeline, seeds: range) -> None:
+    refused = 0
+    for seed in seeds:
+        rng = random.Random(f"batch {seed}")
+        # Two tables at most, so that statements meet in one scan; or the joins of one table.
+        tables = list(JOINS) if seed % 5 == 4 else rng.sample(list(TABLES), 2)
+        statements = batch(rng, tables)
+        try:
+            compare(pipeline, statements, errors=seed % 10 == 0)
+        except SQLError as error:
+            # Of all that is generated nothing else is refused.
+            if "meet in one cell" not in str(error):
+                raise
+            refused += 1
+        except Exception as error:
+            error.add_note(f"seed {seed}: {_text(statements)}")
+            raise
+    assert refused <= len(seeds) // 10
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_a_few_hundred_batches(pipeline: Pipeline, part: int) -> None:
+    _run(pipeline, range(part * 25, part * 25 + 25))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(20))
+def test_two_thousand_batches(pipeline: Pipeline, part: int) -> None:
+    _run(pipeline, range(250 + part * 100, 350 + part * 100))
