@@ -52,6 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "surfaces": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
         *("plan", "plan_text", "tables", "connection", "synthetic", "drafting", "__init__"),
+        "audit",
     },
     "__main__": {"errors", "surfaces"},
 }

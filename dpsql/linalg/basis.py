@@ -185,7 +185,7 @@ def coordinates(span: Any, rows: Any) -> Any:
     both = sparse.csr_array(sparse.vstack([span, rows], format="csr"))
     keep = distinct_columns(both).keep
     S, B = sparse.csr_array(span[:, keep]), sparse.csr_array(rows[:, keep])
-    q, v = S.shape[0], B.shape[0]
+    v = B.shape[0]
     coords: Any
     csc = sparse.csc_array(B)
     if v and csc.nnz and int(np.diff(csc.indptr).max()) == 1:

@@ -80,16 +80,30 @@ class ColumnPolicy:
         self._check_size(days, "years or months as values")
         return tuple(self.lower + timedelta(days=i) for i in range(days))
 
-    def _number_domain(self, lower: Fraction, upper: Fraction, duckdb_type: str | None) -> tuple[Key, ...] | None:
+    def size(self, duckdb_type: str | None = None) -> int | None:
+        """How many keys ``domain`` has, without listing them; None where there is none."""
+        if self.values is not None:
+            return len(self.values)
+        if isinstance(self.lower, Fraction) and isinstance(self.upper, Fraction):
+            grid = self._grid(self.lower, self.upper, duckdb_type or self.type)
+            return None if grid is None else int((self.upper - self.lower) / grid) + 1
+        found = self.domain(duckdb_type)
+        return None if found is None else len(found)
+
+    def _grid(self, lower: Fraction, upper: Fraction, duckdb_type: str | None) -> Fraction | None:
+        """The distance of two keys of a number's domain."""
         kind = None if duckdb_type is None else column_type(duckdb_type).kind
-        step = self.step
-        whole = lower.denominator == upper.denominator == 1 and (step is None or step.denominator == 1)
+        whole = lower.denominator == upper.denominator == 1 and (self.step is None or self.step.denominator == 1)
         if whole and kind in (None, "integer"):
-            grid = step or Fraction(1)
-        elif step is not None and kind in (None, "decimal"):
-            grid = step
-        else:
+            return self.step or Fraction(1)
+        return self.step if kind in (None, "decimal") else None
+
+    def _number_domain(self, lower: Fraction, upper: Fraction, duckdb_type: str | None) -> tuple[Key, ...] | None:
+        grid = self._grid(lower, upper, duckdb_type)
+        if grid is None:
             return None
+        kind = None if duckdb_type is None else column_type(duckdb_type).kind
+        whole = lower.denominator == upper.denominator == grid.denominator == 1
         count = int((upper - lower) / grid) + 1
         self._check_size(count, "a larger step")
         if whole and kind != "decimal":

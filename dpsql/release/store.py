@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import glob
 import os
 import re
 import shutil
@@ -281,6 +282,7 @@ class ReleaseStore:
 
         Yields (its path, a context manager that opens it for writing).
         """
+        self._sweep()
         draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
         leftover = draft.with_name(draft.name + ".wal")
 
@@ -307,6 +309,12 @@ class ReleaseStore:
                     path.unlink(missing_ok=True)
         if failure:
             raise OperationalError(f"cannot write the releases to {str(self.path)!r}: {failure}; then {_REBUILD}")
+
+    def _sweep(self) -> None:
+        """Remove the drafts of writers that died; a living one would hold the lock."""
+        for path in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _copy_to(self, draft: Path) -> None:
         shutil.copy(self.path, draft)

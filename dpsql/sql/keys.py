@@ -223,6 +223,8 @@ def _taken(t: Typed, column: Column, node: exp.Expr) -> Groups | None:
     values: Iterable[object] | None = (False, True) if column.line.kind == "boolean" else None
     if values is None:
         try:
+            if (policy.size(column.type) or 0) > MAX_GROUPS:
+                return None
             values = policy.domain(column.type)
         except PolicyError as error:
             raise refuse(str(error), node) from None

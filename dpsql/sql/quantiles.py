@@ -110,12 +110,11 @@ def _declared(column: Column, node: exp.Expression) -> Sequence[Any]:
     if column.line.kind not in kinds:
         raise refuse(f"quantiles are of numbers and dates; {column.name} holds {column.type}", node)
     policy = column.policy
-    declared = policy.domain(column.type)
-    if declared is not None:
-        size = len(declared)
-    elif policy.step is not None and isinstance(policy.lower, Fraction) and isinstance(policy.upper, Fraction):
-        size = int((policy.upper - policy.lower) / policy.step) + 1
-    else:
+    size = policy.size(column.type)
+    listed = size is not None
+    if size is None and policy.step is not None and policy.lower is not None:
+        size = int((policy.upper - policy.lower) / policy.step) + 1  # type: ignore[operator]
+    if size is None:
         raise refuse(
             f"a quantile of {column.name} needs its values declared: lower and upper, and a step where it is no "
             "whole number or date, in the policy",
@@ -126,11 +125,9 @@ def _declared(column: Column, node: exp.Expression) -> Sequence[Any]:
         ends = f"{show(policy.lower)}, {show(policy.upper)}" if numbers else ""  # type: ignore[arg-type]
         coarser = f"WIDTH_BUCKET({column.name}, {ends}, 100)" if numbers else f"year({column.name})"
         raise _too_many(column.name, size, node, f", or ask for the quantile of {coarser}")
-    if declared is not None:
-        return sorted(constant(value) for value in declared)
-    assert isinstance(policy.lower, Fraction)  # noqa: S101 - held above
-    assert policy.step is not None  # noqa: S101
-    return [policy.lower + k * policy.step for k in range(size)]
+    if listed:
+        return sorted(constant(value) for value in policy.domain(column.type) or ())
+    return [policy.lower + k * policy.step for k in range(size)]  # type: ignore[operator]
 
 
 def _too_many(name: str, size: int, node: exp.Expression, instead: str = "") -> Exception:

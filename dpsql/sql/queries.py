@@ -436,8 +436,8 @@ class _Reader:
         core = Core(label, tuple(queries), tuple(places), tuple(columns))
         if core.rows * len(core.outputs) > MAX_ROWS:
             raise refuse(
-                f"{self.label.rpartition('#')[0]} has {core.rows:,} groups; at most {MAX_ROWS:,} numbers are released by "
-                "a statement: group by fewer columns",
+                f"{self.label.rpartition('#')[0]} has {core.rows:,} groups; at most {MAX_ROWS:,} numbers are released "
+                "by a statement: group by fewer columns",
                 self.select,
             )
         return core, tuple(tables)

@@ -16,6 +16,8 @@ from dpsql.workload.batch import Column, Table, constant
 from dpsql.workload.lines import line_of
 from dpsql.workload.regions import KeyDomain
 
+MAX_KEYS = 200_000
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -93,6 +95,13 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
 def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     """The groups of a GROUP BY column, from the policy alone."""
     policy = column.policy
+    size = policy.size(column.type) or 0
+    if size > MAX_KEYS:
+        raise refuse(
+            f"{column.name} has {size:,} groups; at most {MAX_KEYS:,} numbers are released by a statement: group by a "
+            "coarser expression",
+            node,
+        )
     values: Iterable[object] | None = policy.domain(column.type)
     if values is None and column.line.kind == "boolean":
         values = (False, True)

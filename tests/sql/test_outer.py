@@ -139,9 +139,10 @@ def test_names_with_quotes_and_spaces(pipeline: Pipeline) -> None:
         (BY_G + "SELECT g, n FROM r ORDER BY ALL LIMIT 1", [("x", 3.0)]),
         (BY_G + "SELECT g, n / sum(n) OVER () AS share FROM r ORDER BY g", [("x", 0.75), ("y", 0.25)]),
         (BY_G + "SELECT g FROM r WHERE n > (SELECT avg(n) FROM r)", [("x",)]),
-        (BY_G + "SELECT g, (SELECT max(n) FROM r AS k WHERE k.n < r.n) AS m FROM r ORDER BY g", [("x", 1.0), ("y", None)]),
-        ("SELECT g FROM t GROUP BY g HAVING count(*) > (SELECT max(n) - 1 FROM (SELECT a, count(*) AS n FROM t GROUP BY a))",
-         [("x",)]),
+        (BY_G + "SELECT g, (SELECT max(n) FROM r AS k WHERE k.n < r.n) AS m FROM r ORDER BY g",
+         [("x", 1.0), ("y", None)]),
+        ("SELECT g FROM t GROUP BY g HAVING count(*) > "
+         "(SELECT max(n) - 1 FROM (SELECT a, count(*) AS n FROM t GROUP BY a))", [("x",)]),
         ("SELECT g, count(*) AS n FROM t GROUP BY g HAVING count(*) IN (SELECT count(*) FROM t GROUP BY a) ORDER BY g",
          [("y", 1.0)]),
         ("SELECT n FROM (SELECT count(*) AS n FROM t) AS s UNION ALL SELECT 10 * sum(a) FROM t ORDER BY 1 DESC",
@@ -160,7 +161,8 @@ def test_rows(pipeline: Pipeline, sql: str, rows: list[tuple[Any, ...]]) -> None
 
 
 def test_empty_groups_are_zero_and_their_averages_the_middle(pipeline: Pipeline) -> None:
-    sql = "SELECT g, count(*) AS n, sum(b) AS s, avg(b) AS m, count_if(a > 0) / count(*) AS q FROM t WHERE a = 2 GROUP BY g"
+    items = "count(*) AS n, sum(b) AS s, avg(b) AS m, count_if(b > 0) / count(*) AS q"
+    sql = f"SELECT g, {items} FROM t WHERE a = 2 GROUP BY g"
     assert last(pipeline, sql, errors=False)[1] == [("x", 0.0, 0.0, 4.5, 0.5), ("y", 0.0, 0.0, 4.5, 0.5)]
 
 
@@ -197,7 +199,8 @@ def test_one_number_is_one_output(pipeline: Pipeline) -> None:
 
 
 def test_noisy_tables_have_names_that_no_result_has(pipeline: Pipeline) -> None:
-    sql = 'CREATE VIEW "q1#1" AS SELECT count(*) AS n FROM t; SELECT sqrt(count(*)) AS s, (SELECT n FROM "q1#1") AS n FROM t'
+    first = 'CREATE VIEW "q1#1" AS SELECT count(*) AS n FROM t; '
+    sql = first + 'SELECT sqrt(count(*)) AS s, (SELECT n FROM "q1#1") AS n FROM t'
     assert last(pipeline, sql, errors=False)[1] == [(2.0, 4.0)]
     sql = 'SELECT sqrt(count(*)) AS s FROM t; CREATE VIEW "Q1#1" AS SELECT sum(a) AS m FROM t; SELECT m FROM "q1#1"'
     assert last(pipeline, sql, errors=False)[1] == [(5.0,)]

@@ -1,0 +1,221 @@
+"""A small world to break: a private table, its policy, a plan; and the invariants that must outlive every fault.
+
+Run as a program it is the driver of the tests that kill: it imports dpsql once and forks a child for each
+fault, so that a death costs milliseconds. The parent itself opens no database, for threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dpsql
+from dpsql.connection import Connection, Release
+from dpsql.plan import Plan
+
+HERE = Path(__file__).parent
+PACKAGE = Path(dpsql.__file__).parent
+POLICY = """
+dataset = "faults-1"
+[budget]
+epsilon = 1000
+[tables.t]
+unit = "row"
+source = "t.csv"
+[tables.t.columns]
+k = { lower = 0, upper = 9, type = "INTEGER", nulls = false }
+"""
+BATCH = "SELECT k, count(*) AS n FROM t GROUP BY k; SELECT count(*) AS n FROM t"
+EPSILON = 0.25
+UNITS = 250_000_000_000
+
+# The ways of a release after planning: the rooms whose functions count as steps.
+STEPS = ("connection.py", "bookkeeping.py", "measure/__init__.py", "privacy/ledger", "privacy/chain.py")
+STEPS += ("privacy/entries.py", "engines/duckdb.py", "release/store.py", "release/writing.py", "release/lock.py")
+CALLS = ("execute", "fetchnumpy", "urandom", "link", "fsync", "close", "connect", "copy")
+
+
+def make(folder: Path, policy: str = POLICY) -> Path:
+    """The world's files in ``folder``; the path of its policy."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "t.csv").write_text("k\n" + "".join(f"{i % 10}\n" for i in range(50)))
+    path = folder / "p.toml"
+    path.write_text(policy)
+    return path
+
+
+def connect(folder: Path, **options: Any) -> Connection:
+    """A connection to the world in ``folder``."""
+    return dpsql.connect(policy=folder / "p.toml", **options)
+
+
+def release(con: Connection, epsilon: float = EPSILON) -> Release:
+    """One more release, never an earlier one again."""
+    return con.run(BATCH, epsilon, fresh=True)
+
+
+class Step:
+    """A profile function that counts the steps of a release and acts at the chosen one, from 1."""
+
+    def __init__(self, at: int, act: Callable[[], object]) -> None:
+        self.at = at
+        self.act = act
+        self.count = 0
+        self.where = ""
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        """Called by Python at every call and return."""
+        name = getattr(argument, "__name__", "") if event.startswith("c_") else frame.f_code.co_name
+        path = frame.f_code.co_filename
+        if not path.startswith(str(PACKAGE)) or not path[len(str(PACKAGE)) + 1 :].startswith(STEPS):
+            return
+        if name.startswith("<") or (event.startswith("c_") and name not in CALLS):
+            return
+        self.count += 1
+        if self.count == self.at:
+            self.where = f"{event} {name}"
+            sys.setprofile(None)
+            self.act()
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """How many steps ``work`` has."""
+    counter = Step(-1, lambda: None)
+    sys.setprofile(counter)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counter.count
+
+
+def spread(last: int, most: int) -> list[int]:
+    """At most ``most`` of the numbers 1, ..., ``last``, evenly, with both ends."""
+    if last <= most:
+        return list(range(1, last + 1))
+    return sorted({1 + (last - 1) * i // (most - 1) for i in range(most)})
+
+
+def fault_of(folder: Path, *, charges: int = 0, releases: int = 0, again: bool = True) -> str:
+    """What is wrong with a world after a fault, "" if nothing is.
+
+    Nothing released uncharged, spent = sum of charges, the chain whole, no acknowledged charge or release lost;
+    with ``again`` also: the next release works, is charged once and shows itself, and no file is left behind.
+    """
+    con = connect(folder)
+    if con.ledger_path.exists():
+        ledger = con._open_ledger()
+        ledger.verify()
+        state = ledger.state()
+        released = list(ledger.releases())
+        if sum(entry.charge.units for entry in state.charges) != sum(purse.spent_units for purse in state.purses):
+            return "spent is not the sum of the charges"
+        if len(state.charges) < charges or len(released) < releases:
+            return f"acknowledged and lost: {len(state.charges)} charges, {len(released)} releases"
+        if len(state.unreleased) + len(released) != len(state.charges):
+            return "the budget does not say what was lost"
+    elif charges:
+        return "the ledger is gone"
+    if not again:
+        return ""
+    before = con.budget.spent
+    found = release(con)
+    if abs(con.budget.spent - before - EPSILON) > 1e-9:
+        return "the next release is not charged as it should be"
+    if con.sql(f"SELECT * FROM r{found.id}.q2").fetchall() != found["q2"].fetchall():
+        return "the next release does not show"
+    ids = {row[0] for row in con.sql("SELECT release_id FROM releases").fetchall()}
+    if ids != {entry.id for entry in con.releases() if entry.released is not None}:
+        return "the releases file is not the ledger's"
+    left = [name for name in os.listdir(folder) if name.endswith((".tmp", ".new", "-journal", ".wal"))]
+    return f"left behind: {left}" if left else ""
+
+
+def in_child(work: Callable[[], str]) -> tuple[int, str]:
+    """``work`` in a forked child: its signal (0 if it ended by itself) and the text that it returned."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        try:
+            text = work()
+        except BaseException:  # noqa: BLE001 - the parent must see it, whatever it is
+            text = "raised: " + traceback.format_exc()
+        os.write(writer, text.encode()[-60000:])
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    return (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0), text
+
+
+def drive(program: str, *arguments: object) -> Any:
+    """What a function of this module's programs prints as JSON, from a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{HERE}", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import assurance_world as w; w.{program}()", *map(str, arguments)],
+        capture_output=True, text=True, env=environment, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def planned(folder: Path) -> Plan:
+    """The plan of the world's batch, made in a child so that this process opens no database."""
+
+    def work() -> str:
+        with (folder / "plan").open("wb") as file:
+            pickle.dump(connect(folder).plan(BATCH, EPSILON), file)
+        return ""
+
+    assert in_child(work) == (0, "")
+    plan: Plan = pickle.loads((folder / "plan").read_bytes())
+    return plan
+
+
+def kill_at_each_step() -> None:
+    """Arguments: folder, how many steps at most, times each. Prints steps, kills and what went wrong."""
+    folder, most, times = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    make(folder)
+    plan = planned(folder)
+
+    def counted() -> str:
+        con = connect(folder)
+        con.run(plan, fresh=True)
+        return str(steps_of(lambda: con.run(plan, fresh=True)))
+
+    def killed(step: int) -> str:
+        con = connect(folder)
+        con.budget  # noqa: B018 - opens the ledger
+        sys.setprofile(Step(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        con.run(plan, fresh=True)
+        return "alive"
+
+    last = int(in_child(counted)[1])
+    kills, wrong, done = 0, [], 2
+    chosen = spread(last, most)
+    for step in chosen:
+        for _ in range(times):
+            number, text = in_child(lambda step=step: killed(step))  # type: ignore[misc]
+            kills += number == signal.SIGKILL
+            if number != signal.SIGKILL:
+                wrong.append(f"step {step}: no kill, {text}")
+            number, text = in_child(lambda done=done: fault_of(folder, charges=done, releases=done, again=False))  # type: ignore[misc]
+            if number or text:
+                wrong.append(f"step {step}: {number} {text}")
+        number, text = in_child(lambda done=done: fault_of(folder, charges=done, releases=done))  # type: ignore[misc]
+        if number or text:
+            wrong.append(f"step {step}, afterwards: {number} {text}")
+        done += 1
+    _, lost = in_child(lambda: str(len(connect(folder).budget.unreleased)))
+    found = {"steps": last, "chosen": len(chosen), "kills": kills, "charged_only": int(lost), "wrong": wrong}
+    print(json.dumps(found))

@@ -1,0 +1,33 @@
+"""kill -9 at each step of a release, five times each: nothing is released uncharged, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from assurance_world import drive
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and kill -9")
+TIMES = 5
+
+
+def check(folder: Path, most: int) -> dict[str, int]:
+    found = drive("kill_at_each_step", folder, most, TIMES)
+    assert found["wrong"] == []
+    assert found["kills"] == TIMES * found["chosen"]
+    # The kills met charges that were never released, and others that were: the steps lie on both sides.
+    assert 0 < found["charged_only"] < found["kills"]
+    return dict(found)
+
+
+def test_a_kill_at_any_step_leaves_a_whole_ledger(tmp_path: Path, record_assurance) -> None:  # type: ignore[no-untyped-def]
+    found = check(tmp_path, 12)
+    record_assurance("faults.kill_9", {"injected": found["kills"], "survived": found["kills"]})
+
+
+@pytest.mark.long
+def test_a_kill_at_every_step_leaves_a_whole_ledger(tmp_path: Path, record_assurance) -> None:  # type: ignore[no-untyped-def]
+    found = check(tmp_path, 400)
+    record_assurance("faults.kill_9_long", {"injected": found["kills"], "survived": found["kills"]})
