@@ -101,7 +101,7 @@ class SQLError(ProgrammingError):
         if self.end is not None:
             stop = self.end[1] if self.end[0] == self.line else len(text.rstrip())
         stop = _closed(text, start, max(start + 1, min(stop, len(text))))
-        first = max(0, start - _BEFORE)
+        first = max(0, start - _BEFORE) if len(text) > _SHOWN else 0
         last = min(len(text), max(first + _SHOWN, start + 1))
         head, tail = "..." if first else "", "..." if last < len(text) else ""
         blanks = sum(_cells(c) for c in head + text[first:start])

@@ -1,14 +1,46 @@
 """Its place puts this folder on the import path, so that tests can import ``helpers``.
 
 Strategies are kept in a temporary folder here, never in the user's: subprocesses inherit the variable.
+
+``assurance("races run", 8)`` in a test adds to a figure of docs/assurance.md. `make assurance` names the file that
+such notes and the outcome of every test go to; without it they go nowhere.
 """
 
+import json
 import os
 import shutil
 import tempfile
+
+import pytest
+
+NOTES = "DPSQL_ASSURANCE"
 
 
 def pytest_configure(config):
     folder = tempfile.mkdtemp(prefix="dpsql-strategies-")
     os.environ["DPSQL_CACHE"] = folder
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _note(**entry):
+    path = os.environ.get(NOTES)
+    if path:
+        with open(path, "a", encoding="utf-8") as notes:
+            notes.write(json.dumps(entry) + "\n")
+
+
+@pytest.fixture
+def assurance(request):
+    """A function of a figure's name, an amount that adds to it, and details to keep beside it."""
+
+    def add(figure, amount=1, **details):
+        _note(figure=figure, amount=amount, test=request.node.nodeid, **details)
+
+    return add
+
+
+def pytest_runtest_logreport(report):
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        return  # the process that collects the reports of all notes them
+    if report.when == "call" or report.outcome != "passed":
+        _note(ran=report.nodeid, outcome=report.outcome, seconds=round(report.duration, 3))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +38,20 @@ def check_ledger(world: World) -> list[Outcome]:
         world.con.run(world.plan, fresh=True)
     except BudgetError:
         return [*found, Outcome("the policy's budget holds the batch", False, "refused: ask for less")]
-    ledger = _ledger(world)
-    found += [_charged(world, ledger), _adds_up(ledger), _chain(ledger), _tampered(ledger)]
-    found += [_not_refunded(world, ledger), _refused(world, ledger), _adds_up(ledger, "after all that ")]
+    steps: tuple[Callable[[Ledger], Outcome], ...] = (
+        lambda ledger: _charged(world, ledger),
+        _adds_up,
+        _chain,
+        _tampered,
+        lambda ledger: _not_refunded(world, ledger),
+        lambda ledger: _refused(world, ledger),
+        lambda ledger: _adds_up(ledger, "after all that "),
+    )
+    for step in steps:
+        try:
+            found.append(step(_ledger(world)))
+        except LedgerError as error:
+            return [*found, Outcome("the ledger stays whole", False, str(error))]
     return found
 
 
@@ -129,11 +140,14 @@ def _tampered(ledger: Ledger) -> Outcome:
     for change in changes:
         copy.write_bytes(ledger.path.read_bytes())
         with closing(sqlite3.connect(copy)) as connection:
-            # Whoever can write the file can take away what would stop them.
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            # Whoever can write the file can take away what would stop them, and put it back.
+            guards = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+            for name, _ in guards:
                 connection.execute(f'DROP TRIGGER "{name}"')
             connection.execute("PRAGMA ignore_check_constraints = 1")
             connection.execute(change)
+            for _, text in guards:
+                connection.execute(text)
             connection.commit()
         try:
             Ledger.open(copy, ledger.dataset, ledger.budget).verify()

@@ -160,7 +160,7 @@ def _pivots(D: Any) -> tuple[int, Ints, Floats]:
     """(rank, row order, R) of the QR with pivoting of the rows of D scaled to the same length.
 
     R is scaled back, so R[:v, :v]^-1 R[:v, v:] are coordinates of the rows left out. Columns are compressed to
-    a few hundred first and to four times as many while the rank is no small part of them. Cost O(q v^2).
+    a few hundred first and to four times as many while the rank is nearly their number. Cost O(q v^2).
     """
     q, N = D.shape
     buckets, most = _FIRST_BUCKETS, 8 * q + 64
@@ -171,7 +171,7 @@ def _pivots(D: Any) -> tuple[int, Ints, Floats]:
         R, order = linalg.qr((small / length[:, None]).T, mode="r", pivoting=True)
         diagonal = np.abs(np.diag(R))
         rank = int((diagonal > diagonal[0] * _TOLERANCE).sum())
-        if 4 * rank <= small.shape[1] or small.shape[1] >= min(N, most):
+        if 4 * rank <= 3 * small.shape[1] or small.shape[1] >= min(N, most):
             return rank, order, R * length[order]
         buckets *= 4
 
@@ -180,11 +180,11 @@ def coordinates(span: Any, rows: Any) -> Any:
     """coords (q x v) with span = coords @ rows; ndarray, or csr where no two ``rows`` share a column.
 
     Raises InternalError where the residual exceeds 1e-9 of the largest entry: ``span`` is not in
-    the row space. Cost O((v + q) v min(N, 8 v) + nnz).
+    the row space. Cost O((v + q) v^2 + nnz).
     """
-    both = sparse.csr_array(sparse.vstack([span, rows], format="csr"))
-    keep = distinct_columns(both).keep
-    S, B = sparse.csr_array(span[:, keep]), sparse.csr_array(rows[:, keep])
+    # Columns that no row of the basis tells apart are alike in all that it spans.
+    keep = distinct_columns(rows).keep
+    S, B = (part if keep.size == part.shape[1] else sparse.csr_array(part[:, keep]) for part in (span, rows))
     v = B.shape[0]
     coords: Any
     csc = sparse.csc_array(B)
@@ -195,12 +195,17 @@ def coordinates(span: Any, rows: Any) -> Any:
         if first.size == v:
             columns, entry = pick[first], csc.data[first].astype(np.float64)
             coords = sparse.csr_array(S[:, columns] @ sparse.diags_array(1.0 / entry))
-            check(S, coords, B)
+            check(span, coords, rows)
             return coords
     # What keeps the rows of B apart keeps the one solution, whatever becomes of the angles between rows of S.
-    stacked = compress(sparse.csr_array(sparse.vstack([B, S], format="csr")), 8 * v + 64)
-    coords = linalg.lstsq(stacked[:v].T, stacked[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
-    check(S, coords, B)
+    sketch = compress(sparse.csr_array(sparse.vstack([B, S], format="csr")), 4 * v + 64)
+    Q, R = linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
+    diagonal = np.abs(np.diag(R))
+    if v and diagonal.min() > diagonal.max() * _TOLERANCE:
+        coords = linalg.solve_triangular(R, Q.T @ sketch[v:].T, check_finite=False).T
+    else:
+        coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
+    check(span, coords, rows)
     return coords
 
 

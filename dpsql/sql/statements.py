@@ -126,12 +126,17 @@ def place(node: exp.Expr) -> tuple[int, int, tuple[int, int]] | tuple[None, None
             found = (meta["start"], meta["line"], max(1, meta["col"] - width))
             first = found if first is None else min(first, found)
             last = max(last, (meta["end"], meta["line"], max(1, meta["col"])))
+    if first is None and node.parent is not None:
+        return place(node.parent)  # CURRENT_DATE and the like: the parser remembers what holds them
     return (None, None, None) if first is None else (*first[1:], last[1:])
 
 
 def refuse(message: str, node: exp.Expr | None = None) -> SQLError:
     """The error that refuses ``node``, with its place in the user's text; one line, whatever the text holds."""
-    return SQLError(_one_line(message), *(place(node) if node is not None else (None, None, None)))
+    found: tuple[int, int, tuple[int, int]] | tuple[None, None, None] = (None, None, None)
+    while node is not None and found[0] is None:  # what has no token of its own is shown by what holds it
+        found, node = place(node), node.parent
+    return SQLError(_one_line(message), *found)
 
 
 def _one_line(message: str) -> str:
@@ -155,7 +160,7 @@ def _check_limits(text: str) -> None:
         # The parser reads it as MySQL's operator; in DuckDB it is a distance of arrays.
         line = text.count("\n", 0, spaceship) + 1
         column = spaceship - text.rfind("\n", 0, spaceship)
-        raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column)
+        raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column, (line, column + 2))
     depth = statements = start = 0
     for landmark in _LANDMARK.finditer(bare):
         character = landmark.group()

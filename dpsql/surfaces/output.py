@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpsql.connection import Release
@@ -157,14 +157,30 @@ def table_text(result: Result) -> str:
 
 
 def _record(result: Result, number: int) -> str:
-    """One row of a result, a line to a value."""
-    names = max(len(name) for name in result.columns)
+    """One row of a result, a line to a value with its error and interval."""
+    row = dict(zip(result.columns, result.fetchall()[number], strict=True))
+    beside = {name: _beside(name, row) for name in row}
+    held = {part for parts in beside.values() for part in parts}
+    names = max(len(name) for name in row if name not in held)
     room = max(width() - names - 2, 20)
     lines = [f"row {number + 1} of {len(result)}"]
-    for name, value in zip(result.columns, result.fetchall()[number], strict=True):
+    for name, value in row.items():
+        if name in held:
+            continue
         shown = "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        if beside[name]:
+            error, low, high = (row[part] for part in beside[name])
+            (shown, off), span = _digits(value, error), f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"
+            shown = f"{shown} (standard error {off}; {span})"
         lines.append(f"{name.ljust(names)}  {textwrap.shorten(shown, room, placeholder=' ...')}")
     return "\n".join(lines)
+
+
+def _beside(name: str, row: Mapping[str, object]) -> tuple[str, ...]:
+    """The columns of a number's error and interval, if it has them and all are numbers or NULL."""
+    parts = tuple(f"{name}_{part}" for part in ("stderr", "low", "high"))
+    numbers = all(part in row and isinstance(row[part], float | None) for part in parts)
+    return parts if numbers and isinstance(row[name], float | None) else ()
 
 
 def _is_bound(name: str, columns: Sequence[str]) -> bool:
@@ -180,7 +196,7 @@ def _widest(text: str) -> int:
 
 def release_text(release: Release) -> str:
     """All results of a release: single numbers together in one table, then the others, one after another."""
-    singles: list[tuple[str, str, float, float, str]] = []
+    singles: list[tuple[str, str, float | None, float | None, str]] = []
     blocks = []
     for name in release:
         result = release[name]
@@ -197,7 +213,7 @@ def release_text(release: Release) -> str:
     return "\n\n".join(blocks)
 
 
-def _single(result: Result) -> list[tuple[str, float, float, str]] | None:
+def _single(result: Result) -> list[tuple[str, float | None, float | None, str]] | None:
     """(column, value, standard error, interval) of a result that is one row of numbers with errors."""
     if len(result) != 1 or any(kind != "DOUBLE" for kind in result.types):
         return None
@@ -211,9 +227,13 @@ def _single(result: Result) -> list[tuple[str, float, float, str]] | None:
     return found if 4 * len(found) == len(row) else None
 
 
-def _digits(value: float, error: float) -> tuple[str, str]:
-    """Both numbers with the decimals that leave the error two significant digits."""
-    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12) if 0 < error < math.inf else 6
+def _digits(value: float | None, error: float | None) -> tuple[str, str]:
+    """Both numbers with the decimals that leave the error two significant digits; NULL where there is none."""
+    if value is None or error is None:
+        return "NULL" if value is None else f"{value:.6g}", "NULL" if error is None else f"{error:.2g}"
+    if error == 0:
+        return f"{value:.6g}", "0"
+    decimals = min(max(0, 1 - math.floor(math.log10(error))), 12) if error < math.inf else 6
     shown = f"{value:.{decimals}f}"
     return shown.lstrip("-") if float(shown) == 0 else shown, f"{error:.{decimals}f}"
 

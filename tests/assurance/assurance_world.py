@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 import dpsql
 from dpsql.connection import Connection, Release
+from dpsql.engines import duckdb as engine
 from dpsql.plan import Plan
 
 HERE = Path(__file__).parent
@@ -219,3 +222,152 @@ def kill_at_each_step() -> None:
     _, lost = in_child(lambda: str(len(connect(folder).budget.unreleased)))
     found = {"steps": last, "chosen": len(chosen), "kills": kills, "charged_only": int(lost), "wrong": wrong}
     print(json.dumps(found))
+
+
+def disk_full() -> None:
+    """Arguments: folder, how many limits. A file size limit just above what is there: writes fail at ever later places.
+
+    Prints the outcomes by kind and what went wrong.
+    """
+    folder, most = Path(sys.argv[1]), int(sys.argv[2])
+    make(folder)
+    plan = planned(folder)
+    in_child(lambda: str(release(connect(folder)).id))
+
+    def limited(room: int) -> str:
+        con = connect(folder)
+        con.budget  # noqa: B018 - opens the ledger
+        # Writes beyond the limit fail with EFBIG; Python ignores the signal.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        try:
+            found = con.run(plan, fresh=True)
+        except dpsql.LedgerError as error:
+            return f"LedgerError {error}"
+        except dpsql.OperationalError as error:
+            return f"OperationalError {error}"
+        return f"released {found.id}"
+
+    outcomes: dict[str, int] = {}
+    wrong, charges, releases = [], 1, 1
+    for room in [512 * i * i for i in range(most)]:
+        number, text = in_child(lambda room=room: limited(room))  # type: ignore[misc]
+        kind = text.split()[0] if text else str(number)
+        outcomes[kind] = outcomes.get(kind, 0) + 1
+        if kind not in ("LedgerError", "OperationalError", "released") or "\n" in text:
+            wrong.append(f"{room} bytes: {number} {text}")
+        charges += kind == "released"
+        releases += kind == "released"
+        number, text = in_child(
+            lambda charges=charges, releases=releases: fault_of(  # type: ignore[misc]
+                folder, charges=charges, releases=releases, again=False
+            )
+        )
+        if number or text:
+            wrong.append(f"{room} bytes, afterwards: {number} {text}")
+    number, text = in_child(lambda: fault_of(folder, charges=charges, releases=releases))
+    if number or text:
+        wrong.append(f"at the end: {number} {text}")
+    print(json.dumps({"limits": most, "outcomes": outcomes, "wrong": wrong}))
+
+
+def race() -> None:
+    """Arguments: folder, then numbers of processes. Whole releases race for the last five of a budget."""
+    folder = Path(sys.argv[1])
+    grants = []
+    for processes in map(int, sys.argv[2:]):
+        place = folder / str(processes)
+        make(place, POLICY.replace("epsilon = 1000", f"epsilon = {5 * EPSILON}"))
+        plan = planned(place)
+        start, go = os.pipe()
+
+        def racer(place: Path = place, plan: Plan = plan, start: int = start) -> str:
+            con = connect(place)
+            os.read(start, 1)
+            granted = 0
+            for _ in range(5):
+                try:
+                    con.run(plan, fresh=True)
+                    granted += 1
+                except dpsql.BudgetError:
+                    pass
+            return str(granted)
+
+        pipes = []
+        for _ in range(processes):
+            reader, writer = os.pipe()
+            if os.fork() == 0:
+                os.write(writer, racer().encode())
+                os._exit(0)
+            os.close(writer)
+            pipes.append(reader)
+        os.write(go, b"x" * processes)
+        counts = [int(os.read(reader, 10) or b"-1") for reader in pipes]
+        for _ in range(processes):
+            os.wait()
+        _, state = in_child(lambda place=place: str(connect(place)._open_ledger().verify()))  # type: ignore[misc]
+        grants.append({"processes": processes, "granted": sum(counts), "links": state})
+    print(json.dumps(grants))
+
+
+def read_only() -> None:
+    """Argument: folder. A user without write access: nothing is charged, what is there can be read."""
+    folder = Path(sys.argv[1])
+    folder.chmod(0o755)
+    # With the ledger, without one, and where the folder may be written and the ledger may not.
+    for name, folder_mode, file_mode in (("held", 0o555, 0o444), ("new", 0o555, 0o444), ("file", 0o777, 0o444)):
+        place = folder / name
+        make(place)
+        if name != "new":
+            in_child(lambda place=place: str(release(connect(place)).id))  # type: ignore[misc]
+        plan = planned(place)
+        for path in place.iterdir():
+            path.chmod(file_mode)
+        place.chmod(folder_mode)
+
+        def ask(place: Path = place, plan: Plan = plan) -> str:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            con = connect(place)
+            try:
+                con.run(plan, fresh=True)
+            except dpsql.LedgerError as error:
+                return f"{con.budget.spent} {error}"
+            return "released"
+
+        print(json.dumps(in_child(ask)))
+        place.chmod(0o755)
+        for path in place.iterdir():
+            path.chmod(0o644)
+        print(json.dumps(in_child(lambda place=place: fault_of(place))))  # type: ignore[misc]
+
+
+def endless(monkeypatch: Any) -> None:
+    """Scans of the world's table never end."""
+    rows = "(SELECT (range % 10)::INTEGER AS k FROM range(1000000000000000))"
+    monkeypatch.setattr(engine, "_reference", lambda *_: rows)
+
+
+def interrupted_scan() -> None:
+    """Argument: folder. A real SIGINT in the middle of a scan that never ends."""
+    folder = Path(sys.argv[1])
+    make(folder)
+
+    class Patch:
+        setattr = staticmethod(setattr)
+
+    con = connect(folder)
+    plan = con.plan(BATCH, EPSILON)
+    real = engine._reference
+    endless(Patch)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    outcome = "released"
+    try:
+        con.run(plan)
+    except KeyboardInterrupt as error:
+        outcome = f"interrupted {error.args} {error.__context__}"
+    engine._reference = real
+    state = con.budget
+    print(json.dumps([outcome, state.spent, [e.id for e in state.unreleased], fault_of(folder, charges=1)]))

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from assurance_world import drive
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and kill -9")

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -22,7 +22,8 @@ import pytest
 
 import dpsql
 from dpsql import measure as room
-from dpsql.engines import duckdb as duckdb_engine
+from dpsql.measure import synthetic
+from dpsql.measure.synthetic import StillEngine, SyntheticEngine
 from dpsql.privacy.noise import Noise
 from dpsql.tables import release_tables
 
@@ -55,65 +56,23 @@ ADVERSARIAL: list[tuple[Any, ...]] = list(
 
 
 @dataclass
-class QuickEngine:
-    """DuckDB's own scan on one open connection, without a transaction of its own: 1 ms a scan.
-
-    It sees a row that an open transaction has added, so that D and D+ are one ROLLBACK apart.
-    """
-
-    duck: duckdb.DuckDBPyConnection
-    known: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def schemas(self, sources: Sequence[Any]) -> dict[str, dict[str, str]]:
-        """Column types; they never change here."""
-        for source in sources:
-            if source.name not in self.known:
-                self.known[source.name] = duckdb_engine._schema(self.duck, source, "memory")
-        return {source.name: self.known[source.name] for source in sources}
-
-    def scan(self, source: Any, select: str, group_by: int) -> Any:
-        """The scan that every engine runs."""
-        return duckdb_engine._scan(self.duck, source, "memory", select, group_by)
-
-
-@dataclass
-class StillEngine:
-    """Remembers a scan of a table that does not change, so that a trial costs its noise alone."""
-
-    engine: Any
-    seen: dict[tuple[str, str], Any] = field(default_factory=dict)
-
-    def schemas(self, sources: Sequence[Any]) -> dict[str, dict[str, str]]:
-        """As the engine behind it."""
-        return self.engine.schemas(sources)  # type: ignore[no-any-return]
-
-    def scan(self, source: Any, select: str, group_by: int) -> Any:
-        """As the engine behind it, once for each statement."""
-        if (source.name, select) not in self.seen:
-            self.seen[source.name, select] = self.engine.scan(source, select, group_by)
-        return self.seen[source.name, select]
-
-
-@dataclass
 class World:
     """An in-memory DuckDB with the table t, and a dpsql connection to it."""
 
     duck: duckdb.DuckDBPyConnection
     con: dpsql.Connection
-    engine: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.engine = QuickEngine(self.duck)
+    engine: SyntheticEngine
 
     @classmethod
     def make(cls, folder: Path, budget: str = "rho = 1000000.0", rows: Sequence[tuple[Any, ...]] = BASE) -> World:
         """A new world in ``folder``; only the ledger and the releases are files."""
-        duck = duckdb.connect(":memory:")
+        engine = SyntheticEngine()
+        duck = engine.connection
         duck.execute(f"CREATE TABLE t({COLUMNS})")
         if rows:
             duck.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
         policy = dpsql.Policy.parse(POLICY.format(budget=budget))
-        return cls(duck, dpsql.connect(duck, policy=policy, ledger=folder / "audit.ledger"))
+        return cls(duck, dpsql.connect(duck, policy=policy, ledger=folder / "audit.ledger"), engine)
 
     def job(self, plan: dpsql.Plan) -> Any:
         """What ``run`` would measure for the plan."""
@@ -121,8 +80,7 @@ class World:
 
     def exact(self, plan: dpsql.Plan) -> list[int]:
         """B x, without noise: what only a test may see."""
-        job = self.job(plan)
-        return room._observe(job, self.engine, [0] * plan.strategy.shape[0])
+        return synthetic.exact(self.job(plan), self.engine)
 
     @contextmanager
     def with_row(self, row: tuple[Any, ...]) -> Iterator[None]:
@@ -136,7 +94,7 @@ class World:
 
 
 class SilentLedger:
-    """Stands in for a ledger where only the steps count: grants everything, remembers the order."""
+    """Stands in for a ledger where only the steps count."""
 
     def __init__(self, log: list[str] | None = None) -> None:
         self.log = [] if log is None else log
@@ -153,8 +111,7 @@ class SilentLedger:
 
 def observe(world: World, plan: dpsql.Plan, engine: Any = None) -> list[int]:
     """One noisy measurement, through the room's own ``measure``."""
-    ledger: Any = SilentLedger()
-    return room.measure(world.job(plan), engine or world.engine, ledger, lambda _, __: b"")[1]
+    return synthetic.noisy(world.job(plan), engine or world.engine)
 
 
 # -- sensitivity ------------------------------------------------------------------------------------
@@ -318,75 +275,16 @@ def check_nothing_is_refunded(world: World, plan: dpsql.Plan) -> None:
 
         with pytest.raises((dpsql.OperationalError, KeyboardInterrupt)):
             room.measure(world.job(plan), Broken(), ledger, lambda _, __: b"")  # type: ignore[arg-type]
-        spent = next(p.spent_units for p in ledger.state().purses if p.name == plan.charge.purse)
+        try:
+            state = ledger.state()
+        except dpsql.LedgerError as error:  # it adds up its charges itself
+            raise AssertionError("an error gave the charge back") from error
+        spent = next(p.spent_units for p in state.purses if p.name == plan.charge.purse)
         earlier = next(p.spent_units for p in before.purses if p.name == plan.charge.purse)
         assert spent == earlier + plan.charge.units, "an error gave the charge back"
 
 
 # -- the law of what is released --------------------------------------------------------------------
-
-
-def worst_row(world: World, plan: dpsql.Plan) -> tuple[tuple[Any, ...], list[int]]:
-    """The adversarial row that moves the measurement furthest, and by how much."""
-    square = plan.noise.kind == "gaussian"
-    candidates = [row for row in ADVERSARIAL if row[2] in (0.5, 1.0, 1e308)]
-    deltas = moved(world, plan, candidates)
-    at = max(range(len(deltas)), key=lambda i: sum(d * d if square else abs(d) for d in deltas[i]))
-    return candidates[at], deltas[at]
-
-
-def trials(world: World, plan: dpsql.Plan, count: int) -> np.ndarray:
-    """``count`` noisy measurements less the exact values of the table as it is (count x p)."""
-    job = world.job(plan)
-    base = world.exact(plan)
-    ledger: Any = SilentLedger()
-    still = StillEngine(world.engine)
-    found = []
-    for _ in range(count):
-        _, y = room.measure(job, still, ledger, lambda _, __: b"")
-        found.append([float(a - b) for a, b in zip(y, base, strict=True)])
-    return np.array(found)
-
-
-def gaussian_z(world: World, plan: dpsql.Plan, count: int) -> float:
-    """How many standard errors the measured mu lies above the claimed one.
-
-    The statistic is y projected on the worst direction. Under mu-GDP with equality the difference
-    of its means over its standard deviation is mu; its standard error is that of two means and of
-    a pooled deviation.
-    """
-    row, direction = worst_row(world, plan)
-    claimed = math.sqrt(plan.charge.mu_squared)
-    unit = np.array(direction, dtype=float)
-    unit /= np.linalg.norm(unit)
-    without = trials(world, plan, count) @ unit
-    with world.with_row(row):
-        # Both sides less the exact values of the table without the row: the difference stays in.
-        shifted = trials(world, plan, count) @ unit + float(np.array(direction, dtype=float) @ unit)
-    deviation = math.sqrt((without.var(ddof=1) + shifted.var(ddof=1)) / 2)
-    found = (shifted.mean() - without.mean()) / deviation
-    return float((found - claimed) / math.sqrt(2 / count + claimed**2 / (4 * count)))
-
-
-def laplace_z(world: World, plan: dpsql.Plan, count: int) -> float:
-    """How many standard errors P(event | D+) lies above e^epsilon P(event | D).
-
-    The event: the largest coordinate of the worst direction lies past the exact value of D+. Pure
-    epsilon-DP allows no more than 0 for any event; with noise of exactly the right scale and
-    a row that moves one coordinate alone it is 0.
-    """
-    row, direction = worst_row(world, plan)
-    at = int(np.argmax(np.abs(direction)))
-    assert sum(d != 0 for d in direction) == 1, "the audit needs a row that moves one coordinate"
-    sign, far = math.copysign(1, direction[at]), abs(direction[at])
-    assert plan.charge.epsilon is not None
-    factor = math.exp(plan.charge.epsilon)
-    without = float((trials(world, plan, count)[:, at] * sign >= far).mean())
-    with world.with_row(row):
-        moved_there = float((trials(world, plan, count)[:, at] * sign >= 0).mean())
-    low = max(without, 1 / count)
-    error = math.sqrt((moved_there * (1 - moved_there) + factor**2 * low * (1 - low)) / count)
-    return (moved_there - factor * without) / error
 
 
 def standardised(

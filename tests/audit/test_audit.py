@@ -8,6 +8,7 @@ wrong noise, too little and too much, is caught.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from audit_checks import (
     ADVERSARIAL,
     BASE,
     BATCH,
+    POLICY,
     World,
     check_brute_force_norms,
     check_exact_answers,
@@ -28,13 +30,14 @@ from audit_checks import (
     check_sensitivity,
     check_total,
     expected,
-    gaussian_z,
-    laplace_z,
     standardised,
 )
 from scipy import stats
 
 import dpsql
+from dpsql.audit.privacy import Distance, distance
+from dpsql.audit.sensitivity import brute_force
+from dpsql.audit.world import World as AuditWorld
 from dpsql.privacy import charge as charges
 from dpsql.privacy.noise import Noise
 
@@ -124,32 +127,56 @@ def rescaled(monkeypatch: pytest.MonkeyPatch, kind: str, factor: Fraction) -> No
     monkeypatch.setattr(charges, name, wrong)
 
 
+def distance_of(folder: Path, batch: str, budget: str, trials: int, **request: object) -> Distance:
+    """The audit's own comparison of neighbours, over its own generated rows."""
+    world = AuditWorld.of(dpsql.Policy.parse(POLICY.format(budget=budget)), batch, folder, **request)
+    return distance(world, brute_force(world, pairs=40), trials)
+
+
 @pytest.mark.parametrize(("factor", "sign"), [(Fraction(1), 0), (Fraction(1, 2), 1), (Fraction(2), -1)])
 def test_mu_of_neighbouring_tables(
-    gaussian: World, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]
 ) -> None:
-    rescaled(monkeypatch, "gaussian", factor)
-    plan = gaussian.con.plan(BATCH, rho=8)  # mu = 4: the ratio is then most telling
-    z = gaussian_z(gaussian, plan, 500)
-    assert abs(z) < 5 if sign == 0 else z * sign > 5, z
+    rescaled(monkeypatch, "gaussian", factor)  # half the variance: twice the rho
+    found = distance_of(tmp_path, BATCH, "rho = 1000000.0", 500, rho=8)
+    assert abs(found.z) < 5 if sign == 0 else found.z * sign > 5, found
+    assert found.power > 5
+    if sign == 1:
+        assurance("z of a doubled rho at 500 trials", found.z)
 
 
-@pytest.mark.parametrize(("factor", "sign"), [(Fraction(1), 0), (Fraction(5, 7), 1), (Fraction(7, 5), -1)])
+@pytest.mark.parametrize(("rho", "units"), [(8, 1), (Fraction(1, 10), 9), (Fraction(1, 1000), 59)])
+def test_a_doubled_rho_at_a_thousand_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rho: Fraction, units: int, assurance: Callable[..., None]
+) -> None:
+    rescaled(monkeypatch, "gaussian", Fraction(1, 2))
+    found = distance_of(tmp_path, COUNTS, "rho = 1000000.0", 1000, rho=rho)
+    assert found.units == units
+    assert found.z > 5, found
+    assurance(f"z of a doubled rho at 1,000 trials, rho {float(rho):g}", found.z)
+
+
+@pytest.mark.parametrize(("factor", "sign"), [(Fraction(1), 0), (Fraction(1, 2), 1), (Fraction(2), -1)])
 def test_epsilon_of_neighbouring_tables(
-    pure: World, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]
 ) -> None:
     rescaled(monkeypatch, "laplace", factor)
-    # One cell a group: a row moves one coordinate by 1, and P(z >= 0) = e^epsilon P(z >= 1) on the lattice.
-    z = laplace_z(pure, pure.con.plan(COUNTS, epsilon=2), 2500)
-    assert abs(z) < 5 if sign == 0 else z * sign > 5, z
+    # One cell a group: a row moves one coordinate by 1, so that events are tested too.
+    found = distance_of(tmp_path, COUNTS, "epsilon = 1000000.0", 1000, epsilon=2)
+    assert found.event is not None
+    assert abs(found.z) < 5 if sign == 0 else found.z * sign > 5, found
+    assert found.event < 5 if sign <= 0 else found.event > 5, found
+    if sign == 1:
+        assurance("z of a doubled epsilon at 1,000 trials", found.z)
 
 
 @pytest.mark.long
-def test_mu_of_neighbouring_tables_sharply(gaussian: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = gaussian.con.plan(BATCH, rho=8)
-    assert abs(gaussian_z(gaussian, plan, 20_000)) < 5
+def test_mu_of_neighbouring_tables_sharply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("right", "wrong"):
+        (tmp_path / name).mkdir()
+    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 20_000, rho=8).z) < 5
     rescaled(monkeypatch, "gaussian", Fraction(6, 7))
-    assert gaussian_z(gaussian, gaussian.con.plan(BATCH, rho=8), 20_000) > 5
+    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 20_000, rho=8).z > 5
 
 
 # -- released numbers -------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from audit_checks import (
     ADVERSARIAL,
     BASE,
     BATCH,
+    POLICY,
     World,
     check_brute_force_norms,
     check_exact_answers,
@@ -35,8 +36,15 @@ from audit_checks import (
 import dpsql
 from dpsql import measure as room
 from dpsql import plan as planning
-from dpsql.measure import reading, scan_sql
+from dpsql.audit.ledger import check_ledger
+from dpsql.audit.noise import fit
+from dpsql.audit.privacy import distance
+from dpsql.audit.sensitivity import brute_force
+from dpsql.audit.world import World as AuditWorld
+from dpsql.measure import from_sql, reading, scan_sql
+from dpsql.privacy import chain as chains
 from dpsql.privacy import charge as charges
+from dpsql.privacy import ledger as ledgers
 from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
 from dpsql.workload import compile as compiling
@@ -224,37 +232,52 @@ def refund_on_error(patch: Patch) -> None:
             return real(job, engine, ledger, payload)
         except dpsql.OperationalError:
             with sqlite3.connect(ledger.path) as connection:
+                guards = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+                for name, _ in guards:
+                    connection.execute(f'DROP TRIGGER "{name}"')
                 connection.execute("UPDATE purses SET spent = spent - ?", (job.charge.units,))
+                for _, text in guards:
+                    connection.execute(text)
             connection.close()
             raise
 
     patch.setattr(room, "measure", measure)
 
 
-MUTANTS: list[tuple[Callable[[Patch], None], Check]] = [
-    (sensitivity_halved, sensitivity),
-    (squared_forgotten, sensitivity),
-    (mu_not_squared, sensitivity),
-    (count_left_out, sensitivity),
-    (one_column_at_a_time, sensitivity),
-    (without_clamp("lower"), sensitivity),
-    (without_clamp("upper"), sensitivity),
-    (without_clamp("lower"), total),
-    (without_clamp("upper"), total),
-    (filter_as_guard, total),
-    (null_region_dropped, answers),
-    (noise_reused_between_releases, check_noise_is_fresh),
-    (noise_reused_between_coordinates, check_noise_is_fresh),
-    (numpy_noise, check_noise_is_fresh),
-    (numpy_noise, check_noise_comes_from_the_system),
-    (spend_after_release, check_order),
-    (noise_after_scan, check_order),
-    (refund_on_error, check_nothing_is_refunded),
+# (the words of THREATS.md, or "" for a mutant beyond that list; the fault; what catches it)
+MUTANTS: list[tuple[str, Callable[[Patch], None], Check]] = [
+    ("sensitivity halved", sensitivity_halved, sensitivity),
+    ("squared forgotten", squared_forgotten, sensitivity),
+    ("squared forgotten", mu_not_squared, sensitivity),
+    ("the COUNT column left out of a joint norm", count_left_out, sensitivity),
+    ("the COUNT column left out of a joint norm", one_column_at_a_time, sensitivity),
+    ("one clamp side removed", without_clamp("lower"), sensitivity),
+    ("one clamp side removed", without_clamp("upper"), sensitivity),
+    ("one clamp side removed", without_clamp("lower"), total),
+    ("one clamp side removed", without_clamp("upper"), total),
+    ("FILTER as guard", filter_as_guard, total),
+    ("NULL region dropped", null_region_dropped, answers),
+    ("noise reused", noise_reused_between_releases, check_noise_is_fresh),
+    ("noise reused", noise_reused_between_coordinates, check_noise_is_fresh),
+    ("a numpy generator for noise", numpy_noise, check_noise_is_fresh),
+    ("a numpy generator for noise", numpy_noise, check_noise_comes_from_the_system),
+    ("spend after release", spend_after_release, check_order),
+    ("", noise_after_scan, check_order),
+    ("refund on error", refund_on_error, check_nothing_is_refunded),
 ]
 
 
-@pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=[f"{m.__name__}-{c.__name__}" for m, c in MUTANTS])
-def test_a_mutant_is_caught(tmp_path: Path, monkeypatch: Patch, mutant: Callable[[Patch], None], check: Check) -> None:
+@pytest.mark.parametrize(
+    ("threat", "mutant", "check"), MUTANTS, ids=[f"{m.__name__}-{c.__name__}" for _, m, c in MUTANTS]
+)
+def test_a_mutant_is_caught(
+    tmp_path: Path,
+    monkeypatch: Patch,
+    threat: str,
+    mutant: Callable[[Patch], None],
+    check: Check,
+    assurance: Callable[..., None],
+) -> None:
     (tmp_path / "real").mkdir()
     real = World.make(tmp_path / "real")
     check(real, real.con.plan(BATCH, rho=8))
@@ -262,6 +285,165 @@ def test_a_mutant_is_caught(tmp_path: Path, monkeypatch: Patch, mutant: Callable
     wrong = World.make(tmp_path)
     with pytest.raises(AssertionError):
         check(wrong, wrong.con.plan(BATCH, rho=8))
+    assurance("mutants killed", threat=threat, mutant=mutant.__name__, by=f"test: {check.__name__}")
+
+
+# -- the same faults, and those of units, seen by the audit itself ------------------------------------
+
+UNITS = """
+dataset = "audit-2"
+[budget]
+rho = 1000000.0
+[tables.patients]
+unit = "id"
+max_rows_per_unit = 1
+key = ["id"]
+[tables.patients.columns]
+sex = { values = ["f", "m"], nulls = false }
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = 3
+key = ["id"]
+references = { patient_id = "patients.id" }
+[tables.visits.columns]
+kind = { values = ["a", "b"], other = true }
+cost = { lower = -2, upper = 4 }
+"""
+JOINED = "SELECT sex, count(*), sum(cost) FROM visits JOIN patients p ON patient_id = p.id GROUP BY sex"
+
+
+def k_ignored(patch: Patch) -> None:
+    """Noise for one row of a unit where it may have several."""
+    patch.setattr(compiling.Layout, "multiplicity", property(lambda self: 1))
+
+
+def truncation_dropped(patch: Patch) -> None:
+    """All rows of a unit count."""
+    patch.setattr(
+        from_sql, "_truncated", lambda rows, names, first, limit: f"(SELECT {', '.join(names) or '1'} FROM {rows})"
+    )
+
+
+def half_the_variance(patch: Patch) -> None:
+    """Noise for half the variance, that is for twice the rho."""
+    real = charges.gaussian_noise
+    patch.setattr(charges, "gaussian_noise", lambda s, mu2: Noise.gaussian(real(s, mu2).parameter / 2))
+
+
+def deviation_off(factor: Fraction) -> Callable[[Patch], None]:
+    """Noise a twentieth too small or too large, drawn so while the plan says otherwise."""
+
+    def mutant(patch: Patch) -> None:
+        real = Noise.sample
+        patch.setattr(Noise, "sample", lambda self, n: real(Noise(self.kind, self.parameter * factor**2), n))
+
+    mutant.__name__ = "noise_5_percent_too_" + ("small" if factor < 1 else "large")
+    return mutant
+
+
+def chain_not_looked_at(patch: Patch) -> None:
+    """A ledger that was altered by hand passes for whole."""
+    for module in (ledgers, chains):
+        if hasattr(module, "fault"):
+            patch.setattr(module, "fault", lambda *_, **__: None)
+    patch.setattr(chains, "intact", lambda *_: True)
+
+
+def moves_too_far(world: AuditWorld) -> bool:
+    """The audit finds neighbours further apart than the noise covers."""
+    return brute_force(world, pairs=60).largest > world.paid
+
+
+def makes_a_scan_fail(world: AuditWorld) -> bool:
+    """The audit finds a row on which the scan fails."""
+    try:
+        brute_force(world, pairs=60)
+    except dpsql.OperationalError:
+        return True
+    return False
+
+
+def is_too_far_in_mu(world: AuditWorld) -> bool:
+    """The audit measures more than the claimed mu."""
+    return distance(world, brute_force(world, pairs=30), 300).z > 5
+
+
+def has_another_law(world: AuditWorld) -> bool:
+    """The audit's chi-square of the noise."""
+    return fit(world, 50_000).p < 1e-6
+
+
+def is_correlated(world: AuditWorld) -> bool:
+    """The audit's correlation of draws."""
+    found = fit(world, 2000)
+    return max(abs(found.between_neighbours), abs(found.between_releases)) > 5
+
+
+def breaks_the_ledger(world: AuditWorld) -> bool:
+    """One of the audit's checks of the ledger."""
+    return not all(outcome.holds for outcome in check_ledger(world))
+
+
+ROWS = POLICY.format(budget="rho = 1000000.0")
+AUDITED: list[tuple[str, Callable[[Patch], None], Callable[[AuditWorld], bool], str, str]] = [
+    ("k ignored", k_ignored, moves_too_far, UNITS, JOINED),
+    ("k ignored", truncation_dropped, moves_too_far, UNITS, JOINED),
+    ("sensitivity halved", sensitivity_halved, moves_too_far, UNITS, JOINED),
+    ("sensitivity halved", sensitivity_halved, moves_too_far, ROWS, BATCH),
+    ("squared forgotten", squared_forgotten, moves_too_far, ROWS, BATCH),
+    ("the COUNT column left out of a joint norm", count_left_out, moves_too_far, ROWS, BATCH),
+    ("one clamp side removed", without_clamp("lower"), makes_a_scan_fail, ROWS, BATCH),
+    ("one clamp side removed", without_clamp("upper"), makes_a_scan_fail, ROWS, BATCH),
+    ("FILTER as guard", filter_as_guard, makes_a_scan_fail, ROWS, BATCH),
+    ("noise reused", noise_reused_between_releases, is_correlated, ROWS, BATCH),
+    ("noise reused", noise_reused_between_coordinates, is_correlated, ROWS, BATCH),
+    ("a numpy generator for noise", numpy_noise, is_correlated, ROWS, BATCH),
+    ("spend after release", spend_after_release, breaks_the_ledger, ROWS, BATCH),
+    ("refund on error", refund_on_error, breaks_the_ledger, ROWS, BATCH),
+    ("", half_the_variance, is_too_far_in_mu, ROWS, BATCH),
+    ("", deviation_off(Fraction(19, 20)), has_another_law, ROWS, BATCH),
+    ("", deviation_off(Fraction(21, 20)), has_another_law, ROWS, BATCH),
+    ("", chain_not_looked_at, breaks_the_ledger, ROWS, BATCH),
+]
+
+
+@pytest.mark.parametrize(
+    ("threat", "mutant", "caught", "policy", "batch"),
+    AUDITED,
+    ids=[f"{m.__name__}-{c.__name__}-{'rows' if p == ROWS else 'units'}" for _, m, c, p, _ in AUDITED],
+)
+def test_the_audit_catches_a_mutant(
+    tmp_path: Path,
+    monkeypatch: Patch,
+    threat: str,
+    mutant: Callable[[Patch], None],
+    caught: Callable[[AuditWorld], bool],
+    policy: str,
+    batch: str,
+    assurance: Callable[..., None],
+) -> None:
+    mutant(monkeypatch)
+    assert caught(AuditWorld.of(dpsql.Policy.parse(policy), batch, tmp_path, rho=8))
+    assurance("mutants killed", threat=threat, mutant=mutant.__name__, by=f"audit: {caught.__name__}")
+
+
+@pytest.mark.parametrize(("policy", "batch"), [(ROWS, BATCH), (UNITS, JOINED)], ids=["rows", "units"])
+def test_the_audit_finds_nothing_where_nothing_is_wrong(tmp_path: Path, policy: str, batch: str) -> None:
+    world = AuditWorld.of(dpsql.Policy.parse(policy), batch, tmp_path, rho=8)
+    for caught in dict.fromkeys(row[2] for row in AUDITED):
+        assert not caught(world), caught.__doc__
+
+
+# The list of THREATS.md, word for word.
+LISTED = (
+    "sensitivity halved", "squared forgotten", "k ignored", "the COUNT column left out of a joint norm",
+    "one clamp side removed", "NULL region dropped", "noise reused", "spend after release", "refund on error",
+    "FILTER as guard", "a numpy generator for noise",
+)  # fmt: skip
+
+
+def test_every_listed_mutant_has_a_row() -> None:
+    assert {row[0] for row in (*MUTANTS, *AUDITED)} - {""} == set(LISTED)
 
 
 def test_laplace_noise_for_half_the_sensitivity_is_caught(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -344,7 +344,8 @@ def core(
     scope = source(rng, table)
     known = [key for key in scope.available() if key.clear or not plain]
     keys = rng.sample(known, min(len(known), rng.randint(1 if plain else 0, most)))
-    while _size(keys) > 400:
+    # Every group is a row of the result, and joins have the most axes.
+    while _size(keys) > (40 if scope.joined else 200):
         keys.pop()
     simple = plain or not keys or rng.random() < 0.7
     made = _Core(scope, keys, simple, simple and all(key.clear for key in keys))

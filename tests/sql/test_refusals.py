@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.errors import PolicyError, SQLError
+from dpsql.errors import SQLError
 from dpsql.sql import parse
 
 POLICY = """
@@ -83,18 +83,18 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM p WHERE id < uhuge", "different types", (1, 30)),
     # Escapes from SELECT.
     ("SELECT count(*) FROM p; SELECT name FROM p", "name is a raw value", (1, 32)),
-    ("SELECT count(*) FROM query('FROM p')", "no functions or files", None),
+    ("SELECT count(*) FROM query('FROM p')", "FROM takes tables of the policy", None),
     ("COPY p TO 'o.csv'", "only SELECT and CREATE VIEW", None),
-    ("SELECT count(*) FROM read_csv('/etc/passwd')", "no functions or files", None),
+    ("SELECT count(*) FROM read_csv('/etc/passwd')", "FROM takes tables of the policy", None),
     ("SELECT count(*) FROM '/etc/passwd'", "the policy has no table", None),
     ("SELECT count(*) FROM 'x.parquet'", "the policy has no table", None),
     ("SELECT count(*) FROM held_frame", "the policy has no table held_frame", (1, 22)),
-    ("SELECT count(*) FROM duckdb_tables()", "no functions or files", None),
+    ("SELECT count(*) FROM duckdb_tables()", "FROM takes tables of the policy", None),
     ("SELECT count(*) FROM information_schema.tables", "the policy has no table", None),
     ("SELECT count(*) FROM other", "the policy has no table other", (1, 22)),
     ("SELECT count(*) FROM free", "free is public", (1, 22)),
     ("SELECT count(*) FROM x.y.p", "schema.name", None),
-    ("SELECT estimated_size FROM duckdb_tables()", "no functions or files", None),
+    ("SELECT estimated_size FROM duckdb_tables()", "FROM takes tables of the policy", None),
     ("SUMMARIZE p", "only SELECT and CREATE VIEW", None),
     ("DESCRIBE p", "only SELECT and CREATE VIEW", None),
     ("EXPLAIN ANALYZE SELECT count(*) FROM p", "", None),
@@ -125,47 +125,28 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM d WHERE bal > (SELECT avg(bal) FROM d)", "a subquery depends on other rows", (1, 44)),
     ("SELECT count(*) FROM d WHERE NOT EXISTS (SELECT 1 FROM p)", "a subquery depends on other rows", None),
     ("SELECT count(*) FROM d WHERE bal IN (SELECT bal FROM d)", "takes a list of constants", None),
-    ("SELECT rank() OVER (ORDER BY bal) FROM d", "window", None),
-    ("SELECT count(*) OVER () FROM d", "window", None),
-    ("SELECT count(*) FROM d HAVING count(*) > 5", "HAVING works on results", None),
-    ("SELECT count(*) FROM d ORDER BY 1", "ORDER BY works on results", None),
-    ("SELECT count(*) FROM d LIMIT 1", "LIMIT works on results", None),
-    ("SELECT count(*) FROM d LIMIT 1 OFFSET 2", "works on results", None),
-    ("SELECT count(*) FROM d QUALIFY true", "QUALIFY works on results", None),
-    ("SELECT DISTINCT count(*) FROM d", "DISTINCT would show", None),
-    ("SELECT unnest(range(CASE WHEN bal > 5 THEN 10 ELSE 0 END)) FROM d", "is not an admitted aggregate", None),
+    ("SELECT rank() OVER (ORDER BY bal) FROM d", "bal is a raw value", None),
+    ("SELECT count(*) OVER () FROM d", "the statement has no aggregate", None),
+    ("SELECT count(*) FROM d QUALIFY true", "at least one window function", None),
+    ("SELECT unnest(range(CASE WHEN bal > 5 THEN 10 ELSE 0 END)) FROM d", "bal is a raw value", None),
     ("SELECT count(*) FROM d USING SAMPLE 10", "SAMPLE", None),
     ("SELECT count(*) FROM d TABLESAMPLE 10%", "SAMPLE", None),
     ("SELECT count(*) FROM d WHERE random() < 0.5", "not an admitted", None),
     ("SELECT count(*) FROM p WHERE ts < now()", "not an admitted", None),
     ("SELECT count(*) FROM p WHERE ts < current_timestamp", "not an admitted", None),
-    ("SELECT count(*) FROM p JOIN d USING (id)", "JOIN is not answered", None),
-    ("SELECT count(*) FROM p, d", "JOIN is not answered", None),
-    ("WITH x AS (SELECT 1) SELECT count(*) FROM p", "WITH is not answered", None),
-    ("SELECT count(*) FROM (SELECT * FROM p)", "a derived table is not answered", None),
-    ("SELECT count(*) FROM p UNION ALL SELECT count(*) FROM d", "UNION is not answered", None),
-    ("SELECT count(*) FROM p INTERSECT SELECT count(*) FROM d", "INTERSECT is not answered", None),
+    ("SELECT count(*) FROM p JOIN d USING (id)", "the policy declares no key of d", None),
+    ("SELECT count(*) FROM p, d", "every row would meet every row", None),
     ("PIVOT p ON name USING count(*)", "", None),
     ("SELECT count(DISTINCT name) FROM p", "not linear in the rows", (1, 8)),
     ("SELECT sum(DISTINCT age) FROM p", "not linear in the rows", None),
     ("SELECT count(* EXCLUDE (age)) FROM p", "without EXCLUDE", None),
-    ("SELECT count(COLUMNS(*)) FROM p", "COUNT takes", None),
-    ("SELECT sum(age ORDER BY id) FROM p", "SUM takes", None),
-    ("SELECT avg(age) FROM p", "AVG is not answered", None),
-    ("SELECT min(age) FROM p", "MIN shows", None),
-    ("SELECT max(age) FROM p", "MAX shows", None),
-    ("SELECT median(age) FROM p", "MEDIAN is not answered", None),
-    ("SELECT list(age) FROM p", "is not an admitted aggregate", None),
-    ("SELECT string_agg(name) FROM p", "is not an admitted aggregate", None),
-    ("SELECT first(name) FROM p", "is not an admitted aggregate", None),
-    ("SELECT count(*)::INT FROM p", "a cast of an aggregate", None),
-    ("SELECT count(*) * count(*) FROM p", "product of two aggregates", None),
-    ("SELECT count(*) / count(*) FROM p", "ratio of two aggregates", None),
+    ("SELECT count(COLUMNS(*)) FROM p", "is not an admitted expression", None),
+    ("SELECT sum(age ORDER BY id) FROM p", "is not an admitted expression", None),
+    ("SELECT list(age) FROM p", "a list of raw values is private", None),
+    ("SELECT string_agg(name) FROM p", "a list of raw values is private", None),
+    ("SELECT first(name) FROM p", "one person's value is private", None),
     ("SELECT count(*) / 0 FROM p", "division by zero", None),
-    ("SELECT coalesce(sum(age), 0) FROM p", "leave COALESCE out", None),
-    ("SELECT count(*) // 2 FROM p", "is not an admitted aggregate", None),
-    ("SELECT count(*) % 2 FROM p", "is not an admitted aggregate", None),
-    ("SELECT 1 FROM p", "holds no aggregate", None),
+    ("SELECT 1 FROM p", "the statement has no aggregate", None),
     ("SELECT age + 1 FROM p", "age is a raw value", (1, 8)),
     # Raw rows and names.
     ("SELECT * FROM p", "raw rows are private", None),
@@ -179,29 +160,17 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM pp", "did you mean p?", (1, 22)),
     ("SELECT count(*) FROM p WHERE secret > 5", "not declared in the policy", (1, 30)),
     ("SELECT sum(secret) FROM p", "not declared in the policy", None),
-    ("SELECT count(*) FROM p WHERE d.bal > 5", "d is not the table of this statement", None),
+    ("SELECT count(*) FROM p WHERE d.bal > 5", "d is no table of this statement", None),
     ("SELECT count(*) FROM p WHERE rowid > 5", "has no column rowid", None),
     ("SELECT sum(bal) FROM p", "SUM(bal) needs bounds", None),
     ("SELECT sum(name) FROM p", "SUM needs a number", None),
     ("SELECT g, count(*) FROM d GROUP BY g", "GROUP BY g needs its groups declared", (1, 36)),
     ("SELECT kind, count(*) FROM p GROUP BY kind", "needs its groups declared", None),
-    ("SELECT count(*) FROM p GROUP BY age + 1", "is not answered; group by a column", None),
     ("SELECT count(*) FROM p GROUP BY 2", "not a position in SELECT", None),
-    ("SELECT count(*) FROM p GROUP BY 1", "is not answered; group by a column", None),
+    ("SELECT count(*) FROM p GROUP BY 1", "an aggregate inside an expression", None),
     ("SELECT 1, count(*) FROM p GROUP BY 1", "GROUP BY 1 is a constant", None),
     ("SELECT nope AS nope, count(*) FROM p GROUP BY nope", "has no column nope", None),
     ("SELECT x AS y, y AS x, count(*) FROM p GROUP BY x", "has no column y", None),
-    (
-        "SELECT count(*) FROM p GROUP BY ROLLUP (txt)",
-        "ROLLUP is not answered; write each GROUP BY as a view of its own",
-        None,
-    ),
-    ("SELECT count(*) FROM p GROUP BY CUBE (txt)", "CUBE is not answered; write each GROUP BY as a view", None),
-    (
-        "SELECT count(*) FROM p GROUP BY GROUPING SETS ((txt), ())",
-        "GROUPING SETS is not answered; write each GROUP BY",
-        None,
-    ),
     # Conditions.
     ("SELECT count(*) FROM p WHERE name SIMILAR TO 'a.*'", "is not admitted", None),
     ("SELECT count(*) FROM p WHERE name GLOB 'a*'", "is not admitted", None),
@@ -299,10 +268,37 @@ def test_refused(con: dpsql.Connection, sql: str, fragment: str, place: tuple[in
     assert held_frame
 
 
-def test_units_are_refused_by_the_policy(con: dpsql.Connection) -> None:
-    with pytest.raises(PolicyError, match="single rows only"):
-        con.run("SELECT count(*) FROM units", epsilon=1.0)
-    assert not con.ledger_path.exists()
+# What an earlier version refused and this one answers, after the noise or by expressions.
+ANSWERED = [
+    "SELECT count(*) FROM d HAVING count(*) > 5",
+    "SELECT count(*) FROM d ORDER BY 1",
+    "SELECT count(*) FROM d LIMIT 1",
+    "SELECT count(*) FROM d LIMIT 1 OFFSET 2",
+    "SELECT DISTINCT count(*) FROM d",
+    "WITH x AS (SELECT 1) SELECT count(*) FROM p",
+    "SELECT count(*) FROM (SELECT * FROM p)",
+    "SELECT count(*) FROM p UNION ALL SELECT count(*) FROM d",
+    "SELECT count(*) FROM p INTERSECT SELECT count(*) FROM d",
+    "SELECT avg(age) FROM p",
+    "SELECT min(age) FROM p",
+    "SELECT max(age) FROM p",
+    "SELECT median(age) FROM p",
+    "SELECT count(*)::INT FROM p",
+    "SELECT count(*) * count(*) FROM p",
+    "SELECT count(*) / count(*) FROM p",
+    "SELECT coalesce(sum(age), 0) FROM p",
+    "SELECT count(*) // 2 FROM p",
+    "SELECT count(*) % 2 FROM p",
+    "SELECT count(*) FROM p GROUP BY age + 1",
+    "SELECT count(*) FROM p GROUP BY ROLLUP (txt)",
+    "SELECT count(*) FROM p GROUP BY CUBE (txt)",
+    "SELECT count(*) FROM p GROUP BY GROUPING SETS ((txt), ())",
+]
+
+
+@pytest.mark.parametrize("sql", ANSWERED)
+def test_what_is_not_row_local_is_left_to_the_noisy_table(con: dpsql.Connection, sql: str) -> None:
+    assert con.plan(sql, epsilon=1.0).cells >= 1
 
 
 def test_a_batch_is_text() -> None:
@@ -316,8 +312,8 @@ def test_long_chains_are_answered(con: dpsql.Connection) -> None:
     points = " OR ".join(f"age = {i}" for i in range(5_000))
     assert con.plan(f"SELECT count(*) FROM p WHERE {points}", epsilon=1.0).cells == 1
     ones = "+1" * 5_000
-    (query,) = con.plan(f"SELECT count(*){ones} FROM p", epsilon=1.0).queries
-    assert query.outputs[0].constant == 5_000
+    (answer,) = con.plan(f"SELECT count(*){ones} FROM p", epsilon=1.0).queries
+    assert answer.cores[0].outputs[0].constant == 5_000
 
 
 def test_nothing_but_sqlerror_comes_out_of_token_soup(con: dpsql.Connection) -> None:

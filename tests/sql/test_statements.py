@@ -58,7 +58,7 @@ def test_the_largest_batch_is_read() -> None:
 def test_places_are_those_of_the_text() -> None:
     (statement,) = parse("SELECT COUNT(*)\nFROM t\nWHERE first = 1\n  AND second = 2")
     places = {node.name: place(node) for node in statement.tree.find_all(exp.Column)}
-    assert places == {"first": (3, 7), "second": (4, 7)}
+    assert places == {"first": (3, 7, (3, 11)), "second": (4, 7, (4, 12))}
 
 
 @pytest.mark.parametrize(

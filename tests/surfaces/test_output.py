@@ -16,6 +16,9 @@ def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
+BESIDE = ("_stderr", "_low", "_high")
+
+
 def test_json_is_strict_and_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"rows": [[1, "ä", None], [2.5, True, math.nan]], "empty": [], "inner": {"x": {}}, "inf": -math.inf}
     output.print_json(value)
@@ -46,6 +49,18 @@ def test_still_wider_tables_go_row_by_row() -> None:
     assert "row 2 of 2\ncolumn_0   NULL" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert output.table_text(Result(result.columns, result.types, [])).endswith("(0 rows)")
+
+
+def test_a_row_by_row_table_has_errors_beside_their_numbers() -> None:
+    names = [f"{name}{end}" for name in ("first_number", "second_one", "third") for end in ("", *BESIDE)]
+    row = (12.345, 1.5, 9.3, 15.4, None, None, 0.0, None, 7.0, 0.0, 7.0, 7.0)
+    shown = output.table_text(Result(names, ["DOUBLE"] * 12, [row])).splitlines()
+    assert shown == [
+        "row 1 of 1",
+        "first_number  12.3 (standard error 1.5; 9.3 to 15.4)",
+        "second_one    NULL (standard error NULL; 0 to NULL)",
+        "third         7 (standard error 0; 7 to 7)",
+    ]
 
 
 def test_prose_wraps_under_its_label() -> None:
