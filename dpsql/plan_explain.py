@@ -69,7 +69,7 @@ def _statement(
         layout = layouts[core.queries[0].table]
         shared = _shared(core)
         text = [condition_text(part, _lines_of(layout)) for part in shared]
-        where = f" where {' AND '.join(f'({t})' if ' OR ' in t else t for t in text)}" if text else ""
+        where = f", where {' AND '.join(f'({t})' if ' OR ' in t else t for t in text)}" if text else ""
         lines += _item("private" if number == 0 else "", f"{_rows(layout)}{where}{_grouped(core.keys)}{mark}")
         lines += _numbers(plan, core, slices, layouts, frozenset(shared))
         for column in core.columns:

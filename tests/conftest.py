@@ -13,7 +13,7 @@ import tempfile
 
 import pytest
 
-NOTES = "DPSQL_ASSURANCE"
+NOTES = "DPSQL_ASSURANCE_NOTES"
 
 
 def pytest_configure(config):

@@ -64,14 +64,14 @@ def test_private_derived_and_afterwards(con: dpsql.Connection) -> None:
     assert all(len(line) <= 120 for line in text.splitlines()[5:])
     flat = " ".join(text.split())
     for part in (
-        "best private rows of visits, at most 3 of each patient where age >= 3, by state (3 groups, other among them)",
+        "best private rows of visits, at most 3 of each patient, where age >= 3, by state (3 groups, other among them)",
         "[1] n = COUNT(*) in each of 3 groups, standard error ",
         "[2] COUNT(*) where cost IS NOT NULL in each of 3 groups",
         "[3] SUM(cost) in each of 3 groups",
         "derived mean = [3] / [2]; Fieller's interval of a ratio, within 0 to 100",
         "afterwards free, by DuckDB: SELECT state, state_other, n, mean FROM noisy WHERE n > 20 ORDER BY n DESC LIMIT 3",
         "q1 private nothing of its own: it reads results of this batch, which are noisy already",
-        "afterwards free, by DuckDB: SELECT MAX(n) AS most FROM (SELECT * FROM best) AS best",
+        "afterwards free, by DuckDB: SELECT MAX(n) AS most FROM best AS best",
         "costs nothing and reveals nothing more",
     ):
         assert part in flat, part
@@ -104,7 +104,7 @@ def test_private_derived_and_afterwards(con: dpsql.Connection) -> None:
 )
 def test_conditions_are_written_as_sql(con: dpsql.Connection, condition: str, shown: str) -> None:
     text = explained(con, f"SELECT COUNT(*) AS n FROM visits WHERE {condition}")
-    found = text.split("at most 3 of each patient where ")[1].split(" [1] n")[0]
+    found = text.split("at most 3 of each patient, where ")[1].split(" [1] n")[0]
     assert found == (f"({shown})" if " OR " in shown else shown)
     # What is shown is the same condition: DuckDB reads it, and its cells are the same.
     if " is TRUE" not in shown:

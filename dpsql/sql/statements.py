@@ -196,10 +196,11 @@ def _syntax(error: ParseError) -> SQLError:
     details = error.errors[0] if error.errors else {}
     description = _first_line(str(details.get("description") or error))
     line, column = details.get("line"), details.get("col")
+    end = None if line is None or column is None else (line, column)
     if column is not None:
         # The parser says where the token ends.
         column = max(1, column - max(0, len(str(details.get("highlight") or "")) - 1))
-    return SQLError(f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column)
+    return SQLError(f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column, end)
 
 
 def _first_line(text: str) -> str:

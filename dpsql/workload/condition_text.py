@@ -78,6 +78,9 @@ def _opaque_text(atom: OpaqueAtom) -> str:
 
 def _atom_text(atom: LineAtom, line: Line) -> str:
     name, intervals = atom.column, atom.intervals
+    if line.kind == "boolean" and len(intervals) == 1 and intervals != ((None, None),):
+        ((low, high),) = intervals
+        intervals = ((low or (0, 0), high or (2, 0)),)
     null = f"{name} IS NULL"
     if not intervals:
         return null
@@ -118,6 +121,8 @@ def _list_text(name: str, one: str, several: str, points: Sequence[Interval], li
 
 def _interval_text(name: str, interval: Interval, line: Line) -> str:
     low, high = interval
+    if low is not None and _point(interval, line):
+        return f"{name} = {_value(low[0], line)}"
     if low is not None and high is not None and line.discrete:
         return f"{name} BETWEEN {_value(low[0], line)} AND {_value(high[0] - 1, line)}"
     parts = [] if low is None else [f"{name} {'>' if low[1] else '>='} {_value(low[0], line)}"]
