@@ -7,12 +7,13 @@ STAMP := .venv/.installed
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help env demo lint test test-long bench
+.PHONY: help env demo lint test test-long assurance bench
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
 	@echo "make test       lint, types and tests"
 	@echo "make test-long  statistical tests of minutes"
+	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
 	@echo "make bench      every benchmark, one after the other"
 
@@ -36,6 +37,9 @@ test: lint
 
 test-long: env
 	$(BIN)/pytest -m long
+
+assurance: env
+	$(BIN)/python tests/audit/assurance_page.py
 
 bench: env
 	@for file in $(filter-out $(addprefix benchmarks/,data.py report.py lsa_figures.py low_rank_trends.py),$(wildcard benchmarks/*.py)); do \

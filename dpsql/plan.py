@@ -57,8 +57,8 @@ class Plan:
     """A batch understood and planned; ``Connection.run`` measures it.
 
     Everything here is public: it depends on the SQL text, the policy, the column types and the
-    requested budget, never on a row. ``queries`` are the statements, understood. ``charge`` is what a run spends, ``noise`` the law of the
-    integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
+    requested budget, never on a row. ``queries`` are the statements, understood. ``charge`` is what a run spends,
+    ``noise`` the law of the integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
     ``answers`` (m x p) turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
     the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
     """

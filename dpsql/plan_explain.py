@@ -178,8 +178,8 @@ def _derived(column: Derived | Ranked, core: Core) -> str:
     if isinstance(column, Ranked):
         first, last = column.prefixes[0] + 1, column.prefixes[-1] + 1
         return (
-            f"{title} = the value at rank {column.q:g} of the prefix counts [{first}] to [{last}]; its interval holds the "
-            "values whose ranks are within the counts' errors"
+            f"{title} = the value at rank {column.q:g} of the prefix counts [{first}] to [{last}]; its interval holds "
+            "the values whose ranks are within the counts' errors"
         )
     return f"{title} = {_formula(column.formula)}; {_interval(column.formula)}"
 

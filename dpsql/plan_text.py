@@ -81,9 +81,7 @@ def plan_text(plan: Plan) -> str:
         "what clamping to declared bounds changes."
     )
     if any(row["stderr"] is None for row in rows):
-        lines.append(
-            "'with it': an average, ratio or quantile of such numbers; its error depends on the answer and comes with it."
-        )
+        lines.append("'with it': an average, ratio or quantile of such numbers; its error depends on the answer.")
     lines.append(
         "'one by one' is the standard error if each result column were measured apart, with the same noise and total "
         "budget."

@@ -167,9 +167,7 @@ class _Estimates:
             return _nulls(done.value), _nulls(done.stderr), _nulls(done.low), _nulls(done.high), "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
-        ranks = quantile(
-            column.q, column.values, prefixes, self._rows(parts), plan.noise, plan.alpha, divisor=common
-        )
+        ranks = quantile(column.q, column.values, prefixes, self._rows(parts), plan.noise, plan.alpha, divisor=common)
         if column.type == "DATE":
             dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
             return dates[0], ranks.stderr, dates[1], dates[2], "DATE"

@@ -69,9 +69,10 @@ def test_private_derived_and_afterwards(con: dpsql.Connection) -> None:
         "[2] COUNT(*) where cost IS NOT NULL in each of 3 groups",
         "[3] SUM(cost) in each of 3 groups",
         "derived mean = [3] / [2]; Fieller's interval of a ratio, within 0 to 100",
-        "afterwards free, by DuckDB: SELECT state, state_other, n, mean FROM noisy WHERE n > 20 ORDER BY n DESC LIMIT 3",
+        "afterwards free, by DuckDB: SELECT state, state_other, n, mean FROM noisy WHERE n > 20 "
+        "ORDER BY n DESC LIMIT 3",
         "q1 private nothing of its own: it reads results of this batch, which are noisy already",
-        "afterwards free, by DuckDB: SELECT MAX(n) AS most FROM best AS best",
+        "afterwards free, by DuckDB: SELECT MAX(n) AS most FROM best",
         "costs nothing and reveals nothing more",
     ):
         assert part in flat, part

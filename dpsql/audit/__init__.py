@@ -104,7 +104,7 @@ def _sensitivity(world: World, found: Found, figures: dict[str, Any]) -> Check:
 
 def _distance(world: World, found: Found, trials: int, figures: dict[str, Any]) -> list[Check]:
     if not found.reached:
-        return [Check("neighbours are as close as claimed", False, "no unit was found that moves anything")]
+        return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
     apart = distance(world, found, trials)
     figures |= {
         f"{apart.measure}_claimed": apart.claimed,

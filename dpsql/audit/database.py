@@ -28,7 +28,7 @@ SHARED = 6
 """Keys below this are drawn by all units, so that they meet; each unit has others to itself."""
 OWN = 8
 """How many keys of its own a unit has in a table."""
-KEYS = 512
+KEYS = 2048
 """How many keys a column has at most, and how many units can stand beside each other with keys of their own."""
 
 
@@ -218,8 +218,11 @@ class Synthetic:
         cells: Mapping[str, Mapping[str, Cell]],
         more: int = 0,
         other: Mapping[str, Mapping[str, Cell]] | None = None,
+        rows: int | None = None,
     ) -> Rows:
         """Rows of unit ``number`` with keys of its own: as many as count in each table of ``label``, and ``more``.
+
+        ``rows`` in each table instead, if given.
 
         All rows of a table are alike but for their keys; ``cells`` gives the values by table and column, for every
         second row ``other`` where it is given. A
@@ -228,7 +231,7 @@ class Synthetic:
         made: Rows = {}
         for table in self.in_order():
             if self.policy.labels.get(table.name) == label:
-                size = (table.policy.max_rows_per_unit or 1) + more
+                size = (table.policy.max_rows_per_unit or 1) + more if rows is None else rows
                 by_turns = (cells[table.name], (other or cells)[table.name])
                 made[table.name] = [self._orderly(table, number, j, made, by_turns[j % 2]) for j in range(size)]
         return made

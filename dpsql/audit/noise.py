@@ -68,10 +68,11 @@ def chi_square(draws: Sequence[int], noise: Noise) -> float:
     expected = np.diff(np.concatenate([[0.0], _below(noise, edges), [1.0]])) * len(draws)
     at = np.searchsorted(np.array(edges, dtype=object), np.array(list(draws), dtype=object), side="left")
     counts = np.bincount(at.astype(np.int64), minlength=len(edges) + 1).astype(float)
+    if (counts[expected < 1e-7] > 0).any():
+        return 0.0  # a value that the law gives once in ten million audits
     counts, expected = _merged(counts, expected)
     if len(counts) < 2:
-        # One value holds nearly everything: then the draws must all be it.
-        return 1.0 if counts.sum() == len(draws) and abs(expected.sum() - len(draws)) < 1 else 0.0
+        return 1.0  # nearly no noise: one value holds it all, and no other was drawn
     statistic = float(((counts - expected) ** 2 / expected).sum())
     return float(special.chdtrc(len(counts) - 1, statistic))
 

@@ -29,6 +29,8 @@ Cells = dict[str, dict[str, Cell]]
 
 FEW = 20
 """Of so many rows every table of at most three is made."""
+CROWD, ROUNDS = 240, 20
+"""Units at once, and how often, where a unit that moves anything must be searched for."""
 _COPIES = "dpsql_copies"
 NUMBER = 1
 """The number of the unit that is added or removed; others stand beside it."""
@@ -69,10 +71,14 @@ def _orderly(world: World, label: str, found: Found, pairs: int) -> None:
     for name, rows in world.tables.orderly_unit(label, 2, _drawn(tables, draws)).items():
         base[name] = rows
     measure = _Measured(world, label, base, found)
-    candidates = [_drawn(tables, draws) for _ in range(max(8, pairs // 10))]
+    # Conditions of many parts hold on few rows. Single rows are tried many in one scan, so many are tried.
+    candidates = [_drawn(tables, draws) for _ in range(2 * pairs if measure.plain else max(8, pairs // 5))]
     sizes = measure.sizes(candidates)
+    if not max(sizes):
+        candidates = [_mover(world, label, tables, draws, measure) or candidates[0]]
+        sizes = measure.sizes(candidates)
     best, size = max(zip(candidates, sizes, strict=True), key=lambda pair: pair[1])
-    spent, improving = len(candidates), True
+    spent, improving = 0 if measure.plain else len(candidates), True
     while improving and spent < pairs:
         improving = False
         for table in tables:
@@ -98,6 +104,19 @@ def _orderly(world: World, label: str, found: Found, pairs: int) -> None:
         found.reached, found.label, found.cells, found.base = alone, label, best, base
     if measure.plain:
         _small_tables(world, tables[0], best, draws, found)
+
+
+def _mover(world: World, label: str, tables: Sequence[Table], draws: Draws, measure: _Measured) -> Cells | None:
+    """The cells of some unit that moves anything, where few do: many units at once, halved until one is left."""
+    for _ in range(ROUNDS):
+        crowd = [_drawn(tables, draws) for _ in range(CROWD)]
+        if not measure.crowd(crowd):
+            continue
+        while len(crowd) > 1:
+            first = crowd[: len(crowd) // 2]
+            crowd = first if measure.crowd(first) else crowd[len(first) :]
+        return crowd[0]
+    return None
 
 
 def _drawn(tables: Sequence[Table], draws: Draws) -> Cells:
@@ -145,6 +164,15 @@ class _Measured:
         self._found.scans += 1
         self._found.largest = max(self._found.largest, size)
         return size
+
+    def crowd(self, many: Sequence[Cells]) -> bool:
+        """Whether units of one row a table, all there at once, change anything."""
+        rows: Rows = {}
+        for number, cells in enumerate(many):
+            for name, mine in self._world.tables.orderly_unit(self._label, number + 3, cells, rows=1).items():
+                rows.setdefault(name, []).extend(mine)
+        self._found.scans += 1
+        return self._world.with_rows(rows) != self._before
 
     def sizes(self, candidates: Sequence[Cells]) -> list[int]:
         """The sizes of several units' changes."""

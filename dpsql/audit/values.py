@@ -69,7 +69,7 @@ def constants(batch: str) -> list[str]:
     found: dict[str, None] = {}
     for token in sqlglot.tokenize(batch, read="duckdb"):
         if token.token_type.name == "STRING":
-            found[token.text] = None
+            found |= dict.fromkeys([token.text, *_next_days(token.text)])
         elif token.token_type.name == "NUMBER":
             found[token.text] = None
             value = _number(token.text)
@@ -77,6 +77,14 @@ def constants(batch: str) -> list[str]:
                 for near in (value - 1, value + 1, -value):
                     found[str(near)] = None
     return list(found)
+
+
+def _next_days(text: str) -> list[str]:
+    try:
+        day = dt.date.fromisoformat(text)
+        return [str(day + dt.timedelta(days=off)) for off in (-1, 1, 30, -30)]
+    except (ValueError, OverflowError):
+        return []
 
 
 def _number(text: str) -> Decimal | None:
@@ -99,12 +107,21 @@ def pool(
     if column is not None:
         mine = [*_bounds(column), *_declared(column)]
     drawn = Draws(f"constants/{column.name if column else ''}")
-    some = [drawn.choice(wanted) for _ in range(8)] if wanted else []
-    candidates = list(dict.fromkeys([*mine, *some, *_EDGES.get(shape.kind, ("0", "1"))]))
-    listed = ", ".join(f"TRY_CAST({_text(text)} AS {kind}) IS NOT NULL" for text in candidates)
+    fitting = _held(connection, kind, wanted[:500])
+    some = [drawn.choice(fitting) for _ in range(10)] if fitting else []
+    own = _held(connection, kind, [*mine, *some])
+    values = _held(connection, kind, [*own, *_EDGES.get(shape.kind, ("0", "1"))])
+    return ["NULL", *(f"TRY_CAST({_text(text)} AS {kind})" for text in _spread(values, len(own)))]
+
+
+def _held(connection: duckdb.DuckDBPyConnection, kind: str, texts: Sequence[str]) -> list[str]:
+    """Those texts, each once, that DuckDB reads as values of the type."""
+    once = list(dict.fromkeys(texts))
+    if not once:
+        return []
+    listed = ", ".join(f"TRY_CAST({_text(text)} AS {kind}) IS NOT NULL" for text in once)
     kept = connection.execute(f"SELECT {listed}").fetchone() or ()
-    values = [text for text, holds in zip(candidates, kept, strict=True) if holds]
-    return ["NULL", *(f"TRY_CAST({_text(text)} AS {kind})" for text in _spread(values, len(mine)))]
+    return [text for text, holds in zip(once, kept, strict=True) if holds]
 
 
 def _bounds(column: ColumnPolicy) -> list[str]:

@@ -24,13 +24,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from dpsql.engines import parquet
 from dpsql.engines.base import BASE, IntArray, Rows, TableSource
-from dpsql.engines.limits import UNLIMITED, Limits, within
+from dpsql.engines.limits import UNLIMITED, Limits, run_within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
@@ -350,25 +349,16 @@ def _scan(
         rows = f"{_reference(connection, source, catalog)} AS {quote(BASE)}"
     grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
     statement = f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
-    found: Any = None
-    interrupted = False
-    # DuckDB's message may print a value: it is dropped, and the error raised outside the except,
-    # so that it is no exception's context either.
-    with within(connection, seconds) as deadline:
-        try:
-            found = connection.execute(statement).fetchnumpy()
-        except duckdb.InterruptException:
-            interrupted = True
-        except duckdb.Error:
-            pass
-    if interrupted and deadline.passed.is_set():
+    # DuckDB's message may print a value: no exception of it reaches this frame.
+    found, outcome = run_within(connection, statement, seconds)
+    if outcome == "interrupted":
+        raise KeyboardInterrupt
+    if outcome == "late":
         raise OperationalError(
             f"the scan of {source.name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
             "What was charged stays charged; allow more time, then run again"
         )
-    if interrupted:
-        raise KeyboardInterrupt
-    if found is None:
+    if outcome == "failed":
         raise OperationalError(
             f"the scan of {source.name} failed inside DuckDB; its message may hold private values and is not shown. "
             "What was charged stays charged; check memory, disk and the table's types, then run again"

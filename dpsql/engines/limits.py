@@ -6,12 +6,13 @@ what a scan needs. A scan that is stopped releases nothing, and its charge stand
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import duckdb
 
@@ -19,6 +20,7 @@ from dpsql.errors import DataError
 
 _MEMORY = re.compile(r"[1-9]\d{0,8}(\.\d{1,3})? ?([KMGT]i?B)", re.IGNORECASE)
 _AGAIN = 0.02  # seconds between interrupts: one that comes before a statement has started is lost
+_PATIENCE = 1.0  # seconds of waiting at once: some systems deliver Ctrl-C only in between
 
 
 @dataclass(frozen=True)
@@ -44,33 +46,41 @@ class Limits:
 UNLIMITED = Limits()
 
 
-@dataclass
-class Deadline:
-    """Whether the time of a scan ran out."""
-
-    passed: threading.Event = field(default_factory=threading.Event)
+Outcome = Literal["done", "failed", "late", "interrupted"]
 
 
-@contextmanager
-def within(connection: duckdb.DuckDBPyConnection, seconds: float | None) -> Iterator[Deadline]:
-    """Interrupt what ``connection`` runs in the block once ``seconds`` are over; the thread ends with the block."""
-    deadline = Deadline()
-    if seconds is None:
-        yield deadline
-        return
-    done = threading.Event()
+def run_within(
+    connection: duckdb.DuckDBPyConnection, statement: str, seconds: float | None
+) -> tuple[dict[str, Any], Outcome]:
+    """The columns of ``statement``, or how it ended without any.
 
-    def watch() -> None:
-        wait = seconds
-        while not done.wait(wait):
-            deadline.passed.set()
-            connection.interrupt()
-            wait = _AGAIN
+    DuckDB runs it in a thread while this one waits: inside DuckDB neither a signal nor a deadline is seen before
+    the statement ends. Whatever it raises is dropped here, for its text and its frames may hold private values.
+    """
+    found: list[dict[str, Any]] = []
+    # An event, for a join() that Ctrl-C cuts short takes a running thread for ended (Python 3.11).
+    ended = threading.Event()
 
-    thread = threading.Thread(target=watch, name="dpsql-scan-timeout", daemon=True)
-    thread.start()
-    try:
-        yield deadline
-    finally:
-        done.set()
-        thread.join()
+    def work() -> None:
+        with contextlib.suppress(BaseException):
+            found.append(connection.execute(statement).fetchnumpy())
+        ended.set()
+
+    start, outcome = time.monotonic(), "done"
+    threading.Thread(target=work, name="dpsql-scan", daemon=True).start()
+    while not ended.is_set():
+        try:
+            if outcome == "done":
+                left = math.inf if seconds is None else seconds - (time.monotonic() - start)
+                ended.wait(max(0.0, min(left, _PATIENCE)))
+                outcome = "late" if left <= 0.0 else outcome
+            else:
+                connection.interrupt()
+                ended.wait(_AGAIN)
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+    if outcome == "interrupted":
+        return {}, "interrupted"
+    if found:
+        return found[0], "done"
+    return {}, "late" if outcome == "late" else "failed"

@@ -12,10 +12,10 @@ from dpsql.sql.names import result_names
 from dpsql.sql.outer import ColumnInfo, Item, Relation, Selected, hole, quoted
 from dpsql.sql.statements import refuse, weight_of
 
-_CLAUSES = frozenset(
-    ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "qualify")
-    + ("distinct", "with_", "windows", "operation_modifiers")
-)
+_CLAUSES = frozenset({
+    *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "qualify"),
+    *("distinct", "with_", "windows", "operation_modifiers"),
+})  # fmt: skip
 Nested = Callable[[exp.Query], Relation]
 
 

@@ -149,9 +149,7 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
     if W.shape[1] != n or W.contributions is not None:
         raise DataError(f"strategy: marginals over {n} cells do not fit a workload of {W.shape[1]} columns")
     if count * n > ENTRIES_CAP:
-        raise DataError(
-            f"strategy: the residual rows would have {count} x {n} entries; use strategy.residual_strategy"
-        )
+        raise DataError(f"strategy: the residual rows would have {count} x {n} entries; use strategy.residual_strategy")
     rows, weight, gram = [], [], []
     for T, s in plan.scale.items():
         out: Any = sparse.csr_array(np.ones((1, 1), dtype=np.int64))

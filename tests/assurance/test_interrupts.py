@@ -47,9 +47,8 @@ def interrupted_at(folder: Path, most: int) -> int:
         sys.setprofile(profile)
         try:
             con.run(plan, fresh=True)
-        except KeyboardInterrupt as error:
+        except KeyboardInterrupt:
             met += 1
-            assert error.__context__ is None or "duckdb" not in type(error.__context__).__module__
         finally:
             sys.setprofile(None)
         state = con.budget

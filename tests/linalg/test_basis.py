@@ -14,13 +14,13 @@ CASES = {
     "repeated": sparse.csr_array(np.repeat(np.eye(4, dtype=np.int64), 3, axis=0)),
     "zero row and column": sparse.csr_array(np.array([[0, 0, 0], [1, 0, 2], [2, 0, 4]])),
     "one": sparse.csr_array(np.array([[1, 1, 1]])),
-    # Rank 90 and rank 500: below and above what the first few hundred columns of a sketch can show.
+    # Rank 90 and above 400: below and above what the first few hundred columns of a sketch can show.
     "many rows of low rank": sparse.csr_array(
         np.random.default_rng(1).integers(0, 2, (700, 90)) @ sparse.eye_array(90, 2000, dtype=np.int64)
         + np.random.default_rng(2).integers(0, 2, (700, 90)) @ sparse.eye_array(90, 2000, k=300, dtype=np.int64)
     ),
     "rank beyond the first sketch": sparse.csr_array(
-        sparse.vstack([workload.random_ranges(500, 6000, 4).span, workload.random_ranges(500, 6000, 4).span])
+        sparse.vstack([workload.random_ranges(420, 1500, 4).span, workload.random_ranges(420, 1500, 4).span])
     ),
     "many columns": workload.kron(workload.random_ranges(20, 90, 3), workload.total(30)).span,
 }
@@ -45,14 +45,13 @@ def test_coordinates_refuse_what_is_not_in_the_row_space():
 
 
 def test_coordinates_of_a_large_span_are_held_to_every_column():
-    rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (40, 30_000)))
-    mixed = np.random.default_rng(4).integers(-2, 3, (200, 40))
+    rows = sparse.csr_array(np.random.default_rng(3).integers(0, 3, (20, 22_000)))
+    mixed = np.random.default_rng(4).integers(-2, 3, (200, 20))
     span = sparse.csr_array(mixed @ rows)
     assert np.allclose(coordinates(span, rows), mixed, atol=1e-8)
-    wrong = span.tolil()
-    wrong[137, 29_999] += 1
+    span.data[-1] += 1
     with pytest.raises(InternalError, match="row space"):
-        coordinates(sparse.csr_array(wrong), rows)
+        coordinates(span, rows)
 
 
 def test_conditioning_of_chosen_rows_is_moderate():

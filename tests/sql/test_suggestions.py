@@ -58,7 +58,11 @@ SUGGESTED = [
         "write 1000 instead of 1e3",
         f"{COUNT} WHERE age IN (1000, 3) OR age = 3",
     ),
-    (f"{COUNT} WHERE age BETWEEN SYMMETRIC 5 AND 1", "write the lower bound first", f"{COUNT} WHERE age BETWEEN 1 AND 5"),
+    (
+        f"{COUNT} WHERE age BETWEEN SYMMETRIC 5 AND 1",
+        "write the lower bound first",
+        f"{COUNT} WHERE age BETWEEN 1 AND 5",
+    ),
     (f"{COUNT} WHERE age = '5'", "compare it with a number", f"{COUNT} WHERE age = 5"),
     (f"{COUNT} WHERE name = 5", "compare it with a string", f"{COUNT} WHERE name = '5'"),
     (f"{COUNT} WHERE day > 5", "a date such as DATE '2020-01-31'", f"{COUNT} WHERE day > DATE '2020-01-03'"),
@@ -123,7 +127,11 @@ SUGGESTED = [
     ),
     ("SELECT COUNT(*) FROM visits AS v(a, b)", "use the columns' own names", "SELECT COUNT(v.age) FROM visits AS v"),
     ("SELECT 1", "write FROM a table of the policy", COUNT),
-    (f"{COUNT} WHERE age + 'x' > 3", "write TRY_CAST(... AS DOUBLE)", f"{COUNT} WHERE age + TRY_CAST('1' AS DOUBLE) > 3"),
+    (
+        f"{COUNT} WHERE age + 'x' > 3",
+        "write TRY_CAST(... AS DOUBLE)",
+        f"{COUNT} WHERE age + TRY_CAST('1' AS DOUBLE) > 3",
+    ),
 ]
 
 # The refused statement and the part of it that is underlined.

@@ -48,6 +48,7 @@ COMMANDS = (
     ["policy"],
     ["policy", "init"],
     ["policy", "check"],
+    ["audit"],
     ["demo"],
 )
 
