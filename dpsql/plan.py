@@ -290,7 +290,7 @@ def _pointing(sql: str) -> Iterator[None]:
     try:
         yield
     except SQLError as error:
-        shown = error.pointed(sql)
+        shown = error.pointed(sql) if isinstance(sql, str) else ""
         if shown:
             error.add_note(shown)
         raise

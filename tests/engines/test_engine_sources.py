@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -157,6 +158,7 @@ def test_a_header_ends_with_its_line(tmp_path: Path) -> None:
 
 ZONED = """
 from pathlib import Path
+from typing import Any
 from dpsql.engines.base import TableSource
 from dpsql.engines.duckdb import FileEngine
 source = TableSource("t", Path("t.csv"), {"ts": "TIMESTAMPTZ"})
@@ -189,9 +191,9 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
     given = []
     plain = engine_module._isolated
 
-    def small(spill: str) -> duckdb.DuckDBPyConnection:
+    def small(spill: str, *limits: Any) -> duckdb.DuckDBPyConnection:
         given.append((spill, stat.S_IMODE(Path(spill).stat().st_mode)))
-        connection = plain(spill if allowed else "")
+        connection = plain(spill if allowed else "", *limits)
         connection.execute("SET memory_limit = '50MB'; SET threads = 1")
         return connection
 
