@@ -63,22 +63,24 @@ def distance(world: World, worst: Found, trials: int) -> Distance:
         units, change = 1, step  # the units get in each other's way
     shift = np.array([float(value) for value in change])
     plain = _measured(world, worst.base, trials)
+    moved = _measured(world, _beside(world, worst, units), trials) + shift
+    if world.gaussian:
+        return Distance("mu", trials, units, units * claimed, *_gaussian(plain, moved, shift, units * claimed))
+    found, z, power = _laplace(plain, moved, shift, units * claimed)
+    event = None
+    alone = np.array([float(value) for value in step])
+    if (alone != 0).sum() <= 3:
+        with_one = moved if units == 1 else _measured(world, _beside(world, worst, 1), trials) + alone
+        event = _event(plain, with_one, alone, claimed)
+    return Distance("epsilon", trials, units, units * claimed, found, z, power, event)
+
+
+def _beside(world: World, worst: Found, units: int) -> Rows:
+    """The base with ``units`` units like the worst one."""
     rows = {name: list(mine) for name, mine in worst.base.items()}
     for name, mine in _rows(world, worst, units).items():
         rows[name] = [*rows.get(name, []), *mine]
-    moved = _measured(world, rows, trials) + shift
-    found, z, power = _gaussian(plain, moved, shift, units * claimed)
-    if world.gaussian:
-        return Distance("mu", trials, units, units * claimed, found, z, power)
-    found, z, power = _laplace(plain, moved, shift, units * claimed)
-    event = _event(plain, moved, shift, claimed) if units == 1 and (shift != 0).sum() <= 3 else None
-    if event is None and (np.array(step) != 0).sum() <= 3:
-        one = np.array([float(value) for value in step])
-        rows = {**worst.base}
-        for name, mine in _rows(world, worst, 1).items():
-            rows[name] = [*rows.get(name, []), *mine]
-        event = _event(plain, _measured(world, rows, trials) + one, one, claimed)
-    return Distance("epsilon", trials, units, units * claimed, found, z, power, event)
+    return rows
 
 
 def _claimed(world: World) -> float:

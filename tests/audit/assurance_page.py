@@ -24,7 +24,7 @@ from threats import THREATS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "assurance.md"
-FOLDERS = ("tests/audit", "tests/privacy", "tests/assurance", "tests/measure")
+FOLDERS = ("tests/audit", "tests/assurance")
 
 MUTANTS = (
     "tests/audit/test_mutants.py::test_a_mutant_is_caught[",

@@ -145,7 +145,7 @@ def test_mu_of_neighbouring_tables(
         assurance("z of a doubled rho at 500 trials", found.z)
 
 
-@pytest.mark.parametrize(("rho", "units"), [(8, 1), (Fraction(1, 10), 9), (Fraction(1, 1000), 59)])
+@pytest.mark.parametrize(("rho", "units"), [(8, 1), (Fraction(1, 10), 9), (Fraction(1, 1000), 89)])
 def test_a_doubled_rho_at_a_thousand_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rho: Fraction, units: int, assurance: Callable[..., None]
 ) -> None:

@@ -1,0 +1,157 @@
+"""The ledger and the releases file of a connection: caps, labels, recovery, rollback."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.engines.duckdb import FileEngine
+from dpsql.release import ReleaseStore
+from dpsql.surfaces.cli import main
+
+POLICY = """
+dataset = "books-1"
+[budget]
+epsilon = 4
+delta = 1e-9
+pure_epsilon = 2
+max_epsilon_per_release = 0.5
+[tables.t]
+unit = "row"
+source = "t.csv"
+[tables.t.columns]
+k = { lower = 0, upper = 9, type = "INTEGER", nulls = false }
+"""
+COUNT = "CREATE OR REPLACE VIEW everybody AS SELECT count(*) AS n FROM t"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "t.csv").write_text("k\n" + "".join(f"{i % 10}\n" for i in range(50)))
+    (tmp_path / "p.toml").write_text(POLICY)
+    return tmp_path
+
+
+def connect(place: Path, **options: Any) -> dpsql.Connection:
+    return dpsql.connect(policy=place / "p.toml", **options)
+
+
+def test_a_release_above_the_cap_is_planned_and_not_run(place: Path) -> None:
+    con = connect(place)
+    for asked in ({"epsilon": 0.6}, {"epsilon": 0.6, "delta": 1e-9}):
+        plan = con.plan(COUNT, **asked)
+        assert not plan.affordable
+        assert "than one release may cost" in str(plan)
+        with pytest.raises(dpsql.BudgetError, match=r"max_epsilon_per_release, 0\.5"):
+            con.run(plan)
+    assert con.releases() == []
+    con.run(COUNT, 0.5)
+    assert con.budget.spent == 0.5
+
+
+def test_a_cap_may_change_and_the_ledger_goes_on(place: Path) -> None:
+    connect(place).run(COUNT, 0.5)
+    (place / "p.toml").write_text(POLICY.replace("max_epsilon_per_release = 0.5", "max_epsilon_per_release = 0.75"))
+    con = connect(place)
+    con.run(COUNT, 0.75)
+    assert con.budget.spent == 1.25
+
+
+def test_the_budget_and_the_view_say_who_and_what_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    con = connect(place, label="ann")
+    con.run(COUNT, 0.25)
+    con.run("SELECT k, count(*) AS n FROM t GROUP BY k", 0.5, label="bob, for the report")
+    assert [(s.label, s.cost, s.results) for s in con.budget.by_label()] == [
+        ("ann", 0.25, ("everybody",)),
+        ("bob, for the report", 0.5, ("q1",)),
+    ]
+    seen = con.sql("SELECT label, cost, purse, names FROM dp.releases ORDER BY release_id").fetchall()
+    assert seen == [("ann", 0.25, "pure", ["everybody"]), ("bob, for the report", 0.5, "pure", ["q1"])]
+    assert main(["budget", "--policy", str(place / "p.toml")]) == 0
+    shown = capsys.readouterr().out
+    assert "epsilon 0.75 spent of 4 at delta 1e-9" in shown
+    assert "by bob, for the report: pure epsilon 0.5 in 1 charge for q1" in shown
+
+
+def test_rollback_never_refunds(place: Path) -> None:
+    con = connect(place)
+    con.run(COUNT, 0.25)
+    before = con.budget
+    con.rollback()
+    con.commit()
+    con.rollback()
+    assert con.budget == before
+    assert con.sql("SELECT count(*) FROM everybody").fetchall() == [(1,)]
+    assert connect(place).budget.spent == 0.25
+    con.close()
+    for use in (con.rollback, con.commit):
+        with pytest.raises(dpsql.InterfaceError):
+            use()
+
+
+def fail(self: Any, *rest: Any) -> Any:
+    raise dpsql.OperationalError("the disk is gone")
+
+
+def test_what_a_crash_left_is_told_on_start(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    con = connect(place)
+    con.run(COUNT, 0.25)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileEngine, "scan", fail)
+        with pytest.raises(dpsql.OperationalError):
+            con.run(COUNT, 0.5, fresh=True)
+    with caplog.at_level(logging.WARNING, "dpsql"):
+        state = connect(place).budget
+    assert "1 charged without a recorded answer, the last is release 2" in caplog.text
+    assert [entry.id for entry in state.unreleased] == [2]
+    assert state.spent == 0.75
+    assert main(["budget", "--policy", str(place / "p.toml")]) == 0
+    assert "charged without a recorded answer: release 2 (" in capsys.readouterr().out
+    assert main(["budget", "--policy", str(place / "p.toml"), "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert '"unreleased": [2]' in shown
+
+
+def test_releases_that_a_crash_kept_out_of_the_file_are_there_on_start(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con = connect(place)
+    con.run("CREATE VIEW first AS SELECT count(*) AS n FROM t WHERE k < 5", 0.25)
+    with monkeypatch.context() as patch:
+        patch.setattr(ReleaseStore, "write", fail)
+        lost = con.run(COUNT, 0.25)
+    later = connect(place)
+    assert later.sql("SELECT * FROM everybody") == lost["everybody"]
+    later.releases_path.unlink()
+    assert connect(place).sql("SELECT * FROM everybody") == lost["everybody"]
+
+
+def test_a_releases_file_is_readable_where_its_ledger_is_not(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    con = connect(place)
+    found = con.run(COUNT, 0.25)
+    con.ledger_path.write_bytes(b"no ledger" * 1000)
+    with caplog.at_level(logging.WARNING, "dpsql"):
+        assert connect(place).sql("SELECT * FROM everybody") == found["everybody"]
+    assert "was not brought up to date" in caplog.text
+
+
+@pytest.mark.parametrize("change", ["another type", "a column more"])
+def test_a_changed_column_voids_a_plan(place: Path, change: str) -> None:
+    con = connect(place)
+    plan = con.plan(COUNT, 0.25)
+    if change == "another type":
+        (place / "p.toml").write_text(POLICY.replace('"INTEGER"', '"BIGINT"'))
+        con = connect(place)
+    else:
+        (place / "p.toml").write_text(POLICY + 'j = { type = "INTEGER" }\n')
+        con = connect(place)
+        (place / "t.csv").write_text("k,j\n1,2\n")
+    with pytest.raises(dpsql.IntegrityError, match="plan again"):
+        con.run(plan)
+    assert con.releases() == []
