@@ -155,3 +155,11 @@ def test_a_changed_column_voids_a_plan(place: Path, change: str) -> None:
     with pytest.raises(dpsql.IntegrityError, match="plan again"):
         con.run(plan)
     assert con.releases() == []
+
+
+def test_the_command_line_limits_a_scan(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", "--sql", COUNT, "--policy", str(place / "p.toml"), "--epsilon", "0.25", "--quiet"]
+    assert main([*run, "--memory-limit", "1GB", "--scan-timeout", "600"]) == 0
+    assert "everybody" in capsys.readouterr().out
+    assert main([*run, "--memory-limit", "much"]) == 1
+    assert 'memory_limit must be a size such as "4GB"' in capsys.readouterr().err

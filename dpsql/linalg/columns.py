@@ -44,9 +44,9 @@ def distinct_columns(matrix: Any, *, up_to_sign: bool = False) -> Distinct:
     n = csc.shape[1]
     counts = np.diff(csc.indptr)
     used = np.flatnonzero(counts)
-    sign = np.ones(n, dtype=np.int64)
-    data = csc.data.astype(np.int64)
-    if up_to_sign and used.size:
+    data = csc.data.astype(np.int64, copy=False)
+    if up_to_sign and used.size and data.min() < 0:
+        sign = np.ones(n, dtype=np.int64)
         sign[used] = np.sign(data[csc.indptr[used]])
         data = data * np.repeat(sign, counts)
     rng = np.random.default_rng(_SEED)

@@ -143,7 +143,7 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table]) -> Comp
     for name in dict.fromkeys(query.table for query in queries):
         mine = [i for i, query in enumerate(queries) if query.table == name]
         pieces.append(_Table(tables[name], queries, mine, starts).compile(total))
-    rows = sparse.hstack([piece.rows for piece in pieces], format="csr")
+    rows = pieces[0].rows if len(pieces) == 1 else sparse.hstack([piece.rows for piece in pieces], format="csr")
     offset, layouts = 0, []
     for piece in pieces:
         entry = np.where(piece.layout.entry >= 0, piece.layout.entry + offset, -1)
@@ -440,7 +440,9 @@ class _Table:
             layout = self._layout(cells, np.full((1 + s, n), -1))
             return _Piece(layout, sparse.csr_array((rows.shape[0], 0), dtype=np.int64), scale)
         # One column a cell: its columns of W for every measure, one under the other.
-        stacked = sparse.vstack([rows[:, k * n : (k + 1) * n] for k in range(1 + s)], format="csr")
+        stacked = rows
+        if s:
+            stacked = sparse.vstack([rows[:, k * n : (k + 1) * n] for k in range(1 + s)], format="csr")
         found = distinct_columns(stacked)
         merged, keep = found.label, found.keep
         used = np.bincount(rows.indices, minlength=(1 + s) * n).reshape(1 + s, n)[:, keep] > 0
@@ -450,7 +452,8 @@ class _Table:
         entry_of_kept = numbers.reshape(used.T.shape).T
         columns = (np.arange(1 + s)[:, None] * n + keep[None, :]).T[used.T]
         entry = np.where(merged >= 0, entry_of_kept[:, merged], -1)
-        kept = sparse.csr_array(rows.tocsc()[:, columns])
+        every = np.array_equal(columns, np.arange(rows.shape[1]))
+        kept = rows if every else sparse.csr_array(rows.tocsc()[:, columns])
         _check_distinct(self.table, kept, cells)
         return _Piece(self._layout(cells, entry), kept, scale)
 
