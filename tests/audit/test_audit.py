@@ -138,20 +138,14 @@ def test_mu_of_neighbouring_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]
 ) -> None:
     rescaled(monkeypatch, "gaussian", factor)  # half the variance: twice the rho
-    found = distance_of(tmp_path, BATCH, "rho = 1000000.0", 1000, rho=2)
+    found = distance_of(tmp_path, BATCH, "rho = 1000000.0", 500, rho=8)
     assert abs(found.z) < 5 if sign == 0 else found.z * sign > 5, found
     assert found.power > 5
     if sign == 1:
-        assurance("z of a doubled rho at 1,000 trials, sums and counts", found.z)
+        assurance("z of a doubled rho at 500 trials", found.z)
 
 
-@pytest.mark.parametrize("rho", [8, 50])
-def test_noise_of_few_whole_numbers_is_no_false_alarm(tmp_path: Path, rho: int) -> None:
-    # sigma is 1/4 and 1/10: means over deviations would be far above mu, though nothing is wrong.
-    assert distance_of(tmp_path, COUNTS, "rho = 1000000.0", 300, rho=rho).z < 5
-
-
-@pytest.mark.parametrize(("rho", "units"), [(2, 1), (Fraction(1, 10), 5), (Fraction(1, 1000), 51)])
+@pytest.mark.parametrize(("rho", "units"), [(8, 1), (Fraction(1, 10), 9), (Fraction(1, 1000), 89)])
 def test_a_doubled_rho_at_a_thousand_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rho: Fraction, units: int, assurance: Callable[..., None]
 ) -> None:
@@ -180,9 +174,9 @@ def test_epsilon_of_neighbouring_tables(
 def test_mu_of_neighbouring_tables_sharply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
-    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 20_000, rho=2).z) < 5
+    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 20_000, rho=8).z) < 5
     rescaled(monkeypatch, "gaussian", Fraction(6, 7))
-    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 20_000, rho=2).z > 5
+    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 20_000, rho=8).z > 5
 
 
 # -- released numbers -------------------------------------------------------------------------------
