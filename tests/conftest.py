@@ -1,6 +1,7 @@
 """Its place puts this folder on the import path, so that tests can import ``helpers``.
 
-Strategies are kept in a temporary folder here, never in the user's: subprocesses inherit the variable.
+Strategies are kept in a temporary folder here, never in the user's: subprocesses inherit the variable. Text is
+wrapped at one width, whatever terminal the tests run in.
 
 ``assurance("races run", 8)`` in a test adds to a figure of docs/assurance.md. `make assurance` names the file that
 such notes and the outcome of every test go to; without it they go nowhere.
@@ -19,6 +20,7 @@ NOTES = "DPSQL_ASSURANCE_NOTES"
 def pytest_configure(config):
     folder = tempfile.mkdtemp(prefix="dpsql-strategies-")
     os.environ["DPSQL_CACHE"] = folder
+    os.environ["COLUMNS"] = "120"
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
