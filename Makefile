@@ -39,6 +39,7 @@ test-long: env
 	$(BIN)/pytest -m long
 
 assurance: env
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[accounting]"
 	$(BIN)/python tests/audit/assurance_page.py
 
 bench: env

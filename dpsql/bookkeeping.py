@@ -6,15 +6,18 @@ here spends: charges and measurements are written by ``dpsql.measure`` alone.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 
-from dpsql.errors import DatabaseError, IntegrityError, LedgerError, OperationalError
+from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, LedgerError, OperationalError
 from dpsql.policy import Policy
-from dpsql.privacy.accountant import Budget, BudgetState, fresh_state
+from dpsql.privacy.accountant import Budget, BudgetState, Purse, fresh_state
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore
 from dpsql.release.ownership import check_replaceable
@@ -38,6 +41,17 @@ def budget_of(policy: Policy) -> Budget:
     )
 
 
+def check_places(**places: Path | None) -> None:
+    """InterfaceError where two of the files of a connection are one: the later written would replace the other."""
+    seen: dict[str, str] = {}
+    for name, place in places.items():
+        if place is None:
+            continue
+        other = seen.setdefault(os.path.realpath(place), name)
+        if other != name:
+            raise InterfaceError(f"{other} and {name} are both {place}; give each a file of its own")
+
+
 class Books:
     """The ledger at ``path`` and the releases database that is made from it."""
 
@@ -53,6 +67,7 @@ class Books:
     def ledger(self) -> Ledger:
         """The ledger, opened and checked once; made where there is none. Says what an earlier process left open."""
         if self._ledger is None:
+            self._refuse_forgotten()
             ledger = Ledger.open_or_create(self.path, self._dataset, self._budget, anchor=self._anchor)
             lost = ledger.unreleased()
             if lost:
@@ -67,19 +82,38 @@ class Books:
     def state(self) -> BudgetState:
         """What is spent and left; a ledger that nobody needed yet is not made for it."""
         if self._ledger is None and not self.path.exists() and not (self._anchor and self._anchor.exists()):
+            self._refuse_forgotten()
             return fresh_state(self._budget)
         return self.ledger().state()
 
+    def _refuse_forgotten(self) -> None:
+        """A ledger that is missing while releases made from one are there was deleted or moved, not never made."""
+        made: dict[int, object] = {}
+        if not self.path.exists():
+            with contextlib.suppress(OperationalError, duckdb.Error):
+                made = {**self.store.moments()}
+        if made:
+            raise LedgerError(
+                f"there is no ledger {self.path}, but {self.store.path} holds {len(made)} releases that one paid for; "
+                "put the ledger back, for a new one would forget what was spent; if they are of another ledger, name "
+                "another file with releases="
+            )
+
+    def renew(self, was: str) -> None:
+        """Declare the policy's data set a new version of ``was``, under which the ledger is known so far."""
+        Ledger.open(self.path, was, self._budget, anchor=self._anchor).renew(self._dataset)
+        self._ledger = None
+
     def entries(self) -> list[Entry]:
         """Every charge, oldest first; none where there is no ledger."""
-        return self.ledger().entries() if self.path.exists() else []
+        return list(self.state().charges)
 
     def rebuild(self) -> int:
         """Make the releases file anew; the number of releases in it. LedgerError where there is no ledger."""
         if not self.path.exists():
             raise LedgerError(f"there is no ledger {self.path}; name the ledger of this policy with ledger=")
         check_replaceable(self.store.path)
-        records = [unpack(entry.payload or b"")[0] for entry in self.ledger().releases()]
+        records = self._records(entry for entry in self.ledger().entries() if entry.released is not None)
         self.store.rebuild(records)
         return len(records)
 
@@ -129,12 +163,30 @@ class Books:
     def missing(self, last: int | None = None) -> list[ReleaseRecord]:
         """Releases, up to ``last``, that the file lacks, because it was busy, deleted or is new."""
         present = set(self.store.release_ids())
-        ledger = self.ledger()
-        return [
-            unpack(ledger.release(entry.id).payload or b"")[0]
-            for entry in ledger.entries()
+        return self._records(
+            entry
+            for entry in self.ledger().entries()
             if entry.released is not None and (last is None or entry.id <= last) and entry.id not in present
-        ]
+        )
+
+    def _records(self, entries: Iterable[Entry]) -> list[ReleaseRecord]:
+        """The releases of ``entries``, each with what its purse had spent by then: the charges up to its own."""
+        ledger = self.ledger()
+        state = ledger.state()
+        spent: dict[str, int] = {}
+        by_then: dict[int, int] = {}
+        for entry in state.charges:
+            spent[entry.charge.purse] = spent.get(entry.charge.purse, 0) + entry.charge.units
+            by_then[entry.id] = spent[entry.charge.purse]
+        totals = {purse.name: purse.total_units for purse in state.purses}
+        found = []
+        for entry in entries:
+            record, _ = unpack(ledger.release(entry.id).payload or b"")
+            purse = Purse(entry.charge.purse, totals[entry.charge.purse], by_then[entry.id])
+            found.append(
+                replace(record, purse_total=purse.total, purse_spent=purse.spent, purse_remaining=purse.remaining)
+            )
+        return found
 
     def check_releases(self, ledger: Ledger) -> None:
         """A releases file that was made from another ledger, or another file, must not be taken for this one's."""

@@ -71,10 +71,80 @@ def test_the_budget_and_the_view_say_who_and_what_for(place: Path, capsys: pytes
     ]
     seen = con.sql("SELECT label, cost, purse, names FROM dp.releases ORDER BY release_id").fetchall()
     assert seen == [("ann", 0.25, "pure", ["everybody"]), ("bob, for the report", 0.5, "pure", ["q1"])]
+    figures = "SELECT purse_total, purse_spent, purse_remaining FROM dp.releases ORDER BY release_id"
+    assert con.sql(figures).fetchall() == [(2.0, 0.25, 1.75), (2.0, 0.75, 1.25)]
+    con.rebuild()
+    assert con.sql(figures).fetchall() == [(2.0, 0.25, 1.75), (2.0, 0.75, 1.25)]
     assert main(["budget", "--policy", str(place / "p.toml")]) == 0
     shown = capsys.readouterr().out
     assert "epsilon 0.75 spent of 4 at delta 1e-9" in shown
     assert "by bob, for the report: pure epsilon 0.5 in 1 charge for q1" in shown
+
+
+def test_a_label_cannot_steer_the_terminal_of_who_reads_the_budget(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    con = connect(place, label="ann\x1b[2J\u202e\nbob: nothing")
+    con.run(COUNT, 0.25)
+    for command in (["budget"], ["releases", "list"]):
+        assert main([*command, "--policy", str(place / "p.toml")]) == 0
+        shown = capsys.readouterr().out
+        assert all(c.isprintable() for c in shown if c != "\n")
+        assert r"ann\x1b[2J\u202e" in shown
+
+
+def test_a_new_ledger_never_takes_the_place_of_one_that_is_missing(place: Path) -> None:
+    connect(place).run(COUNT, 0.5)
+    kept = (place / "p.ledger").read_bytes()
+    (place / "p.ledger").unlink()
+    con = connect(place)
+    uses = (lambda: con.run(COUNT, 0.5), lambda: con.plan(COUNT, 0.5), lambda: con.budget, con.releases, con.rebuild)
+    for use in uses:
+        with pytest.raises(dpsql.LedgerError, match="there is no ledger"):
+            use()
+    assert not (place / "p.ledger").exists()
+    assert con.sql("SELECT count(*) FROM everybody").fetchall() == [(1,)]  # what was released stays readable
+    (place / "p.ledger").write_bytes(kept)
+    assert con.budget.spent == 0.5
+
+
+def test_a_new_version_of_the_data_is_declared_and_spending_goes_on(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = connect(place).run(COUNT, 0.5)
+    policy = place / "p.toml"
+    policy.write_text(POLICY.replace("books-1", "books-2"))
+    con = connect(place)
+    with pytest.raises(dpsql.LedgerError, match="dpsql policy renew"):
+        con.run(COUNT, 0.5)
+    for wrong in ("books-0", "books-2"):
+        with pytest.raises(dpsql.LedgerError, match="belongs to data set 'books-1'"):
+            con.renew(wrong)
+    assert main(["policy", "renew", str(policy), "--was", "books-1"]) == 0
+    assert "The data set is books-2 now; what was spent stays spent." in capsys.readouterr().out
+    assert connect(place).budget.spent == 0.5
+    again = connect(place).run(COUNT, 0.5)  # another version is another question
+    assert (again.id, again.cost) == (first.id + 1, 0.5)
+    policy.write_text(POLICY)  # the old name never returns
+    for use in (lambda c: c.budget, lambda c: c.renew("books-2")):
+        with pytest.raises(dpsql.LedgerError):
+            use(connect(place))
+    with pytest.raises(dpsql.LedgerError, match="does not exist"):
+        connect(place, ledger=place / "none.ledger").renew("books-1")
+
+
+@pytest.mark.parametrize("names", [("ledger", "releases"), ("ledger", "anchor"), ("releases", "anchor")], ids="=".join)
+def test_two_files_of_a_connection_are_never_one(place: Path, names: tuple[str, str]) -> None:
+    with pytest.raises(dpsql.InterfaceError, match="are both"):
+        connect(place, **dict.fromkeys(names, place / "one"))
+    for name in names:
+        with pytest.raises(dpsql.InterfaceError, match="policy and"):
+            connect(place, **{name: place / "p.toml"})
+        with pytest.raises(dpsql.InterfaceError, match="database and"):
+            dpsql.connect(place / "d.duckdb", policy=place / "p.toml", **{name: place / "." / "d.duckdb"})
+    (place / "link").symlink_to(place / "one")
+    with pytest.raises(dpsql.InterfaceError, match="are both"):
+        connect(place, **{names[0]: place / "one", names[1]: place / "link"})
 
 
 def test_rollback_never_refunds(place: Path) -> None:

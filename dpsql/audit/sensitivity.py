@@ -207,7 +207,7 @@ def _vectors(world: World, table: Table, copies: Sequence[Sequence[Row]]) -> np.
             found = synthetic.exact_of_many(world.job, layout, world.tables.engine, _COPIES, len(copies))
             held = np.array(found, dtype=object)
             total = held if total is None else total + held
-    return np.zeros((len(copies), world.job.basis.shape[1]), dtype=object) if total is None else total
+    return np.zeros((len(copies), world.job.integers.shape[1]), dtype=object) if total is None else total
 
 
 def changes_of_copies(world: World, table: Table, copies: Sequence[Sequence[Row]]) -> list[list[int]]:

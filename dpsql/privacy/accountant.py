@@ -24,15 +24,13 @@ epsilon release with mu = epsilon (it needs `calibrate.pure_as_mu`, which is lar
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, DataError
 from dpsql.privacy.amounts import GRID, LARGEST, exact, show, to_units
 from dpsql.privacy.budget import Budget, Purse, mu_units
-from dpsql.privacy.calibrate import pure_as_rho
-from dpsql.privacy.charge import Charge
+from dpsql.privacy.charge import Charge, pure_cost
 from dpsql.privacy.state import BudgetState, fresh_state
 
 __all__ = ["Budget", "BudgetState", "Charge", "Purse", "Request", "charge_for", "fresh_state", "local_charge"]
@@ -108,8 +106,7 @@ def charge_for(request: Request, budget: Budget) -> tuple[Charge, ...]:
         raise BudgetError("this policy keeps a local purse only; use synthesize, or add epsilon to its [budget]")
     delta = request.delta or budget.delta
     if delta is None:
-        cost = -to_units(-2 * Fraction(pure_as_rho(math.nextafter(float(epsilon), math.inf))))
-        return (_pure("gaussian", "laplace", epsilon, cost),)
+        return (_pure("gaussian", "laplace", epsilon, pure_cost(epsilon)),)
     # mu from epsilon and delta as they were given: mu^2 is what the grid is for here.
     gaussian = _gaussian(mu_units(asked, delta), f"epsilon {show(asked)}, delta {show(delta)}")
     return (gaussian, laplace) if totals.get("pure", 0) >= units else (gaussian,)

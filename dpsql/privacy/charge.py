@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import DataError
-from dpsql.privacy.amounts import GRID, LARGEST
+from dpsql.privacy.amounts import GRID, LARGEST, to_units
+from dpsql.privacy.calibrate import pure_as_rho
 from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
 
 PURSES = ("pure", "gaussian", "local")
@@ -20,6 +22,10 @@ class Charge:
     noise: "laplace", "gaussian" or "response" (local randomised response).
     epsilon: what Laplace noise or a response is calibrated to, on the grid; None for Gaussian, which
     is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people.
+
+    The noise never gets more than is paid: epsilon in the pure or local purse is ``units`` exactly, in the Gaussian
+    one (a rho policy) ``units`` hold 2 epsilon tanh(epsilon/2), to one part in 10^9, since libraries of
+    mathematics differ in the last digit of tanh. Raises DataError.
     """
 
     purse: str
@@ -35,6 +41,15 @@ class Charge:
             raise DataError("a charge must be a positive 64-bit number of units; ask for more or for less")
         if (self.epsilon is None) != (self.noise == "gaussian"):
             raise DataError("a charge for Laplace noise or a response needs epsilon, a Gaussian one has none")
+        if (self.noise == "response") != (self.purse == "local") or (self.noise, self.purse) == ("gaussian", "pure"):
+            raise DataError("a charge takes from a purse that cannot pay for its noise; make it with charge_for")
+        if self.epsilon is not None and not self._pays(self.epsilon):
+            raise DataError("a charge pays for another epsilon than its noise has; make it with charge_for")
+
+    def _pays(self, epsilon: Fraction) -> bool:
+        if self.purse != "gaussian":
+            return epsilon * GRID == self.units
+        return epsilon > 0 and self.units + 2 >= pure_cost(epsilon) * (1 - Fraction(1, 10**9))
 
     @property
     def mu_squared(self) -> Fraction:
@@ -93,3 +108,12 @@ class Charge:
             str(fields["guarantee"]),
             None if epsilon is None else Fraction(epsilon),
         )
+
+
+def pure_cost(epsilon: Fraction) -> int:
+    """Units of mu squared that a pure release of epsilon costs where a rho policy pays, rounded up.
+
+    2 rho = 2 epsilon tanh(epsilon/2), the least for which every epsilon-DP release is rho-zCDP
+    (`calibrate.pure_as_rho`).
+    """
+    return -to_units(-2 * Fraction(pure_as_rho(math.nextafter(float(epsilon), math.inf))))

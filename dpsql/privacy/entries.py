@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
+from dpsql.errors import DataError
 from dpsql.privacy import chain
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger_file import LedgerFile
@@ -57,6 +58,16 @@ def read_entries(
     for number, charge_id, time, dataset, label, _, _, cost, text, released, data, digest in rows:
         if data is not None and not chain.intact(data, digest):
             raise file.error(f"is damaged: measurement {number} was altered; restore the newest backup")
-        spent = Charge.from_dict(json.loads(cost))
+        spent = _charge(cost)
+        if spent is None:
+            raise file.error(f"is damaged: charge {number} is none that dpsql makes; restore the newest backup")
         found.append(Entry(number, charge_id, time, dataset, label, spent, json.loads(text), released, data))
     return found
+
+
+def _charge(cost: str) -> Charge | None:
+    """The charge as it was written, None where no charge is so."""
+    try:
+        return Charge.from_dict(json.loads(cost))
+    except DataError:
+        return None

@@ -188,6 +188,8 @@ class Ledger:
             text, malformed = "", True
         if malformed:
             raise DataError("the description of a charge must be JSON with finite numbers; convert its values")
+        # Checked once more as it is written: what was altered since it was made neither spends nor stays in the file.
+        charge = Charge.from_dict(charge.as_dict())
         cost = chain.canonical(charge.as_dict())
 
         def work(connection: sqlite3.Connection) -> int:

@@ -40,8 +40,8 @@ def check_identity(
     ledger, figures, found = identity
     if found != dataset:
         raise file.error(
-            f"belongs to data set {found!r}, not {dataset!r}; name this policy's own ledger,"
-            " or renew() it if this is a new version of the same data"
+            f"belongs to data set {found!r}, not {dataset!r}; name this policy's own ledger, or, if this is a new"
+            " version of the same data, declare it with 'dpsql policy renew'"
         )
     if figures != chain.canonical(budget.figures()):
         raise file.error(

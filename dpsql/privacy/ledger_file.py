@@ -72,6 +72,8 @@ class LedgerFile:
         """
         before = self._identity()
         if before is None:
+            if os.path.lexists(self.path):
+                raise self.error("is not a file; name the ledger file of this policy")
             raise self.error("does not exist; restore it, for what was spent is recorded nowhere else")
         failure: str
         try:

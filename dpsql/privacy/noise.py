@@ -11,7 +11,8 @@ it by at most D in L2 norm (D_1 in L1 norm).
   gives pure epsilon-DP.
 
 Both hold for the laws themselves, not for floating-point stand-ins: no float takes part in a
-draw. `Noise.sample` reads `os.urandom` and nothing else, keeps no entropy between calls, and is
+draw. Many Gaussian draws are made over arrays (`dpsql.privacy.normals`), by the same law.
+`Noise.sample` reads `os.urandom` and nothing else, keeps no entropy between calls, and is
 therefore safe after a fork. The time of a draw depends on its size a little, as in every exact
 rejection sampler; draw all noise before the data are touched.
 """

@@ -1,9 +1,20 @@
 """Many rounded Gaussians at once: the algorithms of ``dpsql.privacy.noise`` over arrays, with the same law, exactly.
 
-Each step of Karney 2016 (Algorithms N, H and B) is taken for all draws that still need it. A uniform real is its first
-64 binary digits; where a comparison finds them equal, further digits are drawn and kept by the scalar code, so no
-comparison is ever decided by a truncation. Rounding is decided by a bracket in 64-bit integers wherever the digits
-drawn decide it, and by the scalar code with the same digits elsewhere. Floats take no part.
+Each step of Karney 2016 (Algorithms N, H and B) is taken for all draws that still need it. Why the law is the same:
+
+- *Draws are independent.* Every coin, digit and sign of every draw is bits of the source that no other draw sees, and
+  each draw's own sequence of steps is that of ``noise._normal``. What the array code draws and a draw then does not
+  look at (a die's face after a lost comparison) is independent of all else and changes nothing.
+- *Uniform reals are exact.* A real is its first 64 binary digits; where a comparison finds them equal, further digits
+  of both are drawn and kept (``noise._less``), so none is decided by a truncation. Digits that no comparison has
+  looked at are uniform still: an accepted fraction's later digits may be drawn when they are needed.
+- *Dice are exact*: a face out of 2 k + 2 by rejection of bit strings.
+- *Rounding is exact*: by a bracket in 64-bit integers (``rounded_normals``) where both its ends round alike, and
+  by ``noise._rounded`` in integers of any size, with the same digits, elsewhere. Every product and sum of the bracket
+  stays below 2^64: S < 2^58 and k <= 31, so k S + S + k + 3 + 2^55 < 2^64.
+- *Nothing is cut off.* A whole part above 31, whose probability is below 10^-200, is an error and no draw. The law
+  of what is released is the exact one on the condition that this did not happen: a statistical distance below 10^-200 a
+  draw, and the only one. Floats take no part.
 
 Entropy comes from the given source alone and none is kept between calls: safe after a fork.
 """

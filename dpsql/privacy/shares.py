@@ -54,7 +54,13 @@ def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
 
 def share_lines(found: tuple[Share, ...]) -> list[str]:
     """Lines for people, at most `MOST_LINES`."""
-    lines = [f"  {' '.join(str(share).split())}" for share in found[:MOST_LINES]]
+    lines = [f"  {_printable(str(share))}" for share in found[:MOST_LINES]]
     if len(found) > MOST_LINES:
         lines.append(f"  and {len(found) - MOST_LINES} more labels")
     return lines
+
+
+def _printable(text: str) -> str:
+    """On one line, with escapes for what could steer the terminal of whoever reads another's label."""
+    joined = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)

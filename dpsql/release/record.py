@@ -16,12 +16,15 @@ import numpy as np
 
 from dpsql.errors import DataError, IntegrityError, InternalError
 
+from .columns import PACKED, Coded, Numbers, from_json, to_json
+
 Value: TypeAlias = (
     bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | dt.time | dt.timedelta | uuid.UUID | None
 )
-Column: TypeAlias = "tuple[str, str, tuple[Value, ...]]"
+Column: TypeAlias = "tuple[str, str, Sequence[Value]]"
 
 FORMAT = 1
+PACKED_FORMAT = 2  # of a record with packed columns
 RESERVED = frozenset({"releases"})  # what dpsql itself keeps in schema dp
 
 # Words, digits, quoted ENUM members and array marks: nothing that could end a CREATE TABLE.
@@ -29,6 +32,7 @@ _TYPE = re.compile(
     r"[A-Za-z][A-Za-z0-9_]*(?: [A-Za-z]+)*"
     r"(?:\(\s*(?:\d+|'(?:[^']|'')*')\s*(?:,\s*(?:\d+|'(?:[^']|'')*')\s*)*\))?(?:\[\d*\])*\Z"
 )
+_NUMBERS = frozenset({"cost", "gap", "purse_total", "purse_spent", "purse_remaining"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"})
 _ZONED = frozenset({"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"})
 
@@ -51,7 +55,8 @@ class ReleaseTable:
 
     ``named`` tells a view that the batch named from an unnamed result (then the name is
     q1, q2, ...). Values may come as list or ndarray; they are kept as tuples of plain
-    Python values, numbers of DOUBLE columns as float. Zoned timestamps become UTC
+    Python values, numbers of DOUBLE columns as float, and long packed columns as they come (``columns``).
+    Zoned timestamps become UTC
     TIMESTAMP. Raises IntegrityError for a name that is taken, DataError for columns of
     different lengths, an unknown type text or a value that has no serialised form.
     """
@@ -88,7 +93,9 @@ class ReleaseRecord:
     release_id: positive, increasing with time; cost: what the purse was charged, in the
     purse's unit (0 for an answer from earlier releases); gap: certified relative distance
     from the least error, None where there is no certificate; queries: rows of the workload;
-    sql: the batch as planned. released_at is UTC, kept without a zone.
+    sql: the batch as planned; purse_total, purse_spent, purse_remaining: what its purse holds in all, what was spent of
+    it when this release had been charged, and what was left, as the ledger says when the record is written to a file.
+    released_at is UTC, kept without a zone.
     """
 
     release_id: int
@@ -103,6 +110,9 @@ class ReleaseRecord:
     queries: int = 0
     gap: float | None = None
     sql: str = ""
+    purse_total: float | None = None
+    purse_spent: float | None = None
+    purse_remaining: float | None = None
 
     def __post_init__(self) -> None:
         if self.release_id < 1:
@@ -110,7 +120,9 @@ class ReleaseRecord:
         object.__setattr__(self, "released_at", _utc(self.released_at))
         object.__setattr__(self, "tables", tuple(self.tables))
         object.__setattr__(self, "cost", float(self.cost))
-        object.__setattr__(self, "gap", None if self.gap is None else float(self.gap))
+        for name in _NUMBERS - {"cost"}:
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
         seen: set[str] = set()
         for table in self.tables:
             if table.name.lower() in seen:
@@ -125,14 +137,16 @@ class ReleaseRecord:
     def to_bytes(self) -> bytes:
         """JSON in UTF-8 that ``from_bytes`` turns into an equal record; floats are exact."""
         body: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        body["format"] = FORMAT
+        packed = any(isinstance(c[2], Numbers | Coded) for table in self.tables for c in table.columns)
+        body["format"] = PACKED_FORMAT if packed else FORMAT
         body["released_at"] = self.released_at.isoformat()
-        body["cost"], body["gap"] = _encode(self.cost), _encode(self.gap)
+        for name in _NUMBERS:
+            body[name] = _encode(getattr(self, name))
         body["tables"] = [
             {
                 "name": table.name,
                 "named": table.named,
-                "columns": [[name, kind, [_encode(v) for v in values]] for name, kind, values in table.columns],
+                "columns": [[name, kind, _encoded(values)] for name, kind, values in table.columns],
             }
             for table in self.tables
         ]
@@ -145,15 +159,16 @@ class ReleaseRecord:
         """The record of ``to_bytes``. Raises IntegrityError where the bytes are no such record."""
         try:
             body = json.loads(payload.decode("utf-8", "surrogatepass"))
-            if body.pop("format") != FORMAT:
+            if body.pop("format") not in (FORMAT, PACKED_FORMAT):
                 raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
             body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
-            body["cost"], body["gap"] = _decode(body["cost"]), _decode(body["gap"])
+            for name in _NUMBERS & body.keys():
+                body[name] = _decode(body[name])
             body["tables"] = tuple(
                 ReleaseTable(
                     table["name"],
                     table["named"],
-                    tuple((name, kind, tuple(map(_decode, values))) for name, kind, values in table["columns"]),
+                    tuple((name, kind, _decoded(values)) for name, kind, values in table["columns"]),
                 )
                 for table in body["tables"]
             )
@@ -175,6 +190,11 @@ def _column(table: str, name: str, kind: str, values: Iterable[object]) -> Colum
         raise DataError(f"the column {name!r} of {table!r} has the unknown type {kind!r}")
     upper = kind.upper()
     kind = "TIMESTAMP" if upper in _ZONED else upper if upper in _FLOATS else kind
+    if isinstance(values, Numbers | Coded) and len(values) >= PACKED:
+        if isinstance(values, Coded):
+            return name, kind, values.mapped(lambda value: _plain(table, name, value))
+        if upper in _FLOATS:
+            return name, kind, values
     plain: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if upper in _FLOATS:
         return name, kind, tuple(None if v is None else float(v) for v in plain)
@@ -191,6 +211,14 @@ def _plain(table: str, column: str, value: object) -> Value:
     ):
         return value
     raise DataError(f"the column {column!r} of {table!r} holds a {type(value).__name__}, which has no stored form")
+
+
+def _encoded(values: Sequence[Value]) -> object:
+    return to_json(values, _encode) if isinstance(values, Numbers | Coded) else [_encode(value) for value in values]
+
+
+def _decoded(values: Any) -> Sequence[Value]:
+    return from_json(values, _decode) if isinstance(values, dict) else tuple(map(_decode, values))
 
 
 def _encode(value: Value) -> object:

@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from .columns import Coded, Numbers
 from .record import ReleaseRecord, Value
 
 CATALOGUE = """
@@ -15,7 +16,10 @@ CREATE TABLE IF NOT EXISTS main.releases (
     release_id BIGINT, released_at TIMESTAMP, label VARCHAR, guarantee VARCHAR, purse VARCHAR, cost DOUBLE,
     noise VARCHAR, strategy VARCHAR, queries BIGINT, gap DOUBLE, names VARCHAR[], sql VARCHAR
 );
-CREATE VIEW IF NOT EXISTS dp.releases AS SELECT * FROM main.releases ORDER BY release_id;
+ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_total DOUBLE;
+ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_spent DOUBLE;
+ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_remaining DOUBLE;
+CREATE OR REPLACE VIEW dp.releases AS SELECT * FROM main.releases ORDER BY release_id;
 """
 
 
@@ -57,7 +61,7 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         row = [
             *(record.release_id, record.released_at, record.label, record.guarantee, record.purse),
             *(record.cost, record.noise, record.strategy, record.queries, record.gap),
-            *(list(record.names), record.sql),
+            *(list(record.names), record.sql, record.purse_total, record.purse_spent, record.purse_remaining),
         ]
         connection.execute(f"INSERT INTO main.releases VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
     connection.execute("COMMIT")
@@ -87,6 +91,9 @@ def write_table(
     connection.execute(f"CREATE TABLE {target} ({definition})")
     if not len(columns[0][2]):
         return
+    if all(isinstance(values, Numbers | Coded) for _, _, values in columns):
+        _write_packed(connection, target, columns)
+        return
     # One list per column: a tenth of the time of VALUES at a thousand rows.
     carried = [(kind, *_parameter(kind, values)) for _, kind, values in columns]
     selected = ", ".join(
@@ -94,6 +101,31 @@ def write_table(
         for kind, carrier, _ in carried
     )
     connection.execute(f"INSERT INTO {target} SELECT {selected}", [values for _, _, values in carried])
+
+
+def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[Any]) -> None:
+    """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values."""
+    arrays: dict[str, Any] = {}
+    selected: list[str] = []
+    lists: list[Any] = []
+    for at, (_, kind, values) in enumerate(columns):
+        if isinstance(values, Numbers):
+            arrays[f"c{at}"] = values.data
+            value = f"c{at}"
+            if values.null is not None:
+                arrays[f"n{at}"] = values.null
+                value = f"CASE WHEN n{at} THEN NULL ELSE c{at} END"
+            selected.append(f"CAST({value} AS {kind})")
+            continue
+        carrier, held = _parameter(kind, values.distinct)
+        arrays[f"c{at}"] = values.codes
+        lists.append(held)
+        selected.append(f"CAST(list_extract(?::{carrier}[], c{at} + 1) AS {kind})")
+    connection.register("dpsql_packed", arrays)
+    try:
+        connection.execute(f"INSERT INTO {target} SELECT {', '.join(selected)} FROM dpsql_packed", lists)  # noqa: S608
+    finally:
+        connection.unregister("dpsql_packed")
 
 
 def _parameter(kind: str, values: Sequence[Value]) -> tuple[str, list[Any]]:

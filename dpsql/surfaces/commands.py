@@ -150,6 +150,17 @@ def policy_init(options: argparse.Namespace) -> None:
         print(text, end="")
 
 
+def policy_renew(options: argparse.Namespace) -> None:
+    """Declare that the policy's data set is a new version of the one that its ledger knows."""
+    with connect(policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+        con.renew(options.was)
+        if options.json:
+            output.print_json({"dataset": con.policy.dataset, "was": options.was, **output.budget_json(con.budget)})
+        elif not options.quiet:
+            print(f"The data set is {output.one_line(con.policy.dataset)} now; what was spent stays spent.")
+            print(con.budget)
+
+
 def policy_import(options: argparse.Namespace) -> None:
     """Print a first policy made from SmartNoise's YAML metadata, for the custodian to complete."""
     text, tables = policy_from_smartnoise(

@@ -205,7 +205,7 @@ def _show_release(say: _Say, release: Release, plan: Plan, seconds: float) -> No
     if release.cost:
         say(
             f"Charged to the ledger first, then one scan by DuckDB counted the cells, then noise, then all "
-            f"{len(plan.compiled.scale)} answers: {seconds:.2f} s."
+            f"{plan.compiled.numbers} answers: {seconds:.2f} s."
         )
     else:
         say(

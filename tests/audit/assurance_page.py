@@ -2,7 +2,7 @@
 
 Runs every test that holds a row of the catalogue of threats, the long ones too, with what they note
 (tests/conftest.py, tests/assurance/conftest.py), and writes the page from these notes alone. Exit code 1 where a
-test failed; the page then says so. ``--quick`` leaves the long tests out.
+test failed or one that a threat names did not run; the page then says so. ``--quick`` leaves the long tests out.
 """
 
 from __future__ import annotations
@@ -57,15 +57,20 @@ def page(notes: Notes, figures: Mapping[str, Any], *, quick: bool) -> str:
         if "figure" in note:
             amounts[note["figure"]].append(note)
     failed = sorted(name for name, note in ran.items() if note["outcome"] == "failed")
+    missing = not_run(ran)
     seconds = sum(note["seconds"] for note in ran.values())
     passed = sum(note["outcome"] == "passed" for note in ran.values())
     made = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, Python {platform.python_version()}, DuckDB {duckdb.__version__}"
     parts = [
         "# Assurance",
-        "Made by `make assurance`, which runs the tests named below and writes down what they noted. "
+        "What has been tried to make dpsql spend less than it should, say more than it may or lose what it "
+        "released, and what came of it. Each figure and each outcome was noted by a test as it ran; the tests, all "
+        "under `tests/`, are named beside the threats that they hold.",
+        "Made by `make assurance`, which runs these tests and writes this page. "
         f"{made}; {passed:,} tests passed, {len(failed)} failed, {seconds:,.0f} s of tests"
         + (", without the long ones." if quick else "."),
-        *([_failures(failed)] if failed else []),
+        *([_listed("These tests failed", failed)] if failed else []),
+        *([_listed("These tests did not run", missing)] if missing else []),
         "## Figures",
         _table(("figure", "value"), _figures(amounts, figures, ran)),
         "## Mutants",
@@ -74,7 +79,8 @@ def page(notes: Notes, figures: Mapping[str, Any], *, quick: bool) -> str:
         _table(("fault", "mutant", "caught by"), _mutants(amounts["mutants killed"])),
         "## Faults injected",
         "What was done to a running release or its files, how often, and how often the promise held: nothing "
-        "released uncharged, nothing lost that was acknowledged, a clear error.",
+        "released uncharged, nothing lost that was acknowledged, a clear error. A kind of fault whose test failed is "
+        "not in this table; the test is named above.",
         _table(("kind", "injected", "survived"), _faults(figures)),
         "## Threats and their tests",
         _table(("", "fault", "tests", "outcome", "what remains"), _threats(ran)),
@@ -86,8 +92,14 @@ def page(notes: Notes, figures: Mapping[str, Any], *, quick: bool) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _failures(failed: Sequence[str]) -> str:
-    return "**These tests failed:**\n\n" + "\n".join(f"- `{name}`" for name in failed)
+def not_run(ran: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Tests that a threat names and that neither passed nor failed."""
+    done = {name.split("[")[0] for name, note in ran.items() if note["outcome"] in ("passed", "failed")}
+    return sorted({f"tests/{test}" for threat in THREATS for test in threat.tests} - done)
+
+
+def _listed(what: str, names: Sequence[str]) -> str:
+    return f"**{what}:**\n\n" + "\n".join(f"- `{name}`" for name in names)
 
 
 def _figures(
@@ -98,6 +110,7 @@ def _figures(
 
     faults = [value for name, value in figures.items() if name.startswith("faults.")]
     races = [value for name, value in figures.items() if name.startswith("races.")]
+    races += [{"run": note["amount"], **note} for note in amounts.get("races run", [])]
     granted, fitting = sum(v["granted"] for v in races), sum(v["fitting"] for v in races)
     tried = [note["outcome"] for name, note in ran.items() if name.startswith(MUTANTS)]
     kills = amounts.get("mutants killed", [])
@@ -114,9 +127,16 @@ def _figures(
         ("draws held against their law", total("draws held against their law")),
         ("neighbouring pairs tried", total("neighbouring pairs tried")),
     ]
+    rows.append(("threats whose tests all ran and passed", _held(ran)))
     single = [name for name in amounts if name.startswith(("z of", "p that", "rank correlation"))]
     rows += [(name, f"{amounts[name][-1]['amount']:.3g}") for name in sorted(single)]
     return list(rows)
+
+
+def _held(ran: Mapping[str, dict[str, Any]]) -> str:
+    wrong = {name.split("[")[0] for name, note in ran.items() if note["outcome"] == "failed"} | set(not_run(ran))
+    held = [t for t in THREATS if t.tests and not wrong & {f"tests/{test}" for test in t.tests}]
+    return f"{len(held)} of {len(THREATS)}"
 
 
 def _mutants(kills: Notes) -> list[Sequence[str]]:
@@ -145,6 +165,9 @@ def _threats(ran: Mapping[str, dict[str, Any]]) -> list[Sequence[str]]:
             if name.split("[")[0] == f"tests/{test}"
         ]
         shown = "no test yet" if not threat.tests else f"{outcomes.count('passed')} passed"
+        absent = {f"tests/{test}" for test in threat.tests} & set(not_run(ran))
+        if absent:
+            shown += f", {len(absent)} did not run"
         if "failed" in outcomes:
             shown += f", {outcomes.count('failed')} failed"
         tests = "<br>".join(f"`{test}`" for test in threat.tests)
@@ -166,7 +189,10 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     PAGE.write_text(page(notes, figures, quick=quick), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
-    return 1 if code else 0
+    missing = [] if quick else not_run({note["ran"]: note for note in notes if "ran" in note})
+    for name in missing:
+        print(f"did not run: {name}")
+    return 1 if code or missing else 0
 
 
 if __name__ == "__main__":

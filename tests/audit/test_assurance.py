@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from assurance_page import page
+from assurance_page import not_run, page
 from threats import IDS, THREATS
 
 TESTS = Path(__file__).parent.parent
@@ -42,6 +42,17 @@ def test_the_page_says_what_was_noted() -> None:
     for part in (
         "1 tests passed, 1 failed", "`tests/x.py::test_broken`", "| neighbouring pairs tried | 1,234 |",
         "| faults injected | 40 |", "35 of 35", "| k ignored | k ignored | audit: x |", "| kill 9 | 40 | 40 |",
+        "**These tests did not run:**", "- `tests/privacy/test_noise.py::test_every_draw_is_an_integer`",
+        "| threats whose tests all ran and passed | 0 of 33 |",
         "| R2 | randomised response |  | no test yet | the local release is not built yet",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_a_test_that_is_skipped_has_not_run() -> None:
+    every = [f"tests/{test}" for threat in THREATS for test in threat.tests]
+    ran = {f"{name}[case]": {"outcome": "passed"} for name in every}
+    assert not_run(ran) == []
+    ran[f"{every[0]}[case]"]["outcome"] = "skipped"
+    del ran[f"{every[-1]}[case]"]
+    assert not_run(ran) == sorted({every[0], every[-1]})

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.errors import PolicyError, SQLError
 from dpsql.sql import parse, table_of, understand
 
-COUNT = 500
+COUNT = 600
 
 
 class Recording:

@@ -22,6 +22,7 @@ THREATS = (
     Threat("F1", "float noise leaks low bits", (
         "privacy/test_noise_laws.py::test_a_million_draws_are_all_integers_of_the_law",
         "privacy/test_noise.py::test_every_draw_is_an_integer",
+        "privacy/test_normals.py::test_rounding_agrees_with_the_scalar_code",
     )),
     Threat("F2", "a float SUM has no sensitivity", (
         "measure/test_scan.py::test_sums_of_doubles_repeat_on_two_threads",
@@ -132,23 +133,32 @@ THREATS = (
         "privacy/test_accountant.py::test_thousands_of_tiny_charges_add_up_exactly",
         "privacy/test_accountant.py::test_malformed_budgets_are_refused",
         "privacy/test_accountant.py::test_gaussian_noise_is_calibrated_to_exactly_what_is_charged",
+        "privacy/test_accountant.py::test_a_charge_pays_for_the_noise_that_it_is_for",
     )),
     Threat("L5", "a ledger copied back or deleted", (
         "privacy/test_ledger.py::test_an_older_copy_is_refused_where_an_anchor_remembers",
         "privacy/test_ledger.py::test_a_deleted_ledger_is_not_replaced_where_an_anchor_remembers",
         "test_connection.py::test_a_restored_or_deleted_ledger_is_refused_where_it_is_anchored",
+        "test_bookkeeping.py::test_a_new_ledger_never_takes_the_place_of_one_that_is_missing",
+        "test_bookkeeping.py::test_two_files_of_a_connection_are_never_one",
+        "assurance/test_replaced_files.py::test_a_ledger_replaced_under_the_connection_is_refused",
+        "assurance/test_corrupted_ledger.py::test_every_region_flipped",
     ), "without an anchor nobody can tell an older copy from the present"),
     Threat("L6", "answers used again", (
         "test_connection.py::test_a_changed_row_changes_neither_reuse_nor_charge",
         "test_connection.py::test_another_version_of_the_data_needs_to_be_declared",
+        "test_bookkeeping.py::test_a_new_version_of_the_data_is_declared_and_spending_goes_on",
     )),
     Threat("L7", "composition of unlike releases", (
         "privacy/test_accountant.py::test_testing_delta_on_the_history_lets_an_adaptive_analyst_past_it",
         "privacy/test_accountant.py::test_crediting_a_pure_release_as_mu_equal_epsilon_claims_too_much",
         "privacy/test_accountant.py::test_two_purses_hold_against_the_same_analyst",
+        "privacy/test_accounting_library.py::test_the_sum_of_mu_squared_is_what_composition_gives",
+        "privacy/test_accounting_library.py::test_both_purses_spent_to_the_end_stay_within_the_policy",
     )),
     Threat("A1", "broken noise", (
         "privacy/test_noise_laws.py::test_draws_follow_the_law_and_wrong_scales_are_caught",
+        "privacy/test_noise_laws.py::test_draws_are_uncorrelated",
         "audit/test_mutants.py::test_the_audit_catches_a_mutant",
     )),
     Threat("A2", "privacy end to end", (
@@ -172,6 +182,7 @@ THREATS = (
     Threat("R2", "randomised response", (), "the local release is not built yet; no statement is made for it"),
     Threat("D1", "denial of service", (
         "sql/test_refusals.py::test_refused",
+        "assurance/test_size_limits.py::test_a_batch_that_is_too_large_is_refused",
         "workload/test_cells.py::test_work_is_capped",
         "strategy/test_strategy_refusals.py::test_sizes_past_the_bounds_are_refused_before_memory_is_taken",
     )),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -194,6 +195,25 @@ def test_charges_survive_json() -> None:
 def test_amounts_that_a_ledger_cannot_hold_are_refused(units: object) -> None:
     with pytest.raises(DataError):
         Charge("pure", units, "laplace", "x", Fraction(1))  # type: ignore[arg-type]
+
+
+def test_a_charge_pays_for_the_noise_that_it_is_for() -> None:
+    (pure,) = charge_for(Request.of(0.5), Budget.of(1))
+    (zcdp,) = charge_for(Request.of(0.5), Budget.of(rho=1))
+    assert zcdp.purse == "gaussian"
+    for charge in (pure, zcdp, local_charge(0.5, Budget.of(1, local_epsilon=2))):
+        for change in (
+            {"epsilon": Fraction(1)},  # twice the epsilon for the price of one
+            {"units": charge.units // 2},
+            {"units": 1, "epsilon": Fraction(1000)},
+            {"epsilon": None},
+            {"noise": "gaussian"},
+        ):
+            with pytest.raises(DataError):
+                replace(charge, **change)
+    for purse, noise in (("pure", "gaussian"), ("local", "laplace"), ("pure", "response"), ("gaussian", "response")):
+        with pytest.raises(DataError):
+            Charge(purse, GRID, noise, "x", None if noise == "gaussian" else Fraction(1))
 
 
 # -- states ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def start(script: str, path: Path, name: object = "") -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def test_eight_racing_processes_get_exactly_what_there_is(tmp_path: Path) -> None:
+def test_eight_racing_processes_get_exactly_what_there_is(tmp_path: Path, assurance: Callable[..., None]) -> None:
     path = tmp_path / "ledger"
     script = """
 granted = 0
@@ -51,10 +52,12 @@ print(granted)
 """
     racers = [start(script, path, i) for i in range(8)]
     outputs = [racer.communicate(timeout=120) for racer in racers]
-    assert sum(int(out) for out, err in outputs) == 100, outputs
+    granted = sum(int(out) for out, err in outputs)
+    assert granted == 100, outputs
     ledger = Ledger.open(path, "rand-1", PURE)
     assert ledger.state().purse("pure").remaining_units == 0
     assert ledger.verify() == 101
+    assurance("races run", granted=granted, fitting=100)
 
 
 def test_kill_between_charge_and_record_leaves_the_charge(tmp_path: Path) -> None:

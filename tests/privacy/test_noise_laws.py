@@ -64,7 +64,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("noise", "count"), CASES, ids=lambda v: getattr(v, "kind", str(v)))
-def test_draws_follow_the_law_and_wrong_scales_are_caught(noise: Noise, count: int) -> None:
+def test_draws_follow_the_law_and_wrong_scales_are_caught(
+    noise: Noise, count: int, assurance: Callable[..., None]
+) -> None:
     make = gaussian_cdf if noise.kind == "gaussian" else laplace_cdf
     off_by = (lambda f: f * f) if noise.kind == "gaussian" else (lambda f: f)
     draws = sample_from(noise, count, SeededSource(f"law {noise}"))
@@ -78,6 +80,7 @@ def test_draws_follow_the_law_and_wrong_scales_are_caught(noise: Noise, count: i
         assert chi_square_p(mutant, make(parameter)) < LEVEL
     mean = sum(draws) / count
     assert abs(mean) < 5 * math.sqrt(noise.variance / count)
+    assurance("draws held against their law", count)
 
 
 @pytest.mark.parametrize("exponent", [15, 60, 300])
@@ -130,9 +133,10 @@ def test_the_laplace_variance_is_exact_and_rounded_up(scale: Fraction) -> None:
 
 
 @pytest.mark.long
-def test_a_million_draws_are_all_integers_of_the_law() -> None:
+def test_a_million_draws_are_all_integers_of_the_law(assurance: Callable[..., None]) -> None:
     for noise in (Noise.gaussian(Fraction(30)), Noise.laplace(Fraction(5))):
         draws = sample_from(noise, 1_000_000, SeededSource("million"))
         assert all(type(z) is int for z in draws)
         make = gaussian_cdf if noise.kind == "gaussian" else laplace_cdf
         assert chi_square_p(draws, make(float(noise.parameter)), bins=200) > LEVEL
+        assurance("draws held against their law", len(draws))

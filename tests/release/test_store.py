@@ -68,6 +68,9 @@ def test_write_and_read(store: ReleaseStore) -> None:
             queries=3,
             gap=1e-3,
             sql="SELECT 1",
+            purse_total=4.0,
+            purse_spent=3.0,
+            purse_remaining=1.0,
         )
     )
     assert store.names() == ("by_state", "q1")
@@ -91,12 +94,24 @@ def test_write_and_read(store: ReleaseStore) -> None:
                 3,
                 1e-3,
             ),
-            *(["by_state", "q1"], "SELECT 1"),
+            *(["by_state", "q1"], "SELECT 1", 4.0, 3.0, 1.0),
         )
     ]
     assert listing.types[:2] == ("BIGINT", "TIMESTAMP")
     assert not list(store.path.parent.glob("*.wal"))
     assert not list(store.path.parent.glob(".*.tmp"))
+
+
+def test_a_file_without_the_figures_of_purses_gets_their_columns(store: ReleaseStore) -> None:
+    store.write(record(1, table("a", 1.0)))
+    with duckdb.connect(str(store.path)) as held:
+        held.execute("DROP VIEW dp.releases")
+        for name in ("purse_total", "purse_spent", "purse_remaining"):
+            held.execute(f"ALTER TABLE main.releases DROP COLUMN {name}")
+        held.execute("CREATE VIEW dp.releases AS SELECT * FROM main.releases ORDER BY release_id")
+    store.write(record(2, table("a", 2.0), purse_total=3.0, purse_spent=1.0, purse_remaining=2.0))
+    seen = store.sql("SELECT release_id, purse_total, purse_spent, purse_remaining FROM releases").fetchall()
+    assert seen == [(1, None, None, None), (2, 3.0, 1.0, 2.0)]
 
 
 def test_views_show_the_latest_release_of_each_name(store: ReleaseStore) -> None:

@@ -48,6 +48,7 @@ COMMANDS = (
     ["policy"],
     ["policy", "init"],
     ["policy", "check"],
+    ["policy", "renew"],
     ["audit"],
     ["demo"],
 )

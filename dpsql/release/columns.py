@@ -1,0 +1,183 @@
+"""Columns of many values, held as arrays: numbers with NULLs, or codes of the few distinct values that keys have.
+
+A release of a million numbers has tens of millions of values; as Python objects they would cost gigabytes and minutes.
+Packed columns are sequences of the same values all the same, equal to the tuple that they stand for.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+PACKED = 20_000
+"""Columns of fewer values are kept as tuples."""
+_DENSE = 2**20
+
+
+class _Column(Sequence[Any]):
+    """What both kinds share: a sequence that is made of Python values when it is looked at."""
+
+    def values(self) -> list[Any]:
+        """All of them."""
+        raise NotImplementedError
+
+    def __getitem__(self, at: Any) -> Any:
+        found = self._part(at if isinstance(at, slice) else slice(at, None if at == -1 else at + 1))
+        if isinstance(at, slice):
+            return tuple(found)
+        if not found:
+            raise IndexError(at)
+        return found[0]
+
+    def _part(self, at: slice) -> list[Any]:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return len(self) == len(other) and tuple(self.values()) == tuple(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers(_Column):
+    """Floats, NULL where ``null``."""
+
+    data: NDArray[np.float64] = field(repr=False)
+    null: NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def values(self) -> list[Any]:
+        return self._part(slice(None))
+
+    def _part(self, at: slice) -> list[Any]:
+        found: list[Any] = self.data[at].tolist()
+        if self.null is not None:
+            for place in np.flatnonzero(self.null[at]).tolist():
+                found[place] = None
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Coded(_Column):
+    """``distinct[codes[i]]`` for every i; None stands for NULL."""
+
+    distinct: tuple[Any, ...] = field(repr=False)
+    codes: NDArray[np.int32] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def values(self) -> list[Any]:
+        return self._part(slice(None))
+
+    def _part(self, at: slice) -> list[Any]:
+        held = self.distinct
+        return [held[code] for code in self.codes[at].tolist()]
+
+    def mapped(self, change: Callable[[Any], Any]) -> Coded:
+        """With every distinct value changed."""
+        return Coded(tuple(change(value) for value in self.distinct), self.codes)
+
+
+Packed = Numbers | Coded
+
+
+def coded(values: Iterable[Any]) -> Coded:
+    """Any values as codes, told apart by type and value."""
+    known: dict[Any, int] = {}
+    codes = [known.setdefault((type(value), value), len(known)) for value in values]
+    return Coded(tuple(value for _, value in known), np.array(codes, dtype=np.int32))
+
+
+def to_json(column: Packed, encode: Callable[[Any], object]) -> dict[str, Any]:
+    """A packed column for JSON: compressed little-endian arrays in base 64, exact."""
+    if isinstance(column, Numbers):
+        out = {"floats": _text(column.data.astype("<f8"))}
+        if column.null is not None and column.null.any():
+            out["null"] = _text(np.packbits(column.null))
+        return {**out, "length": len(column)}
+    return {"codes": _text(column.codes.astype("<i4")), "distinct": [encode(value) for value in column.distinct]}
+
+
+def from_json(body: dict[str, Any], decode: Callable[[Any], Any]) -> Packed:
+    """The column of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
+    if "floats" in body:
+        data = np.frombuffer(_bytes(body["floats"]), dtype="<f8").astype(np.float64)
+        if len(data) != body["length"]:
+            raise ValueError("a column of another length")
+        null = None
+        if "null" in body:
+            bits = np.frombuffer(_bytes(body["null"]), dtype=np.uint8)
+            null = np.unpackbits(bits)[: len(data)].astype(np.bool_)
+            if len(null) != len(data):
+                raise ValueError("NULLs of another length")
+        return Numbers(data, null)
+    codes = np.frombuffer(_bytes(body["codes"]), dtype="<i4").astype(np.int32)
+    distinct = tuple(decode(value) for value in body["distinct"])
+    if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < len(distinct)):
+        raise ValueError("codes of no value")
+    return Coded(distinct, codes)
+
+
+def _text(array: Any) -> str:
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 1)).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return zlib.decompress(base64.b64decode(text, validate=True))
+    except zlib.error:
+        pass
+    raise ValueError("a column that cannot be unpacked")
+
+
+def fetched(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[tuple[str, str]]) -> list[Any]:
+    """The values of a table's (quoted name, type) columns in the order of its rows, packed."""
+    out: list[Any] = []
+    for name, kind in columns:
+        found = connection.execute(f"SELECT {name} AS c FROM {table}")  # noqa: S608
+        if kind in ("DOUBLE", "FLOAT"):
+            held = found.fetchnumpy()["c"]
+            mask = np.ma.getmaskarray(held) if isinstance(held, np.ma.MaskedArray) else None
+            out.append(Numbers(np.asarray(np.ma.getdata(held), dtype=np.float64), mask))
+        elif kind in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"):
+            out.append(_integers(found.fetchnumpy()["c"]))
+        else:
+            out.append(coded(row[0] for row in found.fetchall()))
+    return out
+
+
+def _integers(held: Any) -> Coded:
+    data = np.asarray(np.ma.getdata(held), dtype=np.int64)
+    null = np.ma.getmaskarray(held) if isinstance(held, np.ma.MaskedArray) else np.zeros(len(data), dtype=np.bool_)
+    known = data[~null]
+    if not known.size:
+        return Coded((None,), np.zeros(len(data), dtype=np.int32))
+    low = int(known.min())
+    if int(known.max()) - low < _DENSE:  # a table of the values in between is quicker than a sort
+        there = np.zeros(int(known.max()) - low + 1, dtype=np.bool_)
+        there[known - low] = True
+        number = np.cumsum(there) - 1
+        values = np.flatnonzero(there) + low
+        codes = number[np.where(null, 0, data - low)]
+    else:
+        values, codes = np.unique(np.where(null, low, data), return_inverse=True)
+    distinct: tuple[Any, ...] = tuple(values.tolist())
+    if null.any():
+        codes, distinct = np.where(null, len(distinct), codes.ravel()), (*distinct, None)
+    return Coded(distinct, codes.ravel().astype(np.int32))
