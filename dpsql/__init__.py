@@ -5,9 +5,28 @@ plan = con.plan(sql, epsilon=1.0)      # free: an error bar on every number
 rel = con.run(plan)                    # spends, measures once, registers the views
 con.sql("SELECT * FROM by_plan")       # over releases only, free
 con.budget
+con.cursor().execute("SELECT COUNT(*) FROM visits WHERE age >= ?", [65], epsilon=0.1)  # PEP 249
 """
 
 from dpsql.connection import Connection, Release, connect
+from dpsql.cursor import Cursor
+from dpsql.dbapi import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Binary,
+    Date,
+    DateFromTicks,
+    Time,
+    TimeFromTicks,
+    Timestamp,
+    TimestampFromTicks,
+    apilevel,
+    paramstyle,
+    threadsafety,
+)
 from dpsql.errors import (
     BudgetError,
     DatabaseError,
@@ -29,24 +48,40 @@ from dpsql.policy import Policy
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - in the order of sorted()
+    "BINARY",
+    "Binary",
     "BudgetError",
     "Connection",
+    "Cursor",
+    "DATETIME",
     "DataError",
     "DatabaseError",
+    "Date",
+    "DateFromTicks",
     "Error",
     "IntegrityError",
     "InterfaceError",
     "InternalError",
     "LedgerError",
+    "NUMBER",
     "NotSupportedError",
     "OperationalError",
     "Plan",
     "Policy",
     "PolicyError",
     "ProgrammingError",
+    "ROWID",
     "Release",
     "SQLError",
+    "STRING",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
     "Warning",
+    "apilevel",
     "connect",
+    "paramstyle",
+    "threadsafety",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +13,19 @@ from typing import Any, Self
 
 import duckdb
 
-from dpsql.bookkeeping import Books, budget_of
+from dpsql.bookkeeping import Books, budget_of, check_places
+from dpsql.cursor import Cursor
+from dpsql.dbapi import Exceptions
 from dpsql.errors import DataError, IntegrityError, InterfaceError, ProgrammingError, nearest
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, Limits, TableSource, measure, read_schemas
 from dpsql.plan import Plan, make_plan
 from dpsql.policy import Policy, check_schema, csv_schema
-from dpsql.privacy.accountant import BudgetState
+from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.request import request_of
-from dpsql.reuse import reuse_key, strategy_hash
+from dpsql.reuse import most_precise, questions, reuse_key
 from dpsql.tables import release_tables
 
 
@@ -57,7 +60,7 @@ class Release:
         return len(self.record.tables)
 
 
-class Connection:
+class Connection(Exceptions):
     """Private tables, a policy, a ledger and the releases made of them. Make it with ``connect``.
 
     Trust: this object runs in the custodian's process and can read the private tables; hand
@@ -65,7 +68,16 @@ class Connection:
     """
 
     def __init__(
-        self, engine: Engine, policy: Policy, ledger: Path, releases: Path, *, anchor: Path | None, label: str
+        self,
+        engine: Engine,
+        policy: Policy,
+        ledger: Path,
+        releases: Path,
+        *,
+        anchor: Path | None,
+        label: str,
+        budget_per_release: tuple[object, object, object] = (None, None, None),
+        cursor_errors: bool = False,
     ) -> None:
         self.policy = policy
         self.ledger_path = ledger
@@ -74,6 +86,9 @@ class Connection:
         self._label = label
         self._store = ReleaseStore(releases)
         self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor)
+        self._budget_per_release = budget_per_release
+        self._cursor_errors = cursor_errors
+        self._lock = threading.RLock()
         self._closed = False
         self._sources = _table_sources(policy, public=False)
         self._public = _table_sources(policy, public=True)
@@ -92,6 +107,15 @@ class Connection:
     def close(self) -> None:
         """Close the connection; ledger and releases are files and stay."""
         self._closed = True
+
+    def cursor(self, *, errors: bool | None = None) -> Cursor:
+        """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
+
+        ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``;
+        by default what ``connect(cursor_errors=...)`` says.
+        """
+        self._check_open()
+        return Cursor(self, errors=self._cursor_errors if errors is None else errors)
 
     def schemas(self) -> dict[str, dict[str, str]]:
         """The column types of all private tables, held against the policy. Reads no row."""
@@ -183,7 +207,7 @@ class Connection:
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors)
         ledger.state().check(plan.charge)
-        job = self._job(plan, key, self._label if label is None else label)
+        job = self._job(plan, key, self._label if label is None else label, errors=errors)
 
         def payload(release: int, y: list[int]) -> bytes:
             tables = release_tables(plan, y, errors=errors)
@@ -228,6 +252,16 @@ class Connection:
         self._check_open()
         return self._books.rebuild()
 
+    def renew(self, was: str) -> None:
+        """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
+
+        For a policy whose ``dataset`` was changed because the data were: spending goes on where it was, answers of
+        before are kept and no longer used again. ``was``: the name that the ledger knows; it never returns.
+        Raises LedgerError where the ledger knows another, or has had the new name before.
+        """
+        self._check_open()
+        self._books.renew(was)
+
     def commit(self) -> None:
         """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""
         self._check_open()
@@ -251,23 +285,50 @@ class Connection:
         self._register(record, again=overtaken)
         return Release(entry.id, 0.0, entry.charge.guarantee, record)
 
-    def _job(self, plan: Plan, key: str, label: str) -> Job:
+    def _answered(
+        self,
+        keys: Sequence[str],
+        most: Sequence[float] | None,
+        names: Sequence[str] | None,
+        alpha: float | None,
+    ) -> tuple[Release, list[int]] | None:
+        """The most precise release that answers all of ``keys`` (``reuse.most_precise``), and its results for them."""
+        found = most_precise(self._books.entries(), keys, most, names, alpha)
+        if found is None:
+            return None
+        entry, places = found
+        if names is not None:
+            again = self._earlier(str(entry.description["key"]))  # with its views, which a later release may have taken
+            return None if again is None else (again, places)
+        record, _ = unpack(self._open_ledger().release(entry.id).payload or b"")
+        return Release(entry.id, 0.0, entry.charge.guarantee, record), places
+
+    def _view_names(self) -> tuple[str, ...]:
+        """Names of the released views, sorted; from the ledger, as the releases file may be busy or behind."""
+        if not self.ledger_path.exists():
+            return self._store.names()
+        entries = self._books.entries()
+        return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.results}))
+
+    def _job(self, plan: Plan, key: str, label: str, *, errors: bool = True) -> Job:
         strategy, compiled = plan.strategy, plan.compiled
         description = {
             "key": key,
+            "questions": questions(plan),
+            "errors": errors,
+            "alpha": plan.alpha,
             "names": [query.name for query in plan.queries],
             "tables": list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables)),
             "statements": len(plan.queries),
-            "numbers": len(compiled.scale),
+            "numbers": compiled.numbers,
             "cells": plan.cells,
             "noise": plan.charge.noise,
             "method": strategy.method,
-            "strategy": strategy_hash(strategy.mixing, strategy.basis),
+            "strategy": strategy.measured.digest(),
         }
         return Job(
             layouts=compiled.layouts,
-            mixing=strategy.mixing,
-            basis=strategy.basis,
+            integers=strategy.measured,
             common_steps=compiled.common_steps,
             sensitivity=plan.sensitivity,
             charge=plan.charge,
@@ -295,6 +356,10 @@ def connect(
     label: str = "",
     memory_limit: str | None = None,
     scan_timeout: float | None = None,
+    epsilon_per_release: object = None,
+    delta_per_release: object = None,
+    rho_per_release: object = None,
+    cursor_errors: bool = False,
 ) -> Connection:
     """Connect to private tables under a policy.
 
@@ -304,9 +369,14 @@ def connect(
     named where the policy is not a file; ``releases`` is one beside the ledger unless named.
     ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
     asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
-    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands.
+    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands. ``epsilon_per_release`` and
+    ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that names no budget and that no
+    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors.
     Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
+    budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
+    if budget_per_release != (None, None, None):
+        Request.of(*budget_per_release)
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
     if held.path is None and ledger is None:
         raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
@@ -314,6 +384,9 @@ def connect(
     releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
     # Absolute, so that a later change of the working directory cannot lead to another ledger.
     ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
+    anchor_path = None if anchor is None else Path(anchor).absolute()
+    file = None if database is None or isinstance(database, duckdb.DuckDBPyConnection) else Path(database)
+    check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
     limits = Limits(memory_limit, scan_timeout)
     engine: Engine
     if isinstance(database, duckdb.DuckDBPyConnection):
@@ -327,8 +400,10 @@ def connect(
         held,
         ledger_path,
         releases_path,
-        anchor=None if anchor is None else Path(anchor).absolute(),
+        anchor=anchor_path,
         label=label,
+        budget_per_release=budget_per_release,
+        cursor_errors=cursor_errors,
     )
 
 
@@ -351,7 +426,7 @@ def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:
         cost=plan.charge.amount,
         noise=plan.noise.kind,
         strategy=plan.strategy.method,
-        queries=len(plan.compiled.scale),
+        queries=plan.compiled.numbers,
         gap=plan.gap,
         sql=plan.sql,
     )

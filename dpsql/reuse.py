@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from scipy import sparse
 
 from dpsql.plan import Plan
+from dpsql.privacy.ledger import Entry
+from dpsql.sql import Answer
+from dpsql.sql.probes import shown_columns
 
 
 def reuse_key(plan: Plan, errors: bool) -> str:
@@ -34,33 +36,87 @@ def reuse_key(plan: Plan, errors: bool) -> str:
 def _meaning(plan: Plan) -> list[str]:
     """What policy and types give to the same words: rows of units, group keys, bounds and grids of sums, cuts."""
     found = [repr(query.keys) for query in plan.compiled.queries]
+    said: set[object] = set()
     for layout in plan.compiled.layouts:
-        schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]
-        found.append(
-            repr(
-                (
-                    layout.table,
-                    layout.source,
-                    schemas,
-                    layout.measures,
-                    sorted(layout.values.items(), key=lambda v: v[0]),
-                )
-            )
-        )
-        found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in layout.cells.axes)
+        kind = (layout.table, layout.source, layout.measures)
+        if kind not in said:  # a table has many layouts where it is counted in many histograms
+            schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]
+            values = sorted(layout.values.items(), key=lambda v: v[0])
+            found.append(repr((layout.table, layout.source, schemas, layout.measures, values)))
+        axes = [axis for axis in layout.cells.axes if id(axis) not in said]
+        found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in axes)
+        said.update([kind, *(id(axis) for axis in axes)])
     return found
 
 
-def strategy_hash(mixing: Any, basis: Any) -> str:
-    """SHA-256 of the integers that are measured, dense or sparse, for the ledger's description of a charge."""
-    digest = hashlib.sha256()
-    for matrix in (mixing, basis):
-        parts: list[Any] = [matrix]
-        if sparse.issparse(matrix):
-            held: Any = matrix.tocsr()  # type: ignore[attr-defined]
-            held.sort_indices()
-            parts = [held.indptr, held.indices, held.data]
-        digest.update(repr(matrix.shape).encode())
-        for part in parts:
-            digest.update(np.asarray(part, dtype=np.int64).tobytes())
-    return digest.hexdigest()
+# -- single statements, at whatever budget -------------------------------------------------------------
+
+
+def question_keys(policy: str, answers: Sequence[Answer]) -> list[str]:
+    """What each statement of a batch asks, whatever its budget and the rest of its batch: equal keys, equal question.
+
+    ``policy`` is the policy's text. The key holds the declared data version, what the policy says of tables and views,
+    the statement as DuckDB would write it, the names of its columns, its groups, and the results that it reads. The
+    name of its own result is left out: q1 of one batch may be q3 of another.
+    """
+    version, _, rest = policy.partition("[budget]")
+    declared = rest[rest.index("\n[") :] if "\n[" in rest else ""  # what is left to spend changes no question
+    keys: dict[str, str] = {}
+    for answer in answers:
+        body = [
+            *(version, declared, answer.text),
+            *([column.name for column in shown_columns(answer)], [repr(core.keys) for core in answer.cores]),
+            [keys[name] for name in answer.reads],
+        ]
+        keys[answer.name] = hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()[:32]
+    return [keys[answer.name] for answer in answers]
+
+
+def squared_errors(plan: Plan) -> list[float]:
+    """The sum of squared standard errors of what each statement measures; compares two plans of one statement."""
+    cores = iter(plan.cores)
+    found = []
+    for answer in plan.queries:
+        held = [next(cores) for _ in answer.cores]
+        found.append(float(sum(np.sum(plan.errors[part] ** 2) for _, slices in held for part in slices)))
+    return found
+
+
+def questions(plan: Plan) -> list[list[object]]:
+    """(key, squared error) of each statement, for the ledger's description of a charge."""
+    keys = question_keys(plan.policy, plan.queries)
+    return [[key, float(f"{error:.12g}")] for key, error in zip(keys, squared_errors(plan), strict=True)]
+
+
+def most_precise(
+    entries: Sequence[Entry],
+    keys: Sequence[str],
+    most: Sequence[float] | None,
+    names: Sequence[str] | None,
+    alpha: float | None,
+) -> tuple[Entry, list[int]] | None:
+    """The release that answers all of ``keys`` with the least error, and which of its results these are.
+
+    One release, so that the answers are consistent with each other. ``most``: the largest squared error that each may
+    have. ``names``: the batch names views, so that the release must have exactly these results. ``alpha``: its
+    error columns are wanted, at that level. Free: the ledger's descriptions are public.
+    """
+    best: tuple[float, Entry, list[int]] | None = None
+    for entry in entries:
+        held = entry.description.get("questions")
+        if entry.released is None or not isinstance(held, list):
+            continue
+        if alpha is not None and (not entry.description.get("errors") or entry.description.get("alpha") != alpha):
+            continue
+        if names is not None and list(entry.results) != list(names):
+            continue
+        places = {str(key): at for at, (key, _) in enumerate(held)}
+        if not all(key in places for key in keys):
+            continue
+        chosen = [places[key] for key in keys]
+        errors = [float(held[at][1]) for at in chosen]
+        if most is not None and any(error > limit for error, limit in zip(errors, most, strict=True)):
+            continue
+        if best is None or sum(errors) <= best[0]:
+            best = sum(errors), entry, chosen
+    return None if best is None else (best[1], best[2])
