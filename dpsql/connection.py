@@ -19,7 +19,7 @@ from dpsql.dbapi import Exceptions
 from dpsql.errors import DataError, IntegrityError, InterfaceError, ProgrammingError, nearest
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, Limits, TableSource, measure, read_schemas
 from dpsql.plan import Plan, make_plan
-from dpsql.policy import Policy, check_schema, csv_schema
+from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
@@ -205,7 +205,7 @@ class Connection(Exceptions):
         self._books.check_releases(ledger)
         self._books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
-        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors)
+        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True)
         ledger.state().check(plan.charge)
         job = self._job(plan, key, self._label if label is None else label, errors=errors)
 
@@ -408,11 +408,12 @@ def connect(
 
 
 def _table_sources(policy: Policy, *, public: bool) -> dict[str, TableSource]:
-    return {
-        name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
-        for name, table in policy.tables.items()
-        if table.public == public
-    }
+    return {name: _table_source(policy, table) for name, table in policy.tables.items() if table.public == public}
+
+
+def _table_source(policy: Policy, table: TablePolicy) -> TableSource:
+    path, types = policy.source_path(table.name), csv_schema(table)
+    return TableSource(table.name, path, types if table.is_csv else None, pattern=table.is_pattern, declared=types)
 
 
 def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:

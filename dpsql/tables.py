@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,15 +10,16 @@ from typing import Any
 import duckdb
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
+from dpsql.errors import SQLError
 from dpsql.plan import Plan
-from dpsql.reconstruct import evaluate, quantile, solve
+from dpsql.reconstruct import evaluate, quantile
 from dpsql.release import ReleaseTable
+from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched
 from dpsql.release.writing import write_table
 from dpsql.sql import Answer
-from dpsql.sql.outer import ERRORS, ColumnInfo
-from dpsql.sql.queries import core_columns
+from dpsql.sql.core_tables import core_columns
+from dpsql.sql.outer import ERRORS, ColumnInfo, quoted
 from dpsql.sql.sandbox import Sandbox
 from dpsql.sql.selects import distinct_names
 from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, Ranked
@@ -31,7 +31,16 @@ Shown = tuple[ColumnInfo, ...]
 _EPOCH = dt.date(1970, 1, 1)
 
 
-def release_tables(plan: Plan, y: Sequence[int], *, errors: bool = True) -> tuple[ReleaseTable, ...]:
+MOST_BYTES = 128_000_000
+"""Text that the outer SQL of a batch may make; the ledger keeps results as JSON, which may take six times as much."""
+MOST_ROWS = 5_000_000
+OUTER_SECONDS = 60.0
+"""How long the outer SQL of one statement may take."""
+
+
+def release_tables(
+    plan: Plan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False
+) -> tuple[ReleaseTable, ...]:
     """The results of a plan from its noisy measurements ``y`` (p Python ints), in batch order.
 
     A result has the columns that its SELECT lists; each private column ``c`` is followed by
@@ -39,16 +48,17 @@ def release_tables(plan: Plan, y: Sequence[int], *, errors: bool = True) -> tupl
     group by ``k_other``. A derived name that SELECT gives to a column of its own, in any case, gives
     way by a number: ``c_stderr_1``. Least squares with the measured integer strategy: unbiased,
     consistent between all results. Outer SQL runs over these tables in a DuckDB of its own; where it
-    fails on the numbers that came out, the result is the noisy table that it was to read.
+    fails on the numbers that came out, takes too long or makes too much, the result is the noisy table that it was
+    to read. ``rehearsal``: ``y`` is made up and nothing is charged yet, so that outer SQL that takes too long or
+    makes too much is an SQLError instead.
     """
-    compiled = plan.compiled
-    values = np.zeros(len(compiled.scale))
-    values[compiled.answered] = solve(plan.answers, y, compiled.common_steps)
-    return tables_of(plan, values, errors=errors)
+    values = plan.answers.estimate(y, plan.compiled.common_steps)
+    return tables_of(plan, values, errors=errors, rehearsal=rehearsal)
 
 
-def tables_of(plan: Plan, values: Floats, *, errors: bool = True) -> tuple[ReleaseTable, ...]:
-    """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out."""
+def tables_of(plan: Plan, values: Floats, *, errors: bool = True, rehearsal: bool = False) -> tuple[ReleaseTable, ...]:
+    """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out; see ``release_tables``."""
+    room = MOST_BYTES
     estimates = _Estimates(plan, values)
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
@@ -59,7 +69,8 @@ def tables_of(plan: Plan, values: Floats, *, errors: bool = True) -> tuple[Relea
         if answer.outer is None:
             columns, shown[answer.name] = noisy[0][1], core_columns(noisy[0][0])
         else:
-            columns, shown[answer.name] = _after_outer(answer, noisy, made, shown)
+            columns, shown[answer.name], used = _after_outer(answer, noisy, made, shown, room, rehearsal)
+            room -= used
         made[answer.name] = ReleaseTable(answer.name, answer.named, tuple(columns))
     return tuple(table if errors else _without_errors(table, shown[name]) for name, table in made.items())
 
@@ -71,36 +82,76 @@ def _without_errors(table: ReleaseTable, shown: Shown) -> ReleaseTable:
 
 
 def _after_outer(
-    answer: Answer, noisy: Sequence[tuple[Core, Columns]], made: dict[str, ReleaseTable], shown: dict[str, Shown]
-) -> tuple[Columns, Shown]:
-    """The result of a statement's outer SQL over its noisy tables and earlier results, and what shows what in it.
+    answer: Answer,
+    noisy: Sequence[tuple[Core, Columns]],
+    made: dict[str, ReleaseTable],
+    shown: dict[str, Shown],
+    room: int,
+    rehearsal: bool,
+) -> tuple[Columns, Shown, int]:
+    """The result of a statement's outer SQL over its noisy tables and earlier results, what shows what, its bytes.
 
-    It runs with the columns of errors, as a statement may read those of an earlier result.
+    It runs with the columns of errors, as a statement may read those of an earlier result. ``room``: bytes of text
+    that it may make.
     """
     assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
-    rows: list[Any] = []
+    by_column: list[Any] = []
     described: list[Any] = []
-    failed = False
+    size, refused, failed = 0, "", False
     with Sandbox() as sandbox:
         for core, columns in noisy:
             write_table(sandbox.connection, core.name, columns)
         for name in answer.reads:
             write_table(sandbox.connection, name, made[name].columns)
         try:
-            held = sandbox.connection.execute(f"CREATE TEMP TABLE dpsql_result AS {answer.outer.sql(True)}")
-            described = held.execute("DESCRIBE dpsql_result").fetchall()
-            rows = held.execute("SELECT * FROM dpsql_result").fetchall()
+            late = sandbox.run(f"CREATE TEMP TABLE dpsql_result AS {answer.outer.sql(True)}", OUTER_SECONDS)
+            if late:
+                refused = f"takes longer than {OUTER_SECONDS:.0f} s"
+            else:
+                described, count, size = _measured(sandbox)
+                if count > MOST_ROWS or size > room:
+                    refused = (
+                        f"makes {count:,} rows with {size:,} bytes of text, at most {MOST_ROWS:,} and {room:,} fit"
+                    )
+                else:
+                    by_column = _fetched(sandbox, described, count)
         except duckdb.Error:
             failed = True
-    if failed:  # the numbers are charged and must not be lost to a cast that they do not survive
+    if refused and rehearsal:
+        raise SQLError(
+            f"{answer.name}: what is left to do after the noise {refused} (nothing was charged); simplify it, or "
+            "release the groups alone and query the release",
+            code="too-large",
+        )
+    if refused or failed:  # the numbers are charged and must not be lost to a cast that they do not survive
         if noisy:
-            return _titled(*noisy[0])
-        return list(made[answer.reads[0]].columns), shown[answer.reads[0]]
-    by_column = list(zip(*rows, strict=True)) if rows else [() for _ in described]
+            return *_titled(*noisy[0]), 0
+        return list(made[answer.reads[0]].columns), shown[answer.reads[0]], 0
     return (
-        [(str(d[0]), str(d[1]), tuple(v)) for d, v in zip(described, by_column, strict=True)],
+        [(str(d[0]), str(d[1]), v) for d, v in zip(described, by_column, strict=True)],
         answer.outer.columns,
+        size,
     )
+
+
+def _measured(sandbox: Sandbox) -> tuple[list[Any], int, int]:
+    """The description of the outer SQL's result, its rows, and the bytes of its text."""
+    held = sandbox.connection
+    described = held.execute("DESCRIBE dpsql_result").fetchall()
+    sized = [f"octet_length(CAST({quoted(str(d[0]))} AS BLOB))" for d in described if str(d[1]) == "BLOB"]
+    sized += [f"strlen({quoted(str(d[0]))})" for d in described if str(d[1]).startswith(("VARCHAR", "JSON"))]
+    total = " + ".join(f"coalesce(sum({size}), 0)" for size in sized) or "0"
+    count, size = held.execute(f"SELECT count(*), {total} FROM dpsql_result").fetchone() or (0, 0)  # noqa: S608
+    return described, int(count), int(size)
+
+
+def _fetched(sandbox: Sandbox, described: list[Any], count: int) -> list[Any]:
+    """The columns of the outer SQL's result."""
+    if count >= PACKED:
+        listed = [(quoted(str(d[0])), str(d[1])) for d in described]
+        return list(fetched(sandbox.connection, "dpsql_result", listed))
+    rows = sandbox.connection.execute("SELECT * FROM dpsql_result").fetchall()
+    return list(zip(*rows, strict=True)) if rows else [() for _ in described]
 
 
 def _titled(core: Core, columns: Columns) -> tuple[Columns, Shown]:
@@ -139,10 +190,10 @@ class _Estimates:
                     found.append((beside["_other"], "BOOLEAN", others))
                 continue
             value, error, low, high, kind = self._number(core, column, slices)
-            found.append((info.name, kind, value))
-            found.append((beside["_stderr"], "DOUBLE", error))
-            found.append((beside["_low"], kind, low))
-            found.append((beside["_high"], kind, high))
+            found.append((info.name, kind, _packed(value)))
+            found.append((beside["_stderr"], "DOUBLE", _packed(error)))
+            found.append((beside["_low"], kind, _packed(low)))
+            found.append((beside["_high"], kind, _packed(high)))
         return found
 
     def _number(
@@ -160,54 +211,51 @@ class _Estimates:
             estimates = np.stack(
                 [self.values[part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)], axis=1
             )
-            rows = self._rows(slices)
+            rows = plan.answers.rows(slices, plan.noise)
             done = evaluate(
                 column.formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common
             )
-            return _nulls(done.value), _nulls(done.stderr), _nulls(done.low), _nulls(done.high), "DOUBLE"
+            return done.value, done.stderr, done.low, done.high, "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
-        ranks = quantile(column.q, column.values, prefixes, self._rows(parts), plan.noise, plan.alpha, divisor=common)
+        ranks = quantile(
+            column.q,
+            column.values,
+            prefixes,
+            plan.answers.rows(parts, plan.noise),
+            plan.noise,
+            plan.alpha,
+            divisor=common,
+        )
         if column.type == "DATE":
             dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
             return dates[0], ranks.stderr, dates[1], dates[2], "DATE"
         return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
 
-    def _rows(self, slices: Sequence[slice]) -> Any:
-        """The reconstruction rows of outputs, one output below the other; zeros where nothing was measured."""
-        return sparse.vstack([self._whole[part] for part in slices], format="csr")
 
-    @functools.cached_property
-    def _whole(self) -> Any:
-        compiled = self.plan.compiled
-        answers = sparse.csr_array(self.plan.answers)
-        total, answered = len(compiled.scale), compiled.answered
-        place = sparse.csr_array(
-            (np.ones(len(answered)), (answered, np.arange(len(answered)))), shape=(total, len(answered))
-        )
-        return sparse.csr_array(place @ answers)
+def _packed(values: Any) -> Numbers | Coded:
+    """Numbers, NaN as NULL; dates as codes."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        null = np.isnan(values)
+        return Numbers(np.where(null, 0.0, values), null if null.any() else None)
+    return coded(values)
 
 
-def _nulls(values: Floats) -> list[float | None]:
-    """NaN as NULL."""
-    return [None if value != value else float(value) for value in values]
-
-
-def _key_values(core: Core, column: KeyOutput) -> tuple[str, list[Any], list[bool]]:
+def _key_values(core: Core, column: KeyOutput) -> tuple[str, Coded, Coded]:
     """A key's column in every row of the table, and whether the row is of its OTHER group."""
     labels = _labels(core, column.key)
     key = column.key
     if isinstance(key, CaseKey):
         label = key.labels[column.label]
         others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()
-        return label.type, [label.values[at] for at in labels], [bool(others[at]) for at in labels] if others else []
-    values = [key.values[at] if at < len(key.values) else None for at in labels]
-    return key.type, values, [at == key.other_index for at in labels]
+        return label.type, Coded(label.values, labels), Coded(tuple(bool(other) for other in others), labels)
+    values = (*key.values, *[None] * (len(key) - len(key.values)))
+    return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
 
 
-def _labels(core: Core, key: Key) -> list[int]:
+def _labels(core: Core, key: Key) -> Any:
     """The group of this key in every row of the table; the last key runs fastest."""
     at = next(i for i, other in enumerate(core.keys) if other is key or other == key)
     shape = [len(other) for other in core.keys]
-    index = np.arange(len(key)).reshape([-1 if i == at else 1 for i in range(len(shape))])
-    return [int(label) for label in np.broadcast_to(index, shape).ravel()]
+    index = np.arange(len(key), dtype=np.int32).reshape([-1 if i == at else 1 for i in range(len(shape))])
+    return np.ascontiguousarray(np.broadcast_to(index, shape)).ravel()

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql import tables
 
 POLICY = """
 dataset = "n-1"
@@ -50,3 +51,45 @@ def test_names_of_the_user_come_first(con: dpsql.Connection, items: str, columns
 def test_without_errors_the_names_are_the_users_alone(con: dpsql.Connection) -> None:
     release = con.run("SELECT count(*) AS n, count_if(a = 0) AS n_stderr FROM t", epsilon=1.0, errors=False)
     assert list(release["q1"].columns) == ["n", "n_stderr"]
+
+
+LONG = "SELECT repeat('x', {0}) AS words, COUNT(*) AS n FROM t"
+
+
+def test_too_much_text_is_refused_before_the_charge(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MOST_BYTES", 1000)
+    spent = con.budget.spent
+    with pytest.raises(
+        dpsql.SQLError, match=r"q1: .*makes 1 rows with 1,001 bytes of text.*nothing was charged"
+    ) as told:
+        con.run(LONG.format(1001), epsilon=1.0)
+    assert told.value.code == "too-large"
+    with pytest.raises(dpsql.SQLError, match="q2: "):  # results of one batch share the room
+        con.run(f"{LONG.format(700)}; {LONG.format(701)}", epsilon=1.0)
+    assert con.budget.spent == spent
+    assert con.run(LONG.format(1000), epsilon=1.0)["q1"].fetchall()[0][0] == "x" * 1000
+
+
+def test_outer_sql_that_takes_too_long_is_refused_before_the_charge(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "OUTER_SECONDS", 0.5)
+    endless = (
+        "SELECT list_sum(list_transform(range(100000), x -> list_sum(range(100000 + x)))) AS l, COUNT(*) AS n FROM t"
+    )
+    with pytest.raises(dpsql.SQLError, match=r"q1: .*takes longer than .*nothing was charged"):
+        con.run(endless, epsilon=1.0)
+
+
+def test_too_much_text_after_the_charge_leaves_the_noisy_table(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_BYTES", 1000)
+    plan = con.plan("SELECT repeat('x', greatest(0, COUNT(*)::INTEGER)) AS words FROM t", epsilon=1.0)
+    (small,) = tables.release_tables(plan, [0] * plan.strategy.shape[0])
+    assert small.columns[0][0] == "words"
+    y = [10**6] * plan.strategy.shape[0]
+    (large,) = tables.release_tables(plan, y)
+    assert "words" not in [column[0] for column in large.columns]
+    with pytest.raises(dpsql.SQLError, match="nothing was charged"):
+        tables.release_tables(plan, y, rehearsal=True)

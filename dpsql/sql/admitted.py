@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from dpsql.sql.functions import NAMED
 from dpsql.sql.statements import refuse
+from dpsql.sql.trees import nodes
 
 _TWO = frozenset({"this", "expression"})
 _ONE = frozenset({"this"})
@@ -62,13 +64,20 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
 }
 
 
+def is_admitted(node: exp.Expression) -> bool:
+    """Whether a node is one that scans answer: of one value for each row, whatever it stands in."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower() in NAMED
+    return type(node) in _READ and not isinstance(node, exp.AggFunc)
+
+
 def check_admitted(tree: exp.Expression) -> None:
     """Refuse a node that is not listed, or that carries an argument that is not read.
 
     For what a scan answers: conditions, group keys, aggregates. Run once it has been understood: it guards
     against the parser, not the user. Outer SQL is written again with all its arguments and needs no such guard.
     """
-    for node in tree.walk():
+    for node in nodes(tree):
         read = _READ.get(type(node))
         if read is None:
             raise refuse(f"{node.key.upper()} is not answered; leave it out", node)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
+from dpsql.sql.expressions import branches_of
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.predicates import known, not_null, truth
 from dpsql.sql.quantiles import prefixes_of, quantile_of
@@ -22,7 +23,7 @@ from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.sums import sum_of
 from dpsql.workload.batch import Output, Ranked, Term
-from dpsql.workload.conditions import FALSE, And, Condition, gather, negate
+from dpsql.workload.conditions import FALSE, TRUE, And, Condition, gather, negate
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
 
@@ -184,6 +185,7 @@ class Collector:
                 "COUNT(DISTINCT ...) counts the privacy unit alone; other values are not linear in the rows: GROUP BY "
                 "the column's declared groups",
                 node,
+                code="count-distinct",
             )
         key = ("units", self.where)
         if key not in self._known:
@@ -217,7 +219,11 @@ class Collector:
         if not isinstance(node, _MOMENTS) or not isinstance(node.this, exp.Expression):
             raise not_an_aggregate(node)
         if isinstance(node.this, exp.Distinct):
-            raise refuse(f"{node.key.upper()}(DISTINCT ...) is not linear in the rows; leave DISTINCT out", node)
+            raise refuse(
+                f"{node.key.upper()}(DISTINCT ...) is not linear in the rows; leave DISTINCT out",
+                node,
+                code="count-distinct",
+            )
         column = sum_of(node.this, self.scope)
         lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
         where = gather(And, self.where, not_null(column))
@@ -338,38 +344,31 @@ class _Linear:
         else:
             self._term(gather(And, where, known(argument, self.scope)), None, scale)
 
-    def _sum(self, argument: exp.Expression, scale: Fraction, where: Condition) -> None:
+    def _sum(self, argument: exp.Expr, scale: Fraction, where: Condition) -> None:
         while isinstance(argument, exp.Paren):
             argument = argument.this
-        if isinstance(argument, exp.Case) and _is_plain_case(argument):
+        if isinstance(argument, exp.Case | exp.If):
             self._case(argument, scale, where)
         elif isinstance(argument, exp.Distinct):
-            raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", argument)
+            raise refuse(
+                "SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", argument, code="count-distinct"
+            )
         elif is_constant(argument):
             if fold(argument) is not None:
                 self._term(where, None, scale * _factor(argument))
         else:
             self._term(where, sum_of(argument, self.scope).name, scale)
 
-    def _case(self, node: exp.Case, scale: Fraction, where: Condition) -> None:
+    def _case(self, node: exp.Case | exp.If, scale: Fraction, where: Condition) -> None:
         """SUM over CASE: each branch is a sum over the rows that reach it."""
         reached = where
-        for branch in node.args.get("ifs") or []:
-            holds = truth(branch.this, self.scope).true
-            self._sum(branch.args["true"], scale, gather(And, reached, holds))
+        for condition, branch in branches_of(node):
+            holds = TRUE if condition is None else truth(condition, self.scope).true
+            self._sum(branch, scale, gather(And, reached, holds))
             reached = gather(And, reached, negate(holds))
-        default = node.args.get("default")
-        if default is not None:
-            self._sum(default, scale, reached)
 
 
-def _is_plain_case(node: exp.Case) -> bool:
-    if node.this is not None:
-        raise refuse("write CASE WHEN condition THEN value ... END", node)
-    return True
-
-
-def _factor(node: exp.Expression) -> Fraction:
+def _factor(node: exp.Expr) -> Fraction:
     value = fold(node)
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise refuse("only numbers can be added to or multiplied with an aggregate", node)

@@ -35,10 +35,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Understood:
-    """A batch, understood; ``tables`` hold the columns that its statements compute or join."""
+    """A batch, understood; ``tables`` hold the columns that its statements compute or join.
+
+    ``notes`` are what a reader of the plan should know, such as a constant that is none of the declared values.
+    """
 
     answers: tuple[Answer, ...]
     tables: Mapping[str, Table] = field(repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def queries(self) -> tuple[Query, ...]:

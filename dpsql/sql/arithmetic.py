@@ -36,7 +36,11 @@ def numbers(node: exp.Expr, *of: Typed) -> None:
         if t.kind == "null":
             raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
         if not t.numeric:
-            raise refuse(f"{shown(node)} needs numbers, one side is {t.kind}; write TRY_CAST(... AS DOUBLE)", node)
+            raise refuse(
+                f"{shown(node)} needs numbers, one side is {t.kind}; write TRY_CAST(... AS DOUBLE)",
+                node,
+                code="mixed-types",
+            )
 
 
 def negated(t: Typed, node: exp.Expr) -> Typed:
@@ -157,7 +161,9 @@ def remainder(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     numbers(node, a, b)
     if b.is_constant and b.limits is not None and not b.limits[0]:
         raise refuse("division by zero", node)
-    if a.kind != "exact" or b.kind != "exact":
+    # A double such as FLOOR(n) gives NaN by 0, which no whole number is.
+    doubles = _family(a, b) == "double" and not b.is_constant
+    if a.kind != "exact" or b.kind != "exact" or doubles:
         x, y = as_real(a, node), as_real(b, node)
         nan = Call("*", (x.value, Constant(float("nan"), "DOUBLE")), "DOUBLE")
         value: Value = Call("%", (x.value, y.value), "DOUBLE")

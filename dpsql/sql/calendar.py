@@ -118,7 +118,9 @@ def truncated(unit: str, t: Typed, node: exp.Expr) -> Typed:
     if unit not in _TRUNCATED:
         raise refuse(f"date_trunc takes one of {', '.join(_TRUNCATED)}, not {unit[:30]}", node)
     if t.kind == "timestamptz":
-        raise refuse(f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node)
+        raise refuse(
+            f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
+        )
     t = _moment(t, node)
     micros = t.kind == "timestamp"
     as_moment = t.value if micros else Cast(t.value, "TIMESTAMP")
@@ -208,7 +210,7 @@ def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typ
         raise refuse(f"{shown(node)} adds a column to a date; compare date_diff('day', ...) with the column", node)
     number = int(days.offset) * (1 if forward else -1)
     if abs(number) > 10_000_000:
-        raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000,000 days", node)
+        raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000,000 days", node, code="function")
     # Within the near years no shift of this size leaves DuckDB's calendar.
     value = _near_or_infinite(t, Call("+", (t.value, Constant(number, "INTEGER")), "DATE"), "DATE")
 
@@ -225,7 +227,9 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
     amount, unit = interval_of(interval)
     t = moment_of(t, node) if t.kind != "timestamptz" else t
     if t.kind == "timestamptz":
-        raise refuse(f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node)
+        raise refuse(
+            f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
+        )
     amount = amount if forward else -amount
     moved_by(0, amount, unit, node)  # refuses what is too far
     months = _MONTHS.get(unit)
@@ -249,7 +253,7 @@ def moved_by(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
     """A moment plus an interval of ``interval_of``, in microseconds."""
     months = _MONTHS.get(unit)
     if abs(amount) * (MICROS.get(unit) or 31 * DAY * (months or 1)) > _FARTHEST:
-        raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000 years", node)
+        raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000 years", node, code="function")
     return micros + amount * MICROS[unit] if months is None else plus_months(micros, amount * months)
 
 
@@ -270,7 +274,11 @@ def interval_of(node: exp.Interval) -> tuple[int, str]:
 
 def _moment(t: Typed, node: exp.Expr) -> Typed:
     if t.kind not in {"date", "timestamp"}:
-        raise refuse(f"{shown(node)} needs a DATE or TIMESTAMP, not {t.kind}; write TRY_CAST(... AS DATE)", node)
+        raise refuse(
+            f"{shown(node)} needs a DATE or TIMESTAMP, not {t.kind}; write TRY_CAST(... AS DATE)",
+            node,
+            code="mixed-types",
+        )
     return t
 
 

@@ -44,13 +44,17 @@ def cast(t: Typed, node: exp.Cast) -> Typed:
     if target.name == "TIMESTAMP WITH TIME ZONE" and t.kind == "timestamptz":
         return t
     raise refuse(
-        f"a value is not cast to {written[:40]}; cast to BIGINT, DECIMAL, DOUBLE, VARCHAR, DATE or TIMESTAMP", node
+        f"a value is not cast to {written[:40]}; cast to BIGINT, DECIMAL, DOUBLE, VARCHAR, DATE or TIMESTAMP",
+        node,
+        code="function",
     )
 
 
 def _must_try(t: Typed, node: exp.Cast) -> SQLError:
     return refuse(
-        f"{shown(node)} fails on a row that does not fit, which would show it; write TRY_CAST, which gives NULL", node
+        f"{shown(node)} fails on a row that does not fit, which would show it; write TRY_CAST, which gives NULL",
+        node,
+        code="cast-may-fail",
     )
 
 
@@ -79,7 +83,7 @@ def _to_exact(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
     if t.kind in {"real", "text"}:
         return _tried(t, kind, node, tries)
     if t.kind != "exact":
-        raise refuse(f"{shown(node)} has no value; write EXTRACT or date_diff", node)
+        raise refuse(f"{shown(node)} has no value; write EXTRACT or date_diff", node, code="function")
     return _fitted(rounded("round", t, node, line.scale), kind, node, tries)
 
 
@@ -114,7 +118,7 @@ def _to_double(t: Typed, node: exp.Cast, tries: bool) -> Typed:
         return t
     if t.numeric:
         return as_real(t, node)
-    raise refuse(f"{shown(node)} has no value; write EXTRACT or date_diff", node)
+    raise refuse(f"{shown(node)} has no value; write EXTRACT or date_diff", node, code="function")
 
 
 def _to_text(t: Typed, node: exp.Cast) -> Typed:
@@ -127,7 +131,9 @@ def _to_text(t: Typed, node: exp.Cast) -> Typed:
         value = t.value
     if value is None:
         raise refuse(
-            f"{shown(node)}: the text of such a value is not fixed; write it as a whole number or a date first", node
+            f"{shown(node)}: the text of such a value is not fixed; write it as a whole number or a date first",
+            node,
+            code="function",
         )
     return Typed("text", Cast(value, "VARCHAR"), nulls=t.nulls)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import fold
 from dpsql.workload.batch import Column, Table
 from dpsql.workload.lines import Line
+from dpsql.workload.regions import KeyDomain
 from dpsql.workload.values import Stored, Value
 
 # Characters of an expression's text in its column's name.
@@ -20,13 +22,16 @@ class Computed:
     """The computed columns of one table, over all statements of a batch.
 
     Equal values are one column, so that its regions are cut once. Names are the expressions' texts,
-    made unique against the table's own columns as identifiers compare.
+    made unique against the table's own columns as identifiers compare. ``notes`` are what a reader of the plan should
+    know of the conditions that were read, in order.
     """
 
     base: Table
+    notes: dict[str, None] = field(default_factory=dict)
     _found: dict[tuple[Value, Line, str], Column] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _by_name: dict[str, Column] = field(default_factory=dict)
+    _domains: dict[str, tuple[Column, KeyDomain]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names |= {fold(name) for name in self.base.schema} | set(self.base.columns)
@@ -60,7 +65,14 @@ class Computed:
 
     def over(self, table: Table) -> Computed:
         """The same columns, and those to come, for a statement that reads ``table``: with other joins, say."""
-        return replace(self, base=table)
+        return self if table is self.base else replace(self, base=table)
+
+    def domain(self, column: Column, made: Callable[[], KeyDomain]) -> KeyDomain:
+        """The groups of a column, ``made`` for the first statement that groups by it."""
+        held = self._domains.get(column.name)
+        if held is None or held[0] is not column:  # a joined column is another one in each statement
+            held = self._domains[column.name] = column, made()
+        return held[1]
 
     def named(self, name: str) -> Column:
         """The column of that name, stored or computed."""

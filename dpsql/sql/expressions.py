@@ -69,7 +69,11 @@ def check_size(value: Value, node: exp.Expr) -> None:
     """Refuse a tree of more than 2,000 nodes as written out: guards repeat their operands."""
     for number, _ in enumerate(walk(value)):
         if number >= MAX_SIZE:
-            raise refuse(f"{shown(node)} is too long to compute for each row; split it over simpler columns", node)
+            raise refuse(
+                f"{shown(node)} is too long to compute for each row; split it over simpler columns",
+                node,
+                code="too-large",
+            )
 
 
 def column_of(node: exp.Expr, scope: Scope) -> Column:
@@ -108,9 +112,9 @@ class _Reader:
     def read(self, node: exp.Expr, depth: int) -> Typed:
         """The typed value of a node."""
         if not isinstance(node, exp.Expr):
-            raise refuse("a function or operator of the statement lacks an operand; write it")
+            raise refuse("a function or operator of the statement lacks an operand; write it", code="syntax")
         if depth > MAX_DEPTH:
-            raise refuse(f"an expression nests deeper than {MAX_DEPTH} operations; split it", node)
+            raise refuse(f"an expression nests deeper than {MAX_DEPTH} operations; split it", node, code="too-large")
         if is_constant(node) and not _casts(node):
             return constant_of(fold(node))
 

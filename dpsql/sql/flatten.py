@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from dpsql.policy.values import fold
+from dpsql.sql.admitted import is_admitted
 from dpsql.sql.statements import refuse
+from dpsql.sql.trees import nodes
 
 MAX_NODES = 100_000
+
+# What a row-wise SELECT may have: all that is written into the query that reads it, and an order, which nothing sees.
+_ROW_WISE = frozenset({"expressions", "from_", "joins", "where", "order", "with_"})
 
 # A SELECT with one of these is not row-wise: it looks at other rows.
 _NOT_ROW_WISE = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
@@ -60,7 +65,7 @@ def is_row_wise(select: exp.Select) -> bool:
 
 def aggregates(item: exp.Expression) -> bool:
     """Whether an expression holds an aggregate or a window function."""
-    return any(isinstance(part, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Window) for part in item.walk())
+    return any(isinstance(part, exp.AggFunc | exp.Filter | exp.WithinGroup | exp.Window) for part in nodes(item))
 
 
 def flattened(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> exp.Select:
@@ -92,12 +97,32 @@ def flattened(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> exp.Se
     if rows.where is not None:
         out.set("where", exp.Where(this=rows.where))
     if sum(1 for _ in out.walk()) > MAX_NODES:
-        raise refuse("the statement is too large once its WITH queries are written in; use fewer of them", select)
+        raise refuse(
+            "the statement is too large once its WITH queries are written in; use fewer of them",
+            select,
+            code="too-large",
+        )
     return out
 
 
 def rows_of(select: exp.Select, sources: Sequence[tuple[str, Rows]], names: Sequence[str]) -> Rows:
-    """A row-wise SELECT as rows; ``names`` are those of its items, stars expanded (see ``expanded``)."""
+    """A row-wise SELECT as rows; ``names`` are those of its items, stars expanded (see ``expanded``).
+
+    Raises SQLError for what may not keep one row one row, read or not: UNNEST in a column gives several.
+    """
+    for clause, value in select.args.items():
+        if value and clause not in _ROW_WISE:
+            raise refuse(f"{clause.strip('_').upper()} of a derived table is not answered; leave it out", select)
+    order = select.args.get("order")
+    for part in (*select.expressions, *(order.expressions if order is not None else ())):
+        strange = next((node for node in part.walk() if not is_admitted(node)), None)
+        if strange is not None:
+            raise refuse(
+                f"{strange.sql('duckdb')[:60]} in a derived table is not admitted: it may give several rows, or depend "
+                "on others; leave it out",
+                strange,
+                code="several-rows",
+            )
     rows, rewrite = _assembled(select, sources)
     columns = tuple((name, rewrite(_bare(item))) for name, item in zip(names, select.expressions, strict=True))
     return Rows(rows.bases, rows.joins, rows.where, columns)
@@ -159,9 +184,12 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
                 "an outer join to a derived table with a condition or join of its own is not answered; join the "
                 "table itself",
                 join.this,
+                code="outer-join",
             )
         if join.args.get("using") and not all(r.columns is None for _, r in renamed):
-            raise refuse("JOIN ... USING a derived table is not answered; write ON a.k = b.k", join.this)
+            raise refuse(
+                "JOIN ... USING a derived table is not answered; write ON a.k = b.k", join.this, code="join-kind"
+            )
         moved = exp.Join(**{key: value for key, value in join.args.items() if key not in {"this", "on"}})
         moved.set("this", rows.bases[0].node)
         if join.args.get("on"):
@@ -227,10 +255,14 @@ def _rewriter(sources: Sequence[tuple[str, Rows]], using: Sequence[str]) -> Rewr
             if qualifier and any(fold(alias) == qualifier for alias, _ in sources):
                 known = next(rows for alias, rows in sources if fold(alias) == qualifier)
                 if known.columns is not None:
-                    raise refuse(f"{column.table} has no column {column.name}", column)
+                    raise refuse(f"{column.table} has no column {column.name}", column, code="unknown-column")
             return None
         if len(found) > 1 and name not in shared:
-            raise refuse(f"{column.name} is a column of {found[0][0]} and {found[1][0]}; write which", column)
+            raise refuse(
+                f"{column.name} is a column of {found[0][0]} and {found[1][0]}; write which",
+                column,
+                code="unknown-column",
+            )
         _, rows = found[0]
         if rows.columns is not None:
             expression = next(node for n, node in rows.columns if fold(n) == name).copy()

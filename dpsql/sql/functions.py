@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from dpsql.sql import arithmetic, calendar
 from dpsql.sql.literals import fold, is_constant
+from dpsql.sql.sandbox import changing_function
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import Typed, as_real, exact, flat, shown
 from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Test, Value
@@ -41,6 +42,8 @@ _NAMED_PARTS = frozenset({"isoyear", "weekday", "yearweek", "decade", "century",
 _CASES: dict[type[exp.Expr], str] = {exp.Lower: "lower", exp.Upper: "upper"}
 _TESTS: dict[type[exp.Expr], str] = {exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains"}
 _NAMED_TESTS = {"prefix": "starts_with", "suffix": "ends_with"}
+NAMED = frozenset({"date_part", "datepart", *_NAMED_PARTS, *_NAMED_TESTS})
+"""The admitted functions that the parser knows by name alone."""
 _NAMES = (
     "+ - * / // %, ABS, SIGN, FLOOR, CEIL, ROUND, TRUNC, GREATEST, LEAST, COALESCE, NULLIF, CASE, IF, CAST, TRY_CAST, "
     "YEAR to SECOND, EXTRACT, date_trunc, date_diff, WIDTH_BUCKET, LOWER, UPPER, LENGTH, SUBSTR, LEFT, RIGHT, TRIM, "
@@ -51,17 +54,29 @@ _NAMES = (
 def call(node: exp.Expr, inner: Inner) -> Typed:
     """The value of a function call; SQLError for one that is not admitted."""
     if isinstance(node, exp.Subquery | exp.Exists | exp.Select):
-        raise refuse("a subquery depends on other rows; split it into views of its own", node)
+        raise refuse("a subquery depends on other rows; split it into views of its own", node, code="subquery")
     if isinstance(node, exp.AggFunc | exp.Window):
-        raise refuse("an aggregate inside an expression depends on other rows; compute it over the released view", node)
+        raise refuse(
+            "an aggregate inside an expression depends on other rows; compute it over the released view",
+            node,
+            code="aggregate-of-rows",
+        )
     for found in (_number, _time, _text):
         result = found(node, inner)
         if result is not None:
             return result
+    if isinstance(node, exp.Any | exp.All) and node.find(exp.Query) is not None:
+        raise refuse("a subquery depends on other rows; split it into views of its own", node, code="subquery")
+    if isinstance(node, exp.UDTF | exp.Explode):
+        raise refuse(f"{shown(node)} makes several rows of one; leave it out", node, code="several-rows")
+    changing = changing_function(node.sql("duckdb"))
+    if changing not in {None, "error"}:
+        raise refuse(f"{changing} gives another result each time; write a constant", node, code="changing-function")
     raise refuse(
         f"{shown(node)} is not an admitted expression: a function must have a value on every row; "
         f"admitted are {_NAMES}",
         node,
+        code="function",
     )
 
 
@@ -204,7 +219,9 @@ def _text(node: exp.Expr, inner: Inner) -> Typed | None:
 def _texts(node: exp.Expr, *of: Typed) -> tuple[Typed, ...]:
     for t in of:
         if t.kind != "text":
-            raise refuse(f"{shown(node)} takes text, not {t.kind}; write CAST(... AS VARCHAR)", node)
+            raise refuse(
+                f"{shown(node)} takes text, not {t.kind}; write CAST(... AS VARCHAR)", node, code="mixed-types"
+            )
     return of
 
 

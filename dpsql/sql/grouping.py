@@ -73,7 +73,11 @@ class _Keys:
         if isinstance(item, exp.Cube):
             parts = [self.one(part) for part in item.expressions]
             if 2 ** len(parts) > MAX_SETS:
-                raise refuse(f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,}", item)
+                raise refuse(
+                    f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,}",
+                    item,
+                    code="too-many-groups",
+                )
             sizes = range(len(parts), -1, -1)
             return [sum(chosen, ()) for size in sizes for chosen in combinations(parts, size)]
         if isinstance(item, exp.GroupingSets):
@@ -134,7 +138,11 @@ def group(
     for part in parts:
         count *= len(part)
         if count > MAX_SETS:
-            raise refuse(f"GROUP BY makes more than {MAX_SETS:,} groupings; combine fewer columns", select)
+            raise refuse(
+                f"GROUP BY makes more than {MAX_SETS:,} groupings; combine fewer columns",
+                select,
+                code="too-many-groups",
+            )
     sets = [tuple(sorted(set(sum(chosen, ())))) for chosen in product(*parts)]
     return Grouping(keys.keys, tuple(sets))
 
@@ -161,6 +169,7 @@ def range_key(node: exp.Expression, name: str, scope: Scope) -> CaseKey:
             f"{name}({column.name}) has {count:,} ranges, at most {MAX_RANGES:,} are released by a statement: declare "
             "a larger step, or ask for the ranges that you need",
             node,
+            code="too-many-groups",
         )
     pairs = [(low, high) for low in firsts for high in range(low, d)]
     conditions = tuple(LineAtom(key.column, _merged(points[low : high + 1])) for low, high in pairs)

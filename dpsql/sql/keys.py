@@ -19,6 +19,7 @@ from sqlglot import exp
 
 from dpsql.errors import PolicyError
 from dpsql.policy import ColumnPolicy
+from dpsql.policy.values import shown as show
 from dpsql.sql import expressions, predicates
 from dpsql.sql.evaluation import evaluate, result_type
 from dpsql.sql.literals import fold, is_constant
@@ -63,7 +64,7 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
     """The groups of one GROUP BY item. Raises SQLError where they are not public and finite."""
     node = node.unnest()
     if isinstance(node, exp.Column):
-        return key_domain(scope.resolve(node), scope.computed.base, node)
+        return _stored_domain(node, scope)
     if is_constant(node):
         raise refuse("GROUP BY takes a column or an expression over columns, not a constant", node)
     split = isinstance(node, exp.Case | exp.If | exp.Coalesce) or predicates.is_condition(node)
@@ -82,13 +83,22 @@ def key_of(node: exp.Expr, scope: Scope) -> Key:
     if not conditions:
         raise refuse(f"GROUP BY {shown(node)} has no groups; correct its conditions", node)
     if len(conditions) > MAX_GROUPS:
-        raise refuse(f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones", node)
+        raise refuse(
+            f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones",
+            node,
+            code="too-many-groups",
+        )
     text = node.sql("duckdb", comments=False)
     kind = _type(node, labels, scope)
     columns = [LabelColumn(text, kind, tuple(_as(kind, label) for label in labels))]
     if any(others):
         columns.append(LabelColumn("other", "BOOLEAN", tuple(others)))
     return CaseKey(text, tuple(columns), tuple(conditions))
+
+
+def _stored_domain(node: exp.Column, scope: Scope) -> KeyDomain:
+    column = scope.resolve(node)
+    return scope.computed.domain(column, lambda: key_domain(column, scope.computed.base, node))
 
 
 def _finite(node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
@@ -120,7 +130,7 @@ def _groups(node: exp.Expr, scope: Scope) -> Groups:
     if isinstance(node, exp.Coalesce):
         return _coalesce(node, scope)
     if isinstance(node, exp.Column):
-        return _domain(key_domain(scope.resolve(node), scope.computed.base, node))
+        return _domain(_stored_domain(node, scope))
     if predicates.is_condition(node):
         return _condition(node, scope)
     found = _finite(node, scope)
@@ -130,12 +140,15 @@ def _groups(node: exp.Expr, scope: Scope) -> Groups:
 def _endless(t: Typed, node: exp.Expr, scope: Scope) -> Exception:
     parts = stored(t.value)
     column = scope.computed.holding(parts[0]) if len(parts) == 1 else None
-    if column is not None:
+    if column is not None and isinstance(column.policy.lower, Fraction) and column.policy.upper is not None:
+        ends = f"{show(column.policy.lower)}, {show(column.policy.upper)}"
+        remedy = f"group by WIDTH_BUCKET({column.name}, {ends}, 10), or by CASE"
+    elif column is not None:
         where = f"add values, or lower and upper, to {column.policy.where} in the policy"
         remedy = f"{where}, or group by CASE, WIDTH_BUCKET or date_trunc"
     else:
         remedy = "group by each of its columns, or by a CASE with constant results"
-    return refuse(f"GROUP BY {shown(node)} has no finite public groups: {remedy}", node)
+    return refuse(f"GROUP BY {shown(node)} has no finite public groups: {remedy}", node, code="unknown-groups")
 
 
 def _domain(key: KeyDomain) -> Groups:
@@ -274,7 +287,11 @@ def _along(t: Typed, path: Path, policy: ColumnPolicy, node: exp.Expr) -> Groups
             found.append((_label(t, value), LineAtom(column.name, (interval,))))
             at = after
             if len(found) > MAX_GROUPS:
-                raise refuse(f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones", node)
+                raise refuse(
+                    f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones",
+                    node,
+                    code="too-many-groups",
+                )
     if t.unit < 0:
         found.reverse()
     inside = union([((low, 0), (high + 1, 0))])

@@ -13,6 +13,7 @@ from dpsql.errors import DataError
 from dpsql.sql.calendar import interval_of, moved_by
 from dpsql.sql.civil import DAY
 from dpsql.sql.statements import refuse
+from dpsql.sql.trees import nodes
 from dpsql.workload.lines import Scalar, line_of
 
 _CASTS = {
@@ -22,6 +23,11 @@ _CASTS = {
     exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
 }
 
+_FOLDED = (
+    *(exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.Paren, exp.Cast, exp.DataType),
+    *(exp.Add, exp.Sub, exp.Mul, exp.Interval, exp.Var),
+)
+
 
 def is_literal_cast(node: exp.Cast) -> bool:
     """True for DATE '...' and TIMESTAMP '...', which are literals."""
@@ -30,25 +36,9 @@ def is_literal_cast(node: exp.Cast) -> bool:
 
 def is_constant(node: exp.Expr) -> bool:
     """True where the expression names no column and calls nothing: literals, signs, casts, intervals, + - *."""
-    return all(
-        isinstance(
-            part,
-            exp.Literal
-            | exp.Boolean
-            | exp.Null
-            | exp.Neg
-            | exp.Paren
-            | exp.Cast
-            | exp.DataType
-            | exp.Add
-            | exp.Sub
-            | exp.Mul
-            | exp.Interval
-            | exp.Var,
-        )
-        and not isinstance(part, exp.TryCast)
-        for part in node.walk()
-    )
+    if not isinstance(node, _FOLDED):
+        return False
+    return all(isinstance(part, _FOLDED) and not isinstance(part, exp.TryCast) for part in nodes(node))
 
 
 def fold(node: exp.Expr) -> Scalar:

@@ -13,6 +13,7 @@ import duckdb
 from sqlglot import exp
 
 from dpsql.policy.values import fold
+from dpsql.sql.trees import nodes, written
 
 # Characters of a name that dpsql makes up itself.
 _LONGEST = 200
@@ -33,7 +34,7 @@ def result_names(
         elif isinstance(item, exp.Column):
             names.append(next((name for name in schema if fold(name) == fold(item.name)), str(item.name)))
         else:
-            found = list(item.find_all(exp.Column))
+            found = [part for part in nodes(item) if isinstance(part, exp.Column)]
             used = {fold(column.name) for column in found}
             # A statement has one table, so that all its columns are qualified alike, if at all.
             qualifier = next((column.table for column in found if column.table), "t")
@@ -41,10 +42,10 @@ def result_names(
             kinds = kinds or (("no_column", "INTEGER"),)
             name = _ask(texts[number], kinds, qualifier) if texts is not None else None
             if name is None:
-                written = item.sql("duckdb", comments=False)
-                name = _ask(written, kinds, qualifier)
+                text = written(item)
+                name = _ask(text, kinds, qualifier)
             # DuckDB cannot bind all that is admitted, such as a constant beyond the column's type.
-            names.append(written[:_LONGEST] if name is None else name)
+            names.append(text[:_LONGEST] if name is None else name)
     return names
 
 

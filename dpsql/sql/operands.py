@@ -87,7 +87,7 @@ class Operand:
         try:
             position = self._place(value)
         except DataError as error:
-            raise refuse(f"{self.name}: {error}", node) from None
+            raise refuse(f"{self.name}: {error}", node, code="mixed-types") from None
         if self.unit < 0:
             operator = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(operator, operator)
         line = self.line

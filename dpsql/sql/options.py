@@ -109,6 +109,7 @@ def check_table(options: Options, table: TablePolicy) -> None:
             f'privacy_unit_column is {column}, but the policy protects single rows of {table.name} (unit = "row"); '
             "leave it out, or let the custodian declare a unit",
             *at,
+            code="options",
         )
     # A unit with a dot is a column of another table, which a path in the clause ends in too.
     if column is not None and fold(column) != fold(table.unit.rpartition(".")[2]):
@@ -116,6 +117,7 @@ def check_table(options: Options, table: TablePolicy) -> None:
             f"privacy_unit_column is {column}, but the policy's unit of {table.name} is {table.unit}; "
             f"write privacy_unit_column = {table.unit}, or leave it out",
             *at,
+            code="options",
         )
     rows = 1 if table.unit == "row" else (table.max_rows_per_unit or 1)
     if limit is not None and limit < rows:
@@ -123,6 +125,7 @@ def check_table(options: Options, table: TablePolicy) -> None:
             f"max_groups_contributed is {limit}, but one unit of {table.name} has up to {rows} rows that count, each "
             f"perhaps in a group of its own; write at least {rows}, or leave it out",
             *at,
+            code="options",
         )
 
 
@@ -253,6 +256,7 @@ def _agree(clauses: Sequence[Options], names: Sequence[str], whose: str) -> None
                     f"{_said(other, name)} here; a batch has one budget, write the same OPTIONS",
                     other.line,
                     other.column,
+                    code="options",
                 )
 
 
@@ -286,7 +290,7 @@ def _place(token: Token) -> tuple[int, int]:
 
 
 def _refuse(message: str, token: Token) -> SQLError:
-    return SQLError(message, *_place(token))
+    return SQLError(message, *_place(token), code="options")
 
 
 def _short(text: str) -> str:

@@ -7,18 +7,19 @@ own kind, so that no row can make the scan fail. Kleene's logic is in how the pa
 
 from __future__ import annotations
 
+import datetime as dt
 from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import SQLError
+from dpsql.errors import SQLError, nearest
 from dpsql.sql import expressions
 from dpsql.sql.arithmetic import subtracted
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.operands import Operand, Truth, operand_of, plain_operand, typed_operand
 from dpsql.sql.patterns import matching, prefixed
 from dpsql.sql.scope import Scope
-from dpsql.sql.statements import refuse
+from dpsql.sql.statements import place, refuse
 from dpsql.sql.typed import Typed, aligned, shown
 from dpsql.workload.batch import Column
 from dpsql.workload.conditions import (
@@ -47,6 +48,7 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+_EVERY = Truth(TRUE, FALSE)
 
 
 def not_null(column: Column) -> Condition:
@@ -80,7 +82,7 @@ _LOGIC = (
 def truth(node: exp.Expr, scope: Scope) -> Truth:
     """The pair of conditions of a Boolean expression. Raises SQLError on anything not admitted."""
     if not isinstance(node, exp.Expr):
-        raise refuse("a function or operator of the statement lacks an operand; write it")
+        raise refuse("a function or operator of the statement lacks an operand; write it", code="syntax")
     if isinstance(node, exp.Paren):
         return truth(node.this, scope)
     if isinstance(node, exp.And | exp.Or):
@@ -112,7 +114,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     if operator is not None:
         return _comparison(node, operator, scope)
     if isinstance(node, _REFUSED):
-        raise refuse(_why_not(node), node)
+        raise _not_admitted(node)
     typed = expressions.value_of(node, scope)
     if typed.kind == "boolean":
         return _boolean(typed_operand(typed, node, scope), node)
@@ -125,12 +127,20 @@ _REFUSED = (
 )
 
 
-def _why_not(node: exp.Expr) -> str:
+def _not_admitted(node: exp.Expr) -> SQLError:
     if isinstance(node, exp.Subquery | exp.Exists | exp.Select):
-        return "a subquery depends on other rows, so it is not private; split it into views of its own"
+        return refuse(
+            "a subquery depends on other rows, so it is not private; split it into views of its own",
+            node,
+            code="subquery",
+        )
     if isinstance(node, exp.AggFunc | exp.Window):
-        return "an aggregate in a condition depends on other rows; filter the released view instead"
-    return f"{node.key.upper()} is not admitted; write LIKE with a constant pattern"
+        return refuse(
+            "an aggregate in a condition depends on other rows; filter the released view instead",
+            node,
+            code="aggregate-of-rows",
+        )
+    return refuse(f"{node.key.upper()} is not admitted; write LIKE with a constant pattern", node, code="function")
 
 
 def _connective(node: exp.And | exp.Or, scope: Scope) -> Truth:
@@ -204,7 +214,10 @@ def _distinct(node: exp.Expr, scope: Scope) -> Truth:
     if is_constant(left):
         left, right = right, left
     if is_constant(left):
-        raise refuse("both sides are constants; leave the condition out or write TRUE or FALSE", node)
+        values = fold(left), fold(right)
+        alike = values == (None, None) or (None not in values and _between_constants(left, "=", right, node) == _EVERY)
+        pair = Truth(TRUE, FALSE) if alike else Truth(FALSE, TRUE)
+        return pair if isinstance(node, exp.NullSafeEQ) else Truth(pair.false, pair.true)
     if not is_constant(right):
         equal = _comparison(node, "=", scope)
         nulls = [operand_of(side, scope).null for side in (left, right)]
@@ -212,6 +225,8 @@ def _distinct(node: exp.Expr, scope: Scope) -> Truth:
     else:
         operand = operand_of(left, scope)
         value = fold(right)
+        if value is not None:
+            _note_undeclared(operand, value, node, scope)
         same = operand.null if value is None else operand.within(operand.compared("=", value, node)).true
     pair = Truth(same, negate(same))
     return pair if isinstance(node, exp.NullSafeEQ) else Truth(pair.false, pair.true)
@@ -220,7 +235,7 @@ def _distinct(node: exp.Expr, scope: Scope) -> Truth:
 def _comparison(node: exp.Expr, operator: str, scope: Scope) -> Truth:
     left, right = node.this, node.expression
     if is_constant(left) and is_constant(right):
-        raise refuse("both sides are constants; leave the condition out or write TRUE or FALSE", node)
+        return _between_constants(left, operator, right, node)
     if is_constant(left):
         left, right, operator = right, left, _FLIPPED[operator]
     if not is_constant(right):
@@ -230,7 +245,48 @@ def _comparison(node: exp.Expr, operator: str, scope: Scope) -> Truth:
     _check_ordered(operand, node)
     if value is None:
         return Truth(FALSE, FALSE)
+    if operator in {"=", "<>"}:
+        _note_undeclared(operand, value, node, scope)
     return operand.within(operand.compared(operator, value, node))
+
+
+def _between_constants(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr) -> Truth:
+    """A comparison of two constants of one type, such as the 1 = 1 that tools begin their conditions with."""
+    a, b = fold(left), fold(right)
+    if a is None or b is None:
+        return Truth(FALSE, FALSE)
+    if _constant_kind(a) != _constant_kind(b) or _constant_kind(a) is None:
+        raise refuse("two constants of different types are compared; write TRUE or FALSE instead", node)
+    below, same = a < b, a == b  # type: ignore[operator]
+    holds = {
+        **{"=": same, "<>": not same, "<": below, ">=": not below},
+        **{"<=": below or same, ">": not (below or same)},
+    }[operator]
+    return _EVERY if holds else Truth(FALSE, TRUE)
+
+
+def _constant_kind(value: Scalar) -> str | None:
+    """What a constant can be compared with; None for DOUBLE, whose comparison DuckDB rounds first."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | Fraction):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    return type(value).__name__ if isinstance(value, dt.date) else None
+
+
+def _note_undeclared(operand: Operand, value: Scalar, node: exp.Expr, scope: Scope) -> None:
+    """Note a constant that no row can have, as the policy lists all values: a slip of the pen would count 0."""
+    column = operand.column
+    if not operand.plain or column.closed is None or column.policy.values is None:
+        return
+    if not set(operand.compared("=", value, node)) & set(column.closed):
+        known = nearest(str(value), [str(declared) for declared in column.policy.values])
+        written = f"'{value}'" if isinstance(value, str) else str(value)
+        where = place(node)
+        at = "" if where[0] is None else f" (line {where[0]}, column {where[1]})"
+        scope.computed.notes[f"{written} is no declared value of {column.name}{at}: {known}"] = None
 
 
 def _check_ordered(operand: Operand, node: exp.Expr) -> None:
@@ -279,6 +335,7 @@ def _column_pair(left: Column, operator: str, right: Column, node: exp.Expr) -> 
             f"{left.name} ({left.type}) and {right.name} ({right.type}) are of different types; "
             "only columns of one type are compared",
             node,
+            code="mixed-types",
         )
     return _opaque(Compare(left.name, operator, right.name))
 
@@ -329,6 +386,7 @@ def _of_one_type(operand: Operand, values: list[Scalar], node: exp.Expr) -> list
                     f"{operand.name}: DuckDB compares a list that holds {scientific(double)} as DOUBLE, which rounds; "
                     f"write {plain(double)} instead of {scientific(double)}",
                     node,
+                    code="mixed-types",
                 )
             value = to_float(value)
         unified.append(value)
@@ -342,7 +400,7 @@ def _divides_exactly(value: int | Fraction) -> bool:
 
 def _in(node: exp.In, scope: Scope) -> Truth:
     if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
-        raise refuse("IN takes a list of constants; a subquery depends on other rows", node)
+        raise refuse("IN takes a list of constants; a subquery depends on other rows", node, code="subquery")
     if is_constant(node.this):
         raise refuse("IN needs a column or an expression on its left", node)
     operand = operand_of(node.this, scope)
@@ -351,6 +409,7 @@ def _in(node: exp.In, scope: Scope) -> Truth:
     points: list[Interval] = []
     for value in values:
         if value is not None:
+            _note_undeclared(operand, value, node, scope)
             points.extend(operand.compared("=", value, node))
     pair = operand.within(union(points))
     # x IN (..., NULL) is TRUE or NULL, never FALSE.
@@ -373,7 +432,11 @@ def _matches(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
     if found is None:
         return Truth(FALSE, FALSE)
     if operand.line.kind != "text" or not isinstance(found, str):
-        raise refuse(f"{word} compares text with a constant string; {operand.name} holds {operand.column.type}", node)
+        raise refuse(
+            f"{word} compares text with a constant string; {operand.name} holds {operand.column.type}",
+            node,
+            code="mixed-types",
+        )
     if isinstance(node, exp.ILike):
         # DuckDB lowers both sides, by its own tables.
         operand = operand_of(exp.Lower(this=subject.copy()), scope, reduced=False)
@@ -385,8 +448,8 @@ def _starts(node: exp.StartsWith, scope: Scope) -> Truth:
     """starts_with(text, 'prefix'), an interval of the text's line."""
     prefix = fold(node.expression)
     if is_constant(node.this) or not isinstance(prefix, str):
-        raise refuse("starts_with takes text and a constant string", node)
+        raise refuse("starts_with takes text and a constant string", node, code="mixed-types")
     operand = operand_of(node.this, scope)
     if operand.line.kind != "text":
-        raise refuse(f"starts_with takes text; {operand.name} holds {operand.column.type}", node)
+        raise refuse(f"starts_with takes text; {operand.name} holds {operand.column.type}", node, code="mixed-types")
     return operand.within(prefixed(prefix))

@@ -43,6 +43,7 @@ def from_the_private_side(select: exp.Select, sources: list[tuple[str, Rows, boo
                 f"{shown} counts rows of {sources[0][0]} without any of {alias} too; write COUNT({alias}.column), SUM "
                 f"or AVG of a column of {alias}, or FROM {alias} first",
                 part,
+                code="outer-count",
             )
     out = select.copy()
     (join,) = out.args["joins"]

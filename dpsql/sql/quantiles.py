@@ -119,6 +119,7 @@ def _declared(column: Column, node: exp.Expression) -> Sequence[Any]:
             f"a quantile of {column.name} needs its values declared: lower and upper, and a step where it is no "
             "whole number or date, in the policy",
             node,
+            code="no-bounds",
         )
     if size > MAX_PREFIXES:
         numbers = isinstance(policy.lower, Fraction) and isinstance(policy.upper, Fraction)
@@ -134,4 +135,5 @@ def _too_many(name: str, size: int, node: exp.Expression, instead: str = "") -> 
     return refuse(
         f"{name} has {size:,} values, at most {MAX_PREFIXES:,} are counted for a quantile: take coarser ones{instead}",
         node,
+        code="too-many-groups",
     )

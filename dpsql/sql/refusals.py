@@ -48,6 +48,31 @@ _POST = {
     exp.ArgMin: "one person's value is private; aggregate the column",
 }
 
+# Clauses of a SELECT without aggregates, which would pick among its rows.
+_RAW = {
+    "distinct": "would show which values exist; GROUP BY the column's declared groups",
+    "limit": "depends on other rows; aggregate the rows first",
+    "offset": "depends on other rows; aggregate the rows first",
+    "qualify": "depends on other rows; aggregate the rows first",
+}
+
+
+def _aggregated(item: exp.Expression) -> bool:
+    """Whether an item aggregates rows, by other than a window's own function."""
+    stack = [item]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, exp.Window):
+            function = part.this.this if isinstance(part.this, exp.Filter) else part.this
+            stack.extend([*function.iter_expressions(), *(p for k, v in part.args.items() if k != "this"
+                                                          for p in (v if isinstance(v, list) else [v])
+                                                          if isinstance(p, exp.Expression))])  # fmt: skip
+        elif isinstance(part, exp.AggFunc | exp.WithinGroup):
+            return True
+        elif not isinstance(part, exp.Query):
+            stack.extend(part.iter_expressions())
+    return False
+
 
 def check_clauses(select: exp.Select, statement: str) -> None:
     """Refuse the clauses of a SELECT over private rows that are not answered, by the parser's words for them."""
@@ -56,9 +81,24 @@ def check_clauses(select: exp.Select, statement: str) -> None:
             node = value[0] if isinstance(value, list) else value
             at = node if isinstance(node, exp.Expr) and node.meta else select
             shown = _CLAUSE.get(clause, clause.strip("_").upper())
-            raise refuse(f"{shown} {_REFUSED.get(clause, 'is not answered; leave it out')} ({statement})", at)
+            code = "sample" if clause == "sample" else "not-answered"
+            raise refuse(
+                f"{shown} {_REFUSED.get(clause, 'is not answered; leave it out')} ({statement})", at, code=code
+            )
     if select.args.get("kind"):
         raise refuse("SELECT AS STRUCT or VALUE is not answered; write plain columns", select)
+    if select.args.get("group") is None and not any(map(_aggregated, select.expressions)):
+        for item in select.expressions:
+            window = item.find(exp.Window)
+            if window is not None:
+                raise refuse(
+                    "a window over rows looks at other rows; write it over groups, OVER after GROUP BY",
+                    window,
+                    code="row-window",
+                )
+        for clause, why in _RAW.items():
+            if select.args.get(clause):
+                raise refuse(f"{clause.upper()} over private rows {why}", select, code="chosen-rows")
     if select.args.get("from_") is None:
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
 
@@ -67,11 +107,12 @@ def not_an_aggregate(node: exp.Expression) -> SQLError:
     """The refusal of an expression that stands where an aggregate must."""
     for kind, message in _POST.items():
         if isinstance(node, kind):
-            return refuse(message, node)
+            return refuse(message, node, code="aggregate")
     if isinstance(node, exp.Column):
-        return refuse(f"{node.sql('duckdb')} is a raw value, which is private; aggregate it", node)
+        return refuse(f"{node.sql('duckdb')} is a raw value, which is private; aggregate it", node, code="raw-value")
     return refuse(
         f"{node.sql('duckdb')[:60]} is not an admitted aggregate; use COUNT, COUNT_IF, SUM, AVG, VAR_*, STDDEV_*, "
         "MIN, MAX, MEDIAN or QUANTILE_CONT, with FILTER",
         node,
+        code="aggregate",
     )

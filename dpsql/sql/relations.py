@@ -91,7 +91,11 @@ class Relations:
             known = [i for i, relation in enumerate(self.every) if relation.answers_to(node.table)]
             if not known:
                 aliases = [relation.alias for relation in self.every]
-                raise refuse(f"{node.table} is no table of this statement; {nearest(node.table, aliases)}", node)
+                raise refuse(
+                    f"{node.table} is no table of this statement; {nearest(node.table, aliases)}",
+                    node,
+                    code="unknown-column",
+                )
         else:
             known = list(range(len(self.every)))
         found = [(i, column) for i in known for column in [self.every[i].stored(node.name)] if column is not None]
@@ -102,10 +106,10 @@ class Relations:
             names = [c for i in known for c in self.every[i].table.schema]
             where = self.every[known[0]].table.name if len(known) == 1 else "no table of this statement"
             said = f"{where} has no column" if len(known) == 1 else f"{where} has a column"
-            raise refuse(f"{said} {node.name}: {nearest(node.name, names)}", node)
+            raise refuse(f"{said} {node.name}: {nearest(node.name, names)}", node, code="unknown-column")
         if len(found) > 1:
             which = " or ".join(f"{self.every[i].alias}.{column}" for i, column in found[:2])
-            raise refuse(f"{node.name} could be {which}; write which", node)
+            raise refuse(f"{node.name} could be {which}; write which", node, code="unknown-column")
         return Place(*found[0])
 
     def equality(self, node: exp.Expr) -> Equality | None:
@@ -133,7 +137,9 @@ def relations_of(select: exp.Select, policy: Policy, tables: Mapping[str, Table]
     for join in [*(source.this.args.get("joins") or []), *(select.args.get("joins") or [])]:
         every.append(_joined(join, policy, tables))
         if len(every) > MAX_RELATIONS:
-            raise refuse(f"the statement joins more than {MAX_RELATIONS} tables; join fewer", join.this)
+            raise refuse(
+                f"the statement joins more than {MAX_RELATIONS} tables; join fewer", join.this, code="too-large"
+            )
         on = join.args.get("on")
         if on is not None and not every[-1].outer:
             pool.extend(conjuncts(on))
@@ -149,10 +155,13 @@ def relations_of(select: exp.Select, policy: Policy, tables: Mapping[str, Table]
 
 def _relation(node: exp.Expr, policy: Policy, tables: Mapping[str, Table]) -> Relation:
     if not isinstance(node, exp.Table):
-        raise refuse("FROM takes tables of the policy, row-wise queries over them and their joins", node)
+        raise refuse(
+            "FROM takes tables of the policy, row-wise queries over them and their joins", node, code="not-a-table"
+        )
     for clause, value in node.args.items():
         if value and clause not in {"this", "db", "catalog", "alias", "joins"}:
-            raise refuse(f"{clause.strip('_').upper()} in FROM is not answered; write a plain table", node)
+            code = "sample" if clause == "sample" else "not-a-table"
+            raise refuse(f"{clause.strip('_').upper()} in FROM is not answered; write a plain table", node, code=code)
     alias = node.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         raise refuse("a table alias with column names is not answered; use the columns' own names", node)
@@ -165,14 +174,16 @@ def _joined(join: exp.Join, policy: Policy, tables: Mapping[str, Table]) -> Rela
     for word in (join.method, join.side, join.kind):
         refusal = _KINDS.get(str(word or "").upper())
         if refusal is not None:
-            raise refuse(refusal, join.this)
+            raise refuse(refusal, join.this, code="join-kind")
     for clause, value in join.args.items():
         if value and clause not in {"this", "on", "using", "side", "kind", "method"}:
             raise refuse(
-                f"JOIN with {clause.strip('_').upper()} is not answered; write JOIN ... ON a.k = b.k", join.this
+                f"JOIN with {clause.strip('_').upper()} is not answered; write JOIN ... ON a.k = b.k",
+                join.this,
+                code="join-kind",
             )
     if str(join.kind or "").upper() not in {"", "INNER", "OUTER", "CROSS"}:
-        raise refuse(f"{join.kind} JOIN is not answered; write JOIN or LEFT JOIN", join.this)
+        raise refuse(f"{join.kind} JOIN is not answered; write JOIN or LEFT JOIN", join.this, code="join-kind")
     relation = _relation(join.this, policy, tables)
     outer = str(join.side or "").upper() == "LEFT"
     on = tuple(conjuncts(join.args["on"])) if outer and join.args.get("on") is not None else ()

@@ -35,7 +35,9 @@ def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
     """The column that ``node`` names; SQLError with the nearest names otherwise."""
     qualifier = node.table
     if qualifier and fold(qualifier) not in {fold(alias or ""), fold(table.name).split(".")[-1]}:
-        raise refuse(f"{qualifier} is not the table of this statement, {alias or table.name} is", node)
+        raise refuse(
+            f"{qualifier} is not the table of this statement, {alias or table.name} is", node, code="unknown-column"
+        )
     if node.args.get("db") or node.args.get("catalog"):
         raise refuse("write a column as name or table.name", node)
     found = table.columns.get(fold(node.name))
@@ -46,9 +48,10 @@ def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
             f"column {node.name} of {table.name} is not declared in the policy, so it cannot be used; "
             f"the custodian may add it under {table.policy.key('columns')}",
             node,
+            code="unknown-column",
         )
     known = [column.name for column in table.columns.values()]
-    raise refuse(f"{table.name} has no column {node.name}: {nearest(node.name, known)}", node)
+    raise refuse(f"{table.name} has no column {node.name}: {nearest(node.name, known)}", node, code="unknown-column")
 
 
 def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
@@ -73,10 +76,10 @@ def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
 def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> Table:
     """The private table that FROM names: ``name``, ``schema.name`` or ``main.name``."""
     if node.args.get("catalog"):
-        raise refuse("write the table as name or schema.name, as the policy does", node)
+        raise refuse("write the table as name or schema.name, as the policy does", node, code="unknown-table")
     parts = [part for part in (node.args.get("db"), node.this) if part]
     if not all(isinstance(part, exp.Identifier) for part in parts):
-        raise refuse("only tables of the policy can be read, no functions or files", node)
+        raise refuse("only tables of the policy can be read, no functions or files", node, code="not-a-table")
     written = ".".join(part.name for part in parts)
     candidates = {fold(written)}
     if len(parts) == 2 and fold(parts[0].name) == "main":
@@ -88,8 +91,10 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
             return table
     for name, declared in policy.tables.items():
         if fold(name) in candidates and declared.public:
-            raise refuse(f"{written} is public: query it directly, it needs no privacy budget", node)
-    raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node)
+            raise refuse(
+                f"{written} is public: query it directly, it needs no privacy budget", node, code="public-table"
+            )
+    raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node, code="unknown-table")
 
 
 def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
@@ -101,6 +106,7 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
             f"{column.name} has {size:,} groups; at most {MAX_KEYS:,} numbers are released by a statement: group by a "
             "coarser expression",
             node,
+            code="too-many-groups",
         )
     values: Iterable[object] | None = policy.domain(column.type)
     if values is None and column.line.kind == "boolean":
@@ -108,8 +114,9 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     if values is None:
         raise refuse(
             f"GROUP BY {column.name} needs its groups declared: add values, or lower and upper of a whole-number "
-            f"column, to {table.policy.key('columns', column.name)} in the policy",
+            f"column, to {policy.where} in the policy",
             node,
+            code="unknown-groups",
         )
     constants = tuple(constant(value) for value in values)
     points = tuple(column.line.point(value) for value in constants)

@@ -84,12 +84,15 @@ def over_relations(
         if value and clause not in _CLAUSES:
             raise refuse(f"{clause.strip('_').upper()} over results is not answered; leave it out", select)
     if weight_of(select) != 1.0:
-        raise refuse("WEIGHT belongs to a SELECT over private rows", select)
+        raise refuse("WEIGHT belongs to a SELECT over private rows", select, code="hint")
     if not sources:
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
     for join in select.args.get("joins") or []:
         if str(join.method or "").upper() == "NATURAL":
-            raise refuse("a NATURAL JOIN depends on all names of both results; write USING (key)", join.this)
+            raise refuse(
+                "a NATURAL JOIN depends on all names of both results; write USING (key)", join.this, code="join-kind"
+            )
+    sources = _with_aliases(sources)
     for part in select.find_all(exp.Columns):
         raise refuse("COLUMNS(...) is not answered over results; list the columns", part)
     whole = expanded(select, [(alias, [c.name for c in relation.columns]) for alias, relation in sources])
@@ -98,7 +101,7 @@ def over_relations(
     keeps = not any(whole.args.get(clause) for clause in ("group", "distinct", "having"))
     held: list[Relation] = [relation for _, relation in sources]
     items = []
-    tree = _without_queries(whole, held, nested)
+    tree = _without_queries(whole, [alias for alias, _ in sources], held, nested)
     for item, name in zip(tree.expressions, names, strict=True):
         node = item.this if isinstance(item, exp.Alias) else item
         companions: tuple[tuple[str, str], ...] = ()
@@ -171,15 +174,25 @@ def _passed_on(node: exp.Column, known: Mapping[tuple[str, str], ColumnInfo]) ->
     return tuple((suffix, prefix + quoted(name)) for suffix, name in found[0].companions)
 
 
-def _without_queries(select: exp.Select, held: list[Relation], nested: Nested) -> exp.Select:
+def _with_aliases(sources: Sequence[tuple[str, Relation]]) -> list[tuple[str, Relation]]:
+    """The sources, those without an alias under the names that DuckDB gives them."""
+    found, unnamed = [], 0
+    for alias, relation in sources:
+        if not alias:
+            unnamed += 1
+            alias = "unnamed_subquery" + (str(unnamed) if unnamed > 1 else "")
+        found.append((alias, relation))
+    return found
+
+
+def _without_queries(select: exp.Select, aliases: Sequence[str], held: list[Relation], nested: Nested) -> exp.Select:
     """The SELECT with marks where it reads: what FROM names, then each subquery in an expression."""
     count = len(held)
     out = select.copy()
     out.set("with_", None)  # its queries are read where they are named, and measured once
-    for number, node in enumerate(sources_of(out)):
+    for number, (node, alias) in enumerate(zip(sources_of(out), aliases, strict=True)):
         mark = exp.Table(this=exp.to_identifier(hole(number), quoted=False))
-        name = node.alias_or_name
-        mark.set("alias", exp.TableAlias(this=exp.to_identifier(name or f"t{number}", quoted=True)))
+        mark.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         _check_plain(node)
         node.replace(mark)
     while True:
@@ -195,7 +208,11 @@ def _without_queries(select: exp.Select, held: list[Relation], nested: Nested) -
         elif isinstance(parent, exp.Subquery):
             outermost = parent
         if isinstance(outermost.parent, exp.Any | exp.All):
-            raise refuse("ANY and ALL over a query are not answered; write IN, EXISTS or an aggregate", outermost)
+            raise refuse(
+                "ANY and ALL over a query are not answered; write IN, EXISTS or an aggregate",
+                outermost,
+                code="subquery",
+            )
         held.append(nested(inner))
         outermost.replace(exp.to_identifier(hole(count), quoted=False))
         count += 1

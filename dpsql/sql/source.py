@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from sqlglot import Token, TokenType, exp
 
+from dpsql.sql.trees import nodes
+
 _OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 _ENDS = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY})
@@ -30,7 +32,7 @@ class Source:
 
         Cost: linear in the statement.
         """
-        within = next((part.meta["start"] for part in select.walk() if "start" in part.meta), None)
+        within = next((part.meta["start"] for part in nodes(select) if part.meta_get("start") is not None), None)
         if within is None:
             return None
         number = bisect.bisect(self._starts, within)

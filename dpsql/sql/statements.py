@@ -6,16 +6,18 @@ made, because the parser recurses and is slow on hostile input.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from dpsql.errors import SQLError
 from dpsql.sql.source import Source
+from dpsql.sql.trees import DUCKDB, nodes, written
+from dpsql.sql.uncollected import uncollected
 
 MAX_BATCH = 8_000_000
 MAX_STATEMENT = 100_000
@@ -53,9 +55,10 @@ class Statement:
     def text(self) -> str:
         """The query as DuckDB would write it, without comments."""
         # A copy would cost as much again; writing a query out leaves its meaning alone.
-        return str(self.tree.sql("duckdb", comments=False, copy=False))
+        return written(self.tree, copy=False)
 
 
+@uncollected()
 def parse(text: str) -> tuple[Statement, ...]:
     """Parse a batch of SELECT and CREATE [OR REPLACE] VIEW statements (DuckDB's dialect).
 
@@ -64,31 +67,42 @@ def parse(text: str) -> tuple[Statement, ...]:
     """
     _check_limits(text)
     try:
-        dialect = Dialect.get_or_raise("duckdb")
-        tokens = dialect.tokenize(text)
+        tokens = DUCKDB.tokenize(text)
         _refuse_commands(tokens)
-        trees = dialect.parser().parse(tokens, text)
+        trees = DUCKDB.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
     except TokenError as error:
-        raise SQLError(f"the batch cannot be read: {_first_line(str(error))}; check its quotes") from None
+        raise SQLError(
+            f"the batch cannot be read: {_first_line(str(error))}; check its quotes", code="syntax"
+        ) from None
     except RecursionError:
-        raise SQLError(f"an expression nests too deeply; nest at most {MAX_DEPTH} levels") from None
+        raise SQLError(f"an expression nests too deeply; nest at most {MAX_DEPTH} levels", code="too-large") from None
     except (ValueError, TypeError, LookupError, AttributeError):
         # Odd token sequences trip some versions of the parser itself.
-        raise SQLError("syntax error: the parser cannot make sense of the batch; DuckDB's dialect is read") from None
+        raise SQLError(
+            "syntax error: the parser cannot make sense of the batch; DuckDB's dialect is read", code="syntax"
+        ) from None
     source = Source(text, tokens)
+    # Most batches have neither, and a walk over every tree costs a tenth of the parsing.
+    commented = any(token.comments for token in tokens)
+    parenthesised = any(
+        token.token_type is TokenType.FROM and after.token_type is TokenType.L_PAREN
+        for token, after in itertools.pairwise(tokens)
+    )
     statements: list[Statement] = []
     unnamed = 0
     for tree in trees:
         if tree is None or isinstance(tree, exp.Semicolon):
             continue
-        if isinstance(tree, exp.Create):
+        if parenthesised:
+            _without_parentheses(tree)
+        if commented:
             _refuse_stray_hints(tree)
+        if isinstance(tree, exp.Create):
             statement = _view(tree)
         else:
             unnamed += 1
-            _refuse_stray_hints(tree)
             statement = Statement(f"q{unnamed}", False, True, None, _query(tree, "a statement of the batch"))
         if isinstance(statement.tree, exp.Select) and any(
             not isinstance(item, exp.Alias | exp.Column) for item in statement.tree.expressions
@@ -96,7 +110,7 @@ def parse(text: str) -> tuple[Statement, ...]:
             statement = replace(statement, items=source.items(statement.tree))
         statements.append(statement)
     if not statements:
-        raise SQLError("the batch is empty; write at least one SELECT")
+        raise SQLError("the batch is empty; write at least one SELECT", code="syntax")
     _check_names(statements)
     return tuple(statements)
 
@@ -112,6 +126,7 @@ def _refuse_commands(tokens: Sequence[Token]) -> None:
                 "answered",
                 int(token.line),
                 max(1, int(token.col) - width),
+                code="not-select",
             )
 
 
@@ -131,12 +146,15 @@ def place(node: exp.Expr) -> tuple[int, int, tuple[int, int]] | tuple[None, None
     return (None, None, None) if first is None else (*first[1:], last[1:])
 
 
-def refuse(message: str, node: exp.Expr | None = None) -> SQLError:
-    """The error that refuses ``node``, with its place in the user's text; one line, whatever the text holds."""
+def refuse(message: str, node: exp.Expr | None = None, *, code: str = "not-answered") -> SQLError:
+    """The error that refuses ``node``, with its place in the user's text; one line, whatever the text holds.
+
+    ``code``: the kind of refusal, one of docs/sql.md.
+    """
     found: tuple[int, int, tuple[int, int]] | tuple[None, None, None] = (None, None, None)
     while node is not None and found[0] is None:  # what has no token of its own is shown by what holds it
         found, node = place(node), node.parent
-    return SQLError(_one_line(message), *found)
+    return SQLError(_one_line(message), *found, code=code)
 
 
 def _one_line(message: str) -> str:
@@ -146,14 +164,16 @@ def _one_line(message: str) -> str:
 
 def _check_limits(text: str) -> None:
     if not isinstance(text, str):
-        raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}")
+        raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}", code="syntax")
     if len(text) > MAX_BATCH:
-        raise SQLError(f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it")
+        raise SQLError(
+            f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it", code="too-large"
+        )
     odd = _NO_TEXT.search(text)
     if odd:
         line = text.count("\n", 0, odd.start()) + 1
         column = odd.start() - text.rfind("\n", 0, odd.start())
-        raise SQLError("a NUL or a lone surrogate is no text; remove it", line, column)
+        raise SQLError("a NUL or a lone surrogate is no text; remove it", line, column, code="syntax")
     bare = _SKIPPED.sub(lambda match: " " * len(match.group()), text)
     spaceship = bare.find("<=>")
     if spaceship >= 0:
@@ -169,7 +189,9 @@ def _check_limits(text: str) -> None:
             if depth > MAX_DEPTH:
                 line = text.count("\n", 0, landmark.start()) + 1
                 column = landmark.start() - text.rfind("\n", 0, landmark.start())
-                raise SQLError(f"parentheses nest deeper than {MAX_DEPTH}: flatten the expression", line, column)
+                raise SQLError(
+                    f"parentheses nest deeper than {MAX_DEPTH}: flatten the expression", line, column, code="too-large"
+                )
         elif character == ")":
             depth = max(0, depth - 1)
         else:
@@ -177,18 +199,21 @@ def _check_limits(text: str) -> None:
             start, depth, statements = landmark.end(), 0, statements + 1
     _check_statement(len(text) - start)
     if statements > MAX_STATEMENTS:
-        raise SQLError(f"the batch has {statements:,} statements, at most {MAX_STATEMENTS:,}: split it")
+        raise SQLError(
+            f"the batch has {statements:,} statements, at most {MAX_STATEMENTS:,}: split it", code="too-large"
+        )
     run = _PREFIX_RUN.search(bare)
     if run:
         line = text.count("\n", 0, run.start()) + 1
-        raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1)
+        raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1, code="too-large")
 
 
 def _check_statement(length: int) -> None:
     if length > MAX_STATEMENT:
         raise SQLError(
             f"a statement has {length:,} characters, at most {MAX_STATEMENT:,} are read: "
-            "split it, or shorten its IN list"
+            "split it, or shorten its IN list",
+            code="too-large",
         )
 
 
@@ -200,7 +225,9 @@ def _syntax(error: ParseError) -> SQLError:
     if column is not None:
         # The parser says where the token ends.
         column = max(1, column - max(0, len(str(details.get("highlight") or "")) - 1))
-    return SQLError(f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column, end)
+    return SQLError(
+        f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column, end, code="syntax"
+    )
 
 
 def _first_line(text: str) -> str:
@@ -210,11 +237,13 @@ def _first_line(text: str) -> str:
 def _view(tree: exp.Create) -> Statement:
     kind = str(tree.args.get("kind") or "").upper()
     if kind != "VIEW":
-        raise refuse(f"CREATE {kind or '?'} is not answered; write CREATE VIEW name AS SELECT ...", tree)
+        raise refuse(
+            f"CREATE {kind or '?'} is not answered; write CREATE VIEW name AS SELECT ...", tree, code="not-select"
+        )
     allowed = {"this", "kind", "replace", "expression", "exists", "refresh", "unique", "concurrently"}
     for key, value in tree.args.items():
         if (value and key not in allowed) or (value and key in {"exists", "refresh", "unique", "concurrently"}):
-            raise refuse(f"CREATE VIEW with {key.upper()} is not answered; leave it out", tree)
+            raise refuse(f"CREATE VIEW with {key.upper()} is not answered; leave it out", tree, code="not-select")
     target = tree.this
     columns = None
     if isinstance(target, exp.Schema):
@@ -245,7 +274,25 @@ def _query(tree: exp.Expr | None, what: str) -> exp.Select | exp.SetOperation:
         return tree
     shown = "nothing" if tree is None else tree.key.upper()
     place_of = tree if tree is not None else None
-    raise refuse(f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of)
+    raise refuse(
+        f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of, code="not-select"
+    )
+
+
+def _without_parentheses(tree: exp.Expr) -> None:
+    """FROM (a JOIN b ...) JOIN c as FROM a JOIN b ... JOIN c, which is the same; other parentheses stay."""
+    for clause in list(tree.find_all(exp.From)):
+        inner, select = clause.this, clause.parent
+        while isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Table | exp.Subquery):
+            if any(value for key, value in inner.args.items() if key not in {"this", "joins"}):
+                break
+            joins = [*(inner.this.args.get("joins") or []), *(inner.args.get("joins") or [])]
+            inner = inner.this
+            inner.set("joins", joins or None)
+        if inner is not clause.this and isinstance(select, exp.Select):
+            select.set("joins", [*(inner.args.get("joins") or []), *(select.args.get("joins") or [])] or None)
+            inner.set("joins", None)
+            clause.set("this", inner)
 
 
 def weight_of(select: exp.Select) -> float:
@@ -260,6 +307,7 @@ def weight_of(select: exp.Select) -> float:
             raise refuse(
                 f"the hint /*{comment}*/ is not known; write /*+ WEIGHT(4) */ with a number from 1e-6 to 1e6",
                 select,
+                code="hint",
             )
         weight = value
     return weight
@@ -267,10 +315,12 @@ def weight_of(select: exp.Select) -> float:
 
 def _refuse_stray_hints(tree: exp.Expr) -> None:
     """A hint that is not read must not pass silently for one that is."""
-    for node in tree.walk():
+    for node in nodes(tree):
         for comment in node.comments or []:
             if comment.lstrip().startswith("+") and not isinstance(node, exp.Select):
-                raise refuse(f"the hint /*{comment}*/ stands where none is read; write it right after SELECT", node)
+                raise refuse(
+                    f"the hint /*{comment}*/ stands where none is read; write it right after SELECT", node, code="hint"
+                )
 
 
 def _positive(text: str) -> float | None:

@@ -39,7 +39,7 @@ def sum_of(node: exp.Expr, scope: Scope) -> Column:
     if is_constant(bare):
         raise refuse(f"SUM({shown(bare)}) sums a constant; write a multiple of COUNT(*)", bare)
     if isinstance(bare, exp.Distinct):
-        raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare)
+        raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare, code="count-distinct")
     return _summed(_number(bare, scope), bare, scope)
 
 
@@ -54,9 +54,15 @@ def _bounded(column: Column, node: exp.Expr) -> Column:
 def _unbounded(column: Column, node: exp.Expr) -> SQLError:
     if column.line.kind == "text":
         return refuse(
-            f"SUM({shown(node)}) has no bounds but its type's; write SUM(LEAST(GREATEST(..., 0), 100)) around it", node
+            f"SUM({shown(node)}) has no bounds but its type's; write SUM(LEAST(GREATEST(..., 0), 100)) around it",
+            node,
+            code="no-bounds",
         )
-    return refuse(f"SUM({shown(node)}) needs bounds: add lower and upper to {column.policy.where} in the policy", node)
+    return refuse(
+        f"SUM({shown(node)}) needs bounds: add lower and upper to {column.policy.where} in the policy",
+        node,
+        code="no-bounds",
+    )
 
 
 def _number(node: exp.Expr, scope: Scope) -> Typed:
@@ -84,6 +90,7 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
             f"SUM({shown(node)}) has no bounds, as it divides by what may be 0 or the like; divide by NULLIF(x, 0) "
             "of whole numbers from 0, or by a column whose bounds leave 0 out",
             node,
+            code="no-bounds",
         )
     check_size(t.value, node)
     lower, upper, quantum = _outward(*t.bounds)

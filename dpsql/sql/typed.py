@@ -137,6 +137,7 @@ def width(node: exp.Expr, *numbers: int) -> str:
             f"{shown(node)} may leave 128 bits on some row, and a failing row would show; "
             "write TRY_CAST(... AS BIGINT) around its columns",
             node,
+            code="overflow",
         )
     return found
 
@@ -255,7 +256,7 @@ def _dated(t: Typed, kinds: set[str], node: exp.Expr) -> Typed:
     try:
         position = line.place(t.constant)
     except DataError as error:
-        raise refuse(f"{shown(node)}: {error}", node) from None
+        raise refuse(f"{shown(node)}: {error}", node, code="mixed-types") from None
     if not isinstance(position, Fraction) or position.denominator != 1:
         return t
     number = int(position)
@@ -300,5 +301,7 @@ def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
         raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
     names = " and ".join(sorted({"exact": "numbers", "real": "numbers"}.get(k, k) for k in kinds))
     raise refuse(
-        f"{shown(node)} mixes {names}, which DuckDB would cast implicitly; write values of one type, or TRY_CAST", node
+        f"{shown(node)} mixes {names}, which DuckDB would cast implicitly; write values of one type, or TRY_CAST",
+        node,
+        code="mixed-types",
     )

@@ -20,16 +20,19 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql import selects
 from dpsql.sql.answers import Answer, Understood
+from dpsql.sql.batch_tables import united
 from dpsql.sql.computed import Computed
+from dpsql.sql.core_tables import core_columns, core_types
 from dpsql.sql.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
-from dpsql.sql.joins import read_rows, united
+from dpsql.sql.joins import read_rows
 from dpsql.sql.names import result_names
 from dpsql.sql.outer import Named, Relation, bare, combined, quoted
 from dpsql.sql.public_keys import from_the_private_side
-from dpsql.sql.queries import core_columns, core_types, read_select
-from dpsql.sql.sandbox import Sandbox, changing_function, is_plain
+from dpsql.sql.queries import read_select
+from dpsql.sql.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.scope import find_table
 from dpsql.sql.statements import Statement, parse, refuse
+from dpsql.sql.uncollected import uncollected
 from dpsql.workload.batch import Core, Table
 
 MAX_CORES = 5_000
@@ -49,6 +52,7 @@ Scope = Mapping[str, _With]
 Types = Sequence[tuple[str, str]]
 
 
+@uncollected()
 def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> Understood:
     """Turn the statements of a batch into answers over declared columns.
 
@@ -58,7 +62,8 @@ def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[
     with Sandbox() as sandbox:
         batch = _Batch(policy, tables, sandbox)
         answers = tuple(batch.answer(statement) for statement in statements)
-    return Understood(answers, united(batch.used))
+    notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
+    return Understood(answers, united(batch.used), tuple(notes))
 
 
 class _Batch:
@@ -69,10 +74,11 @@ class _Batch:
         self.tables = tables
         self.sandbox = sandbox
         self.results: dict[str, Named] = {}
-        self.described: dict[tuple[str, tuple[Types, ...]], tuple[Types, str]] = {}
+        self.described: dict[tuple[str, tuple[Types, ...]], Types] = {}
         self.marked: list[str] = []  # results that could be mistaken for a noisy table's name
         self.types: dict[str, Types] = {}
         self.created: set[str] = set()
+        self.bases: dict[str, Table] = {}
         self.used: list[Table] = []
         self.computed: dict[str, Computed] = {}
 
@@ -87,6 +93,7 @@ class _Batch:
             raise refuse(
                 f"an expression of {statement.name} nests too deeply: fold its constants and split long chains",
                 statement.tree,
+                code="too-large",
             )
         if "#" in statement.name:
             self.marked.append(fold(statement.name))
@@ -113,39 +120,57 @@ class _Statement:
         if isinstance(found, Core):
             return self._answered(None), Named(statement.name, core_columns(found)), core_types(found)
         if not self.cores and not self.reads:
-            raise refuse(f"{statement.name} reads no private table; query public tables directly", statement.tree)
+            raise refuse(
+                f"{statement.name} reads no private table; query public tables directly",
+                statement.tree,
+                code="public-table",
+            )
         types = self._checked(found)
         return self._answered(found), Named(statement.name, found.columns), types
 
     def _checked(self, outer: Relation) -> Types:
         """The types of outer SQL's columns, once DuckDB has agreed to run it; SQLError otherwise."""
-        batch, name = self.batch, self.statement.name
+        batch = self.batch
         for read in self.reads:
             if fold(read) not in batch.created:
                 batch.sandbox.create(read, batch.types[fold(read)])
                 batch.created.add(fold(read))
         sql = outer.sql(True)
-        # Statements of one shape are asked about once.
+        # Statements of one shape are asked about once; a statement that DuckDB does not run ends the batch.
         cores = tuple(tuple(core_types(core)) for core in self.cores)
         shape = sql
         for number, core in enumerate(self.cores):
             shape = shape.replace(quoted(core.name), f"#{number}")
-        if (shape, cores) not in batch.described:
-            changing = changing_function(sql)
-            if changing is not None:
-                raise refuse(f"{changing} gives another result each time; write a constant", self.statement.tree)
-            for core, held in zip(self.cores, cores, strict=True):
-                batch.sandbox.create(core.name, held)
-            found, said = batch.sandbox.describe(sql)
-            for core in self.cores:  # a later result may have the name
-                batch.sandbox.drop(core.name)
-            batch.described[shape, cores] = found, _in_words(said, self.cores)
-        types, said = batch.described[shape, cores]
+        key = shape_of(shape), cores
+        if key not in batch.described:
+            batch.described[key] = self._described(sql, cores)
+        return batch.described[key]
+
+    def _described(self, sql: str, cores: Sequence[Types]) -> Types:
+        """The types of outer SQL's columns over noisy tables of these types, as DuckDB says; SQLError otherwise."""
+        sandbox, name = self.batch.sandbox, self.statement.name
+        changing = changing_function(sql)
+        if changing is not None:
+            raise refuse(
+                f"{changing} gives another result each time; write a constant",
+                self.statement.tree,
+                code="changing-function",
+            )
+        for core, held in zip(self.cores, cores, strict=True):
+            sandbox.create(core.name, held)
+        types, said = sandbox.describe(sql)
+        for core in self.cores:  # a later result may have the name
+            sandbox.drop(core.name)
         if said:
-            raise refuse(f"{name}, after the noise: {said}", self.statement.tree)
+            said = _in_words(said, self.cores)
+            raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")
         for column, kind in types:
             if not is_plain(kind):
-                raise refuse(f"{name}: column {column} is a {kind}; cast it to a plain type", self.statement.tree)
+                raise refuse(
+                    f"{name}: column {column} is a {kind}; cast it to a plain type",
+                    self.statement.tree,
+                    code="after-the-noise",
+                )
         return types
 
     def _answered(self, outer: Relation | None) -> Answer:
@@ -170,7 +195,7 @@ class _Statement:
         if isinstance(tree, exp.SetOperation):
             return self._set_operation(tree, scope, columns)
         if not isinstance(tree, exp.Select):
-            raise refuse(f"{tree.key.upper()} is not answered; write SELECT", tree)
+            raise refuse(f"{tree.key.upper()} is not answered; write SELECT", tree, code="not-select")
         sources = [self._source(node, scope) for node in selects.sources_of(tree)]
         private = [source for source in sources if isinstance(source[1], Rows)]
         if private and len(private) < len(sources):
@@ -179,11 +204,13 @@ class _Statement:
                     f"{private[0][0]} is a public table, which results are not joined with; join it to the "
                     "released view",
                     tree,
+                    code="rows-with-results",
                 )
             raise refuse(
                 "private rows are joined with results, which is neither row-local nor a join of results; aggregate the "
                 "rows in a WITH query of their own and join that",
                 tree,
+                code="rows-with-results",
             )
         if not private:
             names = None if columns is None else tuple(columns)
@@ -204,17 +231,25 @@ class _Statement:
             marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]
             if len(marked) == 2 and marked[0][2]:
                 flat = from_the_private_side(flat, marked)
-        rows = read_rows(flat, self.batch.policy, self.batch.tables)
+        batch = self.batch
+        rows = read_rows(flat, batch.policy, batch.tables, batch.bases)
         schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
         names = self._names(select, schema, texts if flat is select else None, columns)
         label = self._label()
         whole = self.statement.name if top else None
-        computed = self.batch.computed.setdefault(rows.table.name, Computed(rows.table)).over(rows.table)
+        computed = batch.computed.get(rows.table.name)
+        if computed is None:
+            computed = batch.computed[rows.table.name] = Computed(rows.table)
+        computed = computed.over(rows.table)
         read = read_select(flat, rows, computed, names, label, lambda query: self._nested(query, scope), whole=whole)
-        self.batch.used.extend(read.tables)
+        batch.used.extend(read.tables)
         self.cores.extend(read.cores)
         if len(self.cores) > MAX_CORES:
-            raise refuse(f"{self.statement.name} makes more than {MAX_CORES:,} groupings; split it", select)
+            raise refuse(
+                f"{self.statement.name} makes more than {MAX_CORES:,} groupings; split it",
+                select,
+                code="too-many-groups",
+            )
         return read.cores[0] if read.outer is None else read.outer
 
     def _is_public(self, rows: Rows) -> bool:
@@ -230,9 +265,23 @@ class _Statement:
                 return label
 
     def _set_operation(self, tree: exp.SetOperation, scope: Scope, columns: Sequence[str] | None) -> Relation:
+        for side in (tree.this, tree.expression):
+            self._check_no_rows(side, scope)
         left = self._relation(tree.this, scope, columns)
         right = self._relation(tree.expression, scope, None)
         return combined(left, selects.operator(tree), right, selects.order_by(tree))
+
+    def _check_no_rows(self, side: Any, scope: Scope) -> None:
+        """Refuse a side of UNION and its like that is rows of private tables."""
+        side = side.unnest()
+        if isinstance(side, exp.Select) and is_row_wise(side):
+            inside = self._with(side, scope)
+            if any(isinstance(self._source(node, inside)[1], Rows) for node in selects.sources_of(side)):
+                raise refuse(
+                    "rows of private tables are not united; unite what is counted of each, or add the counts",
+                    side,
+                    code="union-of-rows",
+                )
 
     def _relation(self, tree: Any, scope: Scope, columns: Sequence[str] | None) -> Relation:
         found = self._query(tree, scope, columns)
@@ -269,7 +318,9 @@ class _Statement:
         if clause is None:
             return scope
         if clause.args.get("recursive"):
-            raise refuse("WITH RECURSIVE is not answered; write the steps as queries of their own", tree)
+            raise refuse(
+                "WITH RECURSIVE is not answered; write the steps as queries of their own", tree, code="recursive"
+            )
         inside = dict(scope)
         for part in clause.expressions:
             alias = part.args["alias"]
@@ -285,7 +336,9 @@ class _Statement:
         if isinstance(node, exp.Subquery):
             return name, self._named(node.this, scope, listed or None)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise refuse("FROM takes tables of the policy, WITH queries, results and subqueries", node)
+            raise refuse(
+                "FROM takes tables of the policy, WITH queries, results and subqueries", node, code="not-a-table"
+            )
         plain = not node.args.get("db") and not node.args.get("catalog")
         if plain and fold(node.name) in scope:
             held = scope[fold(node.name)]
@@ -332,7 +385,11 @@ class _Statement:
         (statement,) = parse(text)
         found = self._named(statement.tree, {}, columns)
         if not isinstance(found, Rows):
-            raise refuse(f"view {node.name} of the policy is not row-wise; it must keep rows apart", node)
+            raise refuse(
+                f"view {node.name} of the policy is not row-wise; it must keep rows apart",
+                node,
+                code="view-not-row-wise",
+            )
         return found
 
 

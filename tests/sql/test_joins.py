@@ -11,7 +11,7 @@ from unit_rows import Ask, exact, policy_of, rows_of, tables_of
 
 from dpsql.errors import SQLError
 from dpsql.measure import ConnectionEngine
-from dpsql.sql.joins import distinct_table, united
+from dpsql.sql.batch_tables import distinct_table, united
 from dpsql.workload.conditions import TRUE
 
 POLICY = policy_of("""

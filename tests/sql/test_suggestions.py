@@ -43,10 +43,11 @@ SUGGESTED = [
     (f"{COUNT} WHERE name ~ 'a'", "write LIKE with a constant pattern", f"{COUNT} WHERE name LIKE '%a%'"),
     (f"{COUNT} WHERE name GLOB 'a*'", "write LIKE with a constant pattern", f"{COUNT} WHERE name LIKE 'a%'"),
     (f"{COUNT} WHERE age <=> 3", "write IS NOT DISTINCT FROM", f"{COUNT} WHERE age IS NOT DISTINCT FROM 3"),
+    ("SELECT DISTINCT state FROM visits", "GROUP BY the column's declared groups", BY_STATE),
     (
-        "SELECT SUM(CASE age WHEN 3 THEN 1 ELSE 0 END) FROM visits",
-        "write CASE WHEN condition THEN value ... END",
-        "SELECT SUM(CASE WHEN age = 3 THEN 1 ELSE 0 END) FROM visits",
+        "SELECT COUNT(*) OVER () FROM visits",
+        "OVER after GROUP BY",
+        "SELECT state, SUM(COUNT(*)) OVER () FROM visits GROUP BY state",
     ),
     (
         "SELECT DISTINCT ON (state) state, COUNT(*) AS n FROM visits GROUP BY state",
@@ -128,6 +129,17 @@ SUGGESTED = [
     ("SELECT COUNT(*) FROM visits AS v(a, b)", "use the columns' own names", "SELECT COUNT(v.age) FROM visits AS v"),
     ("SELECT 1", "write FROM a table of the policy", COUNT),
     (
+        "SELECT FLOOR(cost / 1000), COUNT(*) FROM visits GROUP BY 1",
+        "group by WIDTH_BUCKET(cost, 0, 100, 10), or by CASE",
+        "SELECT WIDTH_BUCKET(cost, 0, 100, 10), COUNT(*) FROM visits GROUP BY 1",
+    ),
+    (
+        "SELECT COUNT(*) FROM (SELECT UNNEST([1, 2]) FROM visits)",
+        "leave it out",
+        "SELECT COUNT(*) FROM (SELECT age FROM visits)",
+    ),
+    ("SELECT age FROM visits UNION SELECT age FROM visits", "add the counts", f"{COUNT} UNION ALL {COUNT}"),
+    (
         f"{COUNT} WHERE age + 'x' > 3",
         "write TRY_CAST(... AS DOUBLE)",
         f"{COUNT} WHERE age + TRY_CAST('1' AS DOUBLE) > 3",
@@ -206,3 +218,20 @@ def test_without_a_place_nothing_is_underlined() -> None:
 def test_a_part_over_several_lines_is_underlined_to_the_end_of_its_first() -> None:
     error = SQLError("no such thing", 1, 8, (3, 4))
     assert error.pointed("SELECT f(  \n a,\n b)") == "    SELECT f(  \n           ^^"
+
+
+@pytest.mark.parametrize(
+    ("condition", "notes"),
+    [
+        ("state = 'NYC'", ["'NYC' is no declared value of state (line 1, column 35): did you mean NY?"]),
+        ("state IN ('NY', 'XX')", ["'XX' is no declared value of state (line 1, column 35): declared are CA, NY"]),
+        ("state <> 'ny' OR state IS DISTINCT FROM 'CA'", ["'ny' is no declared value of state (line 1, column 35): "
+                                                          "did you mean NY?"]),
+        ("state IN ('NY', 'CA') AND name = 'none' AND age = 99 AND state LIKE 'N%'", []),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_declared_is_noted(con: dpsql.Connection, condition: str, notes: list[str]) -> None:
+    plan = con.plan(f"{COUNT} WHERE {condition}; {COUNT}", epsilon=1.0, delta=1e-9)
+    assert list(plan.notes) == notes
+    assert [line.removeprefix("Note       ") for line in str(plan).split("\n") if line.startswith("Note")] == notes
+    assert all(note in plan.explain() for note in notes)
