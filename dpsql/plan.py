@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,15 +23,18 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import half_widths, standard_errors
+from dpsql.reconstruct import Answers, MatrixAnswers, ResidualAnswers
 from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.options import check_table, read_options
-from dpsql.strategy import Strategy, select
+from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.strategy.cache import default_folder
 from dpsql.workload.batch import Core, Measured
-from dpsql.workload.compile import Compiled, common_multiplicity, compile_batch
+from dpsql.workload.choice import compile_any
+from dpsql.workload.compile import Compiled
+from dpsql.workload.layout import common_multiplicity
 from dpsql.workload.relation import relation_text
 from dpsql.workload.sensitivity import sensitivity_of
+from dpsql.workload.structured import Structured
 
 if TYPE_CHECKING:
     import pandas
@@ -59,25 +63,29 @@ class Plan:
     Everything here is public: it depends on the SQL text, the policy, the column types and the
     requested budget, never on a row. ``queries`` are the statements, understood. ``charge`` is what a run spends,
     ``noise`` the law of the integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
-    ``answers`` (m x p) turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
+    ``answers`` turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
     the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
+    ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
+    ``expected_rows`` are the policy's guesses, by table.
     """
 
     sql: str
     dataset: str
     queries: tuple[Answer, ...] = field(repr=False)
-    compiled: Compiled = field(repr=False)
-    strategy: Strategy = field(repr=False)
+    compiled: Compiled | Structured = field(repr=False)
+    strategy: Strategy | StructuredStrategy = field(repr=False)
     charge: Charge
     noise: Noise
     alternatives: tuple[Alternative, ...]
     alpha: float
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     policy: str = field(repr=False)
-    answers: Any = field(repr=False)
+    answers: Answers = field(repr=False)
     errors: Floats = field(repr=False)
     widths: Floats = field(repr=False)
     affordable: bool = True
+    notes: tuple[str, ...] = ()
+    expected_rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def cells(self) -> int:
@@ -119,8 +127,11 @@ class Plan:
         """Error of the strategy over the SVD bound of the batch's merged cells (privacy factor left out).
 
         The bound holds for Gaussian noise (Li and Miklau 2013, Thm 4.2); beside Laplace noise it is a
-        yardstick. Cost: one eigendecomposition.
+        yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
         """
+        if isinstance(self.strategy, StructuredStrategy):
+            bound = self.strategy.lower_bound
+            return float("nan") if bound is None else self.strategy.expected / bound
         return float(self.strategy.expected / bounds.svd_bound(self.strategy.planned))
 
     @functools.cached_property
@@ -221,11 +232,12 @@ def make_plan(
     total squared error (or least largest error, with ``objective="max"``) that the purses still hold is taken.
     OPTIONS clauses of the batch (``dpsql.sql.options``) are held against the policy; their budget is the request's
     (``dpsql.request``). ``tolerance`` is the certified gap
-    aimed at for Gaussian noise, ``time_limit`` seconds for the search, shared by all ways. A strategy that
+    aimed at for Gaussian noise, ``time_limit`` seconds from now: what understanding and
+    compiling leave of them is for the search, shared by all ways. A strategy that
     took long to select is kept in a folder and found again (``dpsql.strategy.cache``; ``DPSQL_CACHE=off`` keeps
     none). Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
-    say = progress or (lambda _: None)
+    began, say = monotonic(), progress or (lambda _: None)
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     with _pointing(sql):
         text, clauses = read_options(sql)
@@ -235,36 +247,38 @@ def make_plan(
             for query in (query for core in answer.cores for query in core.queries):
                 check_table(options, understood.tables[query.table].policy)
     say(f"{len(understood.answers)} statements understood")
-    compiled = compile_batch(understood.queries, understood.tables)
+    compiled = compile_any(understood.queries, understood.tables)
     if not compiled.answered.size:
         raise SQLError("no number of the batch depends on the data; there is nothing to measure")
-    say(f"{compiled.cells:,} cells, {len(compiled.scale):,} numbers")
-    workload = compiled.workload(compiled.objective)
+    say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
     ways = []
     charges = tuple(charge_for(request, state.budget))
-    began, folder = monotonic(), default_folder()
+    folder = default_folder()
     for number, charge in enumerate(charges):
         share = time_limit
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
-        strategy = select(
-            workload,
-            charge.noise,
-            tolerance=tolerance,
-            time_limit=share,
-            progress=progress,
-            cache=folder,
-            objective=objective,
-        )
+        strategy: Strategy | StructuredStrategy
+        if isinstance(compiled, Structured):
+            strategy = structured_strategy(
+                compiled, charge.noise, tolerance=tolerance, time_limit=share, progress=progress, objective=objective
+            )
+        else:
+            strategy = select(
+                compiled.workload(compiled.objective),
+                charge.noise,
+                tolerance=tolerance,
+                time_limit=share,
+                progress=progress,
+                cache=folder,
+                objective=objective,
+            )
         ways.append((charge.unit_variance * true_error(strategy, compiled), charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
     common = compiled.common_steps
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
-    answers = strategy.reconstruction(compiled.workload(compiled.scale))
-    errors, widths = np.zeros(len(compiled.scale)), np.zeros(len(compiled.scale))
-    errors[compiled.answered] = standard_errors(answers, noise) / common
-    widths[compiled.answered] = half_widths(answers, noise, alpha) / common
+    answers = _answers(strategy, compiled)
     return Plan(
         sql=sql,
         dataset=policy.dataset,
@@ -278,9 +292,11 @@ def make_plan(
         policy=policy.to_toml(),
         schemas={name: dict(schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
         answers=answers,
-        errors=errors,
-        widths=widths,
+        errors=answers.errors(noise, common),
+        widths=answers.widths(noise, alpha, common),
         affordable=state.affords(charge),
+        notes=understood.notes,
+        expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
     )
 
 
@@ -296,15 +312,25 @@ def _pointing(sql: str) -> Iterator[None]:
         raise
 
 
-def scaled_sensitivity(strategy: Strategy, compiled: Compiled) -> int:
+def _answers(strategy: Strategy | StructuredStrategy, compiled: Compiled | Structured) -> Answers:
+    """How noisy measurements become answers."""
+    if isinstance(strategy, StructuredStrategy):
+        batch = strategy.structured
+        return ResidualAnswers(batch.blocks, strategy.residuals, batch.sizes, batch.numbers)
+    assert isinstance(compiled, Compiled)  # noqa: S101 - narrows the type for the checker
+    matrix = strategy.reconstruction(compiled.workload(compiled.scale))
+    return MatrixAnswers(matrix, compiled.answered, compiled.numbers)
+
+
+def scaled_sensitivity(strategy: Strategy | StructuredStrategy, compiled: Compiled | Structured) -> int:
     """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
     laplace = strategy.noise == "laplace"
     known = strategy.l1 if laplace else strategy.l2_squared
-    found = sensitivity_of(strategy.noise, strategy.mixing, strategy.basis, compiled.layouts, known)
+    found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, known)
     return found * compiled.common_steps ** (1 if laplace else 2)
 
 
-def true_error(strategy: Strategy, compiled: Compiled) -> float:
+def true_error(strategy: Strategy | StructuredStrategy, compiled: Compiled | Structured) -> float:
     """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``."""
     common = compiled.common_steps
     if strategy.noise == "laplace":
@@ -312,8 +338,10 @@ def true_error(strategy: Strategy, compiled: Compiled) -> float:
     return strategy.value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)
 
 
-def _naive(compiled: Compiled, charge: Charge) -> Floats:
+def _naive(compiled: Compiled | Structured, charge: Charge) -> Floats:
     """Standard errors of one independent measurement per result column, at an even share of the charge."""
+    if isinstance(compiled, Structured):
+        return _naive_blocks(compiled, charge)
     share = len(compiled.spans) * common_multiplicity(compiled.layouts)
     errors = np.zeros(len(compiled.scale))
     weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
@@ -328,3 +356,19 @@ def _naive(compiled: Compiled, charge: Charge) -> Floats:
             squared = reach * common_multiplicity(compiled.layouts) ** 2
             errors[span.start : span.stop] = (squared * len(compiled.spans) * charge.unit_variance) ** 0.5
     return errors
+
+
+def _naive_blocks(compiled: Structured, charge: Charge) -> Floats:
+    """``_naive`` of blocks: norms of columns multiply, and a row moves a span's count and sums together."""
+    rows = {t: compiled.layouts[owned[0]].multiplicity for t, owned in enumerate(compiled.owners) if owned}
+    reach = np.zeros(compiled.numbers)
+    order = 1 if charge.noise == "laplace" else 2
+    for block in compiled.blocks:
+        longest = math.prod(
+            float(np.max(abs(factor.matrix).power(order).sum(axis=0), initial=0.0)) ** (1 / order)
+            for factor in block.factors
+        )
+        reach[block.start : block.stop] += abs(block.coefficient) * longest * rows[block.table]
+    if charge.noise == "laplace":
+        return np.asarray(reach * len(compiled.spans) * charge.unit_variance**0.5)
+    return np.asarray(reach * (len(compiled.spans) * charge.unit_variance) ** 0.5)

@@ -19,10 +19,11 @@ from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product,
 from dpsql.sql import Answer
 from dpsql.sql.outer import ERRORS, OTHER
 from dpsql.workload.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, Ranked
-from dpsql.workload.compile import Layout
 from dpsql.workload.condition_text import Lines, condition_text, output_text
 from dpsql.workload.conditions import TRUE, And, Condition, conjunction
-from dpsql.workload.regions import LineAxis
+from dpsql.workload.grid import Grid
+from dpsql.workload.layout import Layout
+from dpsql.workload.regions import Axis, LineAxis
 
 if TYPE_CHECKING:
     from dpsql.plan import Plan
@@ -45,7 +46,7 @@ def explain(plan: Plan, head: Sequence[str]) -> str:
     """
     lines = [*head]
     cores = iter(plan.cores)
-    layouts = {layout.table: layout for layout in plan.compiled.layouts}
+    layouts = _by_table(plan.compiled.layouts)
     for number, answer in enumerate(plan.queries):
         mine = [next(cores) for _ in answer.cores]
         if number == STATEMENTS:
@@ -82,6 +83,20 @@ def _statement(
     else:
         lines += _item("afterwards", _outer(answer))
     return lines
+
+
+def _by_table(layouts: Sequence[Layout]) -> dict[str, Layout]:
+    """One layout a table: of several, one with the axes of all, whose entries mean nothing."""
+    found: dict[str, Layout] = {}
+    axes: dict[str, dict[int, Axis]] = {}
+    for layout in layouts:
+        found.setdefault(layout.table, layout)
+        axes.setdefault(layout.table, {}).update({id(axis): axis for axis in layout.cells.axes})
+    several = {name for name in found if sum(layout.table == name for layout in layouts) > 1}
+    return {
+        name: replace(layout, cells=Grid(tuple(axes[name].values()))) if name in several else layout
+        for name, layout in found.items()
+    }
 
 
 def _item(label: str, text: str, hang: int = 2) -> list[str]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsql.workload.batch import KeyOutput, Measured
-from dpsql.workload.compile import Layout
+from dpsql.workload.layout import Layout
+from dpsql.workload.scan_cost import scan_text
+from dpsql.workload.structured import Structured
 
 if TYPE_CHECKING:
     from dpsql.plan import Plan
@@ -47,8 +49,14 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
 
 
 def plan_head(plan: Plan) -> list[str]:
-    """Guarantee, cost, sizes, strategy, and what else could have paid: a line each."""
-    return [f"Guarantee  {plan.privacy}", _cost(plan), _batch(plan), _strategy(plan), *_alternatives(plan)]
+    """Guarantee, cost, sizes, the scan, strategy, what else could have paid, notes on the conditions: a line each."""
+    notes = [f"Note       {note}" for note in plan.notes]
+    scan = scan_text(plan.compiled.layouts, plan.expected_rows)
+    scans = [f"Scan       {scan}"] if scan else []
+    return [
+        *(f"Guarantee  {plan.privacy}", _cost(plan), _batch(plan), *scans, _strategy(plan)),
+        *(*_alternatives(plan), *notes),
+    ]
 
 
 def plan_text(plan: Plan) -> str:
@@ -126,11 +134,19 @@ def _batch(plan: Plan) -> str:
     tables = ", ".join(dict.fromkeys(_scan(layout) for layout in compiled.layouts))
     combinations = sum(layout.cells.combinations for layout in compiled.layouts)
     merged = f" (of {combinations:,} combinations)" if combinations != plan.cells else ""
+    cells = _count(plan.cells, "cell") + merged
+    if isinstance(compiled, Structured):
+        cells = f"{_size(plan.cells)} cells, counted in {_count(len(compiled.layouts), 'histogram')}"
+        tables = ", ".join(dict.fromkeys(_scan(layout).replace("one scan", "scans") for layout in compiled.layouts))
     return (
-        f"Batch      {_count(len(plan.queries), 'statement')}, {_count(len(compiled.scale), 'number')} over "
-        f"{_count(plan.cells, 'cell')}"
-        f"{merged}, {tables}"
+        f"Batch      {_count(len(plan.queries), 'statement')}, {_count(compiled.numbers, 'number')} over "
+        f"{cells}, {tables}"
     )
+
+
+def _size(number: int) -> str:
+    """A number of cells: its digits, or its order where they are many."""
+    return f"{number:,}" if number < 10**12 else f"about 10^{len(str(number)) - 1}"
 
 
 def _scan(layout: Layout) -> str:
@@ -143,7 +159,12 @@ def _scan(layout: Layout) -> str:
 
 def _strategy(plan: Plan) -> str:
     strategy = plan.strategy
-    if plan.gap is None:
+    kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
+    residuals: Any = getattr(strategy, "residuals", ())
+    parts = f" of {len(residuals):,} residuals" if residuals else ""
+    if plan.gap is None and parts and strategy.noise == "gaussian":
+        proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
+    elif plan.gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
     else:
         what = "largest" if strategy.objective == "max" else "total"
@@ -151,8 +172,8 @@ def _strategy(plan: Plan) -> str:
             f"{what} squared error certified within {max(plan.gap, 1e-6):.2%} of the least of any Gaussian matrix "
             "mechanism"
         )
-    kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
-    return f"Strategy   {strategy.method}, {strategy.shape[0]:,} measurements with integer {kind} noise; {proof}"
+    measured = f"{strategy.shape[0]:,} measurements{parts}"
+    return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"
 
 
 def _alternatives(plan: Plan) -> list[str]:

@@ -13,11 +13,13 @@ import numpy as np
 from scipy import sparse
 
 from dpsql import measure
+from dpsql.linalg.words import product
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import Answer, Understood, parse, table_of, understand
 from dpsql.workload.batch import CaseKey, Core, KeyOutput, Measured, Table
 from dpsql.workload.compile import Compiled, compile_batch
+from dpsql.workload.integers import Factored
 
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
 
@@ -81,10 +83,12 @@ def engine_of(database: Path | duckdb.DuckDBPyConnection | None) -> Engine:
 
 def sources_of(policy: Policy) -> dict[str, TableSource]:
     """The tables of a policy."""
-    return {
-        name: TableSource(name, policy.source_path(name), csv_schema(table) if table.is_csv else None)
-        for name, table in policy.tables.items()
-    }
+    found = {}
+    for name, table in policy.tables.items():
+        path, types = policy.source_path(name), csv_schema(table)
+        declared = types if table.is_csv else None
+        found[name] = TableSource(name, path, declared, pattern=table.is_pattern, declared=types)
+    return found
 
 
 def tables_of(policy: Policy, engine: Engine) -> dict[str, Table]:
@@ -111,8 +115,7 @@ def job_of(compiled: Compiled, policy: Policy) -> Job:
     nothing: Any = None
     return Job(
         layouts=compiled.layouts,
-        mixing=eye,
-        basis=eye,
+        integers=Factored(eye, eye),
         common_steps=compiled.common_steps,
         sensitivity=1,
         charge=nothing,
@@ -135,7 +138,7 @@ def exact_answers(compiled: Compiled, policy: Policy, engine: Engine) -> tuple[l
     """Scan once and apply W to the exact x: x, and the answers with their constants."""
     job = job_of(compiled, policy)
     x = measure._observe(job, engine, [0] * compiled.rows.shape[1])
-    in_steps = measure.product(compiled.rows, x, 512)
+    in_steps = product(compiled.rows, x, 512)
     answers = [
         # A scale is a ratio of small integers that passed through a float.
         Fraction(float(s)).limit_denominator(10**9) * value / compiled.common_steps

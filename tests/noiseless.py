@@ -14,6 +14,7 @@ from scipy import sparse
 from dpsql.plan import Plan
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
+from dpsql.reconstruct import MatrixAnswers
 from dpsql.release.record import ReleaseTable
 from dpsql.tables import tables_of as release_tables
 from dpsql.workload.compile import compile_batch
@@ -58,7 +59,11 @@ class Pipeline:
             alpha=0.05,
             schemas={},
             policy="",
-            answers=sparse.csr_array(sparse.eye_array(size, format="csr") * (_TINY * compiled.common_steps)),
+            answers=MatrixAnswers(
+                sparse.csr_array(sparse.eye_array(size, format="csr") * (_TINY * compiled.common_steps)),
+                compiled.answered,
+                compiled.numbers,
+            ),
             errors=zeros,
             widths=zeros,
         )

@@ -16,8 +16,9 @@ from dpsql import measure
 from dpsql.measure import ConnectionEngine, Engine, TableSource
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema
+from dpsql.sql.batch_tables import distinct_table, united
 from dpsql.sql.computed import Computed
-from dpsql.sql.joins import RowScope, distinct_table, read_rows, united
+from dpsql.sql.joins import RowScope, read_rows
 from dpsql.sql.predicates import truth
 from dpsql.sql.scope import Scope, key_domain, table_of
 from dpsql.workload.batch import Output, Query, Table, Term

@@ -3,17 +3,17 @@
 Neighbouring relation: all rows of one privacy unit are added or removed, in every private table that
 shares the unit (``dpsql.policy.units``); in a table with unit "row", one row of it.
 
-Guarantee. Let B = mixing @ basis, L the common steps of the measures, D the largest norm (L2 for Gaussian, L1 for
-Laplace noise), in exact integers, by which one unit can move L B x. A row that counts lies in at most one cell of
-its table and moves its entry of x by (1, z), z in the box [-1, 1]^s of its measures (0 for NULL); norms are convex,
-so the corners of the box decide. A unit moves at most k rows that count and leaves all others as they are
-(``dpsql.workload.rows``), so D is k times the largest corner, added over the tables that share the unit
+Guarantee. Let B be the integers that are measured, L the common steps of the measures, D the largest norm (L2 for
+Gaussian, L1 for Laplace noise), in exact integers, by which one unit can move L B x. A row that counts lies in at most
+one cell of each layout of its table and moves its entry of x by (1, z), z in the box [-1, 1]^s of its measures (0 for
+NULL); norms are convex, so the corners of the box decide. A unit moves at most k rows that count and leaves all others
+as they are (``dpsql.workload.rows``), so D is k times the largest corner, added over the layouts that share the unit
 (``dpsql.workload.sensitivity``). y = L B x + noise, with integer noise calibrated to D by the charge: rounded
 Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the Gaussian mechanism, as
 L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
 
-Order: the charge is committed, all noise is drawn, then each table is scanned once by one
-generated statement without WHERE, then the noisy result is committed to the ledger in the
+Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
+(one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the
 transaction that marks it released. A crash at any step leaves the charge. Exact values live
 in the frames of ``_observe`` alone.
 """
@@ -26,22 +26,19 @@ from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
-from scipy import sparse
 
 from dpsql.engines.base import Engine, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.linalg.exact import largest_norm
-from dpsql.measure.exact import product, product_bits, word_width
 from dpsql.measure.job import Job
-from dpsql.measure.reading import scan_of
+from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import WORD
 from dpsql.privacy.ledger import Ledger
-from dpsql.workload.compile import Layout
-from dpsql.workload.corners import corners_of
-from dpsql.workload.sensitivity import are_apart, by_unit
+from dpsql.workload.boxes import Boxes
+from dpsql.workload.layout import Layout
+from dpsql.workload.sensitivity import by_unit
 
 __all__ = [
     "ConnectionEngine",
@@ -78,7 +75,7 @@ def measure(
     _check_sensitivity(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
-    y, failure = _shielded(job, engine, job.noise.sample(job.mixing.shape[0]))
+    y, failure = _shielded(job, engine, job.noise.sample(job.integers.shape[0]))
     # Raised here, outside any except: the frames and the context of the first error hold exact values.
     if failure is KeyboardInterrupt:
         raise KeyboardInterrupt
@@ -101,22 +98,18 @@ def _check_schemas(job: Job, engine: Engine) -> None:
 def _check_sensitivity(job: Job) -> None:
     """Work the sensitivity out again, from what will be measured and the cells that the scan fills.
 
-    For each table the largest norm of mixing @ basis @ corner over all corners that one of its rows can
-    reach, times the rows that a unit has there, added up over tables that share the unit, whatever
+    For each layout the largest norm of B c over all changes c that one row can make there,
+    times the rows that a unit has there, added up over layouts that share the unit, whatever
     the plan says. The plan's own figure is exact; this one is right to 1e-5 and holds
     the two together. Before the charge; depends on public values only.
     """
-    for matrix in (job.mixing, job.basis):
-        word_width(matrix)
+    job.integers.check()
     order = 1 if job.charge.noise == "laplace" else 2
     found = 0.0
     for mates in by_unit(job.layouts):
-        reached = []
-        for layout in mates:
-            corners = corners_of([layout.entry], job.basis.shape[1])
-            norm = largest_norm(job.mixing, sparse.csc_array(job.basis @ corners), order)
-            reached.append(layout.multiplicity * norm ** (1 / order))
-        apart = order == 2 and are_apart(job.mixing, job.basis, mates)
+        norms = [job.integers.largest_norm(layout.entry, order) for layout in mates]
+        reached = [layout.multiplicity * norm ** (1 / order) for layout, norm in zip(mates, norms, strict=True)]
+        apart = order == 2 and job.integers.are_apart([layout.entry for layout in mates])
         moved = sum(r * r for r in reached) if apart else sum(reached) ** order
         found = max(found, moved)
     if not found <= float(Fraction(job.sensitivity, job.common_steps**order)) * (1.0 + 1e-4):
@@ -130,7 +123,8 @@ def _shielded(job: Job, engine: Engine, noise: list[int]) -> tuple[list[int], st
     except KeyboardInterrupt:
         return [], KeyboardInterrupt
     except OperationalError as error:
-        return [], str(error)
+        text: str = error.args[0]  # no call: a Ctrl-C in one would be raised with this error as its context
+        return [], text
     except BaseException:  # noqa: BLE001 - whatever it is, its frames hold exact values
         return [], (
             "the measurement failed; details may depend on private data and are not shown. "
@@ -140,13 +134,14 @@ def _shielded(job: Job, engine: Engine, noise: list[int]) -> tuple[list[int], st
 
 def _observe(job: Job, engine: Engine, noise: list[int]) -> list[int]:
     """y = L B x + noise; the exact vector dies with this frame."""
-    size = job.basis.shape[1]
-    x = np.zeros(size, dtype=object)
-    for layout in job.layouts:
-        _add(x, layout, engine.scan(*scan_of(layout, job.sources)), job.common_steps)
+    x = np.zeros(job.integers.shape[1], dtype=object)
+    for scan in scans_of(job.layouts):
+        found = engine.scan(*scan_of(scan.layout, job.sources, scan.whole))
+        for layout, columns in scan.parts:
+            _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
     # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
     bits = 63 + job.common_steps.bit_length()
-    exact = product(job.mixing, product(job.basis, x.tolist(), bits), product_bits(job.basis, bits))
+    exact = job.integers.times(x.tolist(), bits)
     return [value + z for value, z in zip(exact, noise, strict=True)]
 
 
@@ -159,6 +154,12 @@ def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
         return
     regions = [np.asarray(found[f"a{i}"], dtype=np.int64) for i in range(len(layout.cells.axes))]
     cell = layout.cells.locate(regions) if regions else np.zeros(len(counts), dtype=np.int64)
+    if isinstance(layout.cells, Boxes):
+        # A row is counted by every block that holds for it, each in an entry of its own.
+        inside = cell >= 0
+        for entry, total in zip(layout.entry[:, 0], layout.cells.totals(cell[inside], counts[inside]), strict=True):
+            x[entry] += common * total
+        return
     inside = (cell >= 0) & (cell < len(layout.cells))
     cell, counts = cell[inside], counts[inside]
     _add_at(x, layout.entry[0][cell], counts, common)
@@ -179,9 +180,13 @@ def _add_at(x: np.ndarray, at: np.ndarray, values: np.ndarray, unit: int) -> Non
     """x[at] += unit * values where at >= 0; words are summed as 32-bit halves, which cannot overflow."""
     kept = at >= 0
     at, values = at[kept], values[kept]
+    if not at.size:
+        return
+    first = int(at.min())  # one layout of many fills a short stretch of x
+    at = at - first
     for shift, half in ((0, values & (WORD - 1)), (32, values >> 32)):
-        total = np.zeros(len(x), dtype=np.int64)
+        total = np.zeros(int(at.max()) + 1, dtype=np.int64)
         np.add.at(total, at, half)
         used = np.flatnonzero(total)
         if used.size:
-            x[used] += total[used].astype(object) * (unit << shift)
+            x[first + used] += total[used].astype(object) * (unit << shift)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.workload.compile import Layout
+from dpsql.workload.cells import Cells
+from dpsql.workload.layout import Layout
 
 
 def cell_text(layout: Layout, regions: Sequence[str]) -> str:
@@ -20,6 +21,7 @@ def cell_text(layout: Layout, regions: Sequence[str]) -> str:
     are held small by ``dpsql.workload.compile``.
     """
     cells, entry = layout.cells, layout.entry[0]
+    assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells
     if not cells.axes:
         return f"CAST({int(entry[0]) if len(entry) else -1} AS BIGINT)"
     # What the last state stands for: a cell, and the entry of x that holds its count.

@@ -9,23 +9,23 @@ from typing import Any
 from dpsql.engines.base import TableSource
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
-from dpsql.workload.compile import Layout
+from dpsql.workload.integers import Integers
+from dpsql.workload.layout import Layout
 
 
 @dataclass(frozen=True)
 class Job:
-    """One measurement: y = mixing @ basis @ (L x) + noise over the cells of ``layouts``.
+    """One measurement: y = B (L x) + noise over the cells of ``layouts``.
 
-    ``mixing`` (p x v) and ``basis`` (v x n) are integers, ``common_steps`` is L. ``sensitivity``
-    is that of L mixing basis, exact: L1 for Laplace, squared L2 for Gaussian noise. The noise is
+    ``integers`` are B (p x n), ``common_steps`` is L. ``sensitivity``
+    is that of L B, exact: L1 for Laplace, squared L2 for Gaussian noise. The noise is
     not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
     ``description`` is the public JSON that the ledger keeps beside the charge.
     """
 
     layouts: tuple[Layout, ...]
-    mixing: Any = field(repr=False)
-    basis: Any = field(repr=False)
+    integers: Integers = field(repr=False)
     common_steps: int
     sensitivity: int
     charge: Charge

@@ -1,32 +1,132 @@
-"""What the scan of a layout reads and selects: the request that goes to the engine."""
+"""What scans read and select: the requests that go to the engine.
+
+A table with many layouts, histograms over some of its axes each, is scanned for several of them at once: by the
+combinations of their axes, few enough to be held, whose counts add up to each histogram.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpsql.engines.base import Rows, TableSource
 from dpsql.measure.from_sql import rows_text
 from dpsql.measure.scan_sql import row_columns, select_list
-from dpsql.workload.compile import Layout
 from dpsql.workload.conditions import Like
-from dpsql.workload.regions import OpaqueAxis
+from dpsql.workload.grid import Grid
+from dpsql.workload.layout import Layout
+from dpsql.workload.regions import Axis, OpaqueAxis
 from dpsql.workload.values import Stored, stored
 
+MAX_GROUPS = 2**21
+"""The most combinations of regions by which one scan groups for several layouts."""
 
-def scan_of(layout: Layout, sources: Mapping[str, TableSource]) -> tuple[TableSource | Rows, str, int]:
+
+@dataclass(frozen=True)
+class Scan:
+    """One scan: a ``layout`` to scan by, and the layouts that it fills with the scan's columns that they read.
+
+    ``whole`` has all axes and measures that any scan of these rows reads.
+    """
+
+    layout: Layout
+    whole: Layout
+    parts: tuple[tuple[Layout, Mapping[str, str]], ...]
+
+
+def scans_of(layouts: Sequence[Layout]) -> list[Scan]:
+    """The scans that fill all layouts: one each, fewer where histograms over one source share theirs."""
+    found: list[Scan] = []
+    shared: dict[tuple[object, ...], list[Layout]] = {}
+    for layout in layouts:
+        if isinstance(layout.cells, Grid):
+            shared.setdefault((layout.table, layout.source, layout.measures), []).append(layout)
+        else:
+            found.append(Scan(layout, layout, ((layout, _columns(layout, layout)),)))
+    for mates in shared.values():
+        every = _over(
+            mates[0], [axis for layout in layouts if layout.table == mates[0].table for axis in _axes(layout)]
+        )
+        measures = tuple(dict.fromkeys(m for layout in layouts if layout.table == every.table for m in layout.measures))
+        every = replace(every, measures=measures)
+        for axes, chosen in _covered(mates):
+            scanned = _over(mates[0], axes)
+            found.append(Scan(scanned, every, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
+    return found
+
+
+def _axes(layout: Layout) -> tuple[Axis, ...]:
+    return layout.cells.axes
+
+
+def _over(layout: Layout, axes: Iterable[Axis]) -> Layout:
+    """The layout's rows by a grid of other axes, each once; its entries stay and mean nothing."""
+    once = {id(axis): axis for axis in axes}
+    return replace(layout, cells=Grid(tuple(once.values())))
+
+
+def _columns(layout: Layout, scanned: Layout) -> dict[str, str]:
+    """The scan's column for each that the layout reads."""
+    place = {id(axis): number for number, axis in enumerate(scanned.cells.axes)}
+    found = {f"a{number}": f"a{place[id(axis)]}" for number, axis in enumerate(layout.cells.axes)}
+    if layout.source.distinct:
+        found = {"a0": "a0"}
+    sums = [f"s{number}_{half}" for number in range(len(layout.measures)) for half in ("low", "high")]
+    return {**found, "n": "n", **{name: name for name in sums}}
+
+
+def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]:
+    """Few sets of axes with at most ``MAX_GROUPS`` combinations, and the layouts that each holds: greedy.
+
+    A set begins with an open layout and takes the axis that completes the most others, or brings most of them nearer.
+    """
+    axes = list({id(axis): axis for layout in layouts for axis in layout.cells.axes}.values())
+    sizes = np.array([axis.size for axis in axes], dtype=float)
+    place = {id(axis): number for number, axis in enumerate(axes)}
+    member = np.zeros((len(layouts), len(axes)), dtype=bool)
+    for number, layout in enumerate(layouts):
+        member[number, [place[id(axis)] for axis in layout.cells.axes]] = True
+    open_ = np.ones(len(layouts), dtype=bool)
+    found = []
+    while open_.any():
+        inside = member[np.flatnonzero(open_)[0]].copy()
+        while True:
+            room = ~inside & (sizes * sizes[inside].prod() <= MAX_GROUPS)
+            missing = member & ~inside
+            lacking = missing.sum(axis=1)
+            wanted = open_ & (lacking > 0)
+            if not room.any() or not wanted.any():
+                break
+            # A layout that lacks one axis is worth far more than one that lacks two.
+            worth = (missing[wanted] / 32.0 ** lacking[wanted, None]).sum(axis=0) / np.log(sizes + 1.0)
+            worth[~room] = 0.0
+            if not worth.any():
+                break
+            inside[int(np.argmax(worth))] = True
+        held = open_ & ~(member & ~inside).any(axis=1)
+        open_ &= ~held
+        found.append(([axes[i] for i in np.flatnonzero(inside)], [layouts[i] for i in np.flatnonzero(held).tolist()]))
+    return found
+
+
+def scan_of(
+    layout: Layout, sources: Mapping[str, TableSource], whole: Layout | None = None
+) -> tuple[TableSource | Rows, str, int]:
     """The arguments of ``Engine.scan`` for one layout: its rows, the SELECT list, the number of group keys.
 
     ``sources`` hold every table of ``layout.source.tables``. A table of single rows without joins is
-    scanned as it is.
+    scanned as it is. ``whole``: the layout with all that the scans of a batch read of these rows. Where a unit's rows
+    are truncated they are chosen by all of that, so that every scan counts the same ones.
     """
-    select, keys = select_list(layout)
+    every = whole or layout
+    select, keys = select_list(layout, every)
     source = layout.source
     if source.plain:
         return sources[source.table], select, keys
     cells = len(np.unique(layout.entry[layout.entry >= 0]))
-    text = rows_text(source, joined_columns(layout), row_columns(layout), cells=cells)
+    text = rows_text(source, joined_columns(every), row_columns(every), cells=cells)
     return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dpsql.measure.cell_sql import cell_text
-from dpsql.workload.compile import Layout
 from dpsql.workload.conditions import Like
+from dpsql.workload.layout import Layout
 from dpsql.workload.lines import Cut, Line
 from dpsql.workload.measures import Measure
 from dpsql.workload.regions import LineAxis, OpaqueAxis
@@ -26,18 +26,25 @@ LOOKUP_WIDTH = 4096
 WORD = 2**32
 
 
-def select_list(layout: Layout) -> tuple[str, int]:
+def select_list(layout: Layout, whole: Layout | None = None) -> tuple[str, int]:
     """The SELECT list of a table's scan and how many of its first columns are group keys.
 
     Columns: a0, a1, ... the region of each axis (-1 for none), n the number of rows, and for
     each measure k the low and high word (base 2^32) of sum(z' + steps), s<k>_low, s<k>_high.
-    Over the table itself they are computed in place; over any other source its rows hold them (``row_columns``).
+    Over the table itself they are computed in place; over any other source its rows hold them (``row_columns``
+    of ``whole``, which has this layout's axes and measures, and perhaps more).
     """
     regions, steps = row_values(layout)
     if layout.source.distinct:
         regions = ["-1"]
     if not layout.source.plain:
-        regions, steps = [f"a{i}" for i in range(len(regions))], [f"u{i}" for i in range(len(steps))]
+        held = whole or layout
+        if not layout.source.distinct:
+            place = {id(axis): number for number, axis in enumerate(held.cells.axes)}
+            regions = [f"a{place[id(axis)]}" for axis in layout.cells.axes]
+        else:
+            regions = ["a0"]
+        steps = [f"u{held.measures.index(measure)}" for measure in layout.measures]
     columns = [f"{value} AS a{number}" for number, value in enumerate(regions)]
     keys = len(columns)
     columns.append("CAST(system.main.count_star() AS BIGINT) AS n")

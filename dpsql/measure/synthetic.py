@@ -12,16 +12,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from dpsql import measure as room
 from dpsql.engines.base import IntArray, Rows, TableSource
 from dpsql.engines.synthetic import StillEngine, SyntheticEngine
 from dpsql.errors import InternalError
-from dpsql.measure.exact import product, product_bits
 from dpsql.measure.job import Job
 from dpsql.measure.reading import scan_of
-from dpsql.workload.compile import Layout
+from dpsql.workload.integers import Integers
+from dpsql.workload.layout import Layout
 
 __all__ = ["StillEngine", "SyntheticEngine", "exact", "exact_of_many", "noisy", "with_pure_noise"]
 
@@ -31,7 +30,7 @@ _BITS = 512
 def exact(job: Job, engine: SyntheticEngine) -> list[int]:
     """L B x of the generated rows, without noise. Raises OperationalError where a scan fails."""
     _check(engine)
-    return room._observe(job, engine, [0] * job.mixing.shape[0])
+    return room._observe(job, engine, [0] * job.integers.shape[0])
 
 
 def exact_of_many(job: Job, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
@@ -49,7 +48,7 @@ def exact_of_many(job: Job, layout: Layout, engine: SyntheticEngine, table: str,
     bounds = np.searchsorted(found["copy"][order], np.arange(copies + 1))
     out = []
     for start, stop in pairwise(bounds.tolist()):
-        x = np.zeros(job.basis.shape[1], dtype=object)
+        x = np.zeros(job.integers.shape[1], dtype=object)
         mine = order[start:stop]
         room._add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
         out.append(x.tolist())
@@ -58,7 +57,7 @@ def exact_of_many(job: Job, layout: Layout, engine: SyntheticEngine, table: str,
 
 def moved(job: Job, change: list[int]) -> list[int]:
     """B times a change of L x, in Python integers."""
-    return product(job.mixing, product(job.basis, change, _BITS), product_bits(job.basis, _BITS))
+    return job.integers.times(change, _BITS)
 
 
 class _Granted:
@@ -103,8 +102,38 @@ class _Watched:
 
 def with_pure_noise(job: Job, count: int) -> Job:
     """The job with ``count`` more measurements, all of nothing: rows of zeros, which no unit can move."""
-    rows = sparse.csr_array((count, job.mixing.shape[1]), dtype=np.int64)
-    return replace(job, mixing=sparse.csr_array(sparse.vstack([sparse.csr_array(job.mixing), rows], format="csr")))
+    return replace(job, integers=_WithZeros(job.integers, count))
+
+
+@dataclass(frozen=True, eq=False)
+class _WithZeros:
+    """Integers with ``count`` rows of zeros below them."""
+
+    integers: Integers
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        p, n = self.integers.shape
+        return p + self.count, n
+
+    def check(self) -> None:
+        self.integers.check()
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        return [*self.integers.times(x, bits), *[0] * self.count]
+
+    def norms(self, entry: IntArray) -> tuple[int, int]:
+        return self.integers.norms(entry)
+
+    def largest_norm(self, entry: IntArray, order: int) -> float:
+        return self.integers.largest_norm(entry, order)
+
+    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+        return self.integers.are_apart(entries)
+
+    def digest(self) -> str:
+        return f"{self.integers.digest()} and {self.count} rows of zeros"
 
 
 def _check(engine: object) -> None:

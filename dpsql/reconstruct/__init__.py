@@ -4,17 +4,22 @@ Nothing here sees private data or spends: the inputs are the public reconstructi
 matrix, the public noise, and the already noisy measurement.
 """
 
+from .answers import Answers, MatrixAnswers
 from .derived import Derived, evaluate
 from .intervals import half_widths, simultaneous_alpha
 from .least_squares import solve
 from .quantiles import Quantiles, quantile
 from .ratios import ratio_interval
+from .residual_answers import ResidualAnswers
 from .spread import NoiseModel, covariance, standard_errors
 
 __all__ = [
+    "Answers",
     "Derived",
+    "MatrixAnswers",
     "NoiseModel",
     "Quantiles",
+    "ResidualAnswers",
     "covariance",
     "evaluate",
     "half_widths",

@@ -24,6 +24,7 @@ from dpsql.strategy.range_transform import RangeTransform, range_transform
 from dpsql.strategy.residual import ResidualPlan, all_marginals, residual_plan
 from dpsql.strategy.residual_strategy import ResidualStrategy, residual_strategy
 from dpsql.strategy.select import CATALOGUE, select
+from dpsql.strategy.structured import StructuredStrategy, structured_strategy
 
 __all__ = [
     "CATALOGUE",
@@ -33,10 +34,12 @@ __all__ = [
     "ResidualPlan",
     "ResidualStrategy",
     "Strategy",
+    "StructuredStrategy",
     "all_marginals",
     "block_strategy",
     "range_transform",
     "residual_plan",
     "residual_strategy",
     "select",
+    "structured_strategy",
 ]

@@ -60,14 +60,18 @@ def ascend(
     tolerance: float,
     deadline: float,
     limit: int,
+    clock: Callable[[], float] = monotonic,
 ) -> tuple[S, Floats, int]:
-    """Raise t by mixed steps in log lambda until upper <= (1 + tolerance) t^2; the best state, its lambda."""
+    """Raise t by mixed steps in log lambda until upper <= (1 + tolerance) t^2; the best state, its lambda.
+
+    Stops after ``limit`` steps and at ``deadline``, in seconds of ``clock``.
+    """
     f = np.log(np.maximum(weights, _FLOOR / weights.size))
     state = evaluate(_normal(f))
     past_f: list[Floats] = []
     past_g: list[Floats] = []
     count = 1
-    while count < limit and monotonic() < deadline:
+    while count < limit and clock() < deadline:
         if state.upper() <= (1.0 + tolerance) * state.t**2:
             break
         g = np.clip(2.0 * np.log(np.maximum(state.q / state.t, 1e-30)), -_CLIP, _CLIP)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.forms import dense, is_sparse
+from dpsql.workload.integers import Factored, Integers
 from dpsql.workload.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
@@ -62,6 +63,11 @@ class Strategy:
     def __repr__(self) -> str:
         p, n = self.shape
         return f"<Strategy {self.method} ({self.noise}): {p} measurements over {n} columns, error {self.expected:.6g}>"
+
+    @property
+    def measured(self) -> Integers:
+        """B as it is measured."""
+        return Factored(self.mixing, self.basis)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -88,14 +88,14 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
         raise DataError("strategy: the weights of a certificate are finite, not negative and not all zero")
     lam = lam / float(lam.sum())
     if known is not None:
-        return _nuclear(known.gram(W.inner), sparse.csc_array(moved)[:, places], lam) ** 2
+        return nuclear_norm(known.gram(W.inner), sparse.csc_array(moved)[:, places], lam) ** 2
     total = 0.0
     for block in reduce_workload(W):
         Y = _moved(block.basis, W, places)
         if block.solo:
             total += float(np.sqrt(block.gram * (Y.multiply(Y) @ lam)).sum())
         else:
-            total += _nuclear(block.gram, Y, lam)
+            total += nuclear_norm(block.gram, Y, lam)
     return total**2
 
 
@@ -104,7 +104,7 @@ def _moved(rows: Any, W: Workload, places: Ints) -> Any:
     return sparse.csc_array(sparse.csc_array(moved)[:, places])
 
 
-def _nuclear(gram: Floats, Y: Any, lam: Floats) -> float:
+def nuclear_norm(gram: Floats, Y: Any, lam: Floats) -> float:
     """A lower bound on the nuclear norm of R Y Lambda^1/2, R^T R = gram.
 
     Rows of Y are scaled to length 1 under lambda first. The eigenvalues s of R (Y Lambda Y^T) R^T are computed with

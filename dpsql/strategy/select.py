@@ -18,6 +18,7 @@ from dpsql.strategy import low_rank, p_identity
 from dpsql.strategy.base import NOISES, OBJECTIVES, Strategy
 from dpsql.strategy.block_strategy import METHOD as BLOCKS
 from dpsql.strategy.block_strategy import block_strategy, written_out
+from dpsql.strategy.box_strategy import box_strategy
 from dpsql.strategy.certificate import Certificate, of_blocks, of_factors, single_weights
 from dpsql.strategy.integer import Piece, finish, normalise
 from dpsql.strategy.methods import PUBLISHED, Terms, published, single_rows
@@ -30,6 +31,7 @@ from dpsql.strategy.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.strategy.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.residual import plan_of, residual_piece
 from dpsql.strategy.simple import cells_of, identity_piece, moved_columns, workload_piece
+from dpsql.workload.boxes import BoxWorkload
 from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import Workload
 
@@ -113,6 +115,13 @@ def select(
         raise DataError(f"strategy: objective {objective!r} is not known; use 'total' or 'max'")
     began = monotonic()
     deadline = np.inf if time_limit is None else began + time_limit
+    if isinstance(W, BoxWorkload):
+        if objective == "max":
+            raise DataError(
+                f"strategy: the largest error is not planned over {W.boxes.pairs:,} sets of rows; use the "
+                "total one, or split the batch"
+            )
+        return box_strategy(W, noise, method, tolerance, deadline, progress or _silent)
     if objective == "max":
 
         def total(V: Workload | Marginals, name: str) -> Strategy:

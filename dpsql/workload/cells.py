@@ -3,7 +3,8 @@
 Axes are intersected one at a time. The state of a combination is, for every block of
 queries, what is still open of its condition (a residual) and which group it has reached so
 far; combinations in the same state are merged after every axis, so that the product of all
-axes is never built. The transition tables that come out are exactly what a scan needs to
+axes is never built. Blocks that are conjunctions without keys are alive or dead, and kept as sets
+(``dpsql.workload.alive``). The transition tables that come out are exactly what a scan needs to
 send a row's regions to its cell.
 """
 
@@ -11,21 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsql.errors import SQLError
+from dpsql.workload.alive import Alive, is_conjunction
+from dpsql.workload.boxes import Boxes
 from dpsql.workload.conditions import FALSE, TRUE, Condition, LineAtom, atoms, substitute
-from dpsql.workload.regions import Axis, AxisTruths, IntArray, mix
+from dpsql.workload.regions import Axis, AxisTruths, BoolArray, IntArray, mix
 
 # Caps on public quantities, so that a batch is refused before it exhausts the machine.
-MAX_COMBINATIONS = 20_000_000
+MAX_COMBINATIONS = 50_000_000
+# Blocks that are no conjunctions are resolved for every combination, at eight bytes each.
 MAX_CELLS_TIMES_BLOCKS = 200_000_000
-# States are held in memory for all blocks at once, eight bytes each.
-MAX_STATES_TIMES_BLOCKS = 100_000_000
+# States are held in memory for all blocks at once, eight bytes each, or one for a conjunction.
+MAX_STATE_BYTES = 800_000_000
 # Atoms of a condition times the ways in which one axis resolves it: about 20 s of work.
 MAX_RESOLUTIONS = 10_000_000
+# Pairs of a cell and a block that counts it: each is an entry of W, 12 bytes in each of a few copies.
+MAX_COUNTED = 60_000_000
+# Combinations from which conjunctions are planned without a list of their cells: that costs less there.
+BOXES_FROM = 5_000_000
+# States times blocks times changes on the last axis: about 20 s for each sweep.
+MAX_SWEEP = 1_000_000_000_000
+
+_SALTS = 3  # hashes tried before states are compared one by one: one fails with a probability below 1e-5
 
 
 @dataclass(frozen=True)
@@ -46,24 +59,34 @@ class Cells:
 
     ``transitions[k]`` (states before axis k x regions of axis k) gives the state after it;
     ``cell_of_state`` maps the last state to a cell, -1 for rows that no query counts.
-    ``labels`` (cells x blocks) gives the row of each block that counts the cell, or -1.
+    ``alive`` (conjunctions x cells) says which cells the blocks without label count, ``marks`` (other blocks x cells)
+    gives the row of each other block that counts the cell, or -1; ``place[b]`` is where block b stands in
+    ``alive``, or -1 - its row of ``marks``.
     """
 
     axes: tuple[Axis, ...]
     transitions: tuple[npt.NDArray[np.int32], ...] = field(repr=False)
     cell_of_state: IntArray = field(repr=False)
-    labels: IntArray = field(repr=False)
+    alive: BoolArray = field(repr=False)
+    marks: IntArray = field(repr=False)
+    place: tuple[int, ...] = field(repr=False)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return int(self.alive.shape[1])
 
     @property
     def combinations(self) -> int:
         """How many combinations of regions there are before merging."""
-        product = 1
-        for axis in self.axes:
-            product *= axis.size
-        return product
+        return int(prod(axis.size for axis in self.axes))
+
+    def members(self, block: int) -> tuple[IntArray, IntArray]:
+        """The cells that a block counts, ascending, and the block's row that counts each."""
+        at = self.place[block]
+        if at >= 0:
+            found = np.flatnonzero(self.alive[at])
+            return found, np.zeros(len(found), dtype=np.int64)
+        found = np.flatnonzero(self.marks[-1 - at] >= 0)
+        return found, self.marks[-1 - at][found]
 
     def locate(self, regions: Sequence[IntArray]) -> IntArray:
         """The cell of every row of region numbers (one array an axis); -1 where there is none."""
@@ -136,87 +159,159 @@ def _axis_of(atom: object) -> object:
     return atom.column if isinstance(atom, LineAtom) else atom.predicate  # type: ignore[attr-defined]
 
 
-def compile_cells(axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes: Mapping[str, int]) -> Cells:
+def compile_cells(
+    axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes: Mapping[str, int], boxes: bool = False
+) -> Cells | Boxes:
     """Intersect the axes one at a time, merging equal states after each.
 
+    ``boxes``: where all blocks are conjunctions and the last axis makes more than ``BOXES_FROM`` combinations, stop
+    before it (``dpsql.workload.boxes``).
+
     ``key_sizes`` gives the number of groups of each key column. Cost: for every axis, states
-    times regions times the blocks that use the axis. Raises SQLError past the caps.
+    times regions times the blocks that use the axis; for conjunctions without keys, states times the regions where
+    one of them begins or ends. States are numbered in the order of the regions. Raises SQLError past the caps.
     """
     ordered = sorted(axes, key=lambda a: a.axis.size)
-    progress = [_Progress(block, key_sizes) for block in blocks]
-    users = [{_axis_of(a) for a in atoms(block.condition)} | set(block.keys) for block in blocks]
-    state = np.array([[p.start * p.groups for p in progress]], dtype=np.int64)
-    salts = mix(np.arange(2 * len(blocks), dtype=np.uint64).reshape(2, -1) + np.uint64(1 << 32))
-    transitions = []
+    names = [a.axis.column if hasattr(a.axis, "column") else a.axis.predicate for a in ordered]
+    sets = [b for b, block in enumerate(blocks) if not block.keys and is_conjunction(block.condition)]
+    others = sorted(set(range(len(blocks))) - set(sets))
+    conditions = [blocks[b].condition for b in sets]
+    alive = Alive(conditions, {atom: _axis_of(atom) for condition in conditions for atom in atoms(condition)})
+    progress = [_Progress(blocks[b], key_sizes) for b in others]
+    users = [{_axis_of(a) for a in atoms(blocks[b].condition)} | set(blocks[b].keys) for b in others]
+    state = np.array([[p.start * p.groups] for p in progress], dtype=np.int64).reshape(len(others), 1)
+    transitions: list[npt.NDArray[np.int32]] = []
     resolutions = 0
-    for axis in ordered:
-        name = axis.axis.column if hasattr(axis.axis, "column") else axis.axis.predicate
+    for axis, name in zip(ordered, names, strict=True):
         mine = [b for b, used in enumerate(users) if name in used]
-        n_states, size = len(state), axis.axis.size
-        _check_work(n_states * size, max(1, len(mine)), len(blocks), axis.axis.name)
+        n_states, size = alive.alive.shape[1], axis.axis.size
+        if boxes and not others and axis is ordered[-1] and n_states * size > BOXES_FROM:
+            holds = alive.holds(axis, name)
+            _check_sweep(n_states * len(sets) * int(np.count_nonzero(np.diff(holds, axis=1))), len(blocks))
+            return Boxes(tuple(a.axis for a in ordered), tuple(transitions), alive.alive, holds)
+        _check_work(n_states * size, len(mine), len(blocks), axis.axis.name)
         fresh = {}
-        signature = np.zeros((2, n_states, size), dtype=np.uint64)
         for b in mine:
-            after = _advance(progress[b], state[:, b], axis, name)
+            fresh[b] = _advance(progress[b], state[b], axis, name)
             resolutions += progress[b].resolutions
             progress[b].resolutions = 0
             _check_condition(resolutions, axis.axis.name)
-            fresh[b] = after
-            code = after.astype(np.uint64)
-            for half in range(2):
-                signature[half] += mix(code ^ salts[half, b])
-        kept = [b for b in range(len(blocks)) if b not in fresh]
-        if kept:
-            for half in range(2):
-                signature[half] += mix(state[:, kept].astype(np.uint64) ^ salts[half, kept]).sum(
-                    axis=1, dtype=np.uint64
-                )[:, None]
-        pairs = np.stack([signature[0].ravel(), signature[1].ravel()], axis=1)
-        rows = np.ascontiguousarray(pairs).view([("a", np.uint64), ("b", np.uint64)]).ravel()
-        _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-        _check_states(len(first), len(blocks), axis.axis.name)
-        if not _same_states(inverse, first, state, fresh, kept):
-            first, inverse = _merge_exactly(state, fresh, size)
-        transitions.append(inverse.reshape(n_states, size).astype(np.int32))
+        holds = alive.holds(axis, name)
+        first, after = _merge(alive, holds, state, fresh)
+        _check_states(len(first), len(sets), len(others), axis.axis.name)
+        transitions.append(after)
         origin, region = np.divmod(first, size)
-        merged = state[origin]
-        for b, after in fresh.items():
-            merged[:, b] = after[origin, region]
-        state = merged
-    groups = np.array([p.groups for p in progress], dtype=np.int64)
+        state = state[:, origin]
+        for b, codes in fresh.items():
+            state[b] = codes[origin, region]
+        alive.step(holds, origin, region)
+    groups = np.array([[p.groups] for p in progress], dtype=np.int64).reshape(len(others), 1)
     # A block that holds has residual 1, that is a state of groups + label; dead blocks are 0.
-    labels = np.where(state == 0, -1, state - groups)
-    counted = (labels >= 0).any(axis=1)
+    marks = np.where(state == 0, -1, state - groups)
+    counted = (marks >= 0).any(axis=0) | alive.alive.any(axis=0)
     cell_of_state = np.where(counted, np.cumsum(counted) - 1, -1)
-    return Cells(tuple(a.axis for a in ordered), tuple(transitions), cell_of_state, labels[counted])
+    place = np.zeros(len(blocks), dtype=np.int64)
+    place[sets] = np.arange(len(sets))
+    place[others] = -1 - np.arange(len(others))
+    kept = alive.alive[:, counted]
+    _check_counted(int(np.count_nonzero(kept)) + int(np.count_nonzero(marks >= 0)), int(counted.sum()), len(blocks))
+    return Cells(
+        tuple(a.axis for a in ordered),
+        tuple(transitions),
+        cell_of_state,
+        kept,
+        marks[:, counted],
+        tuple(place.tolist()),
+    )
+
+
+def _merge(
+    alive: Alive, holds: BoolArray, state: IntArray, fresh: Mapping[int, IntArray]
+) -> tuple[IntArray, npt.NDArray[np.int32]]:
+    """(the first combination in each new state, the new state of every combination: states x regions).
+
+    Combinations are numbered state by state. They are grouped by a hash of their state, and then compared.
+    """
+    n_states, size = alive.alive.shape[1], holds.shape[1]
+    kept = [b for b in range(len(state)) if b not in fresh]
+    for salt in range(1, _SALTS + 1):
+        codes = mix(np.arange(len(state), dtype=np.uint64) + (np.uint64(salt) << np.uint64(33)))
+        rest = np.zeros(n_states, dtype=np.uint64)
+        for b in kept:
+            rest += mix(state[b].astype(np.uint64) ^ codes[b])
+        at, found, runs, done = [], [], [], 0
+        for starts, hashes in alive.sweep(holds, salt):
+            here = slice(done, done + len(starts))
+            hashes += rest[here, None]
+            for b, after in fresh.items():
+                # A block that is no conjunction may change anywhere.
+                hashes += mix(after[here].astype(np.uint64) ^ codes[b])
+                starts[:] = True
+            flat = np.flatnonzero(starts.ravel())
+            at.append(flat + done * size)
+            found.append(hashes.ravel()[flat])
+            runs.append(starts)
+            done += len(starts)
+        places = np.concatenate(at)
+        _, first, inverse = np.unique(np.concatenate(found), return_index=True, return_inverse=True)
+        mates = places[first][inverse]
+        other = np.flatnonzero(mates != places)
+        if _same_states(alive, holds, state, fresh, kept, (places[other], mates[other])):
+            # States in the order in which the combinations reach them.
+            order = np.argsort(first)
+            rank = np.empty(len(order), dtype=np.int32)
+            rank[order] = np.arange(len(order), dtype=np.int32)
+            return places[first[order]], _spread(rank[inverse], runs)
+    return _merge_exactly(alive, holds, state, fresh)
+
+
+def _spread(after: npt.NDArray[np.int32], runs: list[BoolArray]) -> npt.NDArray[np.int32]:
+    """What holds for the first combination of each run, for all of them (states x regions)."""
+    out, done = [], 0
+    for starts in runs:
+        number = np.cumsum(starts.ravel()) - 1
+        out.append(after[done + number].reshape(starts.shape))
+        done += int(number[-1]) + 1 if number.size else 0
+    return np.concatenate(out)
 
 
 def _same_states(
-    inverse: IntArray, first: IntArray, state: IntArray, fresh: Mapping[int, IntArray], kept: Sequence[int]
+    alive: Alive,
+    holds: BoolArray,
+    state: IntArray,
+    fresh: Mapping[int, IntArray],
+    kept: Sequence[int],
+    pairs: tuple[IntArray, IntArray],
 ) -> bool:
-    """Whether all combinations of a class are in one state: signatures only speed up this comparison."""
-    mate = first[inverse]
-    if any(not np.array_equal(after.ravel(), after.ravel()[mate]) for after in fresh.values()):
+    """Whether the combinations of each pair are in one state: hashes only speed up this comparison."""
+    places, mates = pairs
+    if any(not np.array_equal(after.ravel()[places], after.ravel()[mates]) for after in fresh.values()):
         return False
-    size = len(inverse) // len(state)
-    pairs = np.unique(np.stack([np.arange(len(inverse)) // size, mate // size], axis=1), axis=0)
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    return all(np.array_equal(state[pairs[:, 0], b], state[pairs[:, 1], b]) for b in kept)
+    size = holds.shape[1]
+    if kept:
+        origins = np.unique(np.stack([places // size, mates // size], axis=1), axis=0)
+        if not all(np.array_equal(state[b, origins[:, 0]], state[b, origins[:, 1]]) for b in kept):
+            return False
+    return alive.same(holds, places, mates)
 
 
-def _merge_exactly(state: IntArray, fresh: Mapping[int, IntArray], size: int) -> tuple[IntArray, IntArray]:
-    """(first, inverse) by comparing whole states; reached only where two different ones share a signature."""
+def _merge_exactly(
+    alive: Alive, holds: BoolArray, state: IntArray, fresh: Mapping[int, IntArray]
+) -> tuple[IntArray, npt.NDArray[np.int32]]:
+    """As ``_merge`` by comparing whole states; reached only where different ones share a hash three times."""
     seen: dict[bytes, int] = {}
     first: list[int] = []
-    inverse = np.empty(len(state) * size, dtype=np.int64)
+    n_states, size = alive.alive.shape[1], holds.shape[1]
+    inverse = np.empty(n_states * size, dtype=np.int32)
     for at in range(len(inverse)):
-        row = state[at // size].copy()
+        column = state[:, at // size].copy()
         for b, after in fresh.items():
-            row[b] = after.ravel()[at]
-        inverse[at] = seen.setdefault(row.tobytes(), len(seen))
+            column[b] = after.ravel()[at]
+        held = np.packbits(alive.alive[:, at // size] & holds[:, at % size])
+        inverse[at] = seen.setdefault(column.tobytes() + held.tobytes(), len(seen))
         if inverse[at] == len(first):
             first.append(at)
-    return np.array(first, dtype=np.int64), inverse
+    return np.array(first, dtype=np.int64), inverse.reshape(n_states, size)
 
 
 def _advance(progress: _Progress, state: IntArray, axis: AxisTruths, name: object) -> IntArray:
@@ -238,15 +333,35 @@ def _check_condition(work: int, name: str) -> None:
     if work > MAX_RESOLUTIONS:
         raise SQLError(
             f"a condition over {name} and other columns has too many parts ({work:,} steps, at most "
-            f"{MAX_RESOLUTIONS:,}): split it over several statements"
+            f"{MAX_RESOLUTIONS:,}): split it over several statements",
+            code="too-large",
         )
 
 
-def _check_states(states: int, blocks: int, name: str) -> None:
-    if states * blocks > MAX_STATES_TIMES_BLOCKS:
+def _check_states(states: int, sets: int, others: int, name: str) -> None:
+    if states * (sets + 8 * others) > MAX_STATE_BYTES:
         raise SQLError(
-            f"the batch tells {states:,} sets of rows apart by {name}, over {blocks:,} query blocks; at most "
-            f"{MAX_STATES_TIMES_BLOCKS:,} of the two multiplied are planned: split the batch"
+            f"the batch tells {states:,} sets of rows apart by {name}, over {sets + others:,} query blocks; at most "
+            f"{MAX_STATE_BYTES // max(1, sets + 8 * others):,} are planned with as many: split the batch",
+            code="too-large",
+        )
+
+
+def _check_counted(entries: int, cells: int, blocks: int) -> None:
+    if entries > MAX_COUNTED:
+        raise SQLError(
+            f"the batch tells {cells:,} cells apart, and its {blocks:,} query blocks count {entries:,}; at most "
+            f"{MAX_COUNTED:,} are planned: split the batch",
+            code="too-large",
+        )
+
+
+def _check_sweep(work: int, blocks: int) -> None:
+    if work > MAX_SWEEP:
+        raise SQLError(
+            f"the batch's {blocks:,} query blocks take {work:,} steps to tell apart, at most {MAX_SWEEP:,} are "
+            "planned: split the batch into batches of fewer conditions, or over fewer columns",
+            code="too-large",
         )
 
 
@@ -254,6 +369,7 @@ def _check_work(combinations: int, users: int, blocks: int, name: str) -> None:
     if combinations > MAX_COMBINATIONS or combinations * users > MAX_CELLS_TIMES_BLOCKS:
         raise SQLError(
             f"the batch makes {combinations:,} combinations of regions at {name}, over {blocks:,} query "
-            f"blocks; at most {MAX_COMBINATIONS:,} combinations and {MAX_CELLS_TIMES_BLOCKS:,} with their "
-            "queries are planned: split the batch into batches over fewer columns"
+            f"blocks; at most {MAX_COMBINATIONS:,} combinations and {MAX_CELLS_TIMES_BLOCKS:,} with those of their "
+            "queries that are no plain conjunctions are planned: split the batch into batches over fewer columns",
+            code="too-large",
         )

@@ -62,7 +62,8 @@ def _box(active: IntArray) -> IntArray:
     if free + (not counted) > MAX_MEASURES_IN_A_CELL:
         raise SQLError(
             f"{free + (not counted)} summed columns meet in one cell, at most {MAX_MEASURES_IN_A_CELL} are planned "
-            "together: split the batch"
+            "together: split the batch",
+            code="too-large",
         )
     signs = np.array(list(product((1, -1), repeat=free)), dtype=np.int64).reshape(2**free, free)
     return np.hstack([np.ones((2**free, 1), dtype=np.int64), signs])
@@ -72,5 +73,6 @@ def _check(entries: int) -> None:
     if entries > MAX_CORNER_ENTRIES:
         raise SQLError(
             f"the batch's sums make {entries:,} corners of cells and summed columns, at most "
-            f"{MAX_CORNER_ENTRIES:,} are planned: sum fewer columns together, or group by fewer"
+            f"{MAX_CORNER_ENTRIES:,} are planned: sum fewer columns together, or group by fewer",
+            code="too-large",
         )

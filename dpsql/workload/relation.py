@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.workload.compile import Layout
+from dpsql.workload.layout import Layout
 from dpsql.workload.sensitivity import by_unit
 
 

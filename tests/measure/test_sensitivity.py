@@ -54,6 +54,9 @@ BATCHES = [
     "SELECT SUM(fixed), SUM(never), COUNT(never) FROM t",
     "SELECT SUM(CASE WHEN i > 0 THEN d WHEN f > 0.5 THEN i ELSE 2 END), COUNT(*) FROM t",
     "SELECT g, SUM(c), COUNT(c) FROM t WHERE NOT (f > 0.5) GROUP BY g; SELECT SUM(f) FROM t WHERE c <= 2",
+    "SELECT VAR_POP(i * never), AVG(f), COUNT(*) FROM t WHERE d > 0",
+    "SELECT SUM(i * never), SUM(IF(d > 0, i, 3)), SUM(c / 3) FROM t",
+    "SELECT g, never, COUNT(*), SUM(i) FROM t GROUP BY ROLLUP (g, never); SELECT MEDIAN(never) FROM t",
     ";".join(f"SELECT COUNT(*) FROM t WHERE i BETWEEN {a} AND {b}" for a in range(-4, 11, 3) for b in range(a, 12, 3)),
 ]
 

@@ -24,7 +24,9 @@ from dpsql.engines.base import Rows
 from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
 from dpsql.workload import sensitivity
-from dpsql.workload.compile import Compiled, Layout
+from dpsql.workload.compile import Compiled
+from dpsql.workload.integers import Factored
+from dpsql.workload.layout import Layout
 from dpsql.workload.sensitivity import sensitivity_of
 
 POLICY = policy_of("""
@@ -298,7 +300,7 @@ def worst(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Sequence[Dat
         B = np.asarray(sparse.csr_array(mixing) @ sparse.csr_array(basis).toarray()).astype(object)
         change = moves @ B.T
         largest, squared = abs(change).sum(axis=1).max(), (change * change).sum(axis=1).max()
-        claim = [sensitivity_of(noise, mixing, basis, compiled.layouts) for noise in ("laplace", "gaussian")]
+        claim = [sensitivity_of(noise, Factored(mixing, basis), compiled.layouts) for noise in ("laplace", "gaussian")]
         laplace, gaussian = max(laplace, largest / (claim[0] * L)), max(gaussian, squared / (claim[1] * L * L))
     return Worst(laplace, gaussian)
 

@@ -11,11 +11,12 @@ from scipy import sparse
 
 from dpsql.errors import InternalError
 from dpsql.workload.cells import Cells
-from dpsql.workload.compile import Layout, common_multiplicity
 from dpsql.workload.corners import corners_of
+from dpsql.workload.integers import Factored
+from dpsql.workload.layout import Layout, common_multiplicity
 from dpsql.workload.relation import relation_text
 from dpsql.workload.rows import Join, RowSource, united
-from dpsql.workload.sensitivity import are_apart, by_unit, sensitivity_of
+from dpsql.workload.sensitivity import by_unit, sensitivity_of
 from dpsql.workload.values import Stored
 
 
@@ -25,7 +26,8 @@ def layout(table: str, entry: list[list[int]], *, k: int = 1, unit: str = "", di
     if unit:
         source = RowSource(table, unit=Stored("u", "INTEGER"), limit=k, protects=unit, distinct=distinct)
     held = np.array(entry)
-    cells = Cells((), (), np.arange(held.shape[1]), np.zeros((held.shape[1], 1), dtype=np.int64))
+    marks = np.zeros((1, held.shape[1]), dtype=np.int64)
+    cells = Cells((), (), np.arange(held.shape[1]), marks[:0] > 0, marks, (-1,))
     return Layout(table, cells, (), held, source)
 
 
@@ -33,8 +35,8 @@ def sizes(B: np.ndarray, layouts: list[Layout]) -> tuple[int, int]:
     eye = np.eye(B.shape[0], dtype=np.int64)
     basis = sparse.csr_array(B)
     return (
-        sensitivity_of("laplace", eye, basis, layouts),
-        sensitivity_of("gaussian", eye, basis, layouts),
+        sensitivity_of("laplace", Factored(eye, basis), layouts),
+        sensitivity_of("gaussian", Factored(eye, basis), layouts),
     )
 
 
@@ -73,7 +75,7 @@ def test_by_hand() -> None:
 def test_a_measurement_of_two_tables_adds_norms() -> None:
     B = np.array([[1, 1], [1, 0], [0, 1]])
     pair = [layout("a", [[0]], unit="u"), layout("b", [[1]], k=3, unit="u")]
-    assert not are_apart(np.eye(3, dtype=int), sparse.csr_array(B), pair)
+    assert not Factored(np.eye(3, dtype=int), sparse.csr_array(B)).are_apart([held.entry for held in pair])
     # (sqrt 2 + 3 sqrt 2)^2 = 32 exactly, rounded outward.
     assert 32 <= sizes(B, pair)[1] <= 33
     assert sizes(B, pair)[0] == 8
@@ -86,7 +88,7 @@ def test_what_cancels_counts_as_reached() -> None:
     basis = sparse.csr_array(np.array([[1, 1], [1, 0]]))
     pair = [layout("a", [[0]], unit="u"), layout("b", [[1]], unit="u")]
     assert (mixing @ basis.toarray())[0, 0] == 0
-    assert not are_apart(mixing, basis, pair)
+    assert not Factored(mixing, basis).are_apart([held.entry for held in pair])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -123,8 +125,9 @@ def test_a_known_norm_is_scaled() -> None:
     layouts = [layout("a", [[0]], k=4, unit="u"), layout("b", [[1]], k=6, unit="w")]
     assert common_multiplicity(layouts) == 2
     # Corners 2 e_0 and 3 e_1 over the common 2: the largest squared norm is 18, L1 6.
-    assert sensitivity_of("gaussian", eye, B, layouts, 18) == sensitivity_of("gaussian", eye, B, layouts) == 72
-    assert sensitivity_of("laplace", eye, B, layouts, 6) == sensitivity_of("laplace", eye, B, layouts) == 12
+    held = Factored(eye, B)
+    assert sensitivity_of("gaussian", held, layouts, 18) == sensitivity_of("gaussian", held, layouts) == 72
+    assert sensitivity_of("laplace", held, layouts, 6) == sensitivity_of("laplace", held, layouts) == 12
 
 
 def test_in_words() -> None:

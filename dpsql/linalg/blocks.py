@@ -1,0 +1,307 @@
+"""Kronecker blocks: rows of a workload over histograms, and integer measurements of their residual parts.
+
+A histogram counts rows by the regions of some axes of sizes d_i. A ``RowBlock`` is a Kronecker product of ``RowFactor``
+matrices, each over one axis or a few. What is measured of one axis is one of three integer matrices with d columns
+
+    Centre      d I - 1 1^T       everything but the total
+    Plain       I                 the counts themselves
+    Mixed       any integers      with a generalised inverse worked out once
+
+of which a reconstruction uses the part orthogonal to 1 only: ``solve`` is C B^+ with C = I - 1 1^T / d.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Centre:
+    """d I - 1 1^T."""
+
+    d: int
+
+    @property
+    def p(self) -> int:
+        """Rows."""
+        return self.d
+
+    @property
+    def growth(self) -> int:
+        """The largest sum of absolute values of a row: |B x| <= growth |x|."""
+        return 2 * (self.d - 1)
+
+    @property
+    def norms(self) -> tuple[int, int]:
+        """The largest (L1, squared L2) norm of a column, exact."""
+        return 2 * (self.d - 1), self.d * (self.d - 1)
+
+    def times(self, x: Ints, axis: int) -> Ints:
+        """B along one axis, in int64."""
+        return np.asarray(self.d * x - x.sum(axis=axis, keepdims=True))
+
+    def solve(self, y: Floats, axis: int) -> Floats:
+        """C B^+ along one axis: C / d."""
+        return np.asarray((y - y.mean(axis=axis, keepdims=True)) / self.d)
+
+    def weights(self, rows: Any) -> Floats:
+        """rows C B^+ (m x p) of rows (m x d)."""
+        held = _dense(rows)
+        return np.asarray((held - held.mean(axis=1, keepdims=True)) / self.d)
+
+    def squares(self, rows: Any) -> Floats:
+        """The squared norms (m,) of ``weights``, without them."""
+        total = np.asarray(rows.sum(axis=1)).ravel()
+        squared = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if hasattr(rows, "multiply") else (rows**2).sum(1)
+        return np.asarray(np.maximum(squared - total**2 / self.d, 0.0) / self.d**2)
+
+    def feed(self, digest: Any) -> None:
+        """Into a hash."""
+        digest.update(f"centre {self.d} ".encode())
+
+
+@dataclass(frozen=True)
+class Plain:
+    """I (d x d)."""
+
+    d: int
+
+    @property
+    def p(self) -> int:
+        """Rows."""
+        return self.d
+
+    @property
+    def growth(self) -> int:
+        """1."""
+        return 1
+
+    @property
+    def norms(self) -> tuple[int, int]:
+        """(1, 1)."""
+        return 1, 1
+
+    def times(self, x: Ints, axis: int) -> Ints:
+        """x."""
+        return x
+
+    def solve(self, y: Floats, axis: int) -> Floats:
+        """C."""
+        return np.asarray(y - y.mean(axis=axis, keepdims=True))
+
+    def weights(self, rows: Any) -> Floats:
+        """rows C."""
+        held = _dense(rows)
+        return np.asarray(held - held.mean(axis=1, keepdims=True))
+
+    def squares(self, rows: Any) -> Floats:
+        """As ``Centre.squares``, d^2 times as large."""
+        return Centre(self.d).squares(rows) * float(self.d) ** 2
+
+    def feed(self, digest: Any) -> None:
+        """Into a hash."""
+        digest.update(f"plain {self.d} ".encode())
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Any integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1."""
+
+    matrix: Ints = field(repr=False)
+
+    @property
+    def d(self) -> int:
+        """Columns."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def p(self) -> int:
+        """Rows."""
+        return int(self.matrix.shape[0])
+
+    @cached_property
+    def growth(self) -> int:
+        """In Python integers."""
+        return max(sum(abs(int(v)) for v in row) for row in self.matrix.tolist())
+
+    @cached_property
+    def norms(self) -> tuple[int, int]:
+        """In Python integers."""
+        columns = self.matrix.T.tolist()
+        return max(sum(abs(v) for v in c) for c in columns), max(sum(v * v for v in c) for c in columns)
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """C B^+ (d x p)."""
+        held = np.linalg.pinv(self.matrix.astype(np.float64), rcond=1e-12)
+        return np.asarray(held - held.mean(axis=0, keepdims=True))
+
+    def times(self, x: Ints, axis: int) -> Ints:
+        """B along one axis, in int64."""
+        return np.moveaxis(np.tensordot(self.matrix, x, axes=(1, axis)), 0, axis)
+
+    def solve(self, y: Floats, axis: int) -> Floats:
+        """C B^+ along one axis."""
+        return np.moveaxis(np.tensordot(self.inverse, y, axes=(1, axis)), 0, axis)
+
+    def weights(self, rows: Any) -> Floats:
+        """rows C B^+."""
+        return np.asarray(rows @ self.inverse)
+
+    def squares(self, rows: Any) -> Floats:
+        """The squared norms of ``weights``."""
+        found = self.weights(rows)
+        return np.asarray(np.einsum("ij,ij->i", found, found))
+
+    def feed(self, digest: Any) -> None:
+        """Into a hash."""
+        digest.update(f"mixed {self.matrix.shape} ".encode() + np.ascontiguousarray(self.matrix).tobytes())
+
+
+AxisIntegers: TypeAlias = Centre | Plain | Mixed
+
+
+@dataclass(frozen=True, eq=False)
+class RowFactor:
+    """Rows over the product of the regions of ``axes`` (ascending), the last fastest.
+
+    ``keys`` are positions among the keys of a result; ``matrix`` (csr floats) has one row for each combination of their
+    groups, the last fastest, and one row without keys.
+    """
+
+    axes: tuple[int, ...]
+    keys: tuple[int, ...]
+    matrix: Any = field(repr=False)
+
+    def part(self, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+        """The rows averaged over the axes that are not ``inside``: (rows x product of the inner axes' regions).
+
+        ``sizes`` are those of all axes of the table. Not centred: what measures an axis takes that part itself.
+        """
+        if inside == self.axes:
+            return self.matrix
+        count = prod(sizes[i] for i in self.axes if i not in inside)
+        if not inside:
+            return np.asarray(self.matrix.sum(axis=1)).reshape(-1, 1) / count
+        held = self.matrix.toarray().reshape(-1, *(sizes[i] for i in self.axes))
+        gone = tuple(1 + at for at, i in enumerate(self.axes) if i not in inside)
+        return held.mean(axis=gone).reshape(self.matrix.shape[0], -1)
+
+    def weights(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], sizes: tuple[int, ...]) -> Floats:
+        """The centred part of the rows on the axes ``inside``, times what undoes ``integers``: (rows x measured)."""
+        if len(inside) == 1 == len(self.axes):
+            return integers[0].weights(self.matrix)
+        held = self.part(inside, sizes)
+        held = _dense(held).reshape(-1, *(sizes[i] for i in inside))
+        for at, part in enumerate(integers):
+            moved = np.moveaxis(held, 1 + at, -1)
+            done = part.weights(moved.reshape(-1, moved.shape[-1])).reshape(*moved.shape[:-1], part.p)
+            held = np.moveaxis(done, -1, 1 + at)
+        return np.asarray(held.reshape(held.shape[0], -1))
+
+    def squares(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], sizes: tuple[int, ...]) -> Floats:
+        """The squared norms (rows,) of ``weights``."""
+        if len(inside) == 1 == len(self.axes):
+            return integers[0].squares(self.matrix)
+        held = self.weights(inside, integers, sizes)
+        return np.asarray(np.einsum("ij,ij->i", held, held))
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """Rows [start, stop) of W: coefficient x the Kronecker product of ``factors`` on one component of one table.
+
+    Axes and keys of the factors are disjoint; every key of ``key_sizes`` is in one of them, and rows run through the
+    keys with the last fastest. ``component`` 0 are the counts of ``table``, k > 0 the sums of its k-th measure.
+    ``weight``: what errors of these rows are multiplied by before they are compared with others'.
+    """
+
+    start: int
+    stop: int
+    table: int
+    component: int
+    coefficient: float
+    weight: float
+    key_sizes: tuple[int, ...]
+    factors: tuple[RowFactor, ...]
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        """All axes, ascending."""
+        return tuple(sorted(axis for factor in self.factors for axis in factor.axes))
+
+    def outer(self, parts: list[Floats]) -> Floats:
+        """The Kronecker product of one vector for each factor (over its rows), in the order of the rows."""
+        out = np.ones((1,) * len(self.key_sizes))
+        scalar = 1.0
+        for factor, part in zip(self.factors, parts, strict=True):
+            if not factor.keys:
+                scalar *= float(part[0])
+                continue
+            shape = [1] * len(self.key_sizes)
+            for key in factor.keys:
+                shape[key] = self.key_sizes[key]
+            order = np.argsort(factor.keys)
+            held = part.reshape([self.key_sizes[key] for key in factor.keys]).transpose(order)
+            out = out * held.reshape(shape)
+        return np.asarray(np.broadcast_to(out, self.key_sizes)).ravel() * scalar
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """One residual as it is measured: multiplier x (the product of ``integers``) on the marginal on ``axes``.
+
+    Of component ``component`` of table ``table``; ``histogram`` says which stretch of x holds it.
+    """
+
+    table: int
+    component: int
+    axes: tuple[int, ...]
+    histogram: int
+    integers: tuple[AxisIntegers, ...]
+    multiplier: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows measured, axis by axis."""
+        return tuple(part.p for part in self.integers)
+
+    @property
+    def rows(self) -> int:
+        """Rows measured."""
+        return prod(self.shape)
+
+    @property
+    def norms(self) -> tuple[int, int]:
+        """The largest (L1, squared L2) norm of a column, exact: norms of Kronecker products multiply."""
+        l1 = self.multiplier * prod(part.norms[0] for part in self.integers)
+        return l1, self.multiplier**2 * prod(part.norms[1] for part in self.integers)
+
+    def feed(self, digest: Any) -> None:
+        """Into a hash."""
+        digest.update(f"{self.histogram} {self.axes} {self.multiplier} ".encode())
+        for part in self.integers:
+            part.feed(digest)
+
+
+def digest_of(residuals: tuple[Residual, ...], histograms: object) -> str:
+    """SHA-256 of all that is measured."""
+    digest = hashlib.sha256(repr(histograms).encode())
+    for residual in residuals:
+        residual.feed(digest)
+    return digest.hexdigest()
+
+
+def _dense(rows: Any) -> Floats:
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=np.float64)

@@ -1,0 +1,87 @@
+"""Layouts and spans: where a table's rows go in x, and which numbers a result column takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpsql.errors import SQLError
+from dpsql.workload.batch import Output, Query
+from dpsql.workload.boxes import Boxes
+from dpsql.workload.cells import Cells
+from dpsql.workload.grid import Grid
+from dpsql.workload.measures import Measure
+from dpsql.workload.regions import IntArray
+from dpsql.workload.rows import RowSource
+from dpsql.workload.values import Value
+
+MAX_COMMON_BITS = 200
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where one table's rows go in x.
+
+    ``entry[k, c]`` is the entry of x that holds measure k of cell c (0 is the count, k > 0 is
+    ``measures[k - 1]``), or -1 where no query uses it. ``source`` is what the scan reads; ``values`` says what
+    it computes for the columns (of axes and measures) that the table does not store. A table may have several
+    layouts, each a histogram over some of its axes. For ``Boxes`` there is an entry for each
+    block, all of them those of one cell.
+    """
+
+    table: str
+    cells: Cells | Grid | Boxes
+    measures: tuple[Measure, ...]
+    entry: IntArray = field(repr=False)
+    source: RowSource
+    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
+
+    @property
+    def multiplicity(self) -> int:
+        """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
+        if not self.source.distinct:
+            return self.source.limit
+        return max(1, min(self.source.limit, len(np.unique(self.entry[self.entry >= 0]))))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows of W that one private column of a result takes, in the order of its groups."""
+
+    query: int
+    output: Output
+    start: int
+    stop: int
+
+
+def spans_of(queries: Sequence[Query]) -> tuple[Span, ...]:
+    """The rows of W, query by query and output by output."""
+    found, start = [], 0
+    for number, query in enumerate(queries):
+        for output in query.outputs:
+            found.append(Span(number, output, start, start + query.rows))
+            start += query.rows
+    return tuple(found)
+
+
+def common_multiplicity(layouts: Sequence[Layout]) -> int:
+    """What ``Compiled.contributions`` leave out: one of them stands for that many rows of a unit."""
+    return math.gcd(*(layout.multiplicity for layout in layouts)) or 1
+
+
+def common_steps(layouts: Sequence[Layout]) -> int:
+    """L, the least common multiple of the measures' steps: x in units of 1/L is an integer.
+
+    Raises SQLError past 2^200.
+    """
+    steps = [measure.steps for layout in layouts for measure in layout.measures if measure.steps]
+    common = math.lcm(1, *steps)
+    if common.bit_length() > MAX_COMMON_BITS:
+        raise SQLError(
+            f"the summed columns' numbers of steps have no common multiple below 2^{MAX_COMMON_BITS}: declare bounds "
+            "and steps with rounder widths, or sum fewer columns in one batch"
+        )
+    return common

@@ -1,0 +1,402 @@
+"""Structured compile: a batch as Kronecker blocks over histograms of few axes each, the product of all never built.
+
+A block (rows of W with one condition and keys) needs only the axes that it names: its rows are Kronecker products of
+small matrices, one for each set of axes that the condition ties together. x holds one histogram for each set of axes
+that lies in no other, and every block reads one that has all its axes.
+
+Residuals. For axes i with d_i regions let C_i = I - 1 1^T / d_i. A row w over the axes S splits into w_T, T in S:
+centred along the axes of T and averaged over the others,
+
+    <w, x_S> = sum over T in S of <w_T, x_T>,        x_T the marginal on T,
+
+since I = C_i + 1 1^T / d_i on every axis and 1^T sums x_S over it. That is an identity, for any rows that x_S counts:
+what is measured of the x_T separately adds up to every answer (``dpsql.strategy.structured``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import SQLError
+from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.workload.batch import CaseKey, Key, Query, Table
+from dpsql.workload.conditions import FALSE, TRUE, And, Condition, Constant, LineAtom, Or, atoms, conjunction
+from dpsql.workload.grid import Grid
+from dpsql.workload.kronecker import Histogram
+from dpsql.workload.layout import Layout, Span, common_steps, spans_of
+from dpsql.workload.measures import Measure
+from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain
+from dpsql.workload.rows import RowSource
+from dpsql.workload.terms import Measures, axes_of, keys_of
+
+MAX_NUMBERS = 4_000_000
+MAX_HISTOGRAM = 2**22  # cells of one histogram
+MAX_ENTRIES = 2**24  # of x
+MAX_FACTOR = 2**25  # entries of one factor, written out
+
+
+@dataclass(frozen=True, eq=False)
+class Structured:
+    """A batch compiled to blocks: number r of a span is the sum of its blocks' rows r, and a constant.
+
+    ``sizes[t]`` are the numbers of regions of table t's axes, ``tables`` their names, ``names[t]`` those of its axes.
+    ``layouts`` fill ``histograms``, one for each component (0 the count, k > 0 the k-th measure) needed there.
+    """
+
+    queries: tuple[Query, ...]
+    spans: tuple[Span, ...]
+    tables: tuple[str, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    names: tuple[tuple[str, ...], ...]
+    blocks: tuple[RowBlock, ...] = field(repr=False)
+    layouts: tuple[Layout, ...] = field(repr=False)
+    histograms: tuple[Histogram, ...] = field(repr=False)
+    owners: tuple[tuple[int, ...], ...] = field(repr=False)  # layouts of each table, by number
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are released: the rows of W."""
+        return self.spans[-1].stop if self.spans else 0
+
+    @property
+    def cells(self) -> int:
+        """How many combinations of regions there are, over all tables."""
+        return sum(prod(sizes) for sizes in self.sizes)
+
+    @cached_property
+    def common_steps(self) -> int:
+        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
+        return common_steps(self.layouts)
+
+    @cached_property
+    def answered(self) -> IntArray:
+        """The numbers that a block contributes to."""
+        return np.unique(np.concatenate([np.arange(b.start, b.stop) for b in self.blocks] or [np.zeros(0, int)]))
+
+    @cached_property
+    def pure(self) -> bool:
+        """Whether every block counts each group of each of its axes by itself, as marginals do."""
+        return all(len(f.axes) == 1 and _is_marginal(f.matrix) for b in self.blocks for f in b.factors)
+
+
+def _is_marginal(matrix: Any) -> bool:
+    """A square permutation matrix: every region is a group."""
+    p, d = matrix.shape
+    return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
+
+
+def compile_structured(queries: Sequence[Query], tables: Mapping[str, Table]) -> Structured:
+    """Compile queries to blocks. Cost: the sizes of the histograms and of conditions over several columns.
+
+    Raises SQLError where a histogram, the entries of x or a factor are above the caps, with the columns to drop.
+    """
+    spans = spans_of(queries)
+    total = spans[-1].stop if spans else 0
+    if total > MAX_NUMBERS:
+        raise SQLError(
+            f"the batch has {total:,} numbers, at most {MAX_NUMBERS:,} are planned together: split it", code="too-large"
+        )
+    blocks: list[RowBlock] = []
+    layouts: list[Layout] = []
+    histograms: list[Histogram] = []
+    owners, sizes, names = [], [], []
+    listed = tuple(dict.fromkeys(query.table for query in queries))
+    for number, name in enumerate(listed):
+        compiled = _Table(tables[name], number, queries, [s for s in spans if queries[s.query].table == name])
+        mine = compiled.blocks()
+        first = len(layouts)
+        entries = histograms[-1].stop if histograms else 0
+        for layout, held in compiled.layouts(mine, entries):
+            layouts.append(layout)
+            histograms.extend(held)
+        blocks.extend(mine)
+        owners.append(tuple(range(first, len(layouts))))
+        sizes.append(compiled.sizes)
+        names.append(tuple(truths.axis.name for truths in compiled.axes))
+    common_steps(layouts)
+    return Structured(
+        tuple(queries), spans, listed, tuple(sizes), tuple(names), tuple(blocks), tuple(layouts), tuple(histograms),
+        tuple(owners),
+    )  # fmt: skip
+
+
+def regions_of(queries: Sequence[Query], tables: Mapping[str, Table]) -> list[tuple[int, ...]]:
+    """The numbers of regions of each table's axes, tables of units counted once left out. Cost: cutting the axes."""
+    spans = spans_of(queries)
+    found = []
+    for name in dict.fromkeys(query.table for query in queries):
+        source = tables[name].source
+        if source is None or not source.distinct:
+            mine = [span for span in spans if queries[span.query].table == name]
+            found.append(_Table(tables[name], 0, queries, mine).sizes)
+    return found
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A term on one component: the rows for which ``condition`` holds, times ``coefficient``."""
+
+    component: int
+    coefficient: Fraction
+    condition: Condition
+
+
+class _Table:
+    """Compiles the queries of one table."""
+
+    def __init__(self, table: Table, number: int, queries: Sequence[Query], spans: Sequence[Span]) -> None:
+        if table.source is not None and table.source.distinct:
+            raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
+        self.table = table
+        self.number = number
+        self.queries = queries
+        self.spans = spans
+        self.measures = Measures(table)
+        self.uses = {span.start: self._uses(span) for span in spans}
+        keyed = [condition for span in spans for key in queries[span.query].keys for condition in _conditions(key)]
+        asked = [use.condition for uses in self.uses.values() for use in uses]
+        found = axes_of(table, dict.fromkeys([*asked, *keyed]), keys_of(queries[span.query] for span in spans))
+        self.axes: list[AxisTruths] = found
+        self.sizes = tuple(truths.axis.size for truths in found)
+        self.place = {_name(truths): at for at, truths in enumerate(found)}
+        self.factors: dict[object, RowFactor | None] = {}
+
+    # -- blocks -----------------------------------------------------------------------------------
+
+    def _uses(self, span: Span) -> list[_Use]:
+        found: list[_Use] = []
+        for term in span.output.terms:
+            measure, known = self.measures.of(term), self.measures.known(term)
+            where = term.condition if known is None else conjunction(term.condition, known)
+            if measure is None:
+                found.append(_Use(0, term.coefficient, where))
+                continue
+            found.append(_Use(0, term.coefficient * measure.mid, where))
+            # z is 0 where the column is NULL, so that its sum needs no condition on that.
+            found.append(_Use(self.measures.place(measure), term.coefficient * measure.half, term.condition))
+        return [use for use in found if use.coefficient and use.condition != FALSE]
+
+    def blocks(self) -> list[RowBlock]:
+        """One block for each span and component."""
+        out = []
+        for span in self.spans:
+            query = self.queries[span.query]
+            held: dict[int, list[tuple[_Use, tuple[RowFactor, ...]]]] = {}
+            for use in self.uses[span.start]:
+                factors = self._factors(query, use.condition, span.output.name)
+                if factors is not None:
+                    held.setdefault(use.component, []).append((use, factors))
+            reach = sum(abs(float(use.coefficient)) for found in held.values() for use, _ in found)
+            weight = query.weight / (reach if span.output.sums and reach else 1.0)
+            key_sizes = tuple(len(key) for key in query.keys)
+            for component, found in held.items():
+                coefficient, factors = float(found[0][0].coefficient), found[0][1]
+                if len(found) > 1:
+                    coefficient, factors = 1.0, self._sum(found, key_sizes, span.output.name)
+                    if not factors:
+                        continue
+                out.append(
+                    RowBlock(span.start, span.stop, self.number, component, coefficient, weight, key_sizes, factors)
+                )
+        return out
+
+    def _factors(self, query: Query, condition: Condition, name: str) -> tuple[RowFactor, ...] | None:
+        """The factors of a condition and the query's keys: axes that neither ties together stay apart.
+
+        None where no row satisfies it.
+        """
+        conjuncts = condition.operands if isinstance(condition, And) else (condition,)
+        parts: list[tuple[frozenset[int], Any, int]] = [
+            (frozenset(self._used(part)), part, -1) for part in conjuncts if part != TRUE
+        ]
+        parts += [(frozenset(self._key_axes(key)), key, at) for at, key in enumerate(query.keys)]
+        groups: list[tuple[frozenset[int], list[tuple[Any, int]]]] = []
+        for axes, part, at in parts:
+            near = [group for group in groups if group[0] & axes]
+            groups = [group for group in groups if not group[0] & axes]
+            merged = [item for group in near for item in group[1]]
+            groups.append((axes.union(*(group[0] for group in near)), [*merged, (part, at)]))
+        out = []
+        for axes, items in groups:
+            items.sort(key=lambda item: item[1])
+            memo = (axes, tuple((id(part) if at >= 0 else part, at) for part, at in items))
+            if memo not in self.factors:
+                self.factors[memo] = self._factor(tuple(sorted(axes)), items, name)
+            factor = self.factors[memo]
+            if factor is None:
+                return None
+            out.append(factor)
+        return tuple(out)
+
+    def _used(self, condition: Condition) -> set[int]:
+        return {self.place[a.column if isinstance(a, LineAtom) else a.predicate] for a in atoms(condition)}
+
+    def _key_axes(self, key: Key) -> set[int]:
+        if isinstance(key, KeyDomain):
+            return {self.place[key.column]}
+        return {axis for condition in key.conditions for axis in self._used(condition)}
+
+    def _factor(self, axes: tuple[int, ...], items: Sequence[tuple[Any, int]], name: str) -> RowFactor | None:
+        conditions = [part for part, at in items if at < 0]
+        keys = [(part, at) for part, at in items if at >= 0]
+        sizes = tuple(self.sizes[axis] for axis in axes)
+        _check_factor(prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
+        holds = np.ones(sizes, dtype=bool)
+        for condition in conditions:
+            holds = holds & self._truth(condition, axes)
+        if len(axes) == 1 and len(keys) == 1 and isinstance(keys[0][0], KeyDomain):
+            group = self.axes[axes[0]].key_of_region
+            assert group is not None  # noqa: S101 - a key column is cut with its groups
+            used = np.flatnonzero(holds & (group >= 0))
+            entries = (np.ones(len(used)), (group[used], used))
+            matrix = sparse.csr_array(entries, shape=(len(keys[0][0]), sizes[0]))
+        else:
+            rows = prod(len(key) for key, _ in keys)
+            _check_factor(rows * prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
+            table = holds.reshape(1, -1)
+            for key, _ in keys:
+                table = (table[:, None, :] & self._members(key, axes)[None]).reshape(-1, prod(sizes))
+            matrix = sparse.csr_array(table.astype(np.float64))
+        return RowFactor(axes, tuple(at for _, at in keys), matrix) if matrix.nnz else None
+
+    def _members(self, key: Key, axes: tuple[int, ...]) -> BoolArray:
+        """(groups x combinations): which combinations of regions are in which group of a key."""
+        shape = tuple(self.sizes[axis] for axis in axes)
+        if isinstance(key, CaseKey):
+            held = [np.broadcast_to(self._truth(condition, axes), shape).ravel() for condition in key.conditions]
+            return np.array(held).reshape(len(key), -1)
+        group = self.axes[self.place[key.column]].key_of_region
+        assert group is not None  # noqa: S101 - a key column is cut with its groups
+        along = np.broadcast_to(self._along(group, self.place[key.column], axes), shape).ravel()
+        return np.asarray(along[None, :] == np.arange(len(key))[:, None])
+
+    def _along(self, values: Any, axis: int, axes: tuple[int, ...]) -> Any:
+        return values.reshape([-1 if at == axis else 1 for at in axes])
+
+    def _truth(self, condition: Condition, axes: tuple[int, ...]) -> BoolArray:
+        """Where a condition holds, over the product of ``axes`` (to be broadcast)."""
+        if isinstance(condition, Constant):
+            return np.full((1,) * len(axes), condition.truth)
+        if isinstance(condition, And | Or):
+            combine = np.logical_and if isinstance(condition, And) else np.logical_or
+            out = self._truth(condition.operands[0], axes)
+            for part in condition.operands[1:]:
+                out = combine(out, self._truth(part, axes))
+            return np.asarray(out)
+        axis = self.place[condition.column if isinstance(condition, LineAtom) else condition.predicate]
+        return np.asarray(self._along(self.axes[axis].truth(condition), axis, axes))
+
+    def _sum(
+        self, found: Sequence[tuple[_Use, tuple[RowFactor, ...]]], key_sizes: tuple[int, ...], name: str
+    ) -> tuple[RowFactor, ...]:
+        """Several terms on one component as one factor over all their axes; none where they cancel."""
+        axes = tuple(sorted({axis for _, factors in found for factor in factors for axis in factor.axes}))
+        sizes = tuple(self.sizes[axis] for axis in axes)
+        _check_factor(prod(key_sizes) * prod(sizes), [self.axes[a].axis.name for a in axes], sizes, name)
+        total = np.zeros((*key_sizes, *sizes))
+        for use, factors in found:
+            one = np.ones((1,) * (len(key_sizes) + len(axes)))
+            for factor in factors:
+                held = factor.matrix.toarray()
+                held = held.reshape([key_sizes[k] for k in factor.keys] + [self.sizes[a] for a in factor.axes])
+                places = [*factor.keys, *(len(key_sizes) + axes.index(a) for a in factor.axes)]
+                shape = [1] * one.ndim
+                for place, size in zip(places, held.shape, strict=True):
+                    shape[place] = size
+                one = one * held.transpose(np.argsort(places)).reshape(shape)
+            total = total + float(use.coefficient) * one
+        matrix = sparse.csr_array(np.ascontiguousarray(total).reshape(prod(key_sizes), prod(sizes)))
+        matrix.eliminate_zeros()
+        return (RowFactor(axes, tuple(range(len(key_sizes))), matrix),) if matrix.nnz else ()
+
+    # -- histograms -------------------------------------------------------------------------------
+
+    def layouts(self, blocks: Sequence[RowBlock], start: int) -> list[tuple[Layout, list[Histogram]]]:
+        """A layout for each set of axes that lies in no other, with the components that its blocks need."""
+        wanted: dict[tuple[int, ...], set[int]] = {}
+        for block in blocks:
+            wanted.setdefault(block.axes, set()).add(block.component)
+        maximal: list[tuple[int, ...]] = []
+        held: list[frozenset[int]] = []
+        for axes in sorted(wanted, key=lambda axes: (-len(axes), axes)):
+            if not any(frozenset(axes) <= other for other in held):
+                maximal.append(axes)
+                held.append(frozenset(axes))
+        components: dict[tuple[int, ...], set[int]] = {axes: {0} for axes in maximal}
+        for axes, mine in wanted.items():
+            home = next(other for other, inside in zip(maximal, held, strict=True) if frozenset(axes) <= inside)
+            components[home] |= mine
+        self._check(maximal, components, start)
+        computed = {c.name: c.value for c in self.table.columns.values() if c.value is not None}
+        source = self.table.source or RowSource(self.table.name)
+        every = tuple(self.measures.found.values())
+        out = []
+        for axes in sorted(maximal):
+            sizes = tuple(self.sizes[axis] for axis in axes)
+            found = sorted(components[axes])
+            measures: tuple[Measure, ...] = tuple(every[component - 1] for component in found if component)
+            histograms = [
+                Histogram(self.number, c, axes, sizes, start + at * prod(sizes)) for at, c in enumerate(found)
+            ]
+            entry = start + np.arange(len(found) * prod(sizes), dtype=np.int64).reshape(len(found), -1)
+            grid = Grid(tuple(self.axes[axis].axis for axis in axes))
+            out.append((Layout(self.table.name, grid, measures, entry, source, computed), histograms))
+            start += len(found) * prod(sizes)
+        return out
+
+    def _check(
+        self, maximal: Sequence[tuple[int, ...]], components: Mapping[tuple[int, ...], set[int]], start: int
+    ) -> None:
+        total = start
+        for axes in maximal:
+            sizes = tuple(self.sizes[axis] for axis in axes)
+            if prod(sizes) > MAX_HISTOGRAM:
+                raise too_large([self.axes[axis].axis.name for axis in axes], sizes, MAX_HISTOGRAM)
+            total += prod(sizes) * len(components[axes])
+        if total > MAX_ENTRIES:
+            raise SQLError(
+                f"the batch needs {len(maximal):,} histograms with {total:,} cells and sums together, at most "
+                f"{MAX_ENTRIES:,} are planned: ask for fewer groupings, or split the batch",
+                code="too-large",
+            )
+
+
+def _conditions(key: Key) -> tuple[Condition, ...]:
+    return key.conditions if isinstance(key, CaseKey) else ()
+
+
+def _name(truths: AxisTruths) -> object:
+    axis: Any = truths.axis
+    return axis.column if hasattr(axis, "column") else axis.predicate
+
+
+def _check_factor(entries: int, names: Sequence[str], sizes: Sequence[int], name: str) -> None:
+    if entries > MAX_FACTOR:
+        raise too_large(names, sizes, MAX_FACTOR, f" for each of the groups of {name}" if name else "")
+
+
+def too_large(names: Sequence[str], sizes: Sequence[int], cap: int, what: str = "") -> SQLError:
+    """The refusal of a histogram: its size, the cap, and the columns to drop or coarsen, the finest first."""
+    ordered = sorted(zip(names, sizes, strict=True), key=lambda pair: -pair[1])
+    shown = " x ".join(f"{size:,} regions of {name}" for name, size in ordered[:6]) + (" ..." if len(sizes) > 6 else "")
+    left = prod(sizes)
+    remedy: list[str] = []
+    for name, size in itertools.islice(ordered, len(ordered) - 1):
+        left = left // size
+        remedy.append(name)
+        if left <= cap:
+            break
+    return SQLError(
+        f"a statement combines {shown}: {prod(sizes):,} cells{what}, at most {cap:,} are planned for one statement: "
+        f"drop or coarsen {' and '.join(remedy) if remedy else ordered[0][0]}",
+        code="too-large",
+    )

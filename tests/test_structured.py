@@ -1,0 +1,282 @@
+"""Batches planned block by block: exact answers, sensitivity by brute force, errors against dense matrices."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from helpers import engine_of, policy_of, sources_of, tables_of, understood
+
+import dpsql
+from dpsql import measure
+from dpsql.measure import Job
+from dpsql.privacy.noise import Noise
+from dpsql.reconstruct import ResidualAnswers, half_widths
+from dpsql.strategy import StructuredStrategy, select, structured_strategy
+from dpsql.workload import choice
+from dpsql.workload.compile import Compiled, compile_batch
+from dpsql.workload.layout import common_multiplicity
+from dpsql.workload.sensitivity import sensitivity_of
+from dpsql.workload.structured import Structured, compile_structured
+
+TABLES = """
+[tables.t]
+unit = "row"
+[tables.t.columns]
+a = { values = ["x", "y", "z"], other = true }
+b = { values = [1, 2, 3, 4], nulls = false }
+c = { lower = 0, upper = 5 }
+v = { lower = -3, upper = 10 }
+w = { lower = 0, upper = 4, nulls = false }
+s = { type = "VARCHAR", values = ["p", "q"] }
+[tables.u]
+unit = "owner"
+max_rows_per_unit = 3
+[tables.u.columns]
+owner = { }
+g = { values = [1, 2, 3], nulls = false }
+h = { values = ["k", "l"], nulls = false }
+m = { lower = 0, upper = 2 }
+"""
+POLICY = policy_of(TABLES)
+
+BATCHES = {
+    "marginals": "SELECT a, b, c, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, a, b, c)",
+    "cube": "SELECT a, b, s, COUNT(*) AS n FROM t GROUP BY CUBE (a, b, s)",
+    "rollup": "SELECT b, s, c, COUNT(*) AS n FROM t GROUP BY ROLLUP (b, s, c)",
+    "conditions": "SELECT a, COUNT(*) FROM t WHERE c BETWEEN 1 AND 3 GROUP BY a; SELECT b, COUNT(*) FROM t GROUP BY b"
+    "; SELECT COUNT(*) FROM t WHERE c < 2 AND s = 'p'; SELECT COUNT(*) FROM t",
+    "across": "SELECT b, COUNT(*) FROM t WHERE a = 'x' OR c > 3 GROUP BY b; SELECT COUNT(*) FROM t"
+    " WHERE b = 2 OR b > c",
+    "cases": "SELECT CASE WHEN a = 'x' AND c > 2 THEN 1 WHEN b = 4 THEN 2 ELSE 3 END AS k, s, COUNT(*) FROM t GROUP BY"
+    " ALL; SELECT s, COUNT(*) FROM t GROUP BY s",
+    "ranges": "SELECT dp_ranges(b), COUNT(*) AS n FROM t GROUP BY dp_ranges(b); SELECT dp_prefixes(w), s, COUNT(*) AS n"
+    " FROM t GROUP BY dp_prefixes(w), s; SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b",
+    "sums": "SELECT a, b, COUNT(*) AS n, SUM(v) AS sv, SUM(w) AS sw FROM t GROUP BY CUBE (a, b)",
+    "averages": "SELECT b, s, AVG(v) AS m, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, b, s)",
+    "differences": "SELECT b, s, COUNT_IF(c > 2) - 2 * COUNT_IF(a = 'x'), SUM(v) - SUM(w) FROM t GROUP BY CUBE (b, s)",
+    "variance": "SELECT b, VAR_POP(w) AS x, COUNT(*) AS n FROM t GROUP BY CUBE (b)",
+    "units": "SELECT g, h, COUNT(*) AS n, SUM(m) AS sm FROM u GROUP BY CUBE (g, h)",
+    "two tables": "SELECT g, h, COUNT(*) AS n FROM u GROUP BY CUBE (g, h); SELECT b, s, COUNT(*) AS n FROM t"
+    " GROUP BY CUBE (b, s)",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def con() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")
+    con.execute("CREATE TABLE u (owner INTEGER, g INTEGER, h VARCHAR, m INTEGER)")
+    fill(con, 200, 100)
+    return con
+
+
+def fill(con: duckdb.DuckDBPyConnection, rows: int, units: int) -> None:
+    """Rows that keep what the policy says, NULL and values out of bounds among them."""
+    rng = np.random.default_rng(3)
+
+    def drawn(values: list[Any]) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    con.execute("DELETE FROM t; DELETE FROM u")
+    con.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", [
+        [drawn(["x", "y", "z", "other", None]), drawn([1, 2, 3, 4]), drawn([*range(-1, 8), None]),
+         drawn([-9, -3, 0, 1, 2, 10, 77, None]), drawn([0, 1, 2, 4]), drawn(["p", "q", None])]
+        for _ in range(rows)
+    ])  # fmt: skip
+    con.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", [
+        [unit, drawn([1, 2, 3]), drawn(["k", "l"]), drawn([0, 1, 2, 5, None])]
+        for unit in range(units) for _ in range(int(rng.integers(1, 4)))
+    ])  # fmt: skip
+
+
+def compiled(name: str, con: duckdb.DuckDBPyConnection) -> tuple[Structured, Compiled]:
+    found = understood(BATCHES.get(name, name), POLICY, tables_of(POLICY, engine_of(con)))
+    return compile_structured(found.queries, found.tables), compile_batch(found.queries, found.tables)
+
+
+def job_of(batch: Structured, integers: Any) -> Job:
+    nothing: Any = None
+    return Job(batch.layouts, integers, batch.common_steps, 1, nothing, {}, sources_of(POLICY), {})
+
+
+def measured(batch: Structured, strategy: StructuredStrategy, con: duckdb.DuckDBPyConnection) -> list[int]:
+    """B (L x), exactly."""
+    return measure._observe(job_of(batch, strategy.measured), engine_of(con), [0] * strategy.shape[0])
+
+
+def answers_of(strategy: StructuredStrategy) -> ResidualAnswers:
+    batch = strategy.structured
+    return ResidualAnswers(batch.blocks, strategy.residuals, batch.sizes, batch.numbers)
+
+
+def exact(joint: Compiled, con: duckdb.DuckDBPyConnection) -> np.ndarray:
+    """The answers without noise and constants, by the one matrix over merged cells."""
+    from helpers import exact_answers
+
+    _, found = exact_answers(joint, POLICY, engine_of(con))
+    out = np.array([float(value) for value in found])
+    for span in joint.spans:
+        out[span.start : span.stop] -= float(span.output.constant)
+    return out
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_without_noise_answers_are_exact(con: duckdb.DuckDBPyConnection, name: str, noise: str) -> None:
+    batch, joint = compiled(name, con)
+    strategy = structured_strategy(batch, noise)
+    y = measured(batch, strategy, con)
+    found = answers_of(strategy).estimate(y, batch.common_steps)
+    np.testing.assert_allclose(found, exact(joint, con), atol=1e-8)
+
+
+def dense(answers: ResidualAnswers, p: int) -> np.ndarray:
+    """R (m x p), column by column."""
+    eye = np.eye(p, dtype=int).tolist()
+    return np.stack([answers.estimate(row, 1) for row in eye], axis=1)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection, name: str, kind: str) -> None:
+    batch, _ = compiled(name, con)
+    strategy = structured_strategy(batch, kind)
+    answers = answers_of(strategy)
+    R = dense(answers, strategy.shape[0])
+    noise = Noise.gaussian(10**8) if kind == "gaussian" else Noise.laplace(10**4)
+    np.testing.assert_allclose(answers.errors(noise, 7), np.sqrt((R * R).sum(axis=1) * noise.variance) / 7, rtol=1e-9)
+    np.testing.assert_allclose(answers.widths(noise, 0.1, 7), half_widths(R, noise, 0.1) / 7, rtol=2e-3)
+    # What was minimised is what the rows say, at the sensitivity of a whole unit.
+    weight = np.zeros(batch.numbers)
+    for block in batch.blocks:
+        weight[block.start : block.stop] = block.weight
+    common = common_multiplicity(batch.layouts)
+    sensitivity = sensitivity_of(kind, strategy.measured, batch.layouts) / (common if kind == "laplace" else common**2)
+    total = float((weight[:, None] ** 2 * R * R).sum()) * (sensitivity**2 if kind == "laplace" else sensitivity)
+    assert strategy.expected == pytest.approx(total, rel=1e-9)
+    for query in {span.query for span in batch.spans}:
+        parts = [slice(span.start, span.stop) for span in batch.spans if span.query == query]
+        groups = parts[0].stop - parts[0].start
+        rows = np.asarray(answers.rows(parts, noise)).reshape(len(parts), groups, -1)
+        mine = np.stack([R[part] for part in parts])
+        np.testing.assert_allclose(
+            np.einsum("igp,jgp->gij", rows, rows), np.einsum("igp,jgp->gij", mine, mine), atol=1e-12
+        )
+
+
+ROWS = [
+    (a, b, c, v, w, s)
+    for a, b, c, v, w, s in itertools.product(["x", "z", "no", None], [1, 4], [-7, 1, 2, 5, None], [-99, 10, None],
+                                              [0, 4], ["p", None])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in BATCHES if name not in ("units", "two tables")])
+def test_no_row_moves_more_than_claimed(name: str) -> None:
+    own = duckdb.connect()
+    own.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")
+    own.execute("CREATE TABLE u (owner INTEGER, g INTEGER, h VARCHAR, m INTEGER)")
+    batch, _ = compiled(name, own)
+    for noise in ("gaussian", "laplace"):
+        strategy = structured_strategy(batch, noise)
+        # Beside rows that keep to the policy, one that breaks it: closed domains, NULL where none may be.
+        largest, L = 0, batch.common_steps
+        rng = np.random.default_rng(4)
+        every = [*ROWS, ("x", 9, 1, 2, 7, "r"), (None, None, None, None, None, None)]
+        chosen = [every[i] for i in rng.choice(len(every), 24, replace=False)] + every[-2:]
+        before = measured(batch, strategy, own)
+        for row in chosen:
+            own.execute("DELETE FROM t")
+            own.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", row)
+            moved = [y - x for x, y in zip(before, measured(batch, strategy, own), strict=True)]
+            largest = max(largest, sum(d * d if noise == "gaussian" else abs(d) for d in moved))
+        own.execute("DELETE FROM t")
+        claim = sensitivity_of(noise, strategy.measured, batch.layouts) * L ** (2 if noise == "gaussian" else 1)
+        assert largest <= claim
+        if noise == "gaussian" and batch.pure and not any(block.component for block in batch.blocks):
+            assert largest == claim  # all cells of marginals move alike
+        else:
+            assert largest > claim / 3  # a bound, but not an idle one
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_no_unit_of_several_rows_moves_more_than_claimed(noise: str) -> None:
+    own = duckdb.connect()
+    own.execute("CREATE TABLE t (a VARCHAR, b INTEGER, c INTEGER, v INTEGER, w INTEGER, s VARCHAR)")
+    own.execute("CREATE TABLE u (owner INTEGER, g INTEGER, h VARCHAR, m INTEGER)")
+    batch, _ = compiled("units", own)
+    strategy = structured_strategy(batch, noise)
+    others = [(2, 1, "k", 1), (2, 2, "l", None), (3, 3, "k", 2), (None, 1, "k", 2)]
+    own.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", others)
+    before = measured(batch, strategy, own)
+    claim = sensitivity_of(noise, strategy.measured, batch.layouts) * batch.common_steps ** (
+        2 if noise == "gaussian" else 1
+    )
+    largest = 0
+    for rows in [[(1, 1, "k", 0)] * 3, [(1, 1, "k", 2)] * 5, [(1, 2, "l", 2), (1, 2, "l", None), (1, 3, "k", 9)],
+                 [(1, g, h, m) for g in (1, 2, 3) for h in ("k", "l") for m in (0, 7)]]:  # fmt: skip
+        own.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", rows)
+        moved = [y - x for x, y in zip(before, measured(batch, strategy, own), strict=True)]
+        own.execute("DELETE FROM u WHERE owner = 1")
+        largest = max(largest, sum(d * d if noise == "gaussian" else abs(d) for d in moved))
+    assert claim / 10 < largest <= claim
+
+
+@pytest.mark.parametrize("name", ["marginals", "cube", "rollup"])
+def test_marginals_reach_the_optimum(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    # c has a region outside its bounds that is no group, so that only "cube" is made of marginals alone.
+    name = {"marginals": "SELECT a, b, s, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, a, b, s)"}.get(name, name)
+    batch, joint = compiled(name, con)
+    strategy = structured_strategy(batch, "gaussian")
+    best = select(joint.workload(joint.objective), "gaussian", tolerance=1e-4)
+    if batch.pure:
+        assert strategy.gap is not None
+        assert strategy.gap < 1e-3
+        assert strategy.expected == pytest.approx(best.expected, rel=1e-3)
+        assert strategy.lower_bound is not None
+        assert strategy.lower_bound <= best.expected * (1 + 1e-9)
+    else:
+        assert strategy.gap is None
+        assert best.expected * (1 - 1e-3) <= strategy.expected <= 1.2 * best.expected
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_noisy_answers_are_as_good_as_they_say(con: duckdb.DuckDBPyConnection, kind: str) -> None:
+    batch, joint = compiled("sums", con)
+    strategy = structured_strategy(batch, kind)
+    noise = Noise.gaussian(10**6) if kind == "gaussian" else Noise.laplace(700)
+    answers, L = answers_of(strategy), batch.common_steps
+    y = measured(batch, strategy, con)
+    trials = 400
+    found = np.array([
+        answers.estimate([a + z for a, z in zip(y, noise.sample(len(y)), strict=True)], L) for _ in range(trials)
+    ])  # fmt: skip
+    z = (found - exact(joint, con)) / answers.errors(noise, L)
+    assert np.abs(z.mean(axis=0)).max() < 6 / np.sqrt(trials)
+    assert np.abs((z * z).mean(axis=0) - 1).max() < 6 * np.sqrt(6 / trials)
+
+
+def test_a_release_end_to_end(con: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "FEW_CELLS", 10)
+    monkeypatch.setattr(choice, "_is_structured", lambda batch: True)
+    text = f'dataset = "test-1"\n[budget]\nepsilon = 40.0\ndelta = 1e-6\n{TABLES}'
+    connection = dpsql.connect(con, policy=dpsql.Policy.parse(text), ledger=tmp_path / "t.ledger")
+    batch = "CREATE VIEW m AS SELECT a, b, s, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY dp_marginals(2, a, b, s)"
+    plan = connection.plan(batch, epsilon=20, delta=1e-6)
+    assert isinstance(plan.compiled, Structured)
+    assert "residual" in str(plan)
+    assert "AVG" in plan.explain() or "mean" in plan.explain()
+    release = connection.run(plan)
+    result = release["m"]
+    assert len(result) == 5 + 4 + 3 + 5 * 4 + 5 * 3 + 4 * 3
+    again = connection.run(plan)
+    assert (again.id, again.cost) == (release.id, 0.0)
+    assert connection.rebuild() == 1
+    assert connection.sql("SELECT * FROM m") == result
+    by_b = connection.sql("SELECT SUM(n) FROM m WHERE b IS NOT NULL AND a IS NULL AND NOT a_other AND s IS NULL")
+    assert by_b.fetchall()[0][0] is not None

@@ -1,0 +1,97 @@
+"""Which way a batch is compiled, and what neither way can plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pytest
+from helpers import engine_of, policy_of, tables_of, understood
+
+from dpsql.errors import DataError, SQLError
+from dpsql.strategy import structured_strategy
+from dpsql.workload.choice import compile_any
+from dpsql.workload.compile import Compiled
+from dpsql.workload.rows import RowSource
+from dpsql.workload.structured import MAX_HISTOGRAM, Structured, compile_structured
+from dpsql.workload.values import Stored
+
+TEN = "[" + ", ".join(map(str, range(10))) + "]"
+POLICY = policy_of(
+    '[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+    + "".join(f"c{i} = {{ values = {TEN}, nulls = false }}\n" for i in range(12))
+    + "".join(f"w{i} = {{ lower = 0, upper = 399 }}\n" for i in range(4))
+)
+CUBE = "SELECT c0, c1, c2, c3, COUNT(*) AS n FROM t GROUP BY CUBE (c0, c1, c2, c3)"
+ALL = ", ".join(f"c{i}" for i in range(12))
+
+
+@pytest.fixture(scope="module")
+def con() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    columns = [f"c{i} INTEGER" for i in range(12)] + [f"w{i} INTEGER" for i in range(4)]
+    con.execute(f"CREATE TABLE t ({', '.join(columns)})")
+    return con
+
+
+def compiled(sql: str, con: duckdb.DuckDBPyConnection) -> Compiled | Structured:
+    found = understood(sql, POLICY, tables_of(POLICY, engine_of(con)))
+    return compile_any(found.queries, found.tables)
+
+
+@pytest.mark.parametrize(
+    ("sql", "structured"),
+    [
+        ("SELECT c0, c1, c2, COUNT(*) AS n FROM t GROUP BY CUBE (c0, c1, c2)", False),  # 1,000 cells
+        (CUBE, True),
+        (f"SELECT {ALL}, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, {ALL})", True),
+        # One grouping: each group by itself, whatever their number.
+        ("SELECT c0, c1, c2, c3, COUNT(*) AS n FROM t GROUP BY ALL", False),
+        # Few queries over few merged cells.
+        ("SELECT COUNT(*) FROM t WHERE c0 > 3 AND c1 < 4; SELECT COUNT(*) FROM t WHERE w0 > 7 AND w1 < 9", False),
+        # Ranges and marginals over many columns.
+        (f"SELECT dp_ranges(c0), COUNT(*) AS n FROM t GROUP BY dp_ranges(c0); SELECT {ALL}, COUNT(*) AS n FROM t "
+         f"GROUP BY dp_marginals(2, {ALL})", True),
+    ],
+)  # fmt: skip
+def test_the_way_follows_from_public_sizes(con: duckdb.DuckDBPyConnection, sql: str, structured: bool) -> None:
+    assert isinstance(compiled(sql, con), Structured if structured else Compiled)
+
+
+def test_what_no_way_can_plan_names_size_cap_and_columns(con: duckdb.DuckDBPyConnection) -> None:
+    # Both ways are tried: one matrix has too many numbers at 41^3 groups and 400^3 cells, a histogram too many cells.
+    wide = ", ".join(f"w{i}" for i in range(3))
+    sql = f"SELECT {wide}, COUNT(*) AS n FROM t GROUP BY {wide}"
+    with pytest.raises(SQLError, match=r"at most"):
+        compiled(sql, con)
+
+
+def _parts(sql: str, con: duckdb.DuckDBPyConnection) -> tuple[Any, Any]:
+    found = understood(sql, POLICY, tables_of(POLICY, engine_of(con)))
+    return found.queries, found.tables
+
+
+def test_a_histogram_past_the_cap_names_the_columns_to_drop(con: duckdb.DuckDBPyConnection) -> None:
+    batch = "SELECT COUNT(*) FROM t WHERE " + " AND ".join(
+        "(" + " OR ".join(f"w{i} = {value}" for value in range(7 * i, 390, 2)) + ")" for i in range(3)
+    )
+    assert isinstance(compiled(batch, con), Compiled)  # three conditions make few cells
+    many = "; ".join(f"SELECT COUNT(*) FROM t WHERE w0 < {3 * k} AND w1 < {2 * k} AND w2 < {k} AND c0 = 1 AND c1 = 2"
+                     for k in range(1, 130))  # fmt: skip
+    with pytest.raises(SQLError, match=rf"cells, at most {MAX_HISTOGRAM:,} are planned .*drop or coarsen w2"):
+        compile_structured(*_parts(many, con))
+
+
+def test_the_largest_error_is_not_minimised_block_by_block(con: duckdb.DuckDBPyConnection) -> None:
+    batch = compiled(CUBE, con)
+    assert isinstance(batch, Structured)
+    with pytest.raises(DataError, match="objective 'max'"):
+        structured_strategy(batch, "gaussian", objective="max")
+
+
+def test_units_counted_once_are_not_planned_block_by_block(con: duckdb.DuckDBPyConnection) -> None:
+    queries, tables = _parts(CUBE, con)
+    source = RowSource("t", unit=Stored("c0", "INTEGER"), limit=3, protects="c0", distinct=True)
+    with pytest.raises(SQLError, match=r"COUNT\(DISTINCT"):
+        compile_structured(queries, {"t": replace(tables["t"], source=source)})
