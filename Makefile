@@ -36,7 +36,7 @@ test: lint
 	$(BIN)/pytest -n auto
 
 test-long: env
-	$(BIN)/pytest -m long
+	$(BIN)/pytest -n auto -m long
 
 assurance: env
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[accounting]"

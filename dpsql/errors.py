@@ -76,18 +76,26 @@ class PolicyError(ProgrammingError):
 class SQLError(ProgrammingError):
     """A statement is refused; ``line`` and ``column`` (from 1) say where, ``end`` where the refused part ends.
 
-    The message already carries the place; ``end`` is (line, column) of its last character. ``pointed`` shows it in
-    the user's text, as do the notes of a refused plan.
+    ``code`` is a short word for the reason, which stays the same where messages change: "self-join" (docs/sql.md lists
+    all of them). The message already carries the place; ``end`` is (line, column) of its last character. ``pointed``
+    shows it in the user's text, as do the notes of a refused plan.
     """
 
     def __init__(
-        self, message: str, line: int | None = None, column: int | None = None, end: tuple[int, int] | None = None
+        self,
+        message: str,
+        line: int | None = None,
+        column: int | None = None,
+        end: tuple[int, int] | None = None,
+        *,
+        code: str = "not-answered",
     ) -> None:
         place = "" if line is None else f" (line {line}, column {column})"
         super().__init__(message + place)
         self.line = line
         self.column = column
         self.end = end
+        self.code = code
 
     def pointed(self, sql: str) -> str:
         """The line of ``sql`` that holds the refused part, and carets under it; empty where no place is known."""

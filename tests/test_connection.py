@@ -899,11 +899,13 @@ def test_a_releases_file_of_another_ledger_is_refused_before_the_charge(tmp_path
     one = dpsql.connect(policy=policy, ledger=tmp_path / "one.ledger", releases=shared)
     one.run(batch, epsilon=0.2)
     other = dpsql.connect(policy=policy, ledger=tmp_path / "other.ledger", releases=shared)
-    with pytest.raises(dpsql.OperationalError, match="another ledger"):
+    with pytest.raises(dpsql.LedgerError, match="another ledger"):
         other.run(batch, epsilon=0.2)
-    assert other.budget.spent == 0
+    assert not other.ledger_path.exists()
     beside = dpsql.connect(policy=policy, ledger=tmp_path / "other.ledger")
     assert beside.releases_path == tmp_path / "other.releases.duckdb"
     beside.run(batch, epsilon=0.2)
+    spent = other.budget.spent
     with pytest.raises(dpsql.OperationalError, match="another ledger"):
         other.run(batch, epsilon=0.2, fresh=True)
+    assert other.budget.spent == spent

@@ -29,7 +29,8 @@ ROOMS: dict[str, set[str]] = {
     "bounds": {"errors", "linalg", "workload", "strategy"},
     "sql": {"errors", "policy", "reconstruct", "workload"},
     "measure": {"errors", "policy", "linalg", "workload", "privacy", "engines"},
-    "synthetic": {"errors", "policy", "privacy", "reconstruct", "release", "workload", "measure"},
+    # The local release. It draws lies for the one who holds a record, so it may reach no database: see its own test.
+    "synthetic": {"errors", "policy", "privacy"},
     "plan_text": {"errors", "workload"},
     "plan_picture": {"errors", "plan_text"},
     "plan_explain": {"errors", "plan_text", "reconstruct", "sql", "workload"},
@@ -68,6 +69,10 @@ ROOMS: dict[str, set[str]] = {
         "audit",
     },
     "__main__": {"errors", "surfaces"},
+}
+ALLOWED_ON_A_DEVICE = {
+    *("numpy", "scipy"),
+    *("__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "math", "typing"),
 }
 CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
 # Optional packages may be imported in the rooms that show results (yaml: that read policies), inside functions only.
@@ -154,19 +159,42 @@ def test_only_measure_draws_noise_and_spends() -> None:
     drawn, spent, recorded = set(), set(), set()
     for room, path, tree in sources():
         for name, node in calls(tree):
-            if name in ("sample", "sample_from"):
+            if name in ("sample", "sample_from", "offsets_from"):
                 drawn.add(room)
             if name == "charge" and isinstance(node.func, ast.Attribute):
                 spent.add(room)
             if name == "record" and isinstance(node.func, ast.Attribute):
                 recorded.add(room)
         for name in imported(tree, path):
-            if name.endswith((".sample_from", ".urandom")) or name.split(".")[0] == "secrets":
+            if name.endswith((".sample_from", ".offsets_from", ".urandom")) or name.split(".")[0] == "secrets":
                 drawn.add(room)
     assert "measure" in drawn
-    assert drawn <= {"measure", "privacy"}
+    # synthetic/ draws on a person's own device, for a record that the caller hands over.
+    assert drawn <= {"measure", "privacy", "synthetic"}
     assert spent == {"measure"}
     assert recorded == {"measure"}
+
+
+def test_the_room_that_draws_on_a_device_reaches_no_database() -> None:
+    """synthetic/ draws and charges nobody, which is right only where no private table can be read."""
+    reached, pending = set(), {"synthetic"}
+    while pending:
+        room = pending.pop()
+        reached.add(room)
+        pending |= ROOMS[room] - reached
+    assert reached == {"synthetic", "errors", "policy", "privacy"}
+    drawing = set()
+    for _, path, tree in (source for source in sources() if source[0] == "synthetic"):
+        for name in imported(tree, path):
+            if room_of(name) == "privacy":  # of the room that also holds the ledger: the law and exact numbers
+                assert name.startswith(("dpsql.privacy.response.", "dpsql.privacy.amounts.")), name
+            top = name.split(".")[0]
+            assert top == "dpsql" or top in ALLOWED_ON_A_DEVICE, f"{path.relative_to(PACKAGE)} imports {name}"
+        for name, _ in calls(tree):
+            assert name not in ("open", "exec", "eval", "connect", "__import__", "import_module"), path
+            if name in ("sample", "offsets_from"):
+                drawing.add(path.name)
+    assert drawing == {"local.py"}
 
 
 def test_noise_is_drawn_once_and_before_the_scan() -> None:

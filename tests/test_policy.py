@@ -157,8 +157,8 @@ def test_budget_defaults() -> None:
 
 TABLES = {
     "source = 'a.txt'": 'tables.t.source is "a.txt"; name a .parquet or .csv file',
-    "source = 'a*.parquet'": "tables.t.source is",
-    "source = 's3://a/b.parquet'": "without wildcards or protocols",
+    "source = 'a*.txt'": "name a .parquet or .csv file, a pattern such as",
+    "source = 's3://a/b.parquet'": "name local files, without a protocol",
     "source = ''": "tables.t.source is empty",
     "source = 3": "tables.t.source is an integer; write a string",
     "source = 'a.csv'": "tables.t.columns is missing; declare the columns of a CSV file",

@@ -17,9 +17,11 @@ from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths
 from dpsql.strategy import StructuredStrategy, select, structured_strategy
+from dpsql.strategy.structured_bound import structured_bound
 from dpsql.workload import choice
 from dpsql.workload.compile import Compiled, compile_batch
 from dpsql.workload.layout import common_multiplicity
+from dpsql.workload.matrix import Workload
 from dpsql.workload.sensitivity import sensitivity_of
 from dpsql.workload.structured import Structured, compile_structured
 
@@ -280,3 +282,87 @@ def test_a_release_end_to_end(con: duckdb.DuckDBPyConnection, tmp_path: Path, mo
     assert connection.sql("SELECT * FROM m") == result
     by_b = connection.sql("SELECT SUM(n) FROM m WHERE b IS NOT NULL AND a IS NULL AND NOT a_other AND s IS NULL")
     assert by_b.fetchall()[0][0] is not None
+
+
+def whole(batch: Structured, table: int) -> tuple[np.ndarray, list[tuple[int, ...]]]:
+    """(W (m x components x cells) of one table over all combinations of regions, weights and all; the cells)."""
+    sizes = batch.sizes[table]
+    cells = list(np.ndindex(*sizes))
+    mine = [block for block in batch.blocks if block.table == table]
+    W = np.zeros((batch.numbers, 1 + max(block.component for block in mine), len(cells)))
+    for block in mine:
+        labels = np.stack(np.unravel_index(np.arange(block.stop - block.start), block.key_sizes or (1,)))
+        rows = np.full((block.stop - block.start, len(cells)), block.weight * block.coefficient)
+        for factor in block.factors:
+            group = np.zeros(rows.shape[0], dtype=int)
+            for key in factor.keys:
+                group = group * block.key_sizes[key] + labels[key]
+            at = [np.ravel_multi_index([cell[i] for i in factor.axes], [sizes[i] for i in factor.axes])
+                  for cell in cells]  # fmt: skip
+            rows *= factor.matrix.toarray()[group][:, at]
+        W[block.start : block.stop, block.component] += rows
+    return W, cells
+
+
+def nulls_of(batch: Structured, table: int) -> dict[tuple[int, int], int]:
+    """The NULL region of each measure's column where that is an axis: (component, axis) -> region."""
+    measures = {m.column: [] for number in batch.owners[table] for m in batch.layouts[number].measures}
+    for number in batch.owners[table]:
+        layout = batch.layouts[number]
+        held = [h for h in batch.histograms if layout.entry.min() <= h.start <= layout.entry.max()]
+        for measure_, histogram in zip(layout.measures, held[1:], strict=True):
+            measures[measure_.column].append(histogram.component)
+    found = {}
+    for number in batch.owners[table]:
+        axes = next(h.axes for h in batch.histograms if h.start == batch.layouts[number].entry.min())
+        for place, axis in zip(axes, batch.layouts[number].cells.axes, strict=True):
+            for component in measures.get(axis.name, ()):
+                found[component, place] = axis.null_region
+    return found
+
+
+def corners(W: np.ndarray, cells: list[tuple[int, ...]], nulls: dict[tuple[int, int], int]) -> Any:
+    """(contributions (entries x corners), the cell of each): what one row can add to the components of all cells."""
+    columns, where = [], []
+    for at, cell in enumerate(cells):
+        free = [k for k in range(1, W.shape[1]) if not any(c == k and cell[i] == r for (c, i), r in nulls.items())]
+        for signs in itertools.product((1, -1), repeat=len(free)):
+            column = np.zeros((W.shape[1], len(cells)), dtype=np.int64)
+            column[0, at] = 1
+            column[free, at] = signs
+            columns.append(column.ravel())
+            where.append(at)
+    return np.array(columns).T, np.array(where)
+
+
+@pytest.mark.parametrize("name", [name for name in BATCHES if name != "two tables"])
+def test_the_bound_is_that_of_the_matrix_over_all_cells(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    batch, _ = compiled(name, con)
+    W, cells = whole(batch, 0)
+    C, where = corners(W, cells, nulls_of(batch, 0))
+    moved = W.reshape(W.shape[0], -1) @ C
+    counts = np.bincount(where)
+    best = 0.0
+    # Regions that no block with their axis counts may have less weight than others.
+    idle = [np.ones(size, dtype=bool) for size in batch.sizes[0]]
+    for block in batch.blocks:
+        for factor in block.factors:
+            held = abs(factor.matrix).sum(axis=0).reshape([batch.sizes[0][i] for i in factor.axes])
+            for at, axis in enumerate(factor.axes):
+                idle[axis] &= np.moveaxis(held, at, 0).reshape(len(idle[axis]), -1).sum(axis=1) == 0
+    for share in (0.0, 0.02, 0.1, 0.3, 1.0):
+        parts = [np.where(unused, share, 1.0) for unused in idle]
+        lam = np.array([np.prod([part[r] / part.sum() for part, r in zip(parts, cell, strict=True)]) for cell in cells])
+        root = np.sqrt(lam[where] / counts[where])
+        best = max(best, float(np.linalg.svd(moved * root, compute_uv=False).sum()) ** 2)
+    assert structured_bound(batch) == pytest.approx(best, rel=1e-6)
+    strategy = structured_strategy(batch, "gaussian")
+    assert strategy.lower_bound is not None
+    assert strategy.gap == pytest.approx(strategy.expected / strategy.lower_bound - 1, abs=1e-9)
+    # No mechanism is below it: not even the best over all cells at once, whose own bound is known.
+    scale = np.abs(W).max()
+    workload = Workload.from_rows(np.rint(W.reshape(W.shape[0], -1) * (2.0**40 / scale)), np.full(W.shape[0], scale / 2.0**40), contributions=C)
+    least = select(workload, "gaussian", tolerance=1e-2)
+    print(name, best, least.expected, strategy.expected)
+    assert best <= least.expected * (1 + 1e-6)
+    assert least.lower_bound <= strategy.expected * (1 + 1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import IntegrityError, SQLError
-from dpsql.workload.compile import Layout
+from dpsql.workload.layout import Layout
 
 POLICY = """
 dataset = "units-1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,16 +18,20 @@ BASE = "dpsql_base"
 
 @dataclass(frozen=True)
 class TableSource:
-    """A private table: a table of the database, or a Parquet or CSV file.
+    """A private table: a table of the database, or Parquet or CSV files of one schema.
 
-    ``name`` is the policy's name; ``path`` the file of a table with a source, None for a table
-    of the database. ``csv_types`` gives the declared type of every declared CSV column, since
-    types sniffed from private data would depend on it.
+    ``name`` is the policy's name; ``path`` the file of a table with a source, the folder of Parquet files, or with
+    ``pattern`` what the names of its files match; None for a table of the database. ``csv_types`` gives the declared
+    type of every declared CSV column, since types sniffed from private data would depend on it; ``declared`` those of
+    columns that paths may add (``engines/files.py``). ``files`` are for the engine: what the path stands for.
     """
 
     name: str
     path: Path | None = None
     csv_types: Mapping[str, str] | None = None
+    pattern: bool = False
+    declared: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ import duckdb
 import sqlglot
 from sqlglot import exp
 
+from dpsql.engines import csv_files
 from dpsql.engines import duckdb as files
 from dpsql.engines.base import TableSource
+from dpsql.engines.files import WILDCARDS, located
 
 Bound: TypeAlias = "int | Decimal | dt.date | dt.datetime"
 
@@ -48,10 +50,10 @@ def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[st
     """
     found = {} if database is None else _tables(database)
     for name, path in sources.items():
+        source = located(TableSource(name, path, pattern=bool(WILDCARDS & set(str(path)))))
         if path.name.lower().endswith((".csv", ".csv.gz")):
-            found[name] = Declared(dict.fromkeys(files._csv_header(path), "VARCHAR"))
+            found[name] = Declared(dict.fromkeys(csv_files.header(source), "VARCHAR"))
         else:
-            source = TableSource(name, path)
             found[name] = Declared(files.FileEngine(None).schemas([source])[name])
     return found
 

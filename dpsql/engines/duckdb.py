@@ -16,25 +16,22 @@ swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``eng
 from __future__ import annotations
 
 import contextlib
-import csv
-import gzip
 import shutil
 import tempfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 
-from dpsql.engines import parquet
+from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import BASE, IntArray, Rows, TableSource
+from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, run_within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
 SUPPORTED = ((1, 5), (3, 0))
-LONGEST_HEADER = 1_000_000  # characters of a CSV's header line
 # Functions of generated scans; a user's macro of one of these names is refused.
 USED_FUNCTIONS = (
     "+", "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
@@ -74,23 +71,20 @@ class FileEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
-        with self._open(sources) as connection:
-            return {source.name: _schema(connection, source, ALIAS) for source in sources}
+        found = [located(source) for source in sources]
+        with self._open(found) as connection:
+            return {source.name: _schema(connection, source, ALIAS) for source in found}
 
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
-        with self._open(source.tables if isinstance(source, Rows) else [source]) as connection:
-            return _scan(connection, source, ALIAS, select, group_by, self.limits.seconds)
+        found = _located(source)
+        with self._open(found.tables if isinstance(found, Rows) else [found]) as connection:
+            return _scan(connection, found, ALIAS, select, group_by, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
         check_version()
-        files = [source.path for source in sources if source.path is not None]
-        for path in files:
-            if not path.is_file():
-                raise OperationalError(f"{path} is not a file; correct the table's source in the policy")
-            if set("*?[") & set(str(path)):
-                raise OperationalError(f"{path} holds *, ? or [, which DuckDB reads as a pattern; rename the folder")
+        files = [path for source in sources for path in source.files]
         needs_database = any(source.path is None for source in sources)
         if needs_database and self.database is None:
             name = next(source.name for source in sources if source.path is None)
@@ -119,12 +113,12 @@ class ConnectionEngine:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
         with self._open() as (cursor, catalog):
-            return {source.name: _schema(cursor, source, catalog) for source in sources}
+            return {source.name: _schema(cursor, located(source), catalog) for source in sources}
 
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
         with self._open() as (cursor, catalog):
-            return _scan(cursor, source, catalog, select, group_by, self.limits.seconds)
+            return _scan(cursor, _located(source), catalog, select, group_by, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
@@ -219,62 +213,30 @@ def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         )
 
 
+def _located(source: TableSource | Rows) -> TableSource | Rows:
+    """What a scan reads, with the files that its sources stand for now."""
+    if isinstance(source, Rows):
+        return replace(source, tables=tuple(located(table) for table in source.tables))
+    return located(source)
+
+
 def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
     if source.path is not None:
-        if source.csv_types is None:
-            return parquet.reader(connection, source.path)
-        return _csv_reader(source.path, source.csv_types)
+        return parquet.reader(connection, source) if source.csv_types is None else csv_files.reader(source)
     schema, table = _schema_and_table(source)
     return f"{quote(catalog)}.{quote(schema)}.{quote(table)}"
 
 
-def _csv_reader(path: Path, types: Mapping[str, str]) -> str:
-    """A CSV reader that sniffs nothing: names from the header line, every value text, then TRY_CAST.
-
-    A line that cannot be read as CSV is skipped whole, whatever it holds, so that no row can
-    make the scan fail; strict mode would fail where line ends are mixed. Neighbours are the rows
-    as read: a writer that leaves a quote open changes more than its own line.
-    """
-    header = _csv_header(path)
-    columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in header)
-    by_name = {name.lower(): kind for name, kind in types.items()}
-    listed = [name for name in header if name.lower() in by_name]
-    select = ", ".join(f"TRY_CAST({quote(name)} AS {by_name[name.lower()]}) AS {quote(name)}" for name in listed)
-    return (
-        f"(SELECT {select} FROM system.main.read_csv({text(str(path))}, auto_detect = false, header = true, "  # noqa: S608
-        f"delim = ',', quote = '\"', escape = '\"', columns = {{{columns}}}, null_padding = true, "
-        "ignore_errors = true, strict_mode = false, parallel = false))"
-    )
-
-
-def _csv_header(path: Path) -> list[str]:
-    opened = gzip.open if path.suffix == ".gz" else open
-    unreadable = False
-    names: list[str] = []
-    try:
-        # Decoding reads ahead into private lines, which must not decide anything: it never fails.
-        with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:
-            # One line only, strictly: a quote left open in it must not swallow rows into a name.
-            line = lines.readline(LONGEST_HEADER)
-        names = [] if len(line) == LONGEST_HEADER else next(csv.reader([line], strict=True), [])
-    except (OSError, EOFError, zlib.error, csv.Error):
-        unreadable = True
-    if unreadable or not names or len({name.lower() for name in names}) < len(names):
-        raise OperationalError(f"{path} has no header line of distinct column names; add one")
-    return names
-
-
 def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> dict[str, str]:
     if source.csv_types is not None and source.path is not None:
-        header = {name.lower(): name for name in _csv_header(source.path)}
-        return {header[name.lower()]: kind for name, kind in source.csv_types.items() if name.lower() in header}
+        return csv_files.schema(source)
     if source.path is None:
         _check_base_table(connection, source, catalog)
     found: dict[str, str] = {}
     failed = False
     try:
         if source.path is not None:
-            found = parquet.schema(connection, source.path)
+            found = parquet.schema(connection, source)
         else:
             reference = _reference(connection, source, catalog)
             rows = connection.execute(f"DESCRIBE SELECT * FROM {reference}").fetchall()  # noqa: S608

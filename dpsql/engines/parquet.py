@@ -1,4 +1,4 @@
-"""Parquet: a reader that no value can make fail, and the columns that have none.
+"""Parquet: a reader of one or many files that no value can make fail, and the columns that have none.
 
 A scan must not fail on one row's value, or failing would tell neighbouring tables apart after the
 charge. DuckDB converts some stored types value by value, and such a conversion may fail: timestamps
@@ -13,9 +13,14 @@ are left out of their value, so that the text of any row is a matter of that row
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
+
+from dpsql.engines.base import TableSource
+from dpsql.engines.files import path_columns
+from dpsql.errors import OperationalError
 
 UNREADABLE = "PARQUET"  # the first word of the type of a column that no batch may use
 _STORAGE = ((4, 2), (9, 4), (18, 8), (38, 16))  # digits of a DECIMAL, bytes that DuckDB keeps it in
@@ -25,34 +30,92 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+),\d+\)")
 _Element = tuple[str, str | None, str | None, int | None, str | None, str | None]
 
 
-def reader(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
-    """The table function that reads the file; columns are those of the file, never of its path."""
-    row = connection.execute(
-        "SELECT count(*) FROM system.main.duckdb_functions() "
-        "WHERE function_name = 'read_parquet' AND list_contains(parameters, 'utf8_validation')"
-    ).fetchone()
-    total = ", utf8_validation = 'ignore'" if row is not None and row[0] else ""
-    return f"system.main.read_parquet({_text(path)}, hive_partitioning = false{total})"
+def reader(connection: duckdb.DuckDBPyConnection, source: TableSource) -> str:
+    """What reads the located source's files: their columns, and those of their paths that the policy declares.
+
+    Raises as ``schema``, but for differences between the files, of which ``schema`` has been asked before.
+    """
+    if not source.declared or not any("=" in str(path) for path in source.files):
+        return _read(source.files, hive=False)
+    own = _described(connection, source.files[:1])
+    added = path_columns(source, own)
+    if not added:
+        return _read(source.files, hive=False)
+    listed = [*map(_name, own), *(f"TRY_CAST({_name(key)} AS {kind}) AS {_name(key)}" for key, kind in added.items())]
+    return f"(SELECT {', '.join(listed)} FROM {_read(source.files, hive=True)})"  # noqa: S608
 
 
-def schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+def schema(connection: duckdb.DuckDBPyConnection, source: TableSource) -> dict[str, str]:
     """DuckDB types by column name; "PARQUET ..." where a value could make the scan fail.
 
-    Raises duckdb.Error where the file cannot be read, ValueError where its footer and DuckDB disagree.
+    Raises duckdb.Error where a file cannot be read, ValueError where its footer and DuckDB disagree,
+    OperationalError where the files are of several schemas: DuckDB would cast the values of one to the types of
+    another, which may fail.
     """
-    described = connection.execute(f"DESCRIBE SELECT * FROM {reader(connection, path)}").fetchall()  # noqa: S608
+    found: dict[str, str] | None = None
+    for path in _of_each_schema(connection, source.files):
+        columns = _file_schema(connection, path)
+        if found is not None and columns != found:
+            raise OperationalError(_difference(source, found, columns))
+        found = found or columns
+    return {**(found or {}), **path_columns(source, found or {})}
+
+
+def _difference(source: TableSource, one: dict[str, str], other: dict[str, str]) -> str:
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    return (
+        f"the files of {source.path} have different schemas: not all have column {names[0]} of one type; "
+        "name files of one schema, or write them again with one"
+    )
+
+
+def _of_each_schema(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> list[Path]:
+    """Files such that every other has the very footer of one of them, as far as schemas go."""
+    if len(files) == 1:
+        return list(files)
+    rows = connection.execute(
+        "SELECT system.main.min(file_name) FROM (SELECT file_name, system.main.list((name, type, type_length, "  # noqa: S608
+        "num_children, converted_type, scale, precision, logical_type)) AS footer "
+        f"FROM system.main.parquet_schema({_list(files)}) GROUP BY file_name) GROUP BY footer ORDER BY 1"
+    ).fetchall()
+    return [Path(str(row[0])) for row in rows]
+
+
+def _file_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
     elements = connection.execute(
         "SELECT name, type, type_length, num_children, converted_type, logical_type "  # noqa: S608
         f"FROM system.main.parquet_schema({_text(path)})"
     ).fetchall()
     return {
-        str(row[0]): str(row[1]) if _is_total(str(row[1]), element) else f"{UNREADABLE} {_stored(element)}"
-        for row, element in zip(described, _top(elements), strict=True)
+        name: kind if _is_total(kind, element) else f"{UNREADABLE} {_stored(element)}"
+        for (name, kind), element in zip(_described(connection, [path]).items(), _top(elements), strict=True)
     }
+
+
+def _described(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> dict[str, str]:
+    """DuckDB's types by column name of files of one schema, without the columns of their paths."""
+    rows = connection.execute(f"DESCRIBE SELECT * FROM {_read(files, hive=False)}").fetchall()  # noqa: S608
+    return {str(row[0]): str(row[1]) for row in rows}
+
+
+def _read(files: Sequence[Path], *, hive: bool) -> str:
+    """The table function; with ``hive`` the columns of paths come as text."""
+    # What is not UTF-8 is left out of its value; DuckDB 1 has no way to read it.
+    total = ", utf8_validation = 'ignore'" if int(duckdb.__version__.split(".")[0]) >= 2 else ""
+    paths = ", hive_partitioning = true, hive_types_autocast = false" if hive else ", hive_partitioning = false"
+    return f"system.main.read_parquet({_list(files)}{paths}, union_by_name = false{total})"
+
+
+def _list(files: Sequence[Path]) -> str:
+    return f"[{', '.join(map(_text, files))}]"
 
 
 def _text(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
 
 
 def _top(elements: list[_Element]) -> list[_Element]:

@@ -7,6 +7,7 @@ and grids divide without rounding. Every message names the full key and what to 
 from __future__ import annotations
 
 import functools
+import glob
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
@@ -163,8 +164,13 @@ class TablePolicy:
 
     @property
     def is_csv(self) -> bool:
-        """Whether the source is a CSV file, whose types only the policy can give."""
+        """Whether the source is CSV files, whose types only the policy can give."""
         return self.source is not None and fold(self.source).endswith((".csv", ".csv.gz"))
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the source is a pattern that names of files match, such as "flights/*.parquet"."""
+        return self.source is not None and any(char in self.source for char in "*?[")
 
     def _check_public(self) -> None:
         given = {
@@ -194,10 +200,15 @@ class TablePolicy:
 
     def _check_source(self, source: str) -> None:
         where = self.key("source")
-        if "://" in source or any(char in source for char in "*?[]"):
-            raise PolicyError(f"{where} is {shown(source)}; name one local file, without wildcards or protocols")
-        if not fold(source).endswith((".parquet", ".csv", ".csv.gz")):
-            raise PolicyError(f"{where} is {shown(source)}; name a .parquet or .csv file")
+        if "://" in source:
+            raise PolicyError(f"{where} is {shown(source)}; name local files, without a protocol")
+        last = source.replace("\\", "/").rpartition("/")[2]
+        is_folder = not self.is_pattern and "." not in last
+        if not is_folder and not fold(source).endswith((".parquet", ".csv", ".csv.gz")):
+            raise PolicyError(
+                f'{where} is {shown(source)}; name a .parquet or .csv file, a pattern such as "data/*.parquet", '
+                'or a folder of Parquet files that ends in "/"'
+            )
         if not self.is_csv:
             return
         if not self.columns:
@@ -293,11 +304,15 @@ class Policy:
         return {fold(n): sql for n, sql in self.views.items()}.get(fold(name))
 
     def source_path(self, name: str) -> Path | None:
-        """Where the file of table ``name`` is, relative to the policy's folder (or the current one)."""
-        source = self.table(name).source
-        if source is None:
+        """Where the files of table ``name`` are, relative to the policy's folder (or the current one).
+
+        A file, a folder, or a pattern; in a pattern the folder's own name stands for itself.
+        """
+        table = self.table(name)
+        if table.source is None:
             return None
-        return (Path.cwd() if self.path is None else self.path.absolute().parent) / source
+        folder = Path.cwd() if self.path is None else self.path.absolute().parent
+        return (Path(glob.escape(str(folder))) if table.is_pattern else folder) / table.source
 
     def to_toml(self) -> str:
         """TOML text that parses back to an equal policy; comments of the original are not kept."""

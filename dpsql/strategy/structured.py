@@ -44,6 +44,7 @@ from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.reduce import cholesky
 from dpsql.strategy.select import select
+from dpsql.strategy.structured_bound import structured_bound
 from dpsql.workload.kronecker import KroneckerIntegers
 from dpsql.workload.layout import common_multiplicity
 from dpsql.workload.matrix import Workload
@@ -149,7 +150,9 @@ def structured_strategy(
     wanted_k = _weights(batch, drafts, groups, noise)
     residuals, expected, l1, l2 = _rounded(batch, drafts, wanted_k, noise, tolerance)
     exact = noise == "gaussian" and batch.pure and not any(block.component for block in batch.blocks)
-    lower = _bound(batch, drafts, groups) if exact else None
+    lower = None
+    if noise == "gaussian":
+        lower = _bound(batch, drafts, groups) if exact else structured_bound(batch)
     method = METHOD if batch.pure else MIXED
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 

@@ -43,8 +43,8 @@ def audit(options: argparse.Namespace) -> int:
 
 def _schemas(policy: Policy, options: argparse.Namespace) -> dict[str, dict[str, str]] | None:
     """The types of the real tables where they can be reached; the policy's own otherwise. No row is read."""
-    paths = [policy.source_path(name) for name in policy.tables]
-    if options.database is None and not all(path is not None and path.is_file() for path in paths):
+    paths = [(policy.source_path(name), table.is_pattern) for name, table in policy.tables.items()]
+    if options.database is None and not all(path is not None and (many or path.exists()) for path, many in paths):
         return None
     if options.database is not None and not Path(options.database).is_file():
         raise OperationalError(f"{options.database} is not a file; check the path, or leave --database out")

@@ -23,6 +23,7 @@ THREATS = (
         "privacy/test_noise_laws.py::test_a_million_draws_are_all_integers_of_the_law",
         "privacy/test_noise.py::test_every_draw_is_an_integer",
         "privacy/test_normals.py::test_rounding_agrees_with_the_scalar_code",
+        "synthetic/test_response.py::test_the_ratio_of_probabilities_is_at_most_e_to_the_epsilon",
     )),
     Threat("F2", "a float SUM has no sensitivity", (
         "measure/test_scan.py::test_sums_of_doubles_repeat_on_two_threads",
@@ -174,12 +175,23 @@ THREATS = (
         "privacy/test_noise.py::test_forked_processes_draw_different_noise",
         "privacy/test_noise.py::test_nothing_near_private_data_has_a_seeded_generator",
         "audit/test_audit.py::test_noise_is_fresh_and_from_the_system",
+        "synthetic/test_response.py::test_forked_processes_draw_different_lies",
+        "synthetic/test_response.py::test_only_tests_choose_an_entropy_source",
     )),
     Threat("P1", "plans that leak", (
         "test_connection.py::test_plans_of_neighbours_are_equal_byte_for_byte",
         "test_connection.py::test_a_plan_is_free_and_touches_no_row",
     )),
-    Threat("R2", "randomised response", (), "the local release is not built yet; no statement is made for it"),
+    Threat("R2", "randomised response", (
+        "synthetic/test_response.py::test_the_ratio_of_probabilities_is_at_most_e_to_the_epsilon",
+        "synthetic/test_response.py::test_a_law_that_claims_too_little_cannot_be_made",
+        "synthetic/test_response.py::test_draws_follow_the_law_and_wrong_laws_are_caught",
+        "synthetic/test_response.py::test_replacing_one_row_changes_no_output_by_more_than_the_ratio",
+        "synthetic/test_response.py::test_a_unit_pays_for_each_of_its_rows",
+        "synthetic/test_domain.py::test_every_value_has_a_category",
+        "synthetic/test_randomise.py::test_sixty_releases_of_one_record_show_the_truth",
+        "test_imports.py::test_the_room_that_draws_on_a_device_reaches_no_database",
+    ), "records on a person's own device only: that each is randomised once is up to the program that holds it"),
     Threat("D1", "denial of service", (
         "sql/test_refusals.py::test_refused",
         "assurance/test_size_limits.py::test_a_batch_that_is_too_large_is_refused",
