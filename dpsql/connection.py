@@ -17,7 +17,17 @@ from dpsql.bookkeeping import Books, budget_of, check_places
 from dpsql.cursor import Cursor
 from dpsql.dbapi import Exceptions
 from dpsql.errors import DataError, IntegrityError, InterfaceError, ProgrammingError, nearest
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, Limits, TableSource, measure, read_schemas
+from dpsql.measure import (
+    ConnectionEngine,
+    Engine,
+    FileEngine,
+    Job,
+    Limits,
+    TableSource,
+    check_apart,
+    measure,
+    read_schemas,
+)
 from dpsql.plan import Plan, make_plan
 from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
 from dpsql.privacy.accountant import BudgetState, Request
@@ -25,7 +35,7 @@ from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release import ReleaseRecord, ReleaseStore, Result
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.request import request_of
-from dpsql.reuse import most_precise, questions, reuse_key
+from dpsql.reuse import most_precise, questions, reuse_key, types_of
 from dpsql.tables import release_tables
 
 
@@ -122,6 +132,7 @@ class Connection(Exceptions):
         self._check_open()
         found = read_schemas(self._engine, [*self._sources.values(), *self._public.values()])
         check_schema(self.policy, found)
+        check_apart(self.policy, {**self._sources, **self._public})
         return found
 
     def plan(
@@ -293,7 +304,7 @@ class Connection(Exceptions):
         alpha: float | None,
     ) -> tuple[Release, list[int]] | None:
         """The most precise release that answers all of ``keys`` (``reuse.most_precise``), and its results for them."""
-        found = most_precise(self._books.entries(), keys, most, names, alpha)
+        found = most_precise(self._books.entries(), keys, most, names, alpha, types_of(self.schemas()))
         if found is None:
             return None
         entry, places = found
@@ -315,6 +326,7 @@ class Connection(Exceptions):
         description = {
             "key": key,
             "questions": questions(plan),
+            "types": types_of(plan.schemas),
             "errors": errors,
             "alpha": plan.alpha,
             "names": [query.name for query in plan.queries],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def question_keys(policy: str, answers: Sequence[Answer]) -> list[str]:
     the statement as DuckDB would write it, the names of its columns, its groups, and the results that it reads. The
     name of its own result is left out: q1 of one batch may be q3 of another.
     """
-    version, _, rest = policy.partition("[budget]")
+    version, _, rest = policy.partition("\n[budget]\n")  # a line of its own: a data version may have the word in it
     declared = rest[rest.index("\n[") :] if "\n[" in rest else ""  # what is left to spend changes no question
     keys: dict[str, str] = {}
     for answer in answers:
@@ -82,6 +82,14 @@ def squared_errors(plan: Plan) -> list[float]:
     return found
 
 
+def types_of(schemas: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """A mark of the column types of each table: one text means other things over other types."""
+    return {
+        name: hashlib.sha256(json.dumps(sorted(types.items())).encode()).hexdigest()[:32]
+        for name, types in schemas.items()
+    }
+
+
 def questions(plan: Plan) -> list[list[object]]:
     """(key, squared error) of each statement, for the ledger's description of a charge."""
     keys = question_keys(plan.policy, plan.queries)
@@ -94,12 +102,14 @@ def most_precise(
     most: Sequence[float] | None,
     names: Sequence[str] | None,
     alpha: float | None,
+    types: Mapping[str, str],
 ) -> tuple[Entry, list[int]] | None:
     """The release that answers all of ``keys`` with the least error, and which of its results these are.
 
     One release, so that the answers are consistent with each other. ``most``: the largest squared error that each may
     have. ``names``: the batch names views, so that the release must have exactly these results. ``alpha``: its
-    error columns are wanted, at that level. Free: the ledger's descriptions are public.
+    error columns are wanted, at that level. ``types`` are those of the tables now (``types_of``): a release of tables
+    that had others answers nothing. Free: the ledger's descriptions are public.
     """
     best: tuple[float, Entry, list[int]] | None = None
     for entry in entries:
@@ -107,6 +117,9 @@ def most_precise(
         if entry.released is None or not isinstance(held, list):
             continue
         if alpha is not None and (not entry.description.get("errors") or entry.description.get("alpha") != alpha):
+            continue
+        before = entry.description.get("types")
+        if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
             continue
         if names is not None and list(entry.results) != list(names):
             continue

@@ -119,7 +119,7 @@ def largest_norm(mixing: Any, columns: Any, order: int) -> float:
     held = sparse.csr_array(left)
     if _SPARSE_COST * held.nnz * csc.nnz < left.size * csc.shape[1] * left.shape[1]:
         size = abs(held.astype(np.float64) @ csc.astype(np.float64))
-        norms = (size if order == 1 else size.multiply(size)).sum(axis=0)
+        norms: Any = (size if order == 1 else size.multiply(size)).sum(axis=0)
         return float(norms.max(initial=0.0)) * scale**order
     largest = 0.0
     for at in range(0, csc.shape[1], _CHUNK):

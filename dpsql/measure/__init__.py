@@ -32,6 +32,7 @@ from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.errors import IntegrityError, OperationalError
+from dpsql.measure.apart import check_apart
 from dpsql.measure.job import Job
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import WORD
@@ -48,6 +49,7 @@ __all__ = [
     "Job",
     "Limits",
     "TableSource",
+    "check_apart",
     "measure",
     "read_declared",
     "read_schemas",

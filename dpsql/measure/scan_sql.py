@@ -21,8 +21,13 @@ from dpsql.workload.regions import LineAxis, OpaqueAxis
 from dpsql.workload.value_sql import call, literal, operand, text
 from dpsql.workload.values import Value
 
-# Integer axes whose cuts span at most this many values are looked up in a list.
+# Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
+# copies the list for every 2048 rows, while a tree evaluates every comparison: many cuts are worth a longer list.
 LOOKUP_WIDTH = 4096
+LOOKUP_PER_CUT = 64
+LONGEST_LOOKUP = 2**17
+# Text that equals one of at most this many constants, or none, is looked up among them; DuckDB compares with each.
+LISTED_TEXTS = 1024
 WORD = 2**32
 
 
@@ -87,8 +92,14 @@ def region(axis: LineAxis | OpaqueAxis, values: Mapping[str, Value]) -> str:
         return f"CASE {holds} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END"
     value = operand(axis.column, axis.line, values)
     cuts, pieces = _simplified(axis)
-    body = _lookup(value, cuts, pieces) if _is_narrow(axis.line, cuts) else _tree(value, axis.line, cuts, pieces)
     kind = "TINYINT" if axis.size < 127 else "SMALLINT" if axis.size < 32_000 else "INTEGER"
+    listed = _listed(axis.line, cuts, pieces)
+    if listed is not None:
+        body = _among(value, listed, pieces[0], kind)
+    elif _is_narrow(axis.line, cuts):
+        body = _lookup(value, axis.line, cuts, pieces, kind)
+    else:
+        body = _tree(value, axis.line, cuts, pieces)
     return f"CAST(CASE WHEN {value} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
 
 
@@ -116,27 +127,70 @@ def _tree(value: str, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) ->
     )
 
 
+def _listed(line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> dict[str, int] | None:
+    """The region of each text that has one of its own; None where the rest of all text is not of one region."""
+    if (
+        line.kind != "text"
+        or len(cuts) < 4
+        or len(cuts) > 2 * LISTED_TEXTS
+        or "\0" in "".join(str(at) for at, _ in cuts)
+    ):
+        return None
+    # Between the cuts (c, 0) and (c, 1) lies c alone; every other piece holds more than one text.
+    alone = {
+        str(at): pieces[number + 1]
+        for number, (at, side) in enumerate(cuts[:-1])
+        if (side, cuts[number + 1]) == (0, (at, 1))
+    }
+    return alone if len(pieces) == 2 * len(alone) + 1 and len(set(pieces[::2])) == 1 else None
+
+
+def _among(value: str, regions: Mapping[str, int], other: int, kind: str) -> str:
+    """The region by the place of the value in a list of constants, 0 or NULL where it is in none."""
+    constants = f"system.main.list_value({', '.join(map(text, regions))})"
+    place = f"system.main.list_position({constants}, {value})"
+    return f"COALESCE(system.main.list_extract({_constants(list(regions.values()), kind)}, {place}), {other})"
+
+
 def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
-    if line.kind != "integer" or len(cuts) < 4:
+    if line.kind not in ("integer", "date") or len(cuts) < 4:
         return False
     first, last = int(cuts[0][0]), int(cuts[-1][0])
-    return last - first < LOOKUP_WIDTH and abs(first) < 2**31 - 2 and abs(last) < 2**31 - 2
+    width = min(max(LOOKUP_WIDTH, LOOKUP_PER_CUT * len(cuts)), LONGEST_LOOKUP)
+    return last - first < width and abs(first) < _FAR[line.kind] and abs(last) < _FAR[line.kind]
 
 
-def _lookup(value: str, cuts: Sequence[Cut], pieces: Sequence[int]) -> str:
+# Whole numbers that INTEGER holds with one to spare; days between year 1 and year 9999.
+_FAR = {"integer": 2**31 - 2, "date": 700_000}
+
+
+def _lookup(value: str, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> str:
     """The region by position in a list of constants, the value clamped to the cuts' span."""
     first, last = int(cuts[0][0]), int(cuts[-1][0])
     regions = [pieces[0]]
     for number, (at, _) in enumerate(cuts):
         stop = int(cuts[number + 1][0]) if number + 1 < len(cuts) else last + 1
         regions.extend([pieces[number + 1]] * (stop - int(at)))
-    # The clamp is a CASE, so that the subtraction never sees a value outside the span.
-    clamped = (
-        f"CASE WHEN {value} < {first} THEN {first - 1} WHEN {value} > {last} THEN {last} "
-        f"ELSE CAST({value} AS INTEGER) END"
-    )
-    position = f'system.main."-"({clamped}, CAST({first - 2} AS INTEGER))'
-    return f"system.main.list_extract([{', '.join(map(str, regions))}], {position})"
+    # The clamp is a CASE, so that the subtraction never sees a value outside the span, nor an infinite date.
+    if line.kind == "date":
+        low, high = literal(line, first), literal(line, last)
+        clamped = (
+            f"CASE WHEN {value} < {low} THEN {literal(line, first - 1)} WHEN {value} > {high} THEN {high} "
+            f"ELSE {value} END"
+        )
+        position = f'system.main."-"({clamped}, {literal(line, first - 2)})'
+    else:
+        clamped = (
+            f"CASE WHEN {value} < {first} THEN {first - 1} WHEN {value} > {last} THEN {last} "
+            f"ELSE CAST({value} AS INTEGER) END"
+        )
+        position = f'system.main."-"({clamped}, CAST({first - 2} AS INTEGER))'
+    return f"system.main.list_extract({_constants(regions, kind)}, {position})"
+
+
+def _constants(regions: Sequence[int], kind: str) -> str:
+    """A list of regions; as text that is cast, which takes DuckDB a tenth of the time of so many constants."""
+    return f"CAST('[{', '.join(map(str, regions))}]' AS {kind}[])"
 
 
 def summed(measure: Measure, values: Mapping[str, Value]) -> str:

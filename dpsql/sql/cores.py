@@ -15,7 +15,7 @@ from dpsql.sql.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, k
 from dpsql.sql.batch_tables import distinct_table
 from dpsql.sql.computed import Computed
 from dpsql.sql.flatten import aggregates
-from dpsql.sql.grouping import group
+from dpsql.sql.grouping import finest, group, to_drop
 from dpsql.sql.joins import RowScope
 from dpsql.sql.predicates import truth
 from dpsql.sql.scope import Scope
@@ -163,9 +163,16 @@ class CoreDraft:
             tables.append(units)
         core = Core(label, tuple(queries), tuple(places), tuple(columns))
         if core.rows * len(core.outputs) > MAX_ROWS:
+            each = f" of {len(core.outputs):,} numbers" if len(core.outputs) > 1 else ""
+            most = max(1, MAX_ROWS // len(core.outputs))
+            fewer = (
+                f"group by fewer columns, or coarser ones: drop or coarsen {to_drop(keys, most)}"
+                if keys
+                else "split it"
+            )
             raise refuse(
-                f"{statement} has {core.rows:,} groups; at most {MAX_ROWS:,} numbers are released "
-                "by a statement: group by fewer columns",
+                f"{statement} has {core.rows:,} groups{each}; at most {MAX_ROWS:,} numbers are released by a statement, "
+                f"and the most groups have {finest(keys) or 'no columns'}: {fewer}",
                 self.select,
                 code="too-many-groups",
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from math import comb, prod
 
 from sqlglot import exp
 
@@ -74,7 +75,9 @@ class _Keys:
             parts = [self.one(part) for part in item.expressions]
             if 2 ** len(parts) > MAX_SETS:
                 raise refuse(
-                    f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,}",
+                    f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,} are released: cube at "
+                    f"most {MAX_SETS.bit_length() - 1}, or write GROUP BY dp_marginals(2, ...) for pairs; "
+                    f"the most groups have {finest([list(self.keys.values())[n] for n in sorted(set(sum(parts, ())))])}",
                     item,
                     code="too-many-groups",
                 )
@@ -103,6 +106,17 @@ class _Keys:
                 "dp_marginals takes how many columns to combine, from 1 to their number, and then the columns: "
                 "dp_marginals(2, a, b, c)",
                 item,
+            )
+        count = sum(comb(len(columns), size) for size in range(1, most + 1))
+        if count > MAX_SETS:
+            fits = [k for k in range(1, most) if sum(comb(len(columns), size) for size in range(1, k + 1)) <= MAX_SETS]
+            fewer = f"combine at most {fits[-1]} of them, or name" if fits else "name"
+            keys = [list(self.keys.values())[number] for number in sorted({self.number(c) for c in columns[:MAX_SETS]})]
+            raise refuse(
+                f"dp_marginals({most}) of {len(columns)} columns makes {count:,} groupings, at most {MAX_SETS:,} are "
+                f"released: {fewer} fewer columns; the most groups have {finest(keys)}",
+                item,
+                code="too-many-groups",
             )
         numbers = [self.number(column) for column in columns]
         return [chosen for size in range(1, most + 1) for chosen in combinations(numbers, size)]
@@ -139,12 +153,37 @@ def group(
         count *= len(part)
         if count > MAX_SETS:
             raise refuse(
-                f"GROUP BY makes more than {MAX_SETS:,} groupings; combine fewer columns",
+                f"GROUP BY makes more than {MAX_SETS:,} groupings; combine fewer columns; the most groups have "
+                f"{finest(list(keys.keys.values()))}",
                 select,
                 code="too-many-groups",
             )
     sets = [tuple(sorted(set(sum(chosen, ())))) for chosen in product(*parts)]
     return Grouping(keys.keys, tuple(sets))
+
+
+def finest(keys: Sequence[Key]) -> str:
+    """The keys with the most groups, for messages: names and sizes, at most six."""
+    ordered = sorted(keys, key=len, reverse=True)
+    named = ", ".join(f"{_cut(key.name)} ({len(key):,})" for key in ordered[:6])
+    return named + (" ..." if len(ordered) > 6 else "")
+
+
+def to_drop(keys: Sequence[Key], most: int) -> str:
+    """The fewest keys without which at most ``most`` groups are left, those with the most groups first, for messages."""
+    ordered = sorted(keys, key=len, reverse=True)
+    left = prod(len(key) for key in ordered)
+    named: list[str] = []
+    for key in ordered:
+        left //= len(key)
+        named.append(_cut(key.name))
+        if left <= most:
+            break
+    return ", ".join(named[:8]) + (f" and {len(named) - 8} more" if len(named) > 8 else "")
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= 30 else name[:27] + "..."
 
 
 def range_key(node: exp.Expression, name: str, scope: Scope) -> CaseKey:

@@ -20,8 +20,8 @@ Matrices. Where all blocks have equal Gram matrices on an axis, up to a factor, 
 best (``dpsql.strategy.product``); for marginals that is d I - 1 1^T, and the error is the singular value bound, the
 least of any Gaussian matrix mechanism (Li and Miklau 2013, Thm 5.5): certified. Otherwise each axis gets the
 optimum of its blocks' summed Gram matrices, each scaled by what the other axes leave of it; the error is computed from
-what is measured, exactly, and no bound is claimed. The Laplace optimum is not known; of d I - 1 1^T, I and the best
-that ``select`` finds for the axis, the least l^2 ||w B^+||^2 is taken.
+what is measured, exactly, and set against ``structured_bound`` where that is within reach. The Laplace optimum is not
+known; of d I - 1 1^T, I and the best that ``select`` finds for the axis, the least l^2 ||w B^+||^2 is taken.
 """
 
 from __future__ import annotations

@@ -291,7 +291,23 @@ def test_what_a_question_is(con: dpsql.Connection) -> None:
         assert not set(question_keys(text.replace(old, new), plan.queries)) & set(keys)
     other = con.plan("SELECT count(*) AS n FROM low; SELECT n + 1 AS m FROM q1", 1)
     assert question_keys(text, other.queries)[1] not in keys  # the same words about another result
-    assert most_precise([], keys, None, None, None) is None
+    assert most_precise([], keys, None, None, None, {}) is None
+    # The name of a data version may look like the head of the budget.
+    odd = [text.replace("d-1", f"d[budget]{number}") for number in (1, 2)]
+    assert not set(question_keys(odd[0], plan.queries)) & set(question_keys(odd[1], plan.queries))
+
+
+def test_a_column_of_another_type_is_another_question(tmp_path: Path) -> None:
+    file = database(tmp_path)
+    with connected(tmp_path) as con:
+        con.cursor().execute(COUNT, epsilon=1)
+        con.cursor().execute(BY_G, epsilon=1)
+    with duckdb.connect(str(file)) as duck:
+        duck.execute("ALTER TABLE t ALTER v TYPE DOUBLE")
+    with connected(tmp_path) as con:
+        for sql in (COUNT, BY_G):
+            refused(dpsql.ProgrammingError, lambda sql=sql: con.cursor().execute(sql))
+        assert charges(con) == 2
 
 
 def test_error_columns(con: dpsql.Connection) -> None:
