@@ -171,8 +171,8 @@ class CoreDraft:
                 else "split it"
             )
             raise refuse(
-                f"{statement} has {core.rows:,} groups{each}; at most {MAX_ROWS:,} numbers are released by a statement, "
-                f"and the most groups have {finest(keys) or 'no columns'}: {fewer}",
+                f"{statement} has {core.rows:,} groups{each}; at most {MAX_ROWS:,} numbers are released "
+                f"by a statement; the most groups have {finest(keys) or 'no columns'}: {fewer}",
                 self.select,
                 code="too-many-groups",
             )

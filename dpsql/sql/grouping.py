@@ -74,10 +74,11 @@ class _Keys:
         if isinstance(item, exp.Cube):
             parts = [self.one(part) for part in item.expressions]
             if 2 ** len(parts) > MAX_SETS:
+                held = list(self.keys.values())
                 raise refuse(
                     f"CUBE of {len(parts)} makes 2^{len(parts)} groupings, at most {MAX_SETS:,} are released: cube at "
                     f"most {MAX_SETS.bit_length() - 1}, or write GROUP BY dp_marginals(2, ...) for pairs; "
-                    f"the most groups have {finest([list(self.keys.values())[n] for n in sorted(set(sum(parts, ())))])}",
+                    f"the most groups have {finest([held[number] for number in sorted(set(sum(parts, ())))])}",
                     item,
                     code="too-many-groups",
                 )
@@ -170,7 +171,7 @@ def finest(keys: Sequence[Key]) -> str:
 
 
 def to_drop(keys: Sequence[Key], most: int) -> str:
-    """The fewest keys without which at most ``most`` groups are left, those with the most groups first, for messages."""
+    """The fewest keys without which at most ``most`` groups are left, the most groups first, for messages."""
     ordered = sorted(keys, key=len, reverse=True)
     left = prod(len(key) for key in ordered)
     named: list[str] = []
