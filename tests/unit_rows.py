@@ -13,6 +13,7 @@ import sqlglot
 from sqlglot import exp
 
 from dpsql import measure
+from dpsql.linalg.words import product
 from dpsql.measure import ConnectionEngine, Engine, TableSource
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema
@@ -99,7 +100,7 @@ def scan(compiled: Compiled, engine: Engine, sources: dict[str, TableSource]) ->
 
 def answers_of(compiled: Compiled, x: Sequence[int]) -> list[list[Fraction]]:
     """The exact answers of every output, by its groups."""
-    in_steps = measure.product(compiled.rows, x, 512)
+    in_steps = product(compiled.rows, x, 512)
     scaled = [
         Fraction(float(s)).limit_denominator(10**9) * value / compiled.common_steps
         for s, value in zip(compiled.scale, in_steps, strict=True)

@@ -67,7 +67,7 @@ SUGGESTED = [
     (f"{COUNT} WHERE age = '5'", "compare it with a number", f"{COUNT} WHERE age = 5"),
     (f"{COUNT} WHERE name = 5", "compare it with a string", f"{COUNT} WHERE name = '5'"),
     (f"{COUNT} WHERE day > 5", "a date such as DATE '2020-01-31'", f"{COUNT} WHERE day > DATE '2020-01-03'"),
-    (f"{COUNT} WHERE 1 = 1", "leave the condition out or write TRUE", f"{COUNT} WHERE TRUE"),
+    (f"{COUNT} WHERE 1 = 'a'", "write TRUE or FALSE", f"{COUNT} WHERE TRUE"),
     (f"{COUNT} WHERE age", "a condition compares it with a constant", f"{COUNT} WHERE age <> 0"),
     (f"{COUNT} USING SAMPLE 10", "leave it out", COUNT),
     (f"{COUNT} TABLESAMPLE 10%", "write a plain table", COUNT),
