@@ -213,17 +213,16 @@ class _Reader:
         values: list[Typed] = []
         default: Typed | None = None
         for condition, branch in branches_of(node):
-            if condition is None:
-                default = inner(branch)
-                break
-            holds = predicates.truth(condition, self.scope).true
-            if holds == FALSE:
+            # What no row reaches must be admitted, too: a refusal depends on what is written alone.
+            holds = TRUE if condition is None else predicates.truth(condition, self.scope).true
+            value = inner(branch)
+            if default is not None or holds == FALSE:
                 continue
             if holds == TRUE:
-                default = inner(branch)
-                break
+                default = value
+                continue
             tests.append(lowered(holds, self.scope))
-            values.append(inner(branch))
+            values.append(value)
         if not tests:
             if default is None:
                 raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
