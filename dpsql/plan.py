@@ -251,6 +251,8 @@ def make_plan(
     if not compiled.answered.size:
         raise SQLError("no number of the batch depends on the data; there is nothing to measure")
     say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
+    # One object for all ways to pay: what is worked out of it once is kept with it.
+    workload = None if isinstance(compiled, Structured) else compiled.workload(compiled.objective)
     ways = []
     charges = tuple(charge_for(request, state.budget))
     folder = default_folder()
@@ -259,13 +261,14 @@ def make_plan(
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         strategy: Strategy | StructuredStrategy
-        if isinstance(compiled, Structured):
+        if workload is None:
+            assert isinstance(compiled, Structured)  # noqa: S101 - narrows the type for the checker
             strategy = structured_strategy(
                 compiled, charge.noise, tolerance=tolerance, time_limit=share, progress=progress, objective=objective
             )
         else:
             strategy = select(
-                compiled.workload(compiled.objective),
+                workload,
                 charge.noise,
                 tolerance=tolerance,
                 time_limit=share,

@@ -96,24 +96,21 @@ class ResidualAnswers:
             out += tables[residual.table, residual.component, residual.axes].reshape(shape) / rest
         return out
 
-    def _variances(self) -> Floats:
-        """The squared norm of every row of R."""
-        out = np.zeros(self.numbers)
+    def _lengths(self) -> Iterator[tuple[RowBlock, list[Floats]]]:
+        """Each block with the squared norms of its rows over every residual (m,), coefficients left out."""
         held: dict[tuple[object, ...], Floats] = {}
         for block in self.blocks:
-            sizes = self.sizes[block.table]
-            total = np.zeros(block.stop - block.start)
+            found = []
             for residual, _ in self._parts(block):
                 parts = []
                 for factor in block.factors:
                     inside, integers = _within(factor, residual)
                     key = (id(factor), inside, *(_tag(part) for part in integers))
                     if key not in held:
-                        held[key] = factor.squares(inside, integers, sizes)
+                        held[key] = factor.squares(inside, integers, self.sizes[block.table])
                     parts.append(held[key])
-                total += block.outer(parts) / float(residual.multiplier) ** 2
-            out[block.start : block.stop] += block.coefficient**2 * total
-        return out
+                found.append(block.outer(parts) / float(residual.multiplier) ** 2)
+            yield block, found
 
     def errors(self, noise: NoiseModel, divisor: int) -> Floats:
         """Standard errors."""
@@ -121,7 +118,12 @@ class ResidualAnswers:
 
     @cached_property
     def _squares(self) -> Floats:
-        return self._variances()
+        """The squared norm of every row of R."""
+        out = np.zeros(self.numbers)
+        for block, lengths in self._lengths():
+            for squared in lengths:
+                out[block.start : block.stop] += block.coefficient**2 * squared
+        return out
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
         """Half-widths of the pointwise intervals.
@@ -142,20 +144,10 @@ class ResidualAnswers:
     def _largest(self) -> Floats:
         """At least the largest absolute weight of every row of R."""
         out = np.zeros(self.numbers)
-        held: dict[tuple[object, ...], Floats] = {}
-        for block in self.blocks:
-            total = np.zeros(block.stop - block.start)
-            for residual, _ in self._parts(block):
-                parts = []
-                for factor in block.factors:
-                    inside, integers = _within(factor, residual)
-                    key = (id(factor), inside, *(_tag(part) for part in integers))
-                    if key not in held:
-                        held[key] = np.sqrt(factor.squares(inside, integers, self.sizes[block.table]))
-                    parts.append(held[key])
-                total = np.maximum(total, block.outer(parts) / float(residual.multiplier))
+        for block, lengths in self._lengths():
             mine = out[block.start : block.stop]
-            out[block.start : block.stop] = np.maximum(mine, abs(block.coefficient) * total)
+            for squared in lengths:
+                np.maximum(mine, abs(block.coefficient) * np.sqrt(squared), out=mine)
         return out
 
     def _laplace(self, noise: NoiseModel, alpha: float) -> Floats:
