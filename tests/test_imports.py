@@ -264,7 +264,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - 
 
 
 def test_the_core_runs_with_everything_else_blocked() -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", BLOCKED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", BLOCKED], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     strangers = {name for name in ast.literal_eval(done.stdout) if not name.startswith("_")}
     assert strangers <= {"cython_runtime"}  # a name that compiled modules of scipy register

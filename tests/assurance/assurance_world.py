@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,7 +167,8 @@ def drive(program: str, *arguments: object) -> Any:
     environment = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{HERE}", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", f"import assurance_world as w; w.{program}()", *map(str, arguments)],
-        capture_output=True, text=True, env=environment, timeout=600,
+        capture_output=True, text=True, env=environment,
+        timeout=3600,  # ends what hangs; no program takes a tenth of it
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -186,41 +188,46 @@ def planned(folder: Path) -> Plan:
 
 
 def kill_at_each_step() -> None:
-    """Arguments: folder, how many steps at most, times each. Prints steps, kills and what went wrong."""
-    folder, most, times = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    make(folder)
-    plan = planned(folder)
+    """Arguments: folder, steps at most, times each, which part of so many. Prints kills and what went wrong."""
+    world = Path(sys.argv[1]) / "world"
+    most, times, part, parts = map(int, sys.argv[2:6])
+    make(world)
+    plan = planned(world)
 
     def counted() -> str:
-        con = connect(folder)
+        con = connect(world)
         con.run(plan, fresh=True)
         return str(steps_of(lambda: con.run(plan, fresh=True)))
 
-    def killed(step: int) -> str:
-        con = connect(folder)
+    def killed(place: Path, step: int) -> str:
+        con = connect(place)
         con.budget  # noqa: B018 - opens the ledger
         sys.setprofile(Step(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
         con.run(plan, fresh=True)
         return "alive"
 
+    def survived(place: Path) -> str:
+        return json.dumps((len(connect(place).budget.unreleased), fault_of(place, charges=2, releases=2)))
+
     last = int(in_child(counted)[1])
-    kills, wrong, done = 0, [], 2
-    chosen = spread(last, most)
+    kills, charged_only, wrong = 0, 0, []
+    chosen = spread(last, most)[part::parts]
     for step in chosen:
-        for _ in range(times):
-            number, text = in_child(lambda step=step: killed(step))  # type: ignore[misc]
+        for time in range(times):
+            # A world of its own: what a release does before its charge grows with the entries of the ledger.
+            place = world.parent / f"{step}-{time}"
+            shutil.copytree(world, place)
+            number, text = in_child(lambda place=place, step=step: killed(place, step))  # type: ignore[misc]
             kills += number == signal.SIGKILL
             if number != signal.SIGKILL:
                 wrong.append(f"step {step}: no kill, {text}")
-            number, text = in_child(lambda done=done: fault_of(folder, charges=done, releases=done, again=False))  # type: ignore[misc]
-            if number or text:
-                wrong.append(f"step {step}: {number} {text}")
-        number, text = in_child(lambda done=done: fault_of(folder, charges=done, releases=done))  # type: ignore[misc]
-        if number or text:
-            wrong.append(f"step {step}, afterwards: {number} {text}")
-        done += 1
-    _, lost = in_child(lambda: str(len(connect(folder).budget.unreleased)))
-    found = {"steps": last, "chosen": len(chosen), "kills": kills, "charged_only": int(lost), "wrong": wrong}
+            number, text = in_child(lambda place=place: survived(place))  # type: ignore[misc]
+            lost, fault = json.loads(text) if text.startswith("[") else (0, text)
+            charged_only += lost
+            if number or fault:
+                wrong.append(f"step {step}: {number} {fault}")
+            shutil.rmtree(place)
+    found = {"steps": last, "chosen": len(chosen), "kills": kills, "charged_only": charged_only, "wrong": wrong}
     print(json.dumps(found))
 
 

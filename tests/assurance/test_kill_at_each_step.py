@@ -11,8 +11,11 @@ from assurance_world import drive
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and kill -9")
 
 
-def check(folder: Path, most: int, times: int) -> dict[str, int]:
-    found = drive("kill_at_each_step", folder, most, times)
+PARTS = 8
+
+
+def check(folder: Path, most: int, times: int, part: int = 0, parts: int = 1) -> dict[str, int]:
+    found = drive("kill_at_each_step", folder, most, times, part, parts)
     assert found["wrong"] == []
     assert found["kills"] == times * found["chosen"]
     # The kills met charges that were never released, and others that were: the steps lie on both sides.
@@ -26,6 +29,10 @@ def test_a_kill_at_any_step_leaves_a_whole_ledger(tmp_path: Path, record_assuran
 
 
 @pytest.mark.long
-def test_a_kill_at_every_step_leaves_a_whole_ledger(tmp_path: Path, record_assurance) -> None:  # type: ignore[no-untyped-def]
-    found = check(tmp_path, 400, times=5)
-    record_assurance("faults.kill_9_long", {"injected": found["kills"], "survived": found["kills"]})
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_kill_at_every_step_leaves_a_whole_ledger(tmp_path: Path, record_assurance, part: int) -> None:  # type: ignore[no-untyped-def]
+    """Every step there is, each in one of the parts, twice."""
+    most = 100_000
+    found = check(tmp_path, most, times=2, part=part, parts=PARTS)
+    assert found["steps"] < most
+    record_assurance(f"faults.kill_9_long#{part}", {"injected": found["kills"], "survived": found["kills"]})

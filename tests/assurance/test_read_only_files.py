@@ -32,7 +32,7 @@ def test_a_user_without_write_access(open_place: Path, record_assurance: Any) ->
     environment = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{HERE}"}
     done = subprocess.run(
         [sys.executable, "-c", "import assurance_world as w; w.read_only()", str(open_place)],
-        capture_output=True, text=True, env=environment, timeout=300,
+        capture_output=True, text=True, env=environment, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     held, held_after, new, new_after, file, file_after = map(json.loads, done.stdout.splitlines())

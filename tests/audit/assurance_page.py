@@ -147,12 +147,15 @@ def _mutants(kills: Notes) -> list[Sequence[str]]:
 
 
 def _faults(figures: Mapping[str, Any]) -> list[Sequence[str]]:
-    rows = []
+    """A row a kind; what stands behind a ``#`` in a name is the part of a test that ran in parts."""
+    injected: collections.Counter[str] = collections.Counter()
+    survived: collections.Counter[str] = collections.Counter()
     for name, value in sorted(figures.items()):
         if name.startswith("faults."):
-            shown = name.removeprefix("faults.").replace("_", " ").replace(".", ": ")
-            rows.append((shown, f"{value['injected']:,}", f"{value['survived']:,}"))
-    return rows
+            shown = name.removeprefix("faults.").split("#")[0].replace("_", " ").replace(".", ": ")
+            injected[shown] += value["injected"]
+            survived[shown] += value["survived"]
+    return [(shown, f"{injected[shown]:,}", f"{survived[shown]:,}") for shown in injected]
 
 
 def _threats(ran: Mapping[str, dict[str, Any]]) -> list[Sequence[str]]:

@@ -51,7 +51,7 @@ for i in range(60):
 print(granted)
 """
     racers = [start(script, path, i) for i in range(8)]
-    outputs = [racer.communicate(timeout=120) for racer in racers]
+    outputs = [racer.communicate(timeout=900) for racer in racers]
     granted = sum(int(out) for out, err in outputs)
     assert granted == 100, outputs
     ledger = Ledger.open(path, "rand-1", PURE)
@@ -124,7 +124,7 @@ except LedgerError as error:
     print(error)
 ledger.record(number, b"smaller")
 """
-    out, err = start(script, path).communicate(timeout=60)
+    out, err = start(script, path).communicate(timeout=900)
     assert "cannot be read or written" in out or "disk is full" in out, (out, err)
     ledger = Ledger.open(path, "rand-1", PURE)
     assert [entry.payload for entry in ledger.releases()] == [b"smaller"]
@@ -150,6 +150,6 @@ for pid in children:
     assert os.waitpid(pid, 0)[1] == 0
 print(len(ledger.entries()))
 """
-    out, err = start(script, path).communicate(timeout=60)
+    out, err = start(script, path).communicate(timeout=900)
     assert out == "21\n", err
     assert Ledger.open(path, "rand-1", PURE).verify() == 22

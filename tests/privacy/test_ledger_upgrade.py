@@ -12,6 +12,7 @@ import pytest
 
 import dpsql.errors
 from dpsql.errors import LedgerError
+from dpsql.privacy import anchor as anchors
 from dpsql.privacy import ledger_schema
 from dpsql.privacy.accountant import Budget, Request, charge_for
 from dpsql.privacy.ledger import Ledger
@@ -38,7 +39,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     with closing(sqlite3.connect(old)) as connection:
         links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
     ledger = Ledger.open(old, "rand-2", BUDGET)
-    assert version(old) == ledger_schema.SCHEMA_VERSION == 2
+    assert version(old) == ledger_schema.SCHEMA_VERSION == 3
     assert [(e.charge_id, e.label, e.dataset, e.released is None) for e in ledger.entries()] == [
         ("first", "ann", "rand-1", False),
         ("second", "bob", "rand-1", True),
@@ -47,10 +48,10 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     ]
     assert [e.payload for e in ledger.releases()] == [b"the first noisy measurement", b"the third"]
     assert [p.spent_units for p in ledger.state().purses] == [750_000_000_000, 33_114_830_490, 500_000_000_000]
-    assert ledger.verify() == 9
+    assert ledger.verify() == 10
     with closing(sqlite3.connect(old)) as connection:
         assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:8] == links
-        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,)]
+        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,), (3,)]
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute("UPDATE purses SET spent = 0")
     # It goes on: idempotent ids of before, new charges, a second opening that changes nothing.
@@ -58,7 +59,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     (charge, _) = charge_for(Request.of("1", "1e-9"), BUDGET)
     assert again.charge(charge, "third", {"names": ["by_state", "q1"]}, label="ann") == 3
     again.record(again.charge(charge, "fifth", {}), b"new")
-    assert again.verify() == 11
+    assert again.verify() == 12
 
 
 def test_an_upgraded_ledger_looks_like_a_new_one(old: Path, tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_an_anchor_of_before_is_still_good(old: Path, tmp_path: Path) -> None:
     anchor.write_text(f'{{"ledger": "{ledger_id}", "link": 8, "head": "{head}"}}')
     before = old.read_bytes()
     Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
-    assert '"link": 9' in anchor.read_text()
+    assert '"link": 10' in anchor.read_text()
     old.write_bytes(before)  # the older version put back is an older copy
     with pytest.raises(LedgerError, match="older one"):
         Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
@@ -101,13 +102,13 @@ def test_a_damaged_older_ledger_is_refused_and_not_upgraded(old: Path) -> None:
 
 def test_a_failed_step_leaves_the_old_version(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = old.read_bytes()
-    broken = (ledger_schema.VERSIONS[0], (("CREATE TABLE more (x)", "CREATE TABLE chain (x)"), ("charge",)))
+    broken = (*ledger_schema.VERSIONS[:2], (("CREATE TABLE more (x)", "CREATE TABLE chain (x)"), ("charge",)))
     monkeypatch.setattr(ledger_schema, "VERSIONS", broken)
     with pytest.raises(LedgerError):
         Ledger.open(old, "rand-2", BUDGET)
     assert old.read_bytes() == before
     monkeypatch.undo()
-    assert Ledger.open(old, "rand-2", BUDGET).verify() == 9
+    assert Ledger.open(old, "rand-2", BUDGET).verify() == 10
 
 
 def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: 
 
 
 def test_a_version_that_a_file_does_not_have_is_refused(old: Path) -> None:
-    for claimed, text in ((0, "schema version 0"), (3, "reads up to 2"), (2, "damaged|could not be used")):
+    for claimed, text in ((0, "schema version 0"), (4, "reads up to 3"), (2, "damaged|could not be used")):
         with closing(sqlite3.connect(old, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA user_version = {claimed}")
         with pytest.raises(LedgerError, match=text):
@@ -146,4 +147,20 @@ def test_four_processes_upgrade_once(old: Path) -> None:
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(old)], text=True, cwd=ROOT, **pipes)  # type: ignore[call-overload]
         for _ in range(4)
     ]
-    assert [racer.communicate("go\n", timeout=60)[0] for racer in racers] == ["9\n"] * 4
+    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["10\n"] * 4
+
+
+def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "second.ledger"
+    monkeypatch.setattr(ledger_schema, "VERSIONS", ledger_schema.VERSIONS[:2])
+    monkeypatch.setattr(ledger_schema, "SCHEMA_VERSION", 2)
+    with monkeypatch.context() as before:
+        # The reader of that version knew no table of views.
+        before.setattr("dpsql.privacy.ledger.Ledger._verify", lambda *_, **__: (2, anchors.Mark("", 0, "")))
+        Ledger.create(path, "rand-1", BUDGET)
+    assert version(path) == 2
+    monkeypatch.undo()
+    ledger = Ledger.open(path, "rand-1", BUDGET)
+    assert version(path) == 3
+    assert ledger.entries() == []
+    assert ledger.verify() == 2

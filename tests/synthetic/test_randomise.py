@@ -111,5 +111,5 @@ print(calls)
 
 
 def test_no_file_and_no_database_is_opened() -> None:
-    done = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, timeout=900)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

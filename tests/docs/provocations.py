@@ -1,0 +1,476 @@
+"""Every message of docs/errors.md that stands in a table, provoked: what a user did, in a folder of its own.
+
+Each entry is a name and a function of a ``Scene``. ``ELSEWHERE`` are messages that take a broken disk or a race: they name
+the test that provokes them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from worlds import clinic
+
+import dpsql
+
+COUNT = "SELECT COUNT(*) AS n FROM visits"
+BUDGET = {"epsilon": 0.1, "delta": 1e-9}
+
+
+@dataclass
+class Scene:
+    """A folder with the clinic in it, and a connection."""
+
+    folder: Path
+    con: dpsql.Connection
+
+    def again(self, change: Callable[[str], str] = lambda text: text, **options: Any) -> dpsql.Connection:
+        """Connect once more, to a policy whose text is changed."""
+        held = self.folder / "clinic.toml"
+        held.write_text(change(held.read_text(encoding="utf-8")), encoding="utf-8")
+        return dpsql.connect(self.folder / "clinic.duckdb", policy=held, **options)
+
+    def other(self, change: Callable[[str], str]) -> dpsql.Connection:
+        """A connection under a policy, and a ledger, of its own."""
+        (self.folder / "other").mkdir()
+        held = self.folder / "other" / "clinic.toml"
+        held.write_text(change((self.folder / "clinic.toml").read_text(encoding="utf-8")), encoding="utf-8")
+        return dpsql.connect(self.folder / "clinic.duckdb", policy=held)
+
+    def execute(self, *given: Any) -> object:
+        return self.con.cursor().execute(*given)
+
+    def without_ledger(self) -> None:
+        """Release something, then lose the ledger."""
+        self.con.run(COUNT, **BUDGET)
+        self.con.ledger_path.unlink()
+
+
+def scene(folder: Path) -> Scene:
+    """A clinic of its own."""
+    return Scene(folder, clinic(folder))
+
+
+def _pure(text: str) -> str:
+    return text.replace("delta = 1e-9\n", "")
+
+
+def _rho(text: str) -> str:
+    return text.replace("epsilon = 4.0\ndelta = 1e-9", "rho = 0.5")
+
+
+def _both(text: str) -> str:
+    return text.replace("delta = 1e-9", "delta = 1e-9\npure_epsilon = 1.0")
+
+
+def _capped(line: str) -> Callable[[str], str]:
+    return lambda text: text.replace("[tables.patients]", f"{line}\n[tables.patients]", 1)
+
+
+def _spent(s: Scene) -> None:
+    con = s.other(_pure)
+    con.run(COUNT, epsilon=4)
+    con.run(COUNT, epsilon=4, fresh=True)
+
+
+def _renamed(s: Scene) -> None:
+    plan = s.con.plan(COUNT, **BUDGET)
+    s.other(lambda text: text.replace("clinic-1", "clinic-9")).run(plan)
+
+
+def _policy_changed(s: Scene) -> None:
+    plan = s.con.plan(COUNT, **BUDGET)
+    s.again(lambda text: text.replace("upper = 99", "upper = 98")).run(plan)
+
+
+def _columns_changed(s: Scene) -> None:
+    plan = s.con.plan(COUNT, **BUDGET)
+    with duckdb.connect(str(s.folder / "clinic.duckdb")) as db:
+        db.execute("ALTER TABLE visits ALTER age TYPE BIGINT")
+    s.con.run(plan)
+
+
+def _named_twice(s: Scene) -> None:
+    s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
+    s.con.run(f"CREATE VIEW v AS {COUNT} WHERE age > 3", **BUDGET)
+
+
+def _no_result(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)["by_state"]
+
+
+def _after(query: str) -> Callable[[Scene], object]:
+    """Ask the releases, once there are some."""
+
+    def provoke(s: Scene) -> object:
+        s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
+        return s.con.sql(query)
+
+    return provoke
+
+
+def _releases_broken(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    with open(s.con.releases_path, "r+b") as file:
+        file.write(b"garbage" * 1000)
+    s.con.sql("SELECT 1")
+
+
+def _releases_foreign(s: Scene) -> None:
+    con = s.again(releases=s.folder / "foreign.duckdb")
+    (s.folder / "foreign.duckdb").write_bytes(b"not a database" * 100)
+    con.run(COUNT, **BUDGET)
+
+
+def _releases_of_another(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    other = s.other(lambda text: text)
+    shutil.copy(s.con.releases_path, other.releases_path)
+    other.run(COUNT, **BUDGET)
+
+
+def _column(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)["q1"].column("m")
+
+
+def _closed_cursor(s: Scene) -> None:
+    cursor = s.con.cursor()
+    cursor.close()
+    cursor.fetchone()
+
+
+def _closed(s: Scene) -> None:
+    s.con.close()
+    s.con.plan(COUNT, epsilon=1)
+
+
+def _plan_and_budget(s: Scene) -> None:
+    s.con.run(s.con.plan(COUNT, **BUDGET), epsilon=1)
+
+
+def _policy_object(s: Scene) -> None:
+    text = (s.folder / "clinic.toml").read_text(encoding="utf-8")
+    dpsql.connect(s.folder / "clinic.duckdb", policy=dpsql.Policy.parse(text))
+
+
+def _one_file_twice(s: Scene) -> None:
+    s.again(ledger=s.folder / "x.file", releases=s.folder / "x.file")
+
+
+def _memory_of_a_connection(s: Scene) -> None:
+    with duckdb.connect() as db:
+        dpsql.connect(db, policy=s.folder / "clinic.toml", memory_limit="1GB")
+
+
+def _no_matplotlib(s: Scene) -> None:
+    held = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "matplotlib"}
+    sys.modules["matplotlib"] = None  # type: ignore[assignment]
+    try:
+        s.con.plan(COUNT, **BUDGET).plot()
+    finally:
+        del sys.modules["matplotlib"]
+        sys.modules.update(held)
+
+
+def _no_file(s: Scene) -> None:
+    dpsql.connect(s.folder / "nothing.duckdb", policy=s.folder / "clinic.toml").plan(COUNT, epsilon=1)
+
+
+def _no_database(s: Scene) -> None:
+    (s.folder / "text.duckdb").write_text("no database", encoding="utf-8")
+    dpsql.connect(s.folder / "text.duckdb", policy=s.folder / "clinic.toml").plan(COUNT, epsilon=1)
+
+
+def _written_elsewhere(s: Scene) -> None:
+    code = f"import duckdb; c = duckdb.connect({str(s.folder / 'clinic.duckdb')!r}); print('open', flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+        s.con.plan(COUNT, epsilon=1)
+    finally:
+        child.communicate("\n", timeout=900)
+
+
+def _written_here(s: Scene) -> None:
+    with duckdb.connect(str(s.folder / "clinic.duckdb")):
+        s.con.plan(COUNT, epsilon=1)
+
+
+def _connection_closed(s: Scene) -> None:
+    db = duckdb.connect()
+    con = dpsql.connect(db, policy=s.folder / "clinic.toml", ledger=s.folder / "x.ledger")
+    db.close()
+    con.plan(COUNT, epsilon=1)
+
+
+def _macro(s: Scene) -> None:
+    shutil.copy(s.folder / "clinic.duckdb", s.folder / "open.duckdb")
+    with duckdb.connect(str(s.folder / "open.duckdb")) as db:
+        db.execute("CREATE MACRO count_star() AS 5")
+        dpsql.connect(db, policy=s.folder / "clinic.toml", ledger=s.folder / "x.ledger").run(COUNT, **BUDGET)
+
+
+def _no_source(s: Scene) -> None:
+    held = s.folder / "files.toml"
+    held.write_text(
+        'dataset = "x"\n[budget]\nepsilon = 1.0\n[tables.t]\nsource = "t.parquet"\nunit = "row"\n', encoding="utf-8"
+    )
+    dpsql.connect(policy=held).plan("SELECT COUNT(*) FROM t", epsilon=1)
+
+
+def _no_policy(s: Scene) -> None:
+    dpsql.connect(policy=s.folder / "nothing.toml")
+
+
+def _slow(s: Scene) -> None:
+    with duckdb.connect(str(s.folder / "clinic.duckdb")) as db:
+        db.execute("INSERT INTO visits SELECT v.* FROM visits v, range(1000)")
+    s.again(scan_timeout=0.001).run(COUNT, **BUDGET)
+
+
+def _ledger_text(s: Scene) -> None:
+    s.con.ledger_path.write_text("no ledger" * 100, encoding="utf-8")
+    s.con.run(COUNT, **BUDGET)
+
+
+def _ledger_foreign(s: Scene) -> None:
+    import contextlib
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(s.con.ledger_path)) as db:
+        db.execute("CREATE TABLE t (i)")
+        db.commit()
+    s.con.run(COUNT, **BUDGET)
+
+
+def _ledger_folder(s: Scene) -> None:
+    s.con.ledger_path.mkdir()
+    s.con.run(COUNT, **BUDGET)
+
+
+def _ledger_nowhere(s: Scene) -> None:
+    s.again(ledger=s.folder / "no such folder" / "x.ledger", releases=s.folder / "r.duckdb").run(COUNT, **BUDGET)
+
+
+def _ledger_damaged(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    size = s.con.ledger_path.stat().st_size
+    with open(s.con.ledger_path, "r+b") as file:
+        file.seek(4096)
+        file.write(bytes(size - 4096))
+    s.con.budget  # noqa: B018 - a property that reads
+
+
+def _another_version(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    s.again(lambda text: text.replace("clinic-1", "clinic-2")).run(COUNT, **BUDGET)
+
+
+def _another_budget(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    s.again(lambda text: text.replace("epsilon = 4.0", "epsilon = 8.0")).run(COUNT, **BUDGET)
+
+
+def _older(s: Scene) -> None:
+    con = s.again(anchor=s.folder / "anchor")
+    con.run(COUNT, **BUDGET)
+    shutil.copy(con.ledger_path, s.folder / "backup")
+    con.run(COUNT, **BUDGET, fresh=True)
+    shutil.copy(s.folder / "backup", con.ledger_path)
+    s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
+
+
+def _newer(s: Scene) -> None:
+    import contextlib
+    import sqlite3
+
+    s.con.run(COUNT, **BUDGET)
+    with contextlib.closing(sqlite3.connect(s.con.ledger_path)) as db:
+        db.execute("PRAGMA user_version = 99")
+        db.commit()
+    s.again().run(COUNT, **BUDGET)
+
+
+def _gone(s: Scene) -> None:
+    s.without_ledger()
+    s.again().run(COUNT, **BUDGET)
+
+
+def _no_ledger(s: Scene) -> None:
+    s.con.renew(was="clinic-0")
+
+
+def _known_before(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    s.again(lambda text: text.replace("clinic-1", "clinic-2")).renew(was="clinic-1")
+    s.again(lambda text: text.replace("clinic-2", "clinic-1")).renew(was="clinic-2")
+
+
+def _anchor_broken(s: Scene) -> None:
+    (s.folder / "anchor").mkdir()
+    s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
+
+
+def _anchor_of_another(s: Scene) -> None:
+    s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
+    s.other(lambda text: text).run(COUNT, **BUDGET)
+    dpsql.connect(
+        s.folder / "clinic.duckdb", policy=s.folder / "other" / "clinic.toml", anchor=s.folder / "anchor"
+    ).run(COUNT, **BUDGET, fresh=True)
+
+
+def _anchor_of_before(s: Scene) -> None:
+    con = s.again(anchor=s.folder / "anchor")
+    con.run(COUNT, **BUDGET)
+    con.ledger_path.unlink()
+    con.releases_path.unlink()
+    s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
+
+
+def _view_as_table(s: Scene) -> None:
+    with duckdb.connect(str(s.folder / "clinic.duckdb")) as db:
+        db.execute("DROP TABLE kinds; CREATE VIEW kinds AS SELECT * FROM visits")
+    s.con.plan(COUNT, epsilon=1)
+
+
+def _no_table(s: Scene) -> None:
+    with duckdb.connect(str(s.folder / "clinic.duckdb")) as db:
+        db.execute("DROP TABLE kinds")
+    s.con.plan(COUNT, epsilon=1)
+
+
+def _no_column(s: Scene) -> None:
+    with duckdb.connect(str(s.folder / "clinic.duckdb")) as db:
+        db.execute("ALTER TABLE visits DROP note")
+    s.con.plan(COUNT, epsilon=1)
+
+
+def _no_toml(s: Scene) -> None:
+    s.again(lambda text: text + "\nthis is no TOML")
+
+
+AGE = f"{COUNT} WHERE age >= "
+
+PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
+    "too much": lambda s: s.con.run(COUNT, epsilon=100, delta=1e-9),
+    "spent": _spent,
+    "pure spent, gaussian left": lambda s: s.other(_both).run(COUNT, epsilon=2),
+    "no pure purse": lambda s: s.other(_rho).run(COUNT, epsilon=1),
+    "rho of a pure policy": lambda s: s.other(_pure).run(COUNT, rho=0.1),
+    "above the cap": lambda s: s.other(_capped("max_epsilon_per_release = 0.5")).run(COUNT, epsilon=1),
+    "above the cap of rho": lambda s: s.other(
+        lambda text: _rho(text).replace("rho = 0.5", "rho = 0.5\nmax_rho_per_release = 0.1")
+    ).run(COUNT, rho=0.2),
+    "a local purse only": lambda s: s.other(
+        lambda text: text.replace("epsilon = 4.0\ndelta = 1e-9", "local_epsilon = 1.0")
+    ).run(COUNT, epsilon=1),
+    "no budget": lambda s: s.con.plan(COUNT),
+    "rho and epsilon": lambda s: s.con.plan(COUNT, epsilon=1, rho=0.1),
+    "negative": lambda s: s.con.plan(COUNT, epsilon=-1),
+    "no number": lambda s: s.con.plan(COUNT, epsilon=float("nan")),
+    "too small": lambda s: s.con.plan(COUNT, epsilon=1e-15, delta=1e-9),
+    "too small for delta": lambda s: s.con.plan(COUNT, epsilon=1e-9, delta=1e-9),
+    "delta of one": lambda s: s.con.plan(COUNT, epsilon=1, delta=1),
+    "rho beside options": lambda s: s.con.plan(
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1) COUNT(*) FROM visits", rho=0.1
+    ),
+    "two epsilons": lambda s: s.con.plan(
+        "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 1) COUNT(*) FROM visits", epsilon=2
+    ),
+    "alpha": lambda s: s.con.plan(COUNT, epsilon=1, alpha=2),
+    "tolerance as text": lambda s: s.con.plan(COUNT, epsilon=1, tolerance="small"),
+    "tolerance": lambda s: s.con.plan(COUNT, epsilon=1, tolerance=-1),
+    "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
+    "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
+    "memory limit": lambda s: s.again(memory_limit="much"),
+    "scan timeout": lambda s: s.again(scan_timeout=-1),
+    "a taken name": _named_twice,
+    "one name twice": lambda s: s.con.run(f"CREATE VIEW a AS {COUNT}; CREATE VIEW A AS {COUNT}", **BUDGET),
+    "one column twice": lambda s: s.con.run("SELECT COUNT(*) AS n, COUNT(age) AS n FROM visits", **BUDGET),
+    "a kept name": lambda s: s.con.run(f"CREATE VIEW releases AS {COUNT}", **BUDGET),
+    "q7": lambda s: s.con.run(f"CREATE VIEW q7 AS {COUNT}", **BUDGET),
+    "no such result": _no_result,
+    "another data set": _renamed,
+    "another policy": _policy_changed,
+    "another type": _columns_changed,
+    "no such release": _after("SELECT * FROM w"),
+    "nothing released": lambda s: s.con.sql("SELECT 1"),
+    "two statements": _after("SELECT 1; SELECT 2"),
+    "a write": _after("DROP VIEW v"),
+    "zones": _after("SELECT now()"),
+    "a surrogate": _after("SELECT '\ud800'"),
+    "releases unreadable": _releases_broken,
+    "releases no database": _releases_foreign,
+    "no such column": _column,
+    "no budget for a cursor": lambda s: s.execute(COUNT),
+    "nothing to fetch": lambda s: s.con.cursor().fetchone(),
+    "cursor closed": _closed_cursor,
+    "values missing": lambda s: s.execute(f"{AGE}?"),
+    "too many values": lambda s: s.execute(f"{AGE}?", [1, 2]),
+    "names for marks": lambda s: s.execute(f"{AGE}?", {"age": 1}),
+    "marks for names": lambda s: s.execute(f"{AGE}:age", [1]),
+    "a name missing": lambda s: s.execute(f"{AGE}:age", {"agee": 1}),
+    "marks mixed": lambda s: s.execute(f"{AGE}:age AND age < ?", {"age": 1}),
+    "a list as value": lambda s: s.execute(f"{AGE}?", [[1, 2]]),
+    "NaN as value": lambda s: s.execute(f"{AGE}?", [float("nan")]),
+    "NUL as value": lambda s: s.execute(f"{AGE}?", ["\0"]),
+    "nanoseconds": lambda s: s.execute(f"{COUNT} WHERE seen > ?", [np.datetime64("2024-01-01T00:00:00.000000001", "ns")]),
+    "a bare value": lambda s: s.execute(f"{AGE}?", 65),
+    "executemany": lambda s: s.con.cursor().executemany(f"{AGE}?", 65),
+    "connection closed": _closed,
+    "plan and budget": _plan_and_budget,
+    "a policy without a file": _policy_object,
+    "one file twice": _one_file_twice,
+    "memory of a connection": _memory_of_a_connection,
+    "no matplotlib": _no_matplotlib,
+    "callproc": lambda s: s.con.cursor().callproc("f"),
+    "a write by cursor": lambda s: s.execute("INSERT INTO visits VALUES (1)"),
+    "summary of a table": lambda s: s.execute("SUMMARIZE visits"),
+    "no file": _no_file,
+    "no database": _no_database,
+    "written elsewhere": _written_elsewhere,
+    "written here": _written_here,
+    "connection of DuckDB closed": _connection_closed,
+    "a macro": _macro,
+    "no source": _no_source,
+    "no policy": _no_policy,
+    "releases of another ledger": _releases_of_another,
+    "a slow scan": _slow,
+    "a text as ledger": _ledger_text,
+    "a database as ledger": _ledger_foreign,
+    "a folder as ledger": _ledger_folder,
+    "a ledger nowhere": _ledger_nowhere,
+    "a damaged ledger": _ledger_damaged,
+    "another version": _another_version,
+    "another budget": _another_budget,
+    "an older ledger": _older,
+    "a newer schema": _newer,
+    "a ledger gone": _gone,
+    "no ledger": _no_ledger,
+    "a version known before": _known_before,
+    "a broken anchor": _anchor_broken,
+    "another's anchor": _anchor_of_another,
+    "an anchor of before": _anchor_of_before,
+    "a table gone": _no_table,
+    "a column gone": _no_column,
+    "no database given": lambda s: dpsql.connect(policy=s.folder / "clinic.toml").plan(COUNT, epsilon=1),
+    "a view as table": _view_as_table,
+    "no TOML": _no_toml,
+}
+
+# Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
+ELSEWHERE = {
+    "ledger … is locked": "privacy/test_ledger.py",
+    "ledger … cannot be written": "assurance/test_read_only_files.py",
+    "ledger … cannot be opened": "privacy/test_ledger.py",
+    "ledger … cannot grow": "assurance/test_disk_full.py",
+    "the scan of … failed inside DuckDB": "measure/test_scan.py",
+}
