@@ -3,16 +3,19 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
+SURFACES := .venv/.surfaces
 
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help env demo lint test test-long assurance bench
+.PHONY: help env demo lint test test-long test-surfaces docs assurance bench
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
 	@echo "make test       lint, types and tests"
 	@echo "make test-long  statistical tests of minutes"
+	@echo "make test-surfaces  notebooks, browser and every snippet of the docs"
+	@echo "make docs       the site of docs/, into site/"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
 	@echo "make bench      every benchmark, one after the other"
@@ -36,7 +39,19 @@ test: lint
 	$(BIN)/pytest -n auto
 
 test-long: env
-	$(BIN)/pytest -n auto -m long
+	$(BIN)/pytest -n auto -m "long and not surfaces"
+
+# The extras of notebooks and of the site, beside those of development.
+$(SURFACES): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs,notebook,notebook-dev]"
+	@touch $@
+
+test-surfaces: $(SURFACES)
+	$(BIN)/pytest -n auto -m surfaces
+
+docs: $(SURFACES)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html, or serve it for the search: python3 -m http.server --directory site"
 
 assurance: env
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[accounting]"

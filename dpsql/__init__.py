@@ -6,10 +6,17 @@ rel = con.run(plan)                    # spends, measures once, registers the vi
 con.sql("SELECT * FROM by_plan")       # over releases only, free
 con.budget
 con.cursor().execute("SELECT COUNT(*) FROM visits WHERE age >= ?", [65], epsilon=0.1)  # PEP 249
+
+In a notebook: %load_ext dpsql, then %dpsql help.
+
+Importing this is light: what needs numpy, scipy, DuckDB or sqlglot is imported when it is first asked for.
 """
 
-from dpsql.connection import Connection, Release, connect
-from dpsql.cursor import Cursor
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dpsql.dbapi import (
     BINARY,
     DATETIME,
@@ -43,10 +50,51 @@ from dpsql.errors import (
     SQLError,
     Warning,  # noqa: A004 - the name is PEP 249's
 )
-from dpsql.plan import Plan
-from dpsql.policy import Policy
+
+if TYPE_CHECKING:
+    from dpsql.connection import Connection, Release, connect
+    from dpsql.cursor import Cursor
+    from dpsql.plan import Plan
+    from dpsql.policy import Policy
 
 __version__ = "0.1.0"
+
+# Public names that are imported when they are first asked for, and the rooms that are attributes of the package.
+_LATER = {
+    **dict.fromkeys(("Connection", "Release", "connect"), "dpsql.connection"),
+    "Cursor": "dpsql.cursor",
+    "Plan": "dpsql.plan",
+    "Policy": "dpsql.policy",
+}
+_ROOMS = frozenset({
+    *("bounds", "connection", "cursor", "engines", "linalg", "measure", "plan", "policy", "privacy", "reconstruct"),
+    *("release", "sql", "strategy", "synthetic", "tables", "workload"),
+})  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        found = globals()[name] = getattr(import_module(_LATER[name]), name)
+        return found
+    if name in _ROOMS:
+        return import_module(f"dpsql.{name}")
+    raise AttributeError(f"module 'dpsql' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *_ROOMS})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext dpsql``: the magics ``%dpsql`` and ``%%dpsql``, tables and completion (docs/notebook.md)."""
+    # By name, as a console script is: a surface stands above everything, this module too.
+    import_module("dpsql.notebook").load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext dpsql``: takes back what ``%load_ext`` did; connections stay open."""
+    import_module("dpsql.notebook").unload(shell)
+
 
 __all__ = [  # noqa: RUF022 - in the order of sorted()
     "BINARY",

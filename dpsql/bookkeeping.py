@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, LedgerEr
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Budget, BudgetState, Purse, fresh_state
 from dpsql.privacy.ledger import Entry, Ledger
-from dpsql.release import ReleaseRecord, ReleaseStore
+from dpsql.privacy.views import Names, dropped, renamed
+from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.ownership import check_replaceable
 from dpsql.release.payload import unpack
 
@@ -108,6 +109,35 @@ class Books:
         """Every charge, oldest first; none where there is no ledger."""
         return list(self.state().charges)
 
+    def rename(self, name: str, to: str, release: int | None, connection: duckdb.DuckDBPyConnection | None) -> None:
+        """Show the results that are called ``name`` (of one release, if given) as ``to``; see ``renamed``."""
+        check_name(to)
+        self._show(lambda entries: renamed(entries, name, to, release), connection)
+
+    def drop(self, names: Sequence[str], release: int | None, connection: duckdb.DuckDBPyConnection | None) -> None:
+        """Show these results no longer; refunds nothing. See ``dropped``."""
+        self._show(lambda entries: dropped(entries, names, release), connection)
+
+    def show_again(self, entry: Entry) -> None:
+        """Show the results of a release that answers its batch again under the names that the batch gives them.
+
+        A failure is logged: the answers themselves do not need it.
+        """
+        failure = ""
+        try:
+            self.ledger().show(lambda _: {entry.id: entry.results})
+        except LedgerError as error:
+            failure = str(error)
+        if failure:
+            log.warning("release %d answers again, but its views stay as they are: %s", entry.id, failure)
+
+    def _show(self, change: Callable[[list[Entry]], Names], connection: duckdb.DuckDBPyConnection | None) -> None:
+        if not self.path.exists():
+            raise LedgerError(f"there is no ledger {self.path}, so nothing was released yet")
+        self.check_releases(self.ledger())
+        self.ledger().show(change)
+        self._update(connection)
+
     def rebuild(self) -> int:
         """Make the releases file anew; the number of releases in it. LedgerError where there is no ledger."""
         if not self.path.exists():
@@ -146,27 +176,40 @@ class Books:
         ``again``: let the views of an earlier release select from it once more. A failure is logged: the
         answers are in the ledger and in the release that the caller holds, nothing is lost.
         """
+        self._update(connection, record, again=again)
+
+    def _update(
+        self,
+        connection: duckdb.DuckDBPyConnection | None,
+        record: ReleaseRecord | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
         failure = ""
         try:
-            missing = self.missing(record.release_id)
+            missing = self.missing(None if record is None else record.release_id)
             if missing:
                 self.store.write(*missing)
-            if again:
+            if again and record is not None:
                 self.store.point(record)
             if connection is not None:
                 self.store.attach_to(connection)
         except (OperationalError, IntegrityError) as error:
             failure = str(error)
-        if failure:
+        if failure and record is not None:
             log.warning("release %d is in the ledger but not registered: %s", record.release_id, failure)
+        elif failure:
+            log.warning("the ledger has the new names, the releases file not yet: %s", failure)
 
     def missing(self, last: int | None = None) -> list[ReleaseRecord]:
-        """Releases, up to ``last``, that the file lacks, because it was busy, deleted or is new."""
-        present = set(self.store.release_ids())
+        """Releases, up to ``last``, that the file lacks or shows under other names: it was busy, deleted or is new."""
+        present = self.store.shown()
         return self._records(
             entry
             for entry in self.ledger().entries()
-            if entry.released is not None and (last is None or entry.id <= last) and entry.id not in present
+            if entry.released is not None
+            and (last is None or entry.id <= last)
+            and (entry.id not in present or (entry.renamed is not None and present[entry.id] != entry.views))
         )
 
     def _records(self, entries: Iterable[Entry]) -> list[ReleaseRecord]:
@@ -181,7 +224,10 @@ class Books:
         totals = {purse.name: purse.total_units for purse in state.purses}
         found = []
         for entry in entries:
-            record, _ = unpack(ledger.release(entry.id).payload or b"")
+            record = _as_shown(unpack(ledger.release(entry.id).payload or b"")[0], entry)
+            if entry.charge.noise == "none":  # it took nothing from any purse
+                found.append(record)
+                continue
             purse = Purse(entry.charge.purse, totals[entry.charge.purse], by_then[entry.id])
             found.append(
                 replace(record, purse_total=purse.total, purse_spent=purse.spent, purse_remaining=purse.remaining)
@@ -217,7 +263,7 @@ class Books:
 
         The ledger decides, not the releases file, which may be busy, deleted or behind.
         """
-        known = {name.lower() for entry in ledger.entries() if entry.released is not None for name in entry.results}
+        known = {name.lower() for entry in ledger.entries() if entry.released is not None for name in entry.views}
         for name in names:
             if name.lower() in known:
                 raise IntegrityError(
@@ -238,8 +284,20 @@ class Books:
         return None
 
 
+def _as_shown(record: ReleaseRecord, entry: Entry) -> ReleaseRecord:
+    """The release with the tables that are shown, under their names by now."""
+    if entry.renamed is None:
+        return record
+    tables = [
+        table if name == table.name else replace(table, name=name, named=True)
+        for table, name in zip(record.tables, entry.renamed, strict=True)
+        if name is not None
+    ]
+    return replace(record, tables=tuple(tables))
+
+
 def _overtaken(record: ReleaseRecord, entries: Sequence[Entry]) -> bool:
     """Whether a later release took one of the names of this one, so that its views must be set again."""
     names = {name.lower() for name in record.names}
     later = [entry for entry in entries if entry.id > record.release_id and entry.released is not None]
-    return any(name.lower() in names for entry in later for name in entry.results)
+    return any(name.lower() in names for entry in later for name in entry.views)

@@ -6,37 +6,52 @@ import datetime as dt
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
+from dpsql.accuracy import NeededBudget, find_budget, found_before, wish_of
+from dpsql.answering import Earlier, Found, asks_for_free
 from dpsql.bookkeeping import Books, budget_of, check_places
 from dpsql.cursor import Cursor
 from dpsql.dbapi import Exceptions
+from dpsql.earlier import keep
 from dpsql.errors import DataError, IntegrityError, InterfaceError, ProgrammingError, nearest
+from dpsql.estimates import check_estimates
+from dpsql.local_release import Maker, Synthetic
 from dpsql.measure import (
     ConnectionEngine,
     Engine,
     FileEngine,
-    Job,
     Limits,
     TableSource,
     check_apart,
-    measure,
     read_schemas,
 )
+from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.job import Job
+from dpsql.pictures import results_picture
 from dpsql.plan import Plan, make_plan
+from dpsql.plan_adaptive import make_adaptive_plan
 from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
+from dpsql.prepare import prepare
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.ledger import Entry, Ledger
-from dpsql.release import ReleaseRecord, ReleaseStore, Result
+from dpsql.release import RangeResult, RangeTable, ReleaseRecord, ReleaseStore, Result
+from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.request import request_of
 from dpsql.reuse import most_precise, questions, reuse_key, types_of
-from dpsql.tables import release_tables
+from dpsql.running import carried_out, job_of
+from dpsql.tables import release_tables, tables_again
+from dpsql.wanted import Wanted, wanted_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -60,8 +75,18 @@ class Release:
     def __getitem__(self, name: str) -> Result:
         for table in self.record.tables:
             if table.name.lower() == name.lower():
-                return Result.from_columns(table.columns)
+                return RangeResult(table) if isinstance(table, RangeTable) else Result.from_columns(table.columns)
         raise ProgrammingError(f"release {self.id} has no result {name}: {nearest(name, self.views)}")
+
+    def plot(self, name: str | None = None, ax: Axes | None = None, *, value: str | None = None) -> Figure:
+        """The result ``name`` as a picture with error bars; without a name the first six, a part of a figure each.
+
+        ``ax`` and ``value`` as in ``Result.plot``. Raises InterfaceError where there is no number to draw, and without
+        matplotlib.
+        """
+        if name is not None or ax is not None or len(self) == 1:
+            return self[name or self.views[0]].plot(ax, value=value)
+        return results_picture([(shown, self[shown]) for shown in self.views])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.views)
@@ -88,6 +113,7 @@ class Connection(Exceptions):
         label: str,
         budget_per_release: tuple[object, object, object] = (None, None, None),
         cursor_errors: bool = False,
+        query_timeout: float | None = QUERY_SECONDS,
     ) -> None:
         self.policy = policy
         self.ledger_path = ledger
@@ -98,8 +124,10 @@ class Connection(Exceptions):
         self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor)
         self._budget_per_release = budget_per_release
         self._cursor_errors = cursor_errors
+        self._query_timeout = check_seconds("query_timeout", query_timeout)
         self._lock = threading.RLock()
         self._closed = False
+        self._past = Earlier(self._books, policy, self.schemas)
         self._sources = _table_sources(policy, public=False)
         self._public = _table_sources(policy, public=True)
 
@@ -146,34 +174,116 @@ class Connection(Exceptions):
         tolerance: float = 1e-3,
         time_limit: float | None = None,
         progress: Callable[[str], None] | None = None,
-        objective: str = "total",
+        objective: str | None = None,
+        max_error: object = None,
+        relative: object = None,
+        simultaneous: bool = False,
+        expected: Mapping[str, object] | None = None,
+        method: str = "auto",
+        rounds: int | None = None,
     ) -> Plan:
         """What a batch would release, with an error bar on every number. Free.
 
         ``epsilon`` alone is pure where the policy keeps a pure purse and otherwise taken with the
         policy's delta; or ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say
         (``dpsql.sql.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
-        ``alpha`` = 1 - confidence of the intervals. Reads the column types of the tables, never a row. Raises SQLError,
+        ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
+        hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
+        it (``budget_for``). ``method``: "auto", or "mwem" and "mwem-strategy" (``dpsql.strategy.mwem``), whose errors
+        depend on the data and are estimated only; ``rounds`` of theirs. Reads the column types of the tables, never a row. Raises SQLError,
         PolicyError, DataError, BudgetError, all before anything is spent.
         """
         self._check_open()
+        wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
+        wish = wish_of(sql, epsilon, rho, wanted)
+        if wish is not None:
+            return self._needed(sql, wish, delta, None, tolerance, time_limit, progress).plan
+        earlier = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective)
+        if earlier is not None:
+            return earlier
         request = request_of(sql, epsilon, delta, rho)
-        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < 1:
-            raise DataError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
-        for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise DataError(f"{name} must be a number, such as {name}=0.01")
+        _check_limits(tolerance, time_limit)
+        if method != "auto":
+            return make_adaptive_plan(
+                *(sql, self.policy, self.schemas(), self.budget, request, method),
+                alpha=wanted.alpha,
+                rounds=rounds,
+                time_limit=time_limit,
+                progress=progress,
+            )
+        if rounds is not None:
+            raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one of them, or leave rounds out")
         return make_plan(
             sql,
             self.policy,
             self.schemas(),
             self.budget,
             request,
-            alpha=float(alpha),
+            alpha=wanted.alpha,
             tolerance=tolerance,
             time_limit=time_limit,
             progress=progress,
-            objective=objective,
+            objective=objective or "total",
+        )
+
+    def budget_for(
+        self,
+        sql: str,
+        max_error: object = None,
+        *,
+        relative: object = None,
+        alpha: float = 0.05,
+        simultaneous: bool = False,
+        expected: Mapping[str, object] | None = None,
+        delta: object = None,
+        measure: str | None = None,
+        objective: str | None = None,
+        tolerance: float = 1e-3,
+        time_limit: float | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> NeededBudget:
+        """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
+
+        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``, which ``run`` takes. It is
+        what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a rho
+        policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
+
+        ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs; a
+        hint ``/*+ MAX_ERROR(50) */`` after SELECT counts for that SELECT. ``relative``: the same, over the
+        answer that the policy's ``expected_rows`` (or ``expected``, rows of a group by result) let one guess;
+        averages, ratios and quantiles always need such a guess (``dpsql.wanted``). ``simultaneous``: all intervals
+        together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the strategy that ``plan``
+        takes; the default chooses the one that needs the least. Raises BudgetError, with the least error
+        within reach, where no budget that is left and allowed gives it; DataError for wishes that do not fit.
+        """
+        self._check_open()
+        wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
+        wish = wish_of(sql, None, None, wanted)
+        if wish is None:
+            raise DataError("no error is wanted; give max_error=50, relative=0.05, or hints /*+ MAX_ERROR(50) */")
+        return self._needed(sql, wish, delta, measure, tolerance, time_limit, progress)
+
+    def _needed(
+        self,
+        sql: str,
+        wanted: Wanted,
+        delta: object,
+        measure: str | None,
+        tolerance: float,
+        time_limit: float | None,
+        progress: Callable[[str], None] | None,
+    ) -> NeededBudget:
+        _check_limits(tolerance, time_limit)
+        at = None if delta is None else Request.of(1, delta).delta
+        return find_budget(
+            prepare(sql, self.policy, self.schemas(), progress),
+            self.budget,
+            wanted,
+            delta=at,
+            measure=measure,
+            tolerance=tolerance,
+            time_limit=time_limit,
+            progress=progress,
         )
 
     def run(
@@ -185,6 +295,7 @@ class Connection(Exceptions):
         *,
         fresh: bool = False,
         errors: bool = True,
+        estimates: str = "unbiased",
         label: str | None = None,
         **options: Any,
     ) -> Release:
@@ -192,11 +303,18 @@ class Connection(Exceptions):
 
         Spends what the plan says, once for the whole batch, before any row is read. The same
         batch at the same budget on the same data version is answered again from its earlier
-        release at no cost, unless ``fresh``. ``errors=False`` leaves the error columns out;
-        ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write
-        CREATE OR REPLACE VIEW), BudgetError where the purse does not hold the charge.
+        release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
+        than planned, and, where no budget is named at all, with whatever error (``dpsql.answering``). ``errors=False`` leaves the error columns out;
+        ``estimates="nonnegative"`` (or "whole") shows numbers that a table could have (``dpsql.estimates``), of an
+        earlier release too, whose views stay as they are; ``options`` go to ``plan``. Raises IntegrityError where a
+        view name is taken (write CREATE OR REPLACE VIEW), BudgetError where the purse does not hold the charge.
         """
         self._check_open()
+        said = self._label if label is None else label
+        if not fresh and not isinstance(batch, Plan) and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
+            found = self._past.answer(batch, options.get("alpha", 0.05))
+            if found is not None:
+                return self._free(found, errors=errors, label=said)
         if isinstance(batch, Plan):
             if epsilon is not None or delta is not None or rho is not None or options:
                 raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")
@@ -207,39 +325,100 @@ class Connection(Exceptions):
             raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {self.policy.dataset!r}")
         if plan.policy != self.policy.to_toml():
             raise IntegrityError("the plan was made under another policy of this data set; plan again")
+        check_estimates(plan, estimates)
         key = reuse_key(plan, errors)
         if not fresh:
-            earlier = self._earlier(key)
+            earlier = self._earlier(key, plan, errors=errors, estimates=estimates)
             if earlier is not None:
                 return earlier
+            found = self._past.as_good_as(plan) if estimates == "unbiased" else None
+            if found is not None:
+                return self._free(found, errors=errors, label=said)
         ledger = self._open_ledger()
         self._books.check_releases(ledger)
         self._books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
-        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True)
+        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)
-        job = self._job(plan, key, self._label if label is None else label, errors=errors)
+        job = self._job(plan, key, said, errors=errors, estimates=estimates)
+        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         def payload(release: int, y: list[int]) -> bytes:
-            tables = release_tables(plan, y, errors=errors)
-            record = _record(release, plan, tables, job.label)
+            tables = release_tables(plan, y, errors=errors, estimates=estimates)
+            record = _record(release, plan, tables, job.label, estimates)
             noise = job.noise
             observed = Measurement(
-                tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"])
+                tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"]), kept
             )
             return pack(record, observed)
 
-        release, _ = measure(job, self._engine, ledger, payload)
+        release = carried_out(job, self._engine, ledger, payload)
         # What users see is what the ledger gives back.
         record, _ = unpack(ledger.release(release).payload or b"")
         self._register(record)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
+    def refine(self) -> list[Release]:
+        """Give the answers of earlier batches again, from all measurements together, where that makes them better.
+
+        Free: post-processing of what was released (``dpsql.answering``). Each batch whose results are still shown is
+        answered by least squares over everything that was measured of its tables, and its views show the better
+        answers from then on; the releases that they rest on are in their ``guarantee`` and in ``dp.releases``. The
+        earlier numbers stay in their own schemas. Returns what became better, oldest first; nothing twice.
+        """
+        self._check_open()
+        return [self._free(found, errors=True, label=self._label, again=True) for found in self._past.refined()]
+
+    def _determined(self, sql: str, alpha: float) -> Release | None:
+        """The answer that earlier releases determine together, with whatever error; None where they do not."""
+        found = self._past.answer(sql, alpha)
+        return None if found is None else self._free(found, errors=True, label=self._label)
+
+    def _free(self, found: Found, *, errors: bool, label: str, again: bool = False) -> Release:
+        record, held = self._past.store(found, errors=errors, label=label, fresh=again)
+        self._register(record, again=held)
+        return Release(record.release_id, 0.0, record.guarantee, record)
+
+    def synthesize(
+        self,
+        table: str,
+        columns: Sequence[str],
+        epsilon: object,
+        *,
+        ids: Sequence[str] = (),
+        name: str | None = None,
+        label: str | None = None,
+    ) -> Synthetic:
+        """Release a randomised copy of some columns of a table, once; ``.sql`` of what is returned is then free.
+
+        Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
+        randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are. Charges
+        epsilon times the rows that a unit may have to the purse ``local_epsilon`` (replace one unit's values: the
+        number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows in
+        schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too many
+        combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
+        """
+        said = self._label if label is None else label
+        made, record = self._local().make(table, columns, epsilon, ids=ids, name=name, label=said)
+        self._register(record)
+        return made
+
+    def synthetic(self, name: str | None = None) -> Synthetic:
+        """The local release that was made under this name or of this table; the newest of several. Free."""
+        return self._local().find(name)
+
+    def _local(self) -> Maker:
+        self._check_open()
+        return Maker(self._engine, self.policy, self._books, self._sources, self._public, self.schemas)
+
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
-        """Run one SELECT over the releases (views of schema dp). Free; sees no private table."""
+        """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
+
+        Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
+        """
         self._check_open()
         self._books.catch_up()
-        return self._store.sql(query, parameters)
+        return self._store.sql(query, parameters, seconds=self._query_timeout)
 
     @property
     def budget(self) -> BudgetState:
@@ -263,6 +442,30 @@ class Connection(Exceptions):
         self._check_open()
         return self._books.rebuild()
 
+    def rename(self, name: str, to: str, *, release: int | None = None) -> None:
+        """Show the results called ``name`` in the releases as ``to`` from now on: all of them, or those of one release.
+
+        Free, and written to the ledger, so that a rebuild keeps it. A run of the same batch, which is free, gives its
+        results their first names back. Raises ProgrammingError where nothing is called ``name``, IntegrityError
+        where something is called ``to``.
+        """
+        self._check_open()
+        if to.lower() in (known.lower() for known in (*self.policy.tables, *self.policy.views)):
+            raise IntegrityError(f"{' '.join(to.split())} is a table or view of the policy; choose another name")
+        self._books.rename(name, to, release, self._attachable())
+
+    def drop(self, *names: str, release: int | None = None) -> None:
+        """Take results out of the releases: by name, of one release if given; without names all results of ``release``.
+
+        Nothing is refunded: the ledger keeps charge and noisy measurement, from which the same batch is answered again
+        at no cost, and that shows the results again. A rebuild keeps them out. Raises ProgrammingError where there is
+        nothing of that name.
+        """
+        self._check_open()
+        if not names and release is None:
+            raise InterfaceError("drop() needs the names of results, or release= for all results of one release")
+        self._books.drop(names, release, self._attachable())
+
     def renew(self, was: str) -> None:
         """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
 
@@ -285,14 +488,26 @@ class Connection(Exceptions):
         self._check_open()
 
     def _register(self, record: ReleaseRecord, *, again: bool = False) -> None:
-        attach = self._engine.connection if isinstance(self._engine, ConnectionEngine) else None
-        self._books.register(record, attach, again=again)
+        self._books.register(record, self._attachable(), again=again)
 
-    def _earlier(self, key: str) -> Release | None:
+    def _attachable(self) -> duckdb.DuckDBPyConnection | None:
+        """The user's own DuckDB connection, which has the releases attached."""
+        return self._engine.connection if isinstance(self._engine, ConnectionEngine) else None
+
+    def _earlier(
+        self, key: str, plan: Plan | None = None, *, errors: bool = True, estimates: str = "unbiased"
+    ) -> Release | None:
+        """The earlier release of that key; with ``plan`` its numbers as ``estimates`` says, views left as they are."""
         found = self._books.earlier(key)
         if found is None:
             return None
         entry, record, overtaken = found
+        if plan is not None and entry.description.get("estimates", "unbiased") != estimates:
+            observed = unpack(self._open_ledger().release(entry.id).payload or b"")[1]
+            record = replace(record, tables=tables_again(plan, observed, errors=errors, estimates=estimates))
+            return Release(entry.id, 0.0, entry.charge.guarantee, record)
+        if entry.shown != entry.results:
+            self._books.show_again(entry)
         self._register(record, again=overtaken)
         return Release(entry.id, 0.0, entry.charge.guarantee, record)
 
@@ -319,13 +534,17 @@ class Connection(Exceptions):
         if not self.ledger_path.exists():
             return self._store.names()
         entries = self._books.entries()
-        return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.results}))
+        return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
 
-    def _job(self, plan: Plan, key: str, label: str, *, errors: bool = True) -> Job:
+    def _job(
+        self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased"
+    ) -> Job | AdaptiveJob:
         strategy, compiled = plan.strategy, plan.compiled
         description = {
             "key": key,
-            "questions": questions(plan),
+            # A cursor's answers are unbiased, with the errors that were planned: it looks for such releases alone.
+            "questions": questions(plan) if estimates == "unbiased" and not plan.estimated else [],
+            **({} if estimates == "unbiased" else {"estimates": estimates}),
             "types": types_of(plan.schemas),
             "errors": errors,
             "alpha": plan.alpha,
@@ -338,17 +557,7 @@ class Connection(Exceptions):
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
         }
-        return Job(
-            layouts=compiled.layouts,
-            integers=strategy.measured,
-            common_steps=compiled.common_steps,
-            sensitivity=plan.sensitivity,
-            charge=plan.charge,
-            schemas=plan.schemas,
-            sources={**self._sources, **self._public},
-            description=description,
-            label=label,
-        )
+        return job_of(plan, {**self._sources, **self._public}, description, label)
 
     def _open_ledger(self) -> Ledger:
         return self._books.ledger()
@@ -372,6 +581,7 @@ def connect(
     delta_per_release: object = None,
     rho_per_release: object = None,
     cursor_errors: bool = False,
+    query_timeout: float | None = QUERY_SECONDS,
 ) -> Connection:
     """Connect to private tables under a policy.
 
@@ -383,7 +593,8 @@ def connect(
     asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
     as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands. ``epsilon_per_release`` and
     ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that names no budget and that no
-    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors.
+    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors. ``query_timeout``: seconds
+    after which a query over the releases is stopped, None for never.
     Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
     budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
@@ -416,7 +627,14 @@ def connect(
         label=label,
         budget_per_release=budget_per_release,
         cursor_errors=cursor_errors,
+        query_timeout=query_timeout,
     )
+
+
+def _check_limits(tolerance: object, time_limit: object) -> None:
+    for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise DataError(f"{name} must be a number, such as {name}=0.01")
 
 
 def _table_sources(policy: Policy, *, public: bool) -> dict[str, TableSource]:
@@ -428,7 +646,8 @@ def _table_source(policy: Policy, table: TablePolicy) -> TableSource:
     return TableSource(table.name, path, types if table.is_csv else None, pattern=table.is_pattern, declared=types)
 
 
-def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:
+def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
+    said = "errors estimated" if plan.estimated else f"{estimates} estimates"
     return ReleaseRecord(
         release_id=release,
         released_at=dt.datetime.now(dt.UTC),
@@ -438,7 +657,7 @@ def _record(release: int, plan: Plan, tables: Any, label: str) -> ReleaseRecord:
         purse=plan.charge.purse,
         cost=plan.charge.amount,
         noise=plan.noise.kind,
-        strategy=plan.strategy.method,
+        strategy=plan.strategy.method + (f", {said}" if plan.estimated or estimates != "unbiased" else ""),
         queries=plan.compiled.numbers,
         gap=plan.gap,
         sql=plan.sql,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
-from dpsql.release import ReleaseTable, Result
+from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
+from dpsql.release.limits import MOST_ROWS, at_most, within
 from dpsql.reuse import question_keys, squared_errors
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.options import budget_of, read_options
@@ -24,6 +26,7 @@ from dpsql.sql.statements import Statement
 
 if TYPE_CHECKING:
     from dpsql.connection import Connection, Release
+    from dpsql.plan import Plan
 
 Budget = tuple[object, object, object]  # epsilon, delta, rho
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
@@ -31,6 +34,12 @@ Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], .
 # How much less precise an earlier answer may be than what was asked for: plans differ by their tolerance.
 _TOLERANCE = 1e-3
 _ALPHA = 0.05
+
+NO_BUDGET = (
+    "no earlier release answers this and no budget is given; execute(sql, epsilon=0.1), connect with "
+    "epsilon_per_release=0.1, or write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... "
+    "(con.plan(sql, epsilon=0.1) shows the errors first, for free)"
+)
 
 
 @dataclass(frozen=True)
@@ -48,17 +57,32 @@ class Cursor:
     ``arraysize``: rows of ``fetchmany`` without a size, 1 at first. ``errors``: whether results show the columns of
     errors beside private numbers; releases have them either way. ``release`` is what the last ``execute``
     was answered from, None for a query over releases; its ``cost`` is 0 where an earlier one had the answers.
+    ``names`` are those of the last batch's results. ``usual`` is the budget of a batch that names none, by default that
+    of the connection; ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier answer is used
+    whatever level its own intervals have. ``progress`` hears how far planning is.
     Not to be used by two threads at the same time.
     """
 
     arraysize: int
     lastrowid: None = None
 
-    def __init__(self, connection: Connection, *, errors: bool = False) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        errors: bool = False,
+        usual: Budget | None = None,
+        alpha: float | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         self._connection = connection
         self.arraysize = 1
         self.errors = errors
         self.release: Release | None = None
+        self.names: tuple[str, ...] = ()
+        self._usual = connection._budget_per_release if usual is None else usual
+        self._alpha = alpha
+        self._progress = progress
         self._closed = False
         self._sets: list[_Set] = []
         self._place = 0
@@ -89,6 +113,32 @@ class Cursor:
         text = prepare(sql).fill(parameters)
         self._take(self._run(text, (epsilon, delta, rho)))
         return self
+
+    def dry_run(
+        self,
+        sql: str,
+        parameters: Parameters = None,
+        *,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+    ) -> Plan | Release | None:
+        """What ``execute`` would do, spending nothing: a Plan that it would pay for, or else why it would be free.
+
+        That is the earlier Release that answers, or None for what never costs anything (released views, probes,
+        lists). Raises as ``execute``.
+        """
+        self._begin()
+        text = prepare(sql).fill(parameters)
+        with self._connection._lock, self._pointing(text):
+            going = route(text, self._connection.policy, self._connection._view_names)
+            statements = [piece.query for piece in going.pieces if piece.query is not None]
+            if not going.private or len(statements) < len(going.pieces) or all(map(is_probe, statements)):
+                return None
+            held = self._planned(text, statements, (epsilon, delta, rho))
+            found = self.release if isinstance(held, list) else held
+        self._sets, self.release, self._executed = [], None, False
+        return found
 
     def executemany(
         self,
@@ -242,17 +292,26 @@ class Cursor:
 
     def _run(self, text: str, budget: Budget) -> list[_Set]:
         """The results of a batch, one for each statement. Threads that share the connection wait for each other."""
-        with self._connection._lock:
-            try:
-                going = route(text, self._connection.policy, self._connection._view_names)
-                if going.private:
-                    return self._private(text, going, budget)
-                return [self._read(piece, going) for piece in going.pieces]
-            except SQLError as error:
-                shown = error.pointed(text)
-                if shown and shown not in getattr(error, "__notes__", ()):
-                    error.add_note(shown)
-                raise
+        with self._connection._lock, self._pointing(text):
+            going = route(text, self._connection.policy, self._connection._view_names)
+            self.names = tuple(
+                piece.query.name if going.private and piece.query is not None else f"q{number}"
+                for number, piece in enumerate(going.pieces, 1)
+            )
+            if going.private:
+                return self._private(text, going, budget)
+            return [self._read(piece, going) for piece in going.pieces]
+
+    @contextmanager
+    def _pointing(self, text: str) -> Iterator[None]:
+        """A refusal within shows its place in the batch, as a note below the message."""
+        try:
+            yield
+        except SQLError as error:
+            shown = error.pointed(text)
+            if shown and shown not in getattr(error, "__notes__", ()):
+                error.add_note(shown)
+            raise
 
     def _private(self, text: str, going: Route, budget: Budget) -> list[_Set]:
         con = self._connection
@@ -261,9 +320,19 @@ class Cursor:
             return [self._described(piece) for piece in going.pieces]
         if all(is_probe(statement) for statement in statements):
             return self._probed(statements)
+        held = self._planned(text, statements, budget)
+        if isinstance(held, list):
+            return held
+        self.release = con.run(held)
+        return self._shown(self.release.record.tables, held.queries)
+
+    def _planned(self, text: str, statements: Sequence[Statement], budget: Budget) -> list[_Set] | Plan:
+        """The results of the release that answers the batch, or the plan that its budget is for. Spends nothing."""
+        con = self._connection
         asked, named = self._budget(text, budget)
+        alpha = _ALPHA if self._alpha is None else self._alpha
         if named:
-            plan = con.plan(text, *asked)
+            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
             most = [error * (1.0 + _TOLERANCE) for error in squared_errors(plan)]
             found = self._earlier(plan.queries, most)
             if found is not None:
@@ -272,20 +341,19 @@ class Cursor:
             found = self._earlier(self._understood(statements), None)
             if found is not None:
                 return found
+            release = con._determined(text, alpha)
+            if release is not None:
+                self.release = release
+                return self._shown(release.record.tables, self._understood(statements))
             if asked == (None, None, None):
-                raise ProgrammingError(
-                    "no earlier release answers this and no budget is given; execute(sql, epsilon=0.1), connect with "
-                    "epsilon_per_release=0.1, or write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... "
-                    "(con.plan(sql, epsilon=0.1) shows the errors first, for free)"
-                )
-            plan = con.plan(text, *asked)
-        self.release = con.run(plan)
-        return self._shown(self.release.record.tables, plan.queries)
+                raise ProgrammingError(NO_BUDGET)
+            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
+        return plan
 
     def _budget(self, text: str, given: Budget) -> tuple[Budget, bool]:
         """The budget of a batch, and whether the call or the batch names it."""
         epsilon, delta, rho = given
-        usual = self._connection._budget_per_release
+        usual = self._usual
         written = budget_of(read_options(text)[1]) is not None
         if not written and epsilon is None and rho is None:
             # delta alone goes with the epsilon of connect
@@ -302,13 +370,14 @@ class Cursor:
         con = self._connection
         keys = question_keys(con.policy.to_toml(), answers)
         whole = [answer.name for answer in answers] if any(answer.named for answer in answers) else None
-        found = con._answered(keys, most, whole, _ALPHA if self.errors else None)
+        level = _ALPHA if self.errors and self._alpha is None else None
+        found = con._answered(keys, most, whole, level)
         if found is None:
             return None
         self.release, places = found
         return self._shown([self.release.record.tables[at] for at in places], answers)
 
-    def _shown(self, tables: Sequence[ReleaseTable], answers: Sequence[Answer]) -> list[_Set]:
+    def _shown(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[_Set]:
         """The results of a release, without the columns of errors unless they are wanted."""
         return [_set(table, answer, self.errors) for table, answer in zip(tables, answers, strict=True)]
 
@@ -353,9 +422,11 @@ class Cursor:
         failure = ""
         with Sandbox() as sandbox:
             try:
-                cursor = sandbox.connection.execute(piece.text)
-                described = cursor.description or []
-                return _Set([str(d[0]) for d in described], [str(d[1]) for d in described], cursor.fetchall())
+                with within(sandbox.connection, con._query_timeout):
+                    cursor = sandbox.connection.execute(piece.text)
+                    described = cursor.description or []
+                    rows = cursor.fetchmany(MOST_ROWS + 1)
+                return _Set([str(d[0]) for d in described], [str(d[1]) for d in described], at_most(rows, MOST_ROWS))
             except duckdb.Error as error:
                 failure = str(error).strip().splitlines()[0]
         raise SQLError(failure)
@@ -378,8 +449,12 @@ def _items(parameters: object) -> list[Any]:
     )
 
 
-def _set(table: ReleaseTable, answer: Answer, errors: bool) -> _Set:
+def _set(table: ReleaseTable | RangeTable, answer: Answer, errors: bool) -> _Set:
     """A result as it was released; without ``errors`` the columns that say how far its numbers may be off go."""
+    if isinstance(table, RangeTable):
+        kept_of = [held for held in table.shown if errors or f"_{held[2][0]}" not in ERRORS]
+        few = replace(table, shown=tuple(kept_of))
+        return _Set([name for name, _, _ in few.shown], [kind for _, kind, _ in few.shown], RangeRows(few))
     hidden: set[str] = set()
     names = [name for name, _, _ in table.columns]
     if not errors:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,30 +14,34 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql import bounds
-from dpsql.errors import SQLError
+from dpsql.local.comparison import LocalComparison, compared
 from dpsql.plan_explain import explain
 from dpsql.plan_picture import plan_picture
 from dpsql.plan_text import plan_head, plan_rows, plan_text
 from dpsql.policy import Policy
+from dpsql.prepare import Chooser, Prepared, answers_of, as_measured, cores_of, prepare, scaled_sensitivity, true_error
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import Answers, MatrixAnswers, ResidualAnswers
-from dpsql.sql import Answer, parse, table_of, understand
-from dpsql.sql.options import check_table, read_options
-from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
-from dpsql.strategy.cache import default_folder
+from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
+from dpsql.sql import Answer
+from dpsql.strategy import LinedStrategy, Strategy, StructuredStrategy
+from dpsql.suggestions import suggestions
+from dpsql.wanted import Wanted, hint_notes
+from dpsql.what_if import curve, marginal_costs
+from dpsql.what_if_text import what_if_text
 from dpsql.workload.batch import Core, Measured
-from dpsql.workload.choice import compile_any
 from dpsql.workload.compile import Compiled
 from dpsql.workload.layout import common_multiplicity
+from dpsql.workload.line_batch import Lined
 from dpsql.workload.relation import relation_text
-from dpsql.workload.sensitivity import sensitivity_of
 from dpsql.workload.structured import Structured
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+    from dpsql.release import Result
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,6 +60,17 @@ class Alternative:
 
 
 @dataclass(frozen=True, eq=False)
+class Origin:
+    """What a plan was made from, so that it can be planned again otherwise (``dpsql.what_if``)."""
+
+    prepared: Prepared = field(repr=False)
+    state: BudgetState = field(repr=False)
+    request: Request
+    tolerance: float = 1e-3
+    objective: str = "total"
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A batch understood and planned; ``Connection.run`` measures it.
 
@@ -66,26 +80,34 @@ class Plan:
     ``answers`` turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
     the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
     ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
-    ``expected_rows`` are the policy's guesses, by table.
+    ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
+    (``dpsql.accuracy``), None where a budget was given.
     """
 
     sql: str
     dataset: str
     queries: tuple[Answer, ...] = field(repr=False)
-    compiled: Compiled | Structured = field(repr=False)
-    strategy: Strategy | StructuredStrategy = field(repr=False)
+    compiled: Compiled | Structured | Lined = field(repr=False)
+    strategy: Strategy | StructuredStrategy | LinedStrategy = field(repr=False)
     charge: Charge
     noise: Noise
     alternatives: tuple[Alternative, ...]
     alpha: float
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     policy: str = field(repr=False)
-    answers: Answers = field(repr=False)
-    errors: Floats = field(repr=False)
-    widths: Floats = field(repr=False)
+    answers: Answers | LineAnswers = field(repr=False)
+    errors: Floats | RangeErrors = field(repr=False)
+    widths: Floats | RangeErrors = field(repr=False)
     affordable: bool = True
     notes: tuple[str, ...] = ()
     expected_rows: Mapping[str, int] = field(default_factory=dict)
+    origin: Origin | None = field(default=None, repr=False)
+    wanted: Wanted | None = field(default=None, repr=False)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the errors are estimates, by simulation on public stand-ins for the data; else they are exact."""
+        return False
 
     @property
     def cells(self) -> int:
@@ -129,23 +151,29 @@ class Plan:
         The bound holds for Gaussian noise (Li and Miklau 2013, Thm 4.2); beside Laplace noise it is a
         yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
         """
+        if isinstance(self.strategy, LinedStrategy):
+            rest, along = self.strategy.rest, self.strategy.along
+            return float(self.strategy.expected / (bounds.svd_bound(rest.planned) * along.svd_bound))
         if isinstance(self.strategy, StructuredStrategy):
             bound = self.strategy.lower_bound
             return float("nan") if bound is None else self.strategy.expected / bound
         return float(self.strategy.expected / bounds.svd_bound(self.strategy.planned))
 
     @functools.cached_property
-    def stderr(self) -> dict[str, Floats]:
-        """Standard errors by result: (rows,), or (rows, columns) where it has several private columns."""
+    def stderr(self) -> dict[str, Floats | RangeErrors]:
+        """Standard errors by result: (rows,), or (rows, columns) where it has several private columns.
+
+        Of all ranges of a line too long to list them: ``RangeErrors``, column by column, which gives those of some.
+        """
         return self._by_result(self.errors)
 
     @functools.cached_property
-    def half_width(self) -> dict[str, Floats]:
+    def half_width(self) -> dict[str, Floats | RangeErrors]:
         """Half-widths of the pointwise intervals at level 1 - alpha, shaped as ``stderr``."""
         return self._by_result(self.widths)
 
     @functools.cached_property
-    def naive_stderr(self) -> dict[str, Floats]:
+    def naive_stderr(self) -> dict[str, Floats | RangeErrors]:
         """What each number's standard error would be, were every result column paid for apart.
 
         The same charge split evenly over the result columns, each measured at its own sensitivity
@@ -154,26 +182,32 @@ class Plan:
         return self._by_result(self.naive_errors)
 
     @functools.cached_property
-    def naive_errors(self) -> Floats:
+    def naive_errors(self) -> Floats | RangeErrors:
         """``naive_stderr`` of every number, in the order of W's rows."""
         return _naive(self.compiled, self.charge)
 
     @functools.cached_property
     def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]:
         """Every core of every statement in order, with the rows of W that each of its outputs takes."""
-        spans: dict[int, list[slice]] = {}
-        for span in self.compiled.spans:
-            spans.setdefault(span.query, []).append(slice(span.start, span.stop))
-        found, first = [], 0
-        for core in (core for answer in self.queries for core in answer.cores):
-            found.append((core, tuple(spans[first + query][at] for query, at in core.places)))
-            first += len(core.queries)
-        return tuple(found)
+        return cores_of(self.queries, self.compiled.spans)
 
-    def _by_result(self, values: Floats) -> dict[str, Floats]:
+    def mean_square(self, part: slice) -> float:
+        """The mean squared standard error of some numbers, in the order of W's rows."""
+        return mean_square(self.errors[part])
+
+    def naive_square(self, part: slice) -> float:
+        """The mean of the squares of ``naive_errors`` of some numbers."""
+        return mean_square(self.naive_errors[part])
+
+    def _by_result(self, values: Floats | RangeErrors) -> dict[str, Floats | RangeErrors]:
         """The values of all measured columns, statement by statement; groupings of one statement below each other."""
         cores = iter(self.cores)
-        found: dict[str, Floats] = {}
+        found: dict[str, Floats | RangeErrors] = {}
+        if isinstance(values, RangeErrors):
+            for answer in self.queries:
+                mine = [part for _ in answer.cores for part in next(cores)[1]]
+                found[answer.name] = values[mine[0].start : mine[-1].stop]
+            return found
         for answer in self.queries:
             parts = []
             for _ in answer.cores:
@@ -186,6 +220,18 @@ class Plan:
             found[answer.name] = whole[:, 0] if wide == 1 else whole
         return found
 
+    @functools.cached_property
+    def local_comparison(self) -> LocalComparison | None:
+        """The errors beside those of a local release of the same columns at the same epsilon, and which wins.
+
+        None where the policy allows no local release (``rows_public`` and ``local_epsilon``).
+        """
+        if self.origin is None:
+            return None
+        prepared, numbers = self.origin.prepared, self.compiled.numbers
+        epsilon = self.origin.request.epsilon
+        return compared(prepared.understood, prepared.policy, prepared.schemas, epsilon, self.mean_square, numbers)
+
     def rows(self) -> list[dict[str, Any]]:
         """One record a result column: its name, how many numbers, errors; what ``str`` and ``df`` show."""
         return plan_rows(self)
@@ -195,6 +241,22 @@ class Plan:
         from dpsql.release.result import Result
 
         return Result.from_columns(_columns(self.rows())).df()
+
+    def curve(self, points: int = 17, span: float = 8.0) -> Result:
+        """Error against epsilon (or rho), a row a budget and result column (``dpsql.what_if.curve``)."""
+        return curve(self, points, span)
+
+    def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
+        """How much worse each statement makes the others, and what it costs (``dpsql.what_if.costs``)."""
+        return marginal_costs(self, most, time_limit)
+
+    def suggestions(self, time_limit: float | None = 30.0) -> Result:
+        """What to drop, coarsen or bound more tightly, with the effect of each (``dpsql.suggestions.suggest``)."""
+        return suggestions(self, time_limit)
+
+    def what_if(self, time_limit: float | None = 30.0) -> str:
+        """The three as text."""
+        return what_if_text(self, time_limit)
 
     def explain(self) -> str:
         """What of each statement is private, what is derived from it, and what DuckDB does afterwards, as text."""
@@ -237,112 +299,81 @@ def make_plan(
     took long to select is kept in a folder and found again (``dpsql.strategy.cache``; ``DPSQL_CACHE=off`` keeps
     none). Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
-    began, say = monotonic(), progress or (lambda _: None)
-    tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
-    with _pointing(sql):
-        text, clauses = read_options(sql)
-        understood = understand(parse(text), policy, tables)
-    for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
-        if options is not None:
-            for query in (query for core in answer.cores for query in core.queries):
-                check_table(options, understood.tables[query.table].policy)
-    say(f"{len(understood.answers)} statements understood")
-    compiled = compile_any(understood.queries, understood.tables)
-    if not compiled.answered.size:
-        raise SQLError("no number of the batch depends on the data; there is nothing to measure")
-    say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
-    # One object for all ways to pay: what is worked out of it once is kept with it.
-    workload = None if isinstance(compiled, Structured) else compiled.workload(compiled.objective)
+    began = monotonic()
+    prepared = prepare(sql, policy, schemas, progress)
+    compiled, chooser = prepared.compiled, Chooser(prepared.compiled)
     ways = []
     charges = tuple(charge_for(request, state.budget))
-    folder = default_folder()
     for number, charge in enumerate(charges):
         share = time_limit
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
-        strategy: Strategy | StructuredStrategy
-        if workload is None:
-            assert isinstance(compiled, Structured)  # noqa: S101 - narrows the type for the checker
-            strategy = structured_strategy(
-                compiled, charge.noise, tolerance=tolerance, time_limit=share, progress=progress, objective=objective
-            )
-        else:
-            strategy = select(
-                workload,
-                charge.noise,
-                tolerance=tolerance,
-                time_limit=share,
-                progress=progress,
-                cache=folder,
-                objective=objective,
-            )
+        strategy = chooser.strategy(
+            charge.noise, tolerance=tolerance, time_limit=share, progress=progress, objective=objective
+        )
         ways.append((charge.unit_variance * true_error(strategy, compiled), charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
-    common = compiled.common_steps
+    alternatives = tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:])
+    origin = Origin(prepared, state, request, tolerance, objective)
+    return plan_of(origin, charge, strategy, alpha, alternatives)
+
+
+def plan_of(
+    origin: Origin,
+    charge: Charge,
+    strategy: Strategy | StructuredStrategy | LinedStrategy,
+    alpha: float,
+    alternatives: tuple[Alternative, ...] = (),
+    wanted: Wanted | None = None,
+) -> Plan:
+    """The plan that spends ``charge`` on ``strategy``. Cost: the errors and half-widths of every number, once."""
+    prepared, compiled = origin.prepared, as_measured(strategy, origin.prepared.compiled)
+    policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
-    answers = _answers(strategy, compiled)
+    answers = answers_of(strategy, compiled)
+    common = compiled.common_steps
+    widths = answers.widths(noise, alpha, common)
+    notes = understood.notes
+    if wanted is None:
+        notes += tuple(hint_notes(understood.answers, cores_of(understood.answers, compiled.spans), widths))
     return Plan(
-        sql=sql,
+        sql=prepared.sql,
         dataset=policy.dataset,
         queries=understood.answers,
         compiled=compiled,
         strategy=strategy,
         charge=charge,
         noise=noise,
-        alternatives=tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:]),
+        alternatives=alternatives,
         alpha=alpha,
         policy=policy.to_toml(),
         schemas={name: dict(schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
         answers=answers,
         errors=answers.errors(noise, common),
-        widths=answers.widths(noise, alpha, common),
-        affordable=state.affords(charge),
-        notes=understood.notes,
+        widths=widths,
+        affordable=origin.state.affords(charge),
+        notes=notes,
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
+        origin=origin,
+        wanted=wanted,
     )
 
 
-@contextmanager
-def _pointing(sql: str) -> Iterator[None]:
-    """A refusal within shows its place in the user's text, as a note below the message."""
-    try:
-        yield
-    except SQLError as error:
-        shown = error.pointed(sql) if isinstance(sql, str) else ""
-        if shown:
-            error.add_note(shown)
-        raise
+def mean_square(values: Floats | RangeErrors) -> float:
+    """The mean of the squares."""
+    return values.mean_square() if isinstance(values, RangeErrors) else float(np.mean(values**2))
 
 
-def _answers(strategy: Strategy | StructuredStrategy, compiled: Compiled | Structured) -> Answers:
-    """How noisy measurements become answers."""
-    if isinstance(strategy, StructuredStrategy):
-        batch = strategy.structured
-        return ResidualAnswers(batch.blocks, strategy.residuals, batch.sizes, batch.numbers)
-    assert isinstance(compiled, Compiled)  # noqa: S101 - narrows the type for the checker
-    matrix = strategy.reconstruction(compiled.workload(compiled.scale))
-    return MatrixAnswers(matrix, compiled.answered, compiled.numbers)
-
-
-def scaled_sensitivity(strategy: Strategy | StructuredStrategy, compiled: Compiled | Structured) -> int:
-    """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
-    laplace = strategy.noise == "laplace"
-    known = strategy.l1 if laplace else strategy.l2_squared
-    found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, known)
-    return found * compiled.common_steps ** (1 if laplace else 2)
-
-
-def true_error(strategy: Strategy | StructuredStrategy, compiled: Compiled | Structured) -> float:
-    """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``."""
-    common = compiled.common_steps
-    if strategy.noise == "laplace":
-        return strategy.value * (scaled_sensitivity(strategy, compiled) / (strategy.l1 * common)) ** 2
-    return strategy.value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)
-
-
-def _naive(compiled: Compiled | Structured, charge: Charge) -> Floats:
+def _naive(compiled: Compiled | Structured | Lined, charge: Charge) -> Floats | RangeErrors:
     """Standard errors of one independent measurement per result column, at an even share of the charge."""
+    if isinstance(compiled, Lined):
+        small, most = _naive(compiled.inner, charge), float(compiled.counted_most)
+        assert not isinstance(small, RangeErrors)  # noqa: S101 - the small batch has no line
+        scale = small * (most if charge.noise == "laplace" else most**0.5)
+        if compiled.key.family == "prefixes":
+            return np.repeat(scale, compiled.length)
+        return RangeErrors.alike(scale, compiled.length)
     if isinstance(compiled, Structured):
         return _naive_blocks(compiled, charge)
     share = len(compiled.spans) * common_multiplicity(compiled.layouts)

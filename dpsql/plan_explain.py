@@ -18,12 +18,12 @@ from dpsql.plan_text import figure
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.sql import Answer
 from dpsql.sql.outer import ERRORS, OTHER
-from dpsql.workload.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, Ranked
+from dpsql.workload.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
 from dpsql.workload.condition_text import Lines, condition_text, output_text
 from dpsql.workload.conditions import TRUE, And, Condition, conjunction
 from dpsql.workload.grid import Grid
 from dpsql.workload.layout import Layout
-from dpsql.workload.regions import Axis, LineAxis
+from dpsql.workload.regions import Axis, LineAxis, RunAxis
 
 if TYPE_CHECKING:
     from dpsql.plan import Plan
@@ -130,7 +130,7 @@ def _grouped(keys: Sequence[Key]) -> str:
 
 def _groups(key: Key) -> str:
     several = f"{len(key):,} group{'' if len(key) == 1 else 's'}"
-    if isinstance(key, CaseKey):
+    if isinstance(key, CaseKey | RangeKey):
         return several
     extra = [word for word, there in (("other", key.other), ("NULL", key.nulls)) if there]
     return several + (f", {' and '.join(extra)} among them" if extra else "")
@@ -178,14 +178,14 @@ def _numbers(
         if layout.source.distinct and layout.source.unit is not None:
             what = what.replace("COUNT(*)", f"COUNT(DISTINCT {layout.source.unit.name})", 1)
         name = f"{names[number]} = " if number in names else ""
-        error = float(np.sqrt(np.mean(plan.errors[part] ** 2)))
+        error = float(np.sqrt(plan.mean_square(part)))
         groups = f" in each of {core.rows:,} groups" if core.keys else ""
         lines += _item("", f"[{number + 1}] {name}{what}{groups}, standard error {figure(error)}", 4)
     return lines
 
 
 def _lines_of(layout: Layout) -> Lines:
-    return {axis.column: axis.line for axis in layout.cells.axes if isinstance(axis, LineAxis)}
+    return {axis.column: axis.line for axis in layout.cells.axes if isinstance(axis, LineAxis | RunAxis)}
 
 
 def _derived(column: Derived | Ranked, core: Core) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.wanted import wanted_text
 from dpsql.workload.batch import KeyOutput, Measured
 from dpsql.workload.layout import Layout
 from dpsql.workload.scan_cost import scan_text
@@ -23,7 +24,6 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     The last four are None for averages, ratios and quantiles, whose errors depend on the answer.
     """
     rows = []
-    naive = plan.naive_errors
     for core, slices in plan.cores:
         for column in core.columns:
             if isinstance(column, KeyOutput):
@@ -40,10 +40,10 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
             }
             if isinstance(column, Measured):
                 part = slices[column.output]
-                row["stderr"] = float(np.sqrt(np.mean(plan.errors[part] ** 2)))
+                row["stderr"] = float(np.sqrt(plan.mean_square(part)))
                 row["stderr_max"] = float(plan.errors[part].max())
                 row["half_width"] = float(plan.widths[part].max())
-                row["naive_stderr"] = float(np.sqrt(np.mean(naive[part] ** 2)))
+                row["naive_stderr"] = float(np.sqrt(plan.naive_square(part)))
             rows.append(row)
     return rows
 
@@ -54,9 +54,19 @@ def plan_head(plan: Plan) -> list[str]:
     scan = scan_text(plan.compiled.layouts, plan.expected_rows)
     scans = [f"Scan       {scan}"] if scan else []
     return [
-        *(f"Guarantee  {plan.privacy}", _cost(plan), _batch(plan), *scans, _strategy(plan)),
-        *(*_alternatives(plan), *notes),
+        *(f"Guarantee  {plan.privacy}", _cost(plan), *_wanted(plan), _batch(plan), *scans, _strategy(plan)),
+        *(*_alternatives(plan), *_local(plan), *notes),
     ]
+
+
+def _wanted(plan: Plan) -> list[str]:
+    """What error the budget was found for."""
+    return [] if plan.wanted is None else [f"Wanted     {wanted_text(plan.wanted, plan.alpha)}"]
+
+
+def _local(plan: Plan) -> list[str]:
+    """What a local release would give, where the policy allows one."""
+    return [] if plan.local_comparison is None else [f"Local      {plan.local_comparison}"]
 
 
 def plan_text(plan: Plan) -> str:
@@ -84,10 +94,16 @@ def plan_text(plan: Plan) -> str:
     if len(shown) < len(body):
         lines.append(f"... and {len(body) - len(shown)} more result columns; plan.rows() has them all")
     lines.append("")
-    lines.append(
-        f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves out "
-        "what clamping to declared bounds changes."
-    )
+    if plan.estimated:
+        lines.append(
+            "Errors depend on the data. These are estimated, not certified: root mean squares over runs on public "
+            f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's multiple."
+        )
+    else:
+        lines.append(
+            f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves "
+            "out what clamping to declared bounds changes."
+        )
     if any(row["stderr"] is None for row in rows):
         lines.append("'with it': an average, ratio or quantile of such numbers; its error depends on the answer.")
     lines.append(
@@ -159,6 +175,9 @@ def _scan(layout: Layout) -> str:
 
 def _strategy(plan: Plan) -> str:
     strategy = plan.strategy
+    described: str = getattr(strategy, "described", "")
+    if described:
+        return f"Strategy   {described}"
     kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
     residuals: Any = getattr(strategy, "residuals", ())
     parts = f" of {len(residuals):,} residuals" if residuals else ""
@@ -181,7 +200,7 @@ def _alternatives(plan: Plan) -> list[str]:
     what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
     return [
         f"Instead    {other.charge.guarantee} from the {other.charge.purse} purse ({other.method}): "
-        f"{(other.error / chosen) ** 0.5:.2f} times the {what}"
+        + ("the same wanted error" if plan.wanted else f"{(other.error / chosen) ** 0.5:.2f} times the {what}")
         + ("" if other.affordable else ", but more than is left of that purse or than one release may cost")
         for other in plan.alternatives
     ]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
+from dpsql.earlier.kept import declarations
 from dpsql.plan import Plan
 from dpsql.privacy.ledger import Entry
 from dpsql.sql import Answer
 from dpsql.sql.probes import shown_columns
+from dpsql.workload.batch import Core
 
 
 def reuse_key(plan: Plan, errors: bool) -> str:
@@ -29,6 +32,8 @@ def reuse_key(plan: Plan, errors: bool) -> str:
         errors,
         # Answers planned for the least total error do not serve who asked for the least largest one.
         *(["max"] if plan.strategy.objective == "max" else []),
+        *([plan.strategy.method, plan.strategy.shape[0]] if plan.estimated else []),
+        *([repr(plan.wanted)] if plan.wanted is not None else []),
     ]
     return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
 
@@ -43,7 +48,8 @@ def _meaning(plan: Plan) -> list[str]:
             schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]
             values = sorted(layout.values.items(), key=lambda v: v[0])
             found.append(repr((layout.table, layout.source, schemas, layout.measures, values)))
-        axes = [axis for axis in layout.cells.axes if id(axis) not in said]
+        every = {id(axis): axis for axis in (*layout.cells.axes, *layout.whole.cells.axes)}
+        axes = [axis for number, axis in every.items() if number not in said]
         found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in axes)
         said.update([kind, *(id(axis) for axis in axes)])
     return found
@@ -59,8 +65,7 @@ def question_keys(policy: str, answers: Sequence[Answer]) -> list[str]:
     the statement as DuckDB would write it, the names of its columns, its groups, and the results that it reads. The
     name of its own result is left out: q1 of one batch may be q3 of another.
     """
-    version, _, rest = policy.partition("\n[budget]\n")  # a line of its own: a data version may have the word in it
-    declared = rest[rest.index("\n[") :] if "\n[" in rest else ""  # what is left to spend changes no question
+    version, declared = policy.partition("\n[budget]\n")[0], declarations(policy)  # what is left to spend changes no question
     keys: dict[str, str] = {}
     for answer in answers:
         body = [
@@ -72,13 +77,24 @@ def question_keys(policy: str, answers: Sequence[Answer]) -> list[str]:
     return [keys[answer.name] for answer in answers]
 
 
-def squared_errors(plan: Plan) -> list[float]:
+class Erring(Protocol):
+    """What has errors to compare: a `Plan`, or answers from earlier releases."""
+
+    @property
+    def queries(self) -> tuple[Answer, ...]: ...
+    @property
+    def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]: ...
+    def mean_square(self, part: slice) -> float: ...
+
+
+def squared_errors(plan: Erring) -> list[float]:
     """The sum of squared standard errors of what each statement measures; compares two plans of one statement."""
     cores = iter(plan.cores)
     found = []
     for answer in plan.queries:
         held = [next(cores) for _ in answer.cores]
-        found.append(float(sum(np.sum(plan.errors[part] ** 2) for _, slices in held for part in slices)))
+        parts = [part for _, slices in held for part in slices]
+        found.append(float(sum(plan.mean_square(part) * (part.stop - part.start) for part in parts)))
     return found
 
 

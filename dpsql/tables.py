@@ -5,24 +5,29 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, cast
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.errors import SQLError
+from dpsql.errors import IntegrityError, InterfaceError, SQLError
+from dpsql.estimates import Feasible, feasible, holding
 from dpsql.plan import Plan
+from dpsql.range_tables import has_ranges, range_tables
 from dpsql.reconstruct import evaluate, quantile
-from dpsql.release import ReleaseTable
+from dpsql.reconstruct.spread import NoiseModel
+from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched
+from dpsql.release.payload import Measurement
 from dpsql.release.writing import write_table
 from dpsql.sql import Answer
 from dpsql.sql.core_tables import core_columns
 from dpsql.sql.outer import ERRORS, ColumnInfo, quoted
 from dpsql.sql.sandbox import Sandbox
 from dpsql.sql.selects import distinct_names
-from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, Ranked
+from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
+from dpsql.workload.line_batch import Lined
 
 Floats = npt.NDArray[np.float64]
 Columns = list[tuple[str, str, Any]]
@@ -39,8 +44,8 @@ OUTER_SECONDS = 60.0
 
 
 def release_tables(
-    plan: Plan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False
-) -> tuple[ReleaseTable, ...]:
+    plan: Plan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False, estimates: str = "unbiased"
+) -> tuple[ReleaseTable | RangeTable, ...]:
     """The results of a plan from its noisy measurements ``y`` (p Python ints), in batch order.
 
     A result has the columns that its SELECT lists; each private column ``c`` is followed by
@@ -50,16 +55,77 @@ def release_tables(
     consistent between all results. Outer SQL runs over these tables in a DuckDB of its own; where it
     fails on the numbers that came out, takes too long or makes too much, the result is the noisy table that it was
     to read. ``rehearsal``: ``y`` is made up and nothing is charged yet, so that outer SQL that takes too long or
-    makes too much is an SQLError instead.
+    makes too much is an SQLError instead. ``estimates``: "unbiased", or one of ``dpsql.estimates``.
     """
+    if has_ranges(plan):
+        return range_tables(plan, y, errors=errors, estimates=estimates)
+    if estimates != "unbiased" and isinstance(plan.compiled, Lined):
+        raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
     values = plan.answers.estimate(y, plan.compiled.common_steps)
-    return tables_of(plan, values, errors=errors, rehearsal=rehearsal)
+    possible = None if estimates == "unbiased" and not plan.estimated else feasible(plan, y, estimates)
+    held = cast("Planned", plan)  # its errors are arrays, as it has no ranges
+    return tables_of(held, values, errors=errors, rehearsal=rehearsal, possible=possible)
 
 
-def tables_of(plan: Plan, values: Floats, *, errors: bool = True, rehearsal: bool = False) -> tuple[ReleaseTable, ...]:
-    """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out; see ``release_tables``."""
+def tables_again(
+    plan: Plan, measurement: Measurement, *, errors: bool = True, estimates: str = "unbiased"
+) -> tuple[ReleaseTable | RangeTable, ...]:
+    """The results of a plan from what an earlier release of the same batch measured. Free.
+
+    Raises IntegrityError where that was measured with another strategy than the plan's: two searches on machines or
+    libraries that round differently may end with other integers.
+    """
+    if plan.strategy.measured.digest() != measurement.strategy:
+        raise IntegrityError(
+            "the earlier release of this batch was measured with another strategy than this plan has, as other "
+            "libraries or another number of threads may choose; plan where it was released, or pay again with fresh"
+        )
+    return release_tables(plan, measurement.y, errors=errors, estimates=estimates)
+
+
+class Planned(Protocol):
+    """What results are made from: a `Plan`, or the questions to a local release."""
+
+    @property
+    def queries(self) -> tuple[Answer, ...]: ...
+    @property
+    def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]: ...
+    @property
+    def errors(self) -> Floats: ...
+    @property
+    def widths(self) -> Floats: ...
+    @property
+    def noise(self) -> NoiseModel: ...
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def answers(self) -> RowsOfAnswers: ...
+    @property
+    def compiled(self) -> Scaled: ...
+
+
+class RowsOfAnswers(Protocol):
+    """What combinations of answers need of them; see ``Answers.rows``."""
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any: ...
+
+
+class Scaled(Protocol):
+    """What says by how much estimates are scaled: L."""
+
+    @property
+    def common_steps(self) -> int: ...
+
+
+def tables_of(
+    plan: Planned, values: Floats, *, errors: bool = True, rehearsal: bool = False, possible: Feasible | None = None
+) -> tuple[ReleaseTable, ...]:
+    """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out; see ``release_tables``.
+
+    ``possible``: what is shown instead of them, beside their errors (``dpsql.estimates``).
+    """
     room = MOST_BYTES
-    estimates = _Estimates(plan, values)
+    estimates = _Estimates(plan, values, possible)
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
     shown: dict[str, Shown] = {}
@@ -168,15 +234,16 @@ def _titled(core: Core, columns: Columns) -> tuple[Columns, Shown]:
 def _title(column: CoreColumn) -> str:
     if not isinstance(column, KeyOutput):
         return column.title or column.name
-    return column.key.labels[column.label].name if isinstance(column.key, CaseKey) else column.key.column
+    return column.key.labels[column.label].name if isinstance(column.key, CaseKey | RangeKey) else column.key.column
 
 
 @dataclass(frozen=True)
 class _Estimates:
     """All estimates of a release, in the order of W's rows."""
 
-    plan: Plan
+    plan: Planned
     values: Floats
+    possible: Feasible | None = None
 
     def columns(self, core: Core, slices: Sequence[slice]) -> Columns:
         """The columns of one core's noisy table, companions beside them."""
@@ -199,7 +266,20 @@ class _Estimates:
     def _number(
         self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
     ) -> tuple[Any, Any, Any, Any, str]:
-        """(value, standard error, low, high, DuckDB type) of a private column."""
+        """(value, standard error, low, high, DuckDB type) of a private column, as shown."""
+        value, error, low, high, kind = self._unbiased(core, column, slices)
+        if self.possible is None:
+            return value, error, low, high, kind
+        if isinstance(column, Measured):
+            constant = float(core.outputs[column.output].constant)
+            low, high = self.possible.interval(slices[column.output], constant, low, high)
+        value = _Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
+        return value, error, *holding(value, low, high), kind
+
+    def _unbiased(
+        self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
+    ) -> tuple[Any, Any, Any, Any, str]:
+        """The same from ``values`` alone."""
         plan = self.plan
         if isinstance(column, Measured):
             part = slices[column.output]
@@ -245,6 +325,8 @@ def _key_values(core: Core, column: KeyOutput) -> tuple[str, Coded, Coded]:
     """A key's column in every row of the table, and whether the row is of its OTHER group."""
     labels = _labels(core, column.key)
     key = column.key
+    if isinstance(key, RangeKey):  # prefixes, as their last values
+        return key.type, Coded(tuple(key.value(at) for at in range(len(key))), labels), Coded((False,), 0 * labels)
     if isinstance(key, CaseKey):
         label = key.labels[column.label]
         others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()

@@ -174,7 +174,7 @@ class World:
 
     def plans(self, batch: str) -> list[Plan]:
         """The batch with each kind of noise: x is the same, strategies and sensitivities are not."""
-        found = [con.plan(batch, 1, time_limit=0.05, tolerance=0.1) for con in self.cons.values()]
+        found = [con.plan(batch, 1, tolerance=0.1) for con in self.cons.values()]
         assert {plan.noise.kind for plan in found} == set(POLICIES)
         return found
 

@@ -23,30 +23,52 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"errors"},
     "privacy": {"errors"},
     "reconstruct": {"errors", "linalg"},
-    "release": {"errors"},
+    "pictures": {"errors"},
+    "release": {"errors", "pictures"},
     "workload": {"errors", "policy", "linalg", "reconstruct"},
-    "strategy": {"errors", "linalg", "workload"},
+    "strategy": {"errors", "linalg", "reconstruct", "workload"},
     "bounds": {"errors", "linalg", "workload", "strategy"},
     "sql": {"errors", "policy", "reconstruct", "workload"},
     "measure": {"errors", "policy", "linalg", "workload", "privacy", "engines"},
     # The local release. It draws lies for the one who holds a record, so it may reach no database: see its own test.
     "synthetic": {"errors", "policy", "privacy"},
+    "prepare": {"errors", "policy", "reconstruct", "sql", "workload", "strategy"},
+    "wanted": {"errors", "policy", "prepare", "privacy", "reconstruct", "workload"},
+    # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
+    "local": {
+        *("errors", "policy", "privacy", "synthetic", "sql", "workload", "release", "measure"),
+    },
     "plan_text": {"errors", "workload"},
-    "plan_picture": {"errors", "plan_text"},
+    "plan_picture": {"errors", "pictures", "plan_text"},
     "plan_explain": {"errors", "plan_text", "reconstruct", "sql", "workload"},
     "plan": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
-        *("plan_text", "plan_picture", "plan_explain"),
+        *("plan_text", "plan_picture", "plan_explain", "prepare", "wanted", "local"),
+    },
+    "accuracy": {
+        *("errors", "linalg", "plan", "prepare", "privacy", "reconstruct", "sql", "strategy", "wanted", "workload"),
     },
     "tables": {"errors", "plan", "reconstruct", "release", "sql", "workload"},
     "bookkeeping": {"errors", "policy", "privacy", "release"},
+    # What earlier measurements say of a new batch: public numbers alone, so neither an engine nor measure/.
+    "earlier": {"errors", "linalg", "policy", "prepare", "privacy", "reconstruct", "release", "sql", "workload"},
+    "answering": {
+        *("accuracy", "bookkeeping", "earlier", "errors", "plan", "policy", "prepare", "privacy", "release", "reuse"),
+        *("sql", "tables", "wanted", "workload"),
+    },
+    "local_asking": {"errors", "local", "policy", "release", "sql", "tables", "workload"},
+    "local_release": {
+        *("bookkeeping", "errors", "local", "local_asking", "measure", "policy", "privacy", "release", "sql"),
+        *("synthetic", "workload"),
+    },
     "connection": {
-        *("bookkeeping",),
+        *("bookkeeping", "local_release"),
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "sql", "measure"),
-        *("plan", "tables", "request", "reuse", "synthetic", "cursor", "dbapi"),
+        *("plan", "tables", "request", "reuse", "synthetic", "cursor", "dbapi", "accuracy", "prepare", "wanted"),
+        *("pictures", "answering", "earlier"),
     },
     "request": {"errors", "privacy", "sql"},
-    "reuse": {"plan", "privacy", "sql"},
+    "reuse": {"earlier", "plan", "privacy", "sql", "workload"},
     "dbapi": {"errors"},
     "cursor": {"errors", "release", "reuse", "sql"},
     "drafting": {"errors", "policy", "measure"},
@@ -65,9 +87,11 @@ ROOMS: dict[str, set[str]] = {
     },
     "surfaces": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
-        *("plan", "plan_text", "tables", "connection", "synthetic", "drafting", "__init__"),
+        *("plan", "plan_text", "plan_picture", "pictures", "linalg"),
+        *("tables", "connection", "synthetic", "drafting", "__init__", "local", "local_release"),
         "audit",
     },
+    "notebook": {"errors", "policy", "privacy", "release", "sql", "plan", "plan_text", "connection", "cursor", "surfaces"},
     "__main__": {"errors", "surfaces"},
 }
 ALLOWED_ON_A_DEVICE = {
@@ -76,7 +100,7 @@ ALLOWED_ON_A_DEVICE = {
 }
 CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
 # Optional packages may be imported in the rooms that show results (yaml: that read policies), inside functions only.
-OPTIONAL = {"pandas", "pyarrow", "matplotlib", "IPython", "yaml"}
+OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml"}
 
 
 def sources() -> list[tuple[str, Path, ast.Module]]:
@@ -197,6 +221,23 @@ def test_the_room_that_draws_on_a_device_reaches_no_database() -> None:
     assert drawing == {"local.py"}
 
 
+def test_questions_to_a_local_release_use_only_the_text_of_scans() -> None:
+    for _, path, tree in (source for source in sources() if source[0] == "local"):
+        for name in imported(tree, path):
+            if room_of(name) == "measure":
+                assert name.startswith(("dpsql.measure.scan_sql.", "dpsql.measure.from_sql.")), name
+            if room_of(name) == "privacy":
+                assert name.startswith(("dpsql.privacy.response.", "dpsql.privacy.amounts.")), name
+
+
+def test_lies_are_drawn_after_the_charge_and_before_the_rows_are_read() -> None:
+    (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "local.py"]
+    (function,) = [node for node in tree.body if getattr(node, "name", "") == "release_locally"]
+    order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
+    steps = [name for name in order if name in ("schemas", "charge", "_count", "sample", "_shielded", "record")]
+    assert steps == ["schemas", "charge", "_count", "sample", "_shielded", "record"]
+
+
 def test_noise_is_drawn_once_and_before_the_scan() -> None:
     (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "__init__.py"]
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "measure"]
@@ -234,10 +275,10 @@ def test_the_core_needs_four_packages() -> None:
             if top == "dpsql" or top in sys.stdlib_module_names or top in CORE:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            rooms = ("policy",) if top == "yaml" else ("surfaces", "release", "plan", "plan_picture")
+            rooms = ("policy",) if top == "yaml" else ("surfaces", "notebook", "release", "plan", "plan_picture", "pictures")
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
-            if isinstance(node, ast.Import | ast.ImportFrom) and room != "surfaces":
+            if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook"):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 assert not {name.split(".")[0] for name in names} & OPTIONAL, path
 
@@ -257,7 +298,7 @@ class Block(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Block())
 import dpsql
 for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
-    if module.name.split(".")[1] not in ("surfaces", "examples", "__main__"):
+    if module.name.split(".")[1] not in ("surfaces", "notebook", "examples", "__main__"):
         __import__(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - {"__main__"}))
 """

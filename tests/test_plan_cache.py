@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsql
-from dpsql import plan as planning
+from dpsql import prepare as planning
 
 POLICY = """
 dataset = "t-1"

@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql import plan as plan_module
+from dpsql import prepare as prepare_module
 from dpsql.strategy import select
 
 POLICY = """
@@ -44,7 +45,7 @@ def _limits(con, monkeypatch, limit: float, ticks: list[float]) -> tuple[Any, li
 
     left = list(ticks)
     monkeypatch.setattr(plan_module, "monotonic", lambda: left.pop(0) if len(left) > 1 else left[0])
-    monkeypatch.setattr(plan_module, "select", recorded)
+    monkeypatch.setattr(prepare_module, "select", recorded)
     return con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=limit), given
 
 

@@ -108,9 +108,9 @@ def job_of(batch: Structured, integers: Any) -> Job:
     return Job(batch.layouts, integers, batch.common_steps, 1, nothing, {}, sources_of(POLICY), {})
 
 
-def measured(batch: Structured, strategy: StructuredStrategy, con: duckdb.DuckDBPyConnection) -> list[int]:
+def measured(strategy: StructuredStrategy, con: duckdb.DuckDBPyConnection) -> list[int]:
     """B (L x), exactly."""
-    return measure._observe(job_of(batch, strategy.measured), engine_of(con), [0] * strategy.shape[0])
+    return measure._observe(job_of(strategy.structured, strategy.measured), engine_of(con), [0] * strategy.shape[0])
 
 
 def answers_of(strategy: StructuredStrategy) -> ResidualAnswers:
@@ -134,7 +134,7 @@ def exact(joint: Compiled, con: duckdb.DuckDBPyConnection) -> np.ndarray:
 def test_without_noise_answers_are_exact(con: duckdb.DuckDBPyConnection, name: str, noise: str) -> None:
     batch, joint = compiled(name, con)
     strategy = structured_strategy(batch, noise)
-    y = measured(batch, strategy, con)
+    y = measured(strategy, con)
     found = answers_of(strategy).estimate(y, batch.common_steps)
     np.testing.assert_allclose(found, exact(joint, con), atol=1e-8)
 
@@ -160,7 +160,9 @@ def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection
     for block in batch.blocks:
         weight[block.start : block.stop] = block.weight
     common = common_multiplicity(batch.layouts)
-    sensitivity = sensitivity_of(kind, strategy.measured, batch.layouts) / (common if kind == "laplace" else common**2)
+    sensitivity = sensitivity_of(kind, strategy.measured, strategy.structured.layouts) / (
+        common if kind == "laplace" else common**2
+    )
     total = float((weight[:, None] ** 2 * R * R).sum()) * (sensitivity**2 if kind == "laplace" else sensitivity)
     assert strategy.expected == pytest.approx(total, rel=1e-9)
     for query in {span.query for span in batch.spans}:
@@ -193,14 +195,16 @@ def test_no_row_moves_more_than_claimed(name: str) -> None:
         rng = np.random.default_rng(4)
         every = [*ROWS, ("x", 9, 1, 2, 7, "r"), (None, None, None, None, None, None)]
         chosen = [every[i] for i in rng.choice(len(every), 24, replace=False)] + every[-2:]
-        before = measured(batch, strategy, own)
+        before = measured(strategy, own)
         for row in chosen:
             own.execute("DELETE FROM t")
             own.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", row)
-            moved = [y - x for x, y in zip(before, measured(batch, strategy, own), strict=True)]
+            moved = [y - x for x, y in zip(before, measured(strategy, own), strict=True)]
             largest = max(largest, sum(d * d if noise == "gaussian" else abs(d) for d in moved))
         own.execute("DELETE FROM t")
-        claim = sensitivity_of(noise, strategy.measured, batch.layouts) * L ** (2 if noise == "gaussian" else 1)
+        claim = sensitivity_of(noise, strategy.measured, strategy.structured.layouts) * L ** (
+            2 if noise == "gaussian" else 1
+        )
         assert largest <= claim
         if noise == "gaussian" and batch.pure and not any(block.component for block in batch.blocks):
             assert largest == claim  # all cells of marginals move alike
@@ -217,15 +221,15 @@ def test_no_unit_of_several_rows_moves_more_than_claimed(noise: str) -> None:
     strategy = structured_strategy(batch, noise)
     others = [(2, 1, "k", 1), (2, 2, "l", None), (3, 3, "k", 2), (None, 1, "k", 2)]
     own.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", others)
-    before = measured(batch, strategy, own)
-    claim = sensitivity_of(noise, strategy.measured, batch.layouts) * batch.common_steps ** (
+    before = measured(strategy, own)
+    claim = sensitivity_of(noise, strategy.measured, strategy.structured.layouts) * batch.common_steps ** (
         2 if noise == "gaussian" else 1
     )
     largest = 0
     for rows in [[(1, 1, "k", 0)] * 3, [(1, 1, "k", 2)] * 5, [(1, 2, "l", 2), (1, 2, "l", None), (1, 3, "k", 9)],
                  [(1, g, h, m) for g in (1, 2, 3) for h in ("k", "l") for m in (0, 7)]]:  # fmt: skip
         own.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", rows)
-        moved = [y - x for x, y in zip(before, measured(batch, strategy, own), strict=True)]
+        moved = [y - x for x, y in zip(before, measured(strategy, own), strict=True)]
         own.execute("DELETE FROM u WHERE owner = 1")
         largest = max(largest, sum(d * d if noise == "gaussian" else abs(d) for d in moved))
     assert claim / 10 < largest <= claim
@@ -251,7 +255,7 @@ def test_noisy_answers_are_as_good_as_they_say(con: duckdb.DuckDBPyConnection, k
     strategy = structured_strategy(batch, kind)
     noise = Noise.gaussian(10**6) if kind == "gaussian" else Noise.laplace(700)
     answers, L = answers_of(strategy), batch.common_steps
-    y = measured(batch, strategy, con)
+    y = measured(strategy, con)
     trials = 400
     found = np.array([
         answers.estimate([a + z for a, z in zip(y, noise.sample(len(y)), strict=True)], L) for _ in range(trials)

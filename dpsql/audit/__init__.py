@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dpsql.audit.adaptive import job_of, quotients, selected
 from dpsql.audit.ledger import check_ledger
-from dpsql.audit.noise import fit
+from dpsql.audit.noise import chi_square, fit
 from dpsql.audit.privacy import distance
 from dpsql.audit.report import Check, Report
 from dpsql.audit.sensitivity import Found, brute_force
 from dpsql.audit.world import World
 from dpsql.errors import DataError, OperationalError
+from dpsql.measure.adaptive import noise_of
 from dpsql.policy import Policy
 
 __all__ = ["Check", "Report", "audit", "audited"]
@@ -82,9 +85,15 @@ def audited(
     if not failure:
         checks.append(_sensitivity(world, found, figures))
         say("noisy measurements")
-        checks += _distance(world, found, trials, figures)
+        if world.plan.estimated:
+            checks += _rounds(world, found, trials, draws, figures)
+        else:
+            checks += _distance(world, found, trials, figures)
     say("noise against its law")
-    checks += _noise(world, draws, figures)
+    if world.plan.estimated:
+        checks.append(_noise_of_rounds(world, draws, figures))
+    else:
+        checks += _noise(world, draws, figures)
     say("ledger")
     checks += [Check(outcome.name, outcome.holds, outcome.found) for outcome in check_ledger(world)]
     return Report(world.plan.privacy, tuple(checks), figures)
@@ -130,6 +139,50 @@ def _distance(world: World, found: Found, trials: int, figures: dict[str, Any]) 
             Check("no event is likelier than e^epsilon allows", apart.event < Z, f"z = {apart.event:.2f}", f"z < {Z:g}")
         )
     return checks
+
+
+def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[str, Any]) -> list[Check]:
+    if not found.reached:
+        return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
+    apart = quotients(world, found, max(10, trials // 20))
+    drawn = selected(world, found, max(1000, draws // 20))
+    figures |= {
+        "epsilon_claimed": apart.epsilon,
+        "epsilon_found": apart.largest,
+        "transcripts": apart.transcripts,
+        "share_of_a_selection": apart.selection,
+        "share_of_an_answer": apart.answer,
+        "selection_p": drawn.p,
+    }
+    rounding = 1 + 1e-9  # of the logarithms of the selections' laws
+    return [
+        Check(
+            "no transcript is likelier than e^epsilon allows",
+            apart.largest <= apart.epsilon * rounding,
+            f"{apart.largest:.4g} for {apart.epsilon:.4g}, {apart.transcripts:,} transcripts",
+            "exact quotients",
+        ),
+        Check(
+            "no selection and no answer spends more than its part",
+            max(apart.selection, apart.answer) <= rounding,
+            f"{apart.selection:.4g} and {apart.answer:.4g} of it",
+            "1",
+        ),
+        Check(
+            "selections have their law",
+            drawn.p > P,
+            f"p = {drawn.p:.3g}, {drawn.draws:,} draws of {drawn.candidates:,} candidates",
+            f"p > {P:g}",
+        ),
+    ]
+
+
+def _noise_of_rounds(world: World, draws: int, figures: dict[str, Any]) -> Check:
+    job = job_of(world)
+    many = replace(job, rounds=draws - 1, each_selection=job.each_selection * job.rounds / (draws - 1))
+    p = chi_square(noise_of(many)[job.reach[0]], world.plan.noise)
+    figures |= {"draws": draws, "chi_square_p": p}
+    return Check("the noise has its law", p > P, f"p = {p:.3g}, {draws:,} draws", f"p > {P:g}")
 
 
 def _noise(world: World, draws: int, figures: dict[str, Any]) -> list[Check]:

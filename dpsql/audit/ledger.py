@@ -15,6 +15,7 @@ from pathlib import Path
 from dpsql.audit.world import World
 from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.measure import synthetic
+from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.privacy.amounts import GRID
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.ledger import Entry, Ledger
@@ -90,6 +91,11 @@ def _order(world: World) -> Outcome:
 
 
 def _calibration(world: World) -> Outcome:
+    if isinstance(world.job, AdaptiveJob):
+        spent, charged = world.job.spent, world.plan.charge.epsilon
+        return Outcome(
+            "all parts of the run add up to what is charged", spent == charged, f"{world.job.rounds} rounds"
+        )
     paid, claimed = world.paid, world.plan.sensitivity
     same = paid == claimed and world.job.noise == world.plan.noise
     measure = "squared L2" if world.gaussian else "L1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,6 +15,7 @@ from dpsql.audit.database import Rows, Synthetic
 from dpsql.audit.values import constants
 from dpsql.connection import Connection, connect
 from dpsql.measure import Job, synthetic
+from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.plan import Plan
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
@@ -30,7 +32,7 @@ class World:
     tables: Synthetic
     con: Connection
     plan: Plan
-    job: Job
+    job: Job | AdaptiveJob
     used: frozenset[str]
 
     @classmethod
@@ -63,12 +65,20 @@ class World:
     def paid(self) -> Fraction:
         """The sensitivity (squared for Gaussian noise) that the noise protects at what is charged."""
         charge, noise = self.plan.charge, self.job.noise
+        if isinstance(self.job, AdaptiveJob):
+            return Fraction(math.lcm(*set(self.job.reach)))
         if self.gaussian:
             return noise.parameter * charge.mu_squared
         return noise.parameter * (charge.epsilon or Fraction(0))
 
     def size(self, change: Sequence[int]) -> int:
-        """How large a change of B x is: squared L2 for Gaussian noise, else L1."""
+        """How large a change of B x is: squared L2 for Gaussian noise, else L1.
+
+        In rounds one candidate counts at a time: the largest change, each a share of its reach (in parts of ``paid``).
+        """
+        if isinstance(self.job, AdaptiveJob):
+            whole = int(self.paid)
+            return max((abs(d) * (whole // reach) for d, reach in zip(change, self.job.reach, strict=True)), default=0)
         return sum(d * d if self.gaussian else abs(d) for d in change)
 
     def exact(self) -> list[int]:

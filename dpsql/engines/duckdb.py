@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,6 +62,29 @@ def check_version() -> None:
         raise InterfaceError(f"DuckDB {duckdb.__version__} is not supported; install one from 1.5 up to, not with, 3")
 
 
+@dataclass(frozen=True, eq=False)
+class OpenEngine:
+    """An engine while it is open: its scans run one after the other on one connection, over files settled at once."""
+
+    connection: duckdb.DuckDBPyConnection
+    catalog: str
+    located: Mapping[str, TableSource]
+    seconds: float | None
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table; the data are not read."""
+        return {source.name: _schema(self.connection, self.located[source.name], self.catalog) for source in sources}
+
+    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
+        held: TableSource | Rows
+        if isinstance(source, Rows):
+            held = replace(source, tables=tuple(self.located[table.name] for table in source.tables))
+        else:
+            held = self.located[source.name]
+        return _scan(self.connection, held, self.catalog, select, group_by, self.seconds)
+
+
 @dataclass(frozen=True)
 class FileEngine:
     """Tables of one DuckDB file (``database``, or None) and of Parquet and CSV files."""
@@ -80,6 +103,13 @@ class FileEngine:
         found = _located(source)
         with self._open(found.tables if isinstance(found, Rows) else [found]) as connection:
             return _scan(connection, found, ALIAS, select, group_by, self.limits.seconds)
+
+    @contextlib.contextmanager
+    def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
+        """The engine for several scans of ``sources``, in one instance."""
+        found = [located(source) for source in sources]
+        with self._open(found) as connection:
+            yield OpenEngine(connection, ALIAS, {source.name: source for source in found}, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -119,6 +149,13 @@ class ConnectionEngine:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
         with self._open() as (cursor, catalog):
             return _scan(cursor, _located(source), catalog, select, group_by, self.limits.seconds)
+
+    @contextlib.contextmanager
+    def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
+        """The engine for several scans of ``sources``, in one transaction: all see the same rows."""
+        with self._open() as (cursor, catalog):
+            held = {source.name: located(source) for source in sources}
+            yield OpenEngine(cursor, catalog, held, self.limits.seconds)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:

@@ -262,7 +262,9 @@ class RowBlock:
 class Residual:
     """One residual as it is measured: multiplier x (the product of ``integers``) on the marginal on ``axes``.
 
-    Of component ``component`` of table ``table``; ``histogram`` says which stretch of x holds it.
+    Of component ``component`` of table ``table``; ``histogram`` says which stretch of x holds it. ``whole``: the counts
+    themselves are measured, all ``integers`` plain, and answers use all of them: what they say of the residual, and of
+    those of its subsets.
     """
 
     table: int
@@ -271,6 +273,7 @@ class Residual:
     histogram: int
     integers: tuple[AxisIntegers, ...]
     multiplier: int = 1
+    whole: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

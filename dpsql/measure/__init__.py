@@ -21,7 +21,8 @@ in the frames of ``_observe`` alone.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -33,9 +34,9 @@ from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure.apart import check_apart
-from dpsql.measure.job import Job
+from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of, scans_of
-from dpsql.measure.scan_sql import WORD
+from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.privacy.ledger import Ledger
 from dpsql.workload.boxes import Boxes
 from dpsql.workload.layout import Layout
@@ -87,7 +88,7 @@ def measure(
     return release, y
 
 
-def _check_schemas(job: Job, engine: Engine) -> None:
+def _check_schemas(job: Scanned, engine: Engine) -> None:
     tables = tuple(dict.fromkeys(table for layout in job.layouts for table in layout.source.tables))
     found = engine.schemas([job.sources[table] for table in tables])
     for table in tables:
@@ -134,17 +135,30 @@ def _shielded(job: Job, engine: Engine, noise: list[int]) -> tuple[list[int], st
         )
 
 
-def _observe(job: Job, engine: Engine, noise: list[int]) -> list[int]:
+def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:
     """y = L B x + noise; the exact vector dies with this frame."""
     x = np.zeros(job.integers.shape[1], dtype=object)
-    for scan in scans_of(job.layouts):
-        found = engine.scan(*scan_of(scan.layout, job.sources, scan.whole))
-        for layout, columns in scan.parts:
-            _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
+    scans = scans_of(job.layouts)
+    with _opened(engine, job, len(scans)) as held:
+        for scan in scans:
+            found = held.scan(*scan_of(scan.layout, job.sources))
+            for layout, columns in scan.parts:
+                _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
     # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
     bits = 63 + job.common_steps.bit_length()
     exact = job.integers.times(x.tolist(), bits)
     return [value + z for value, z in zip(exact, noise, strict=True)]
+
+
+@contextmanager
+def _opened(engine: Engine, job: Job, scans: int) -> Iterator[Engine]:
+    """The engine, for several scans opened once where it can be."""
+    if scans == 1 or not isinstance(engine, FileEngine | ConnectionEngine):
+        yield engine
+        return
+    tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)
+    with engine.opened([job.sources[table] for table in tables]) as held:
+        yield held
 
 
 def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
@@ -163,6 +177,8 @@ def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
             x[entry] += common * total
         return
     inside = (cell >= 0) & (cell < len(layout.cells))
+    if KEPT in found:
+        inside &= np.asarray(found[KEPT], dtype=np.int64) >= 0
     cell, counts = cell[inside], counts[inside]
     _add_at(x, layout.entry[0][cell], counts, common)
     for number, measure_ in enumerate(layout.measures):
@@ -186,9 +202,15 @@ def _add_at(x: np.ndarray, at: np.ndarray, values: np.ndarray, unit: int) -> Non
         return
     first = int(at.min())  # one layout of many fills a short stretch of x
     at = at - first
+    few = values.size < 2**20  # sums of so many 32-bit halves are exact in floats
     for shift, half in ((0, values & (WORD - 1)), (32, values >> 32)):
-        total = np.zeros(int(at.max()) + 1, dtype=np.int64)
-        np.add.at(total, at, half)
+        if not half.any():
+            continue
+        if few:
+            total = np.bincount(at, weights=half).astype(np.int64)
+        else:
+            total = np.zeros(int(at.max()) + 1, dtype=np.int64)
+            np.add.at(total, at, half)
         used = np.flatnonzero(total)
         if used.size:
             x[first + used] += total[used].astype(object) * (unit << shift)

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from dpsql.engines.base import TableSource
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.workload.integers import Integers
 from dpsql.workload.layout import Layout
+
+
+class Scanned(Protocol):
+    """What scans for x need of a job, of whatever kind it is."""
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]: ...
+    @property
+    def integers(self) -> Integers: ...
+    @property
+    def common_steps(self) -> int: ...
+    @property
+    def schemas(self) -> Mapping[str, Mapping[str, str]]: ...
+    @property
+    def sources(self) -> Mapping[str, TableSource]: ...
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,12 @@
 
 A table with many layouts, histograms over some of its axes each, is scanned for several of them at once: by the
 combinations of their axes, few enough to be held, whose counts add up to each histogram.
+
+Rows that count. One layout over all axes sends a row without a region on some axis (a value outside a closed domain, a
+NULL that the policy rules out) to no cell. Each of many layouts has some of the axes; its scan looks at the others too
+(``Layout.every``), so that the same rows are in no cell of it. With S the rows that have a region on every axis, the
+histogram over any axes is then the marginal of the table's cells over all axes, both counting S: every answer is the
+same, whichever way its batch is compiled, but for which rows of a unit with more than k are kept.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ import numpy as np
 
 from dpsql.engines.base import Rows, TableSource
 from dpsql.measure.from_sql import rows_text
-from dpsql.measure.scan_sql import row_columns, select_list
+from dpsql.measure.scan_sql import KEPT, row_columns, select_list
 from dpsql.workload.conditions import Like
 from dpsql.workload.grid import Grid
 from dpsql.workload.layout import Layout
@@ -26,13 +32,9 @@ MAX_GROUPS = 2**21
 
 @dataclass(frozen=True)
 class Scan:
-    """One scan: a ``layout`` to scan by, and the layouts that it fills with the scan's columns that they read.
-
-    ``whole`` has all axes and measures that any scan of these rows reads.
-    """
+    """One scan: a ``layout`` to scan by, and the layouts that it fills with the scan's columns that they read."""
 
     layout: Layout
-    whole: Layout
     parts: tuple[tuple[Layout, Mapping[str, str]], ...]
 
 
@@ -44,21 +46,12 @@ def scans_of(layouts: Sequence[Layout]) -> list[Scan]:
         if isinstance(layout.cells, Grid):
             shared.setdefault((layout.table, layout.source, layout.measures), []).append(layout)
         else:
-            found.append(Scan(layout, layout, ((layout, _columns(layout, layout)),)))
+            found.append(Scan(layout, ((layout, _columns(layout, layout)),)))
     for mates in shared.values():
-        every = _over(
-            mates[0], [axis for layout in layouts if layout.table == mates[0].table for axis in _axes(layout)]
-        )
-        measures = tuple(dict.fromkeys(m for layout in layouts if layout.table == every.table for m in layout.measures))
-        every = replace(every, measures=measures)
         for axes, chosen in _covered(mates):
             scanned = _over(mates[0], axes)
-            found.append(Scan(scanned, every, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
+            found.append(Scan(scanned, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
     return found
-
-
-def _axes(layout: Layout) -> tuple[Axis, ...]:
-    return layout.cells.axes
 
 
 def _over(layout: Layout, axes: Iterable[Axis]) -> Layout:
@@ -73,6 +66,8 @@ def _columns(layout: Layout, scanned: Layout) -> dict[str, str]:
     found = {f"a{number}": f"a{place[id(axis)]}" for number, axis in enumerate(layout.cells.axes)}
     if layout.source.distinct:
         found = {"a0": "a0"}
+    if layout.every is not None:
+        found[KEPT] = KEPT if not scanned.cells.axes else "a0"
     sums = [f"s{number}_{half}" for number in range(len(layout.measures)) for half in ("low", "high")]
     return {**found, "n": "n", **{name: name for name in sums}}
 
@@ -111,17 +106,15 @@ def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]
     return found
 
 
-def scan_of(
-    layout: Layout, sources: Mapping[str, TableSource], whole: Layout | None = None
-) -> tuple[TableSource | Rows, str, int]:
+def scan_of(layout: Layout, sources: Mapping[str, TableSource]) -> tuple[TableSource | Rows, str, int]:
     """The arguments of ``Engine.scan`` for one layout: its rows, the SELECT list, the number of group keys.
 
     ``sources`` hold every table of ``layout.source.tables``. A table of single rows without joins is
-    scanned as it is. ``whole``: the layout with all that the scans of a batch read of these rows. Where a unit's rows
-    are truncated they are chosen by all of that, so that every scan counts the same ones.
+    scanned as it is. Where a unit's rows are truncated they are chosen by all that the batch reads of these rows
+    (``Layout.whole``), so that every scan counts the same ones.
     """
-    every = whole or layout
-    select, keys = select_list(layout, every)
+    every = layout.whole
+    select, keys = select_list(layout)
     source = layout.source
     if source.plain:
         return sources[source.table], select, keys

@@ -10,14 +10,17 @@ in ``system.main``; comparisons, CASE and CAST are no functions that a macro cou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+
+import numpy as np
 
 from dpsql.measure.cell_sql import cell_text
 from dpsql.workload.conditions import Like
 from dpsql.workload.layout import Layout
 from dpsql.workload.lines import Cut, Line
 from dpsql.workload.measures import Measure
-from dpsql.workload.regions import LineAxis, OpaqueAxis
+from dpsql.workload.regions import Axis, LineAxis, OpaqueAxis, RunAxis
 from dpsql.workload.value_sql import call, literal, operand, text
 from dpsql.workload.values import Value
 
@@ -29,28 +32,43 @@ LONGEST_LOOKUP = 2**17
 # Text that equals one of at most this many constants, or none, is looked up among them; DuckDB compares with each.
 LISTED_TEXTS = 1024
 WORD = 2**32
+# The key that says whether a row counts, of a scan by no axis.
+KEPT = "kept"
+MOST_COMPARED = 8  # cuts of an axis up to which "is in a region" is comparisons
 
 
-def select_list(layout: Layout, whole: Layout | None = None) -> tuple[str, int]:
+def select_list(layout: Layout) -> tuple[str, int]:
     """The SELECT list of a table's scan and how many of its first columns are group keys.
 
     Columns: a0, a1, ... the region of each axis (-1 for none), n the number of rows, and for
     each measure k the low and high word (base 2^32) of sum(z' + steps), s<k>_low, s<k>_high.
     Over the table itself they are computed in place; over any other source its rows hold them (``row_columns``
-    of ``whole``, which has this layout's axes and measures, and perhaps more).
+    of ``layout.whole``). A layout that is one of several has in a0, or without axes in ``KEPT``, -1 for a row without a
+    region on any axis of the batch, as if all were one layout over all axes.
     """
     regions, steps = row_values(layout)
     if layout.source.distinct:
         regions = ["-1"]
+    held = layout.whole
+    place = {id(axis): number for number, axis in enumerate(held.cells.axes)}
     if not layout.source.plain:
-        held = whole or layout
         if not layout.source.distinct:
-            place = {id(axis): number for number, axis in enumerate(held.cells.axes)}
             regions = [f"a{place[id(axis)]}" for axis in layout.cells.axes]
         else:
             regions = ["a0"]
         steps = [f"u{held.measures.index(measure)}" for measure in layout.measures]
-    columns = [f"{value} AS a{number}" for number, value in enumerate(regions)]
+    names = [f"a{number}" for number in range(len(regions))]
+    if layout.every is not None:
+        if not regions:
+            regions, names = ["0"], [KEPT]
+        # The first axis has its own -1.
+        first = {id(axis) for axis in layout.cells.axes[:1]}
+        checked = [axis for axis in held.cells.axes if not is_total(axis) and id(axis) not in first]
+        plain = layout.source.plain
+        inside = [is_inside(axis, layout.values) if plain else f"a{place[id(axis)]} >= 0" for axis in checked]
+        if inside:
+            regions[0] = f"CASE WHEN {' AND '.join(inside)} THEN {regions[0]} ELSE -1 END"
+    columns = [f"{value} AS {name}" for value, name in zip(regions, names, strict=True)]
     keys = len(columns)
     columns.append("CAST(system.main.count_star() AS BIGINT) AS n")
     for number, value in enumerate(steps):
@@ -77,7 +95,7 @@ def row_columns(layout: Layout) -> list[str]:
     return named + [f"{value} AS u{number}" for number, value in enumerate(steps)]
 
 
-def region(axis: LineAxis | OpaqueAxis, values: Mapping[str, Value]) -> str:
+def region(axis: Axis, values: Mapping[str, Value]) -> str:
     """An expression that gives the row's region number on an axis; total, never NULL.
 
     ``values`` are the columns that the table does not store.
@@ -91,6 +109,8 @@ def region(axis: LineAxis | OpaqueAxis, values: Mapping[str, Value]) -> str:
             holds = f"({left} {predicate.operator} {right})"
         return f"CASE {holds} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END"
     value = operand(axis.column, axis.line, values)
+    if isinstance(axis, RunAxis):
+        return _place(value, axis)
     cuts, pieces = _simplified(axis)
     kind = "TINYINT" if axis.size < 127 else "SMALLINT" if axis.size < 32_000 else "INTEGER"
     listed = _listed(axis.line, cuts, pieces)
@@ -101,6 +121,55 @@ def region(axis: LineAxis | OpaqueAxis, values: Mapping[str, Value]) -> str:
     else:
         body = _tree(value, axis.line, cuts, pieces)
     return f"CAST(CASE WHEN {value} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
+
+
+def is_total(axis: Axis) -> bool:
+    """Whether every value and NULL has a region."""
+    if isinstance(axis, RunAxis):
+        return False
+    return isinstance(axis, OpaqueAxis) or bool((axis.pieces >= 0).all() and axis.null_region >= 0)
+
+
+def is_inside(axis: Axis, values: Mapping[str, Value]) -> str:
+    """A condition that is TRUE where the row has a region on an axis, FALSE or NULL where it has none."""
+    if isinstance(axis, OpaqueAxis):
+        return "TRUE"
+    if isinstance(axis, RunAxis):
+        value = operand(axis.column, axis.line, values)
+        low, high = (literal(axis.line, axis.first + end) for end in (0, axis.size - 1))
+        return f"({value} >= {low} AND {value} <= {high})"
+    one = replace(
+        axis, pieces=np.where(axis.pieces >= 0, 0, -1), null_region=0 if axis.null_region >= 0 else -1, size=1
+    )
+    cuts, pieces = _simplified(one)
+    if len(cuts) > MOST_COMPARED:
+        return f"{region(one, values)} >= 0"
+    value = operand(axis.column, axis.line, values)
+    stretches = []
+    for number, piece in enumerate(pieces):
+        if piece < 0:
+            continue
+        ends = []
+        if number:
+            at, side = cuts[number - 1]
+            ends.append(f"{value} {'>' if side else '>='} {literal(axis.line, at)}")
+        if number < len(cuts):
+            at, side = cuts[number]
+            ends.append(f"{value} {'<=' if side else '<'} {literal(axis.line, at)}")
+        stretches.append(f"({' AND '.join(ends) or f'{value} IS NOT NULL'})")
+    if axis.null_region >= 0:
+        stretches.append(f"{value} IS NULL")
+    return f"({' OR '.join(stretches) or 'FALSE'})"
+
+
+def _place(value: str, axis: RunAxis) -> str:
+    """The distance from the first value of a run; both ends are checked before anything is subtracted."""
+    low, high = (literal(axis.line, axis.first + end) for end in (0, axis.size - 1))
+    if axis.line.kind == "date":
+        apart = f'system.main."-"({value}, {low})'
+    else:
+        apart = f'system.main."-"(TRY_CAST({value} AS BIGINT), CAST({axis.first} AS BIGINT))'
+    return f"CAST(CASE WHEN {value} >= {low} AND {value} <= {high} THEN {apart} ELSE -1 END AS INTEGER)"
 
 
 def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:

@@ -17,23 +17,33 @@ from dpsql import measure as room
 from dpsql.engines.base import IntArray, Rows, TableSource
 from dpsql.engines.synthetic import StillEngine, SyntheticEngine
 from dpsql.errors import InternalError
-from dpsql.measure.job import Job
+from dpsql.measure.adaptive import AdaptiveJob, _rounds, measure_adaptively, noise_of
+from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of
 from dpsql.workload.integers import Integers
 from dpsql.workload.layout import Layout
 
-__all__ = ["StillEngine", "SyntheticEngine", "exact", "exact_of_many", "noisy", "with_pure_noise"]
+__all__ = [
+    "StillEngine",
+    "SyntheticEngine",
+    "exact",
+    "exact_of_many",
+    "noisy",
+    "selections_of",
+    "transcript_of",
+    "with_pure_noise",
+]
 
 _BITS = 512
 
 
-def exact(job: Job, engine: SyntheticEngine) -> list[int]:
+def exact(job: Scanned, engine: SyntheticEngine) -> list[int]:
     """L B x of the generated rows, without noise. Raises OperationalError where a scan fails."""
     _check(engine)
     return room._observe(job, engine, [0] * job.integers.shape[0])
 
 
-def exact_of_many(job: Job, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
+def exact_of_many(job: Scanned, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
     """L x of ``copies`` versions of one plain table, in one scan.
 
     ``table`` has the columns of ``layout``'s table and an INTEGER column ``dpsql_copy`` that says which of the
@@ -55,7 +65,7 @@ def exact_of_many(job: Job, layout: Layout, engine: SyntheticEngine, table: str,
     return out
 
 
-def moved(job: Job, change: list[int]) -> list[int]:
+def moved(job: Scanned, change: list[int]) -> list[int]:
     """B times a change of L x, in Python integers."""
     return job.integers.times(change, _BITS)
 
@@ -71,7 +81,7 @@ class _Granted:
 
 
 def noisy(
-    job: Job,
+    job: Job | AdaptiveJob,
     engine: SyntheticEngine | StillEngine,
     ledger: Any = None,
     *,
@@ -84,7 +94,20 @@ def noisy(
     _check(engine.engine if isinstance(engine, StillEngine) else engine)
     watched = engine if before_scan is None else _Watched(engine, before_scan)
     granting: Any = ledger or _Granted()
+    if isinstance(job, AdaptiveJob):
+        return measure_adaptively(job, watched, granting, lambda _, __: b"")[1]
     return room.measure(job, watched, granting, lambda _, __: b"")[1]
+
+
+def transcript_of(job: AdaptiveJob, exact: Sequence[int]) -> list[int]:
+    """A run in rounds over exact candidates (1 + m,) of generated rows."""
+    return _rounds(job, exact, noise_of(job))
+
+
+def selections_of(job: AdaptiveJob, scores: Sequence[int], count: int) -> list[int]:
+    """``count`` draws of one selection by ``scores`` (m,) of generated rows."""
+    law = job.selection
+    return [law.sample(scores) for _ in range(count)]
 
 
 @dataclass(frozen=True)

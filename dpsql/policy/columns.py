@@ -24,7 +24,8 @@ class ColumnPolicy:
     ``values`` lists the group keys, ``lower`` and ``upper`` (inclusive) bound what SUM adds up and
     give the group keys of integers and dates, ``step`` is the grid that SUM rounds to. A column
     with none of them may stand in predicates only. ``other`` collects values outside the domain,
-    ``nulls = False`` says that the schema guarantees that there are none.
+    ``nulls = False`` says that the schema guarantees that there are none. ``public``: everybody knows the column's
+    value in every row, such as an id; a local release may keep it as it is, nothing else treats it in another way.
     ``where`` is the full key of the column in the policy, for messages.
     """
 
@@ -36,13 +37,14 @@ class ColumnPolicy:
     other: bool = False
     nulls: bool = True
     type: str | None = None
+    public: bool = False
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.where:
             fix(self, "where", dotted("columns", self.name))
-        for name in ("other", "nulls"):
+        for name in ("other", "nulls", "public"):
             flag(self.key(name), getattr(self, name))
         if self.type is not None:
             fix(self, "type", str(sql_type(text(self.key("type"), self.type), self.key("type"))))

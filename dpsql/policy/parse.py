@@ -26,7 +26,7 @@ TABLE_KEYS = (
     "columns",
 )
 VIEW_KEYS = ("sql",)
-COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type")
+COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public")
 
 
 def parse_policy(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str]]:

@@ -145,6 +145,8 @@ def _settings(column: ColumnPolicy) -> str:
         parts.append("other = true")
     if not column.nulls:
         parts.append("nulls = false")
+    if column.public:
+        parts.append("public = true")
     if column.type is not None:
         parts.append(f"type = {quote(column.type)}")
     return "{ " + ", ".join(parts) + " }" if parts else "{}"

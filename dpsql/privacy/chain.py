@@ -1,9 +1,10 @@
 """The hash chain over a ledger's rows.
 
 A link's head is SHA-256 of the head before it, the kind of row and the row; the first head is that of
-the ledger's id, budget, creation time and totals. Rows: charges, releases (the payload through its
-digest), the names that the data set has had, and the schema upgrades of the file. Changing, dropping or
-adding any row by hand breaks the chain, unless all later links are computed anew; that, an anchor notices.
+the ledger's id, budget, creation time and totals. Rows: charges, releases and free answers (the
+payload through its digest), the names that the data set has had, those under which results are
+shown, and the schema upgrades of the file. Changing, dropping or adding any row by hand breaks the chain, unless all
+later links are computed anew; that, an anchor notices.
 """
 
 from __future__ import annotations
@@ -20,14 +21,24 @@ from dpsql.privacy.anchor import Mark
 CHAIN_FORMAT = 1  # how rows are hashed; the same in every schema version, so that old links stay valid
 
 CHARGE_COLUMNS = "id, charge, time, dataset, label, purse, units, cost, description"
+ANSWER_COLUMNS = "id, time, dataset, label, description"
 
-TABLES = {"charge": "charges", "release": "releases", "dataset": "datasets", "upgrade": "upgrades"}
+TABLES = {
+    "charge": "charges",
+    "release": "releases",
+    "dataset": "datasets",
+    "upgrade": "upgrades",
+    "answer": "answers",
+    "views": "views",
+}
 
 _CONTENT = {
     "charge": f"SELECT {CHARGE_COLUMNS} FROM charges WHERE id = ?",  # noqa: S608 - fixed text
     "release": "SELECT id, time, digest FROM releases WHERE id = ?",
     "dataset": "SELECT id, time, dataset FROM datasets WHERE id = ?",
     "upgrade": "SELECT id, time, version FROM upgrades WHERE id = ?",
+    "answer": f"SELECT {ANSWER_COLUMNS}, digest FROM answers WHERE id = ?",  # noqa: S608 - fixed text
+    "views": "SELECT id, time, release, names FROM views WHERE id = ?",
 }
 
 
@@ -96,7 +107,10 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
     if spent != purses:
         return "is damaged: spent is not the sum of its charges"
     if payloads:
-        for number, payload, digest in connection.execute("SELECT id, payload, digest FROM releases"):
+        held = "SELECT id, payload, digest FROM releases"
+        if "answer" in kinds:
+            held += " UNION ALL SELECT id, payload, digest FROM answers"
+        for number, payload, digest in connection.execute(held):
             if not intact(payload, digest):
                 return f"is damaged: measurement {number} was altered"
     return None

@@ -19,7 +19,7 @@ class Charge:
     """One way to pay for a release: so many units of one purse, for one kind of noise.
 
     purse: "pure", "gaussian" or "local". units: integers of 1e-12 of the purse's measure.
-    noise: "laplace", "gaussian" or "response" (local randomised response).
+    noise: "laplace", "gaussian" or "response" (local randomised response); "none" of what is `free`.
     epsilon: what Laplace noise or a response is calibrated to, on the grid; None for Gaussian, which
     is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people.
 
@@ -35,6 +35,10 @@ class Charge:
     epsilon: Fraction | None = None
 
     def __post_init__(self) -> None:
+        if self.noise == "none":
+            if self.units or self.purse or self.epsilon is not None:
+                raise DataError("an answer that is free takes nothing from any purse; make it with Charge.free")
+            return
         if self.purse not in PURSES or self.noise not in ("laplace", "gaussian", "response"):
             raise DataError("a charge names an unknown purse or noise; make it with charge_for")
         if isinstance(self.units, bool) or not isinstance(self.units, int) or not 0 < self.units <= LARGEST:
@@ -83,7 +87,7 @@ class Charge:
             return gaussian_noise(sensitivity, self.mu_squared)
         if self.noise == "laplace" and self.epsilon is not None:
             return laplace_noise(sensitivity, self.epsilon)
-        raise DataError("a local release draws no additive noise; charge it with local_charge")
+        raise DataError("a local release or a free answer draws no additive noise; charge a release with local_charge")
 
     def as_dict(self) -> dict[str, str | int]:
         """Public and JSON-ready; `from_dict` reads it back."""
@@ -96,6 +100,11 @@ class Charge:
         if self.epsilon is not None:
             fields["epsilon"] = str(self.epsilon)
         return fields
+
+    @classmethod
+    def free(cls, guarantee: str) -> Charge:
+        """Nothing: what an answer from earlier releases costs. No ledger takes it as a charge."""
+        return cls("", 0, "none", guarantee)
 
     @classmethod
     def from_dict(cls, fields: dict[str, str | int]) -> Charge:

@@ -15,11 +15,12 @@ from dpsql.privacy.ledger_file import LedgerFile
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of the ledger: a charge, and its release if there was one. All of it is public.
+    """One row of the ledger: a charge and its release if there was one, or an answer that was free. All is public.
 
     id: release number, from 1. charge_id: the caller's idempotency key. time, released: UTC, ISO 8601;
     released and payload are None where the measurement was never recorded. label: who asked, as the caller
-    said it.
+    said it. renamed: the names under which its results are shown by now, None for one that was dropped; None
+    altogether where nothing was renamed or dropped.
     """
 
     id: int
@@ -31,11 +32,22 @@ class Entry:
     description: dict[str, Any]
     released: str | None = None
     payload: bytes | None = None
+    renamed: tuple[str | None, ...] | None = None
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The names of the results that the charge pays for."""
+        """The names of the results that the charge pays for, as its batch calls them."""
         return tuple(str(name) for name in self.description.get("names", ()))
+
+    @property
+    def shown(self) -> tuple[str | None, ...]:
+        """The name of each result in the releases by now; None for one that was dropped."""
+        return self.results if self.renamed is None else self.renamed
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The names of the results that are shown."""
+        return tuple(name for name in self.shown if name is not None)
 
 
 def read_entries(
@@ -44,9 +56,13 @@ def read_entries(
     where: str = "",
     values: tuple[Any, ...] = (),
     *,
+    free: str | None = "",
     payload: bool = False,
 ) -> list[Entry]:
-    """Charges that meet ``where`` (fixed text), oldest first; payloads only if asked, digests checked."""
+    """Charges that meet ``where`` (fixed text), and free answers that meet ``free`` (None: none of them), oldest first.
+
+    Payloads only if asked, digests checked.
+    """
     columns = ", ".join(f"charges.{name}" for name in chain.CHARGE_COLUMNS.split(", "))
     extra = "releases.payload, releases.digest" if payload else "NULL, NULL"
     rows = connection.execute(
@@ -54,6 +70,10 @@ def read_entries(
         f" LEFT JOIN releases ON releases.id = charges.id {where} ORDER BY charges.id",
         values,
     )
+    renamed = {
+        release: tuple(json.loads(names))
+        for release, names in connection.execute("SELECT release, names FROM views ORDER BY id")
+    }
     found = []
     for number, charge_id, time, dataset, label, _, _, cost, text, released, data, digest in rows:
         if data is not None and not chain.intact(data, digest):
@@ -61,8 +81,24 @@ def read_entries(
         spent = _charge(cost)
         if spent is None:
             raise file.error(f"is damaged: charge {number} is none that dpsql makes; restore the newest backup")
-        found.append(Entry(number, charge_id, time, dataset, label, spent, json.loads(text), released, data))
-    return found
+        body = json.loads(text)
+        found.append(
+            Entry(number, charge_id, time, dataset, label, spent, body, released, data, renamed.get(number))
+        )
+    if free is None:
+        return found
+    extra = "payload, digest" if payload else "NULL, NULL"
+    answers = connection.execute(
+        f"SELECT {chain.ANSWER_COLUMNS}, {extra} FROM answers {free} ORDER BY id",  # noqa: S608 - fixed texts
+        values,
+    )
+    for number, time, dataset, label, text, data, digest in answers:
+        if data is not None and not chain.intact(data, digest):
+            raise file.error(f"is damaged: answer {number} was altered; restore the newest backup")
+        body = json.loads(text)
+        charge = Charge.free(str(body.get("guarantee", "")))
+        found.append(Entry(number, "", time, dataset, label, charge, body, time, data, renamed.get(number)))
+    return sorted(found, key=lambda entry: entry.id)
 
 
 def _charge(cost: str) -> Charge | None:

@@ -22,10 +22,11 @@ SQLite lives for one call: nothing is shared between threads or inherited over a
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry, read_entries
 from dpsql.privacy.ledger_checks import check_identity, check_whole, purses
 from dpsql.privacy.ledger_file import LedgerFile, remedy, sync_directory
+from dpsql.privacy.once import check_once
 from dpsql.privacy.state import BudgetState
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
@@ -178,7 +180,8 @@ class Ledger:
 
         Granted iff spent + units <= total in its purse, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent.
-        LedgerError: locked, read-only, full, or charge_id used for something else.
+        LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
+        of columns that were released before (`once`).
         """
         _check_text("charge_id", charge_id)
         _check_text("label", label, least=0)
@@ -188,6 +191,8 @@ class Ledger:
             text, malformed = "", True
         if malformed:
             raise DataError("the description of a charge must be JSON with finite numbers; convert its values")
+        if charge.noise == "none":
+            raise DataError("a free answer is no charge; store it with answer()")
         # Checked once more as it is written: what was altered since it was made neither spends nor stays in the file.
         charge = Charge.from_dict(charge.as_dict())
         cost = chain.canonical(charge.as_dict())
@@ -201,6 +206,7 @@ class Ledger:
                 if known[1:] != (cost, text, label, self.dataset):
                     raise self._file.error(f"has another charge under the id {charge_id!r}; use a new id")
                 return int(known[0])
+            check_once(connection, self.dataset, description)
             if not self.budget.allows(charge):
                 raise BudgetError(self.budget.refusal(charge))
             state = self._state(connection)
@@ -210,14 +216,13 @@ class Ledger:
             )
             if granted.rowcount != 1:
                 raise BudgetError(state.refusal(charge))
-            row = (charge_id, chain.now(), self.dataset, label, charge.purse, charge.units, cost, text)
-            inserted = connection.execute(
-                "INSERT INTO charges (charge, time, dataset, label, purse, units, cost, description)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            number = _next(connection)
+            row = (number, charge_id, chain.now(), self.dataset, label, charge.purse, charge.units, cost, text)
+            connection.execute(
+                f"INSERT INTO charges ({chain.CHARGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 row,
             )
-            number = int(inserted.lastrowid or 0)
-            chain.append(connection, "charge", number, (number, *row))
+            chain.append(connection, "charge", number, row)
             return number
 
         return self._write(work)
@@ -242,11 +247,41 @@ class Ledger:
                 if known[0] != digest:
                     raise self._file.error(f"already holds another measurement for charge {release_id}; read that one")
                 return
+            dataset, text = connection.execute(
+                "SELECT dataset, description FROM charges WHERE id = ?", (release_id,)
+            ).fetchone()
+            check_once(connection, dataset, json.loads(text), release_id)
             row = (release_id, chain.now(), digest)
             connection.execute("INSERT INTO releases (id, time, digest, payload) VALUES (?, ?, ?, ?)", (*row, payload))
             chain.append(connection, "release", release_id, row)
 
         self._write(work)
+
+    def answer(self, payload: Callable[[int], bytes], description: Mapping[str, Any], *, label: str = "") -> int:
+        """Store a release that rests on earlier ones alone, and return its number. Spends nothing.
+
+        payload: from its number to the bytes that `release` reads back. description: public, JSON; ``guarantee`` in it
+        is what people read as its cost. Numbers are shared with the charges. Raises as `record`.
+        """
+        _check_text("label", label, least=0)
+        text = chain.canonical(dict(description))
+
+        def work(connection: sqlite3.Connection) -> int:
+            self._check_identity(connection)
+            number = _next(connection)
+            body = payload(number)
+            if len(body) > LARGEST_PAYLOAD:
+                raise DataError("a release must be bytes, at most 900 MB; split the batch")
+            row = (number, chain.now(), self.dataset, label, text)
+            digest = hashlib.sha256(body).hexdigest()
+            connection.execute(
+                f"INSERT INTO answers ({chain.ANSWER_COLUMNS}, payload, digest) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+                (*row, body, digest),
+            )
+            chain.append(connection, "answer", number, (*row, digest))
+            return number
+
+        return self._write(work)
 
     def renew(self, dataset: str) -> Ledger:
         """Declare a new version of the data: later charges carry it, and spending goes on where it was.
@@ -268,6 +303,33 @@ class Ledger:
         self._write(work)
         return Ledger.open(self.path, dataset, self.budget, anchor=self.anchor, timeout=self._file.timeout)
 
+    def show(self, change: Callable[[list[Entry]], Mapping[int, Sequence[str | None]]]) -> tuple[int, ...]:
+        """Change under which names results are shown; the releases that changed. Spends and refunds nothing.
+
+        change: from all entries to the new names of the results of some releases, None for a result that is no
+        longer shown; what it raises leaves the ledger as it was. A public event, a link of the chain for each release;
+        charges and measurements stay as they are. LedgerError for a release that there is none of.
+        """
+
+        def work(connection: sqlite3.Connection) -> tuple[int, ...]:
+            self._check_identity(connection)
+            entries = {entry.id: entry for entry in read_entries(connection, self._file)}
+            done = []
+            for release, names in change(list(entries.values())).items():
+                entry = entries.get(release)
+                if entry is None or entry.released is None or len(names) != len(entry.results):
+                    raise self._file.error(f"has no release {release} with {len(names)} results; releases() lists them")
+                if tuple(names) == entry.shown:
+                    continue
+                row = (chain.now(), release, chain.canonical(list(names)))
+                inserted = connection.execute("INSERT INTO views (time, release, names) VALUES (?, ?, ?)", row)
+                number = int(inserted.lastrowid or 0)
+                chain.append(connection, "views", number, (number, *row))
+                done.append(release)
+            return tuple(done)
+
+        return self._write(work)
+
     # -- reading ---------------------------------------------------------------------------------
 
     def state(self) -> BudgetState:
@@ -283,7 +345,7 @@ class Ledger:
 
     def unreleased(self) -> list[Entry]:
         """Charges without a measurement, oldest first: running now, or spent by a crash for nothing."""
-        return self._entries("WHERE releases.id IS NULL")
+        return self._entries("WHERE releases.id IS NULL", free=None)
 
     def releases(self) -> Iterator[Entry]:
         """All releases with their payloads, oldest first; one payload in memory at a time."""
@@ -292,7 +354,7 @@ class Ledger:
 
     def release(self, release_id: int) -> Entry:
         """One release with its payload, whose digest is checked. LedgerError if there is none."""
-        found = self._entries("WHERE releases.id = ?", (release_id,), payload=True)
+        found = self._entries("WHERE releases.id = ?", (release_id,), free="WHERE id = ?", payload=True)
         if not found:
             raise self._file.error(f"has no measurement number {release_id}; releases() lists those it has")
         return found[0]
@@ -339,12 +401,20 @@ class Ledger:
         check_whole(connection, self._file, version, payloads=payloads)
         return version, chain.newest(connection)
 
-    def _entries(self, where: str, values: tuple[Any, ...] = (), *, payload: bool = False) -> list[Entry]:
+    def _entries(
+        self, where: str, values: tuple[Any, ...] = (), *, free: str | None = "", payload: bool = False
+    ) -> list[Entry]:
         def work(connection: sqlite3.Connection) -> list[Entry]:
             self._check_identity(connection)
-            return read_entries(connection, self._file, where, values, payload=payload)
+            return read_entries(connection, self._file, where, values, free=free, payload=payload)
 
         return self._file.run(work)
+
+
+def _next(connection: sqlite3.Connection) -> int:
+    """The number of the next charge or answer."""
+    last = "SELECT max((SELECT coalesce(max(id), 0) FROM charges), (SELECT coalesce(max(id), 0) FROM answers))"
+    return 1 + int(connection.execute(last).fetchone()[0])
 
 
 def _check_text(name: str, value: object, least: int = 1) -> None:

@@ -2,7 +2,9 @@
 
 Version 1 has the tables. Version 2 makes the file itself append-only: triggers refuse to change or
 delete a row, to lower what was spent and to move a total, so that a slip with any SQLite tool is no
-refund; and the table ``upgrades`` says when a file changed its version.
+refund; and the table ``upgrades`` says when a file changed its version. Version 3 has the table ``answers``:
+releases that rest on earlier ones and cost nothing, numbered with the charges; and ``views``: under which
+names the results of a release are shown, and which are no longer shown.
 
 An upgrade is one transaction over a file whose chain was verified under its old version: it adds, never
 rewrites a row, and links itself to the chain, so that an anchor of before still finds its link. A process
@@ -66,10 +68,27 @@ _SECOND = (
     *_append_only(),
 )
 
+_THIRD = (
+    """CREATE TABLE answers (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, dataset TEXT NOT NULL, label TEXT NOT NULL,
+    description TEXT NOT NULL, payload BLOB NOT NULL, digest TEXT NOT NULL
+) STRICT""",
+    """CREATE TABLE views (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, release INTEGER NOT NULL, names TEXT NOT NULL
+) STRICT""",
+    *(
+        f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for table in ("answers", "views")
+        for event in ("UPDATE", "DELETE")
+    ),
+)
+
 # What brings a file from version i to i + 1, and the kinds of rows that the chain of version i + 1 links.
 VERSIONS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (_FIRST, ("charge", "release", "dataset")),
     (_SECOND, ("charge", "release", "dataset", "upgrade")),
+    (_THIRD, ("charge", "release", "dataset", "upgrade", "answer", "views")),
 )
 SCHEMA_VERSION = len(VERSIONS)
 

@@ -45,6 +45,8 @@ def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
     count: dict[tuple[str, str], int] = {}
     results: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
+        if entry.charge.noise == "none":  # free answers are nobody's spending
+            continue
         key = (entry.label, entry.charge.purse)
         units[key] = units.get(key, 0) + entry.charge.units
         count[key] = count.get(key, 0) + 1

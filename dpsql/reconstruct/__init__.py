@@ -8,6 +8,7 @@ from .answers import Answers, MatrixAnswers
 from .derived import Derived, evaluate
 from .intervals import half_widths, simultaneous_alpha
 from .least_squares import solve
+from .line_answers import LineAnswers, RangeErrors
 from .quantiles import Quantiles, quantile
 from .ratios import ratio_interval
 from .residual_answers import ResidualAnswers
@@ -16,9 +17,11 @@ from .spread import NoiseModel, covariance, standard_errors
 __all__ = [
     "Answers",
     "Derived",
+    "LineAnswers",
     "MatrixAnswers",
     "NoiseModel",
     "Quantiles",
+    "RangeErrors",
     "ResidualAnswers",
     "covariance",
     "evaluate",

@@ -62,7 +62,7 @@ class MatrixAnswers:
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
         """The rows themselves, csr."""
-        return sp.vstack([self._whole[part] for part in parts], format="csr")
+        return sp.vstack([self.whole[part] for part in parts], format="csr")
 
     def _spread(self, values: Floats) -> Floats:
         out = np.zeros(self.numbers)
@@ -70,7 +70,8 @@ class MatrixAnswers:
         return out
 
     @functools.cached_property
-    def _whole(self) -> Any:
+    def whole(self) -> Any:
+        """R (numbers x p), csr."""
         held, count = sp.csr_array(self.matrix), len(self.answered)
         place = sp.csr_array((np.ones(count), (self.answered, np.arange(count))), shape=(self.numbers, count))
         return sp.csr_array(place @ held)

@@ -4,6 +4,13 @@ y has one part y_T for each residual T (``dpsql.linalg.blocks.Residual``). Stage
 u_T = C B_T^+ y_T / k_T, axis by axis. Stage 2 spreads the u_T of all T within a block's axes evenly over the others,
 x^ = sum_T u_T (x) 1 / d, and applies the block's factors: <w, x^> = sum_T <w_T, u_T>. Variances are sums over T of
 Kronecker products of the factors' own squared norms. Cost of both: 2^|axes| passes over each block's histogram.
+
+Whole tables (``Residual.whole``) on sets S of axes speak of every T inside S: stage 1 is then the least squares
+
+    u_T = (1 / N_T) sum_S (k_S / prod_(S - T) d) C_T y_S summed over S - T,   N_T = sum_S k_S^2 / prod_(S - T) d,
+
+the sums over the S that contain T. Its noise is that of N_T^1/2 u_T measured plainly, uncorrelated between different T
+(``dpsql.strategy.structured_blocks``).
 """
 
 from __future__ import annotations
@@ -19,14 +26,39 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpsql.errors import DataError, InterfaceError
-from dpsql.linalg.blocks import Residual, RowBlock, RowFactor
+from dpsql.linalg.blocks import AxisIntegers, Plain, Residual, RowBlock, RowFactor
 
 from .intervals import LATTICE_MATTERS, half_widths
 from .spread import Floats, NoiseModel
 
 _LIMIT = 2**400
 _MOST = 2**24  # entries of explicit rows made at once
+_LAPLACE_WORK = 10**7  # weights of rows whose Laplace quantiles are worked out one by one
 _CLASSES = 4_000  # distinct rows of a block whose Laplace quantiles are worked out one by one
+
+
+Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
+
+
+@dataclass(frozen=True, eq=False)
+class _Estimate:
+    """What is known of one residual: as if it were measured once by ``integers``, ``multiplier`` times.
+
+    ``sources``: the measurements that say so, where each begins in y, and what each is multiplied by where there are
+    several (whole tables); their axes are at least ``axes``.
+    """
+
+    table: int
+    component: int
+    axes: tuple[int, ...]
+    integers: tuple[AxisIntegers, ...]
+    multiplier: float
+    sources: tuple[tuple[Residual, int, float], ...]
+
+    @property
+    def rows(self) -> int:
+        """How many numbers the residual is."""
+        return prod(part.p for part in self.integers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,21 +71,54 @@ class ResidualAnswers:
     numbers: int
 
     @cached_property
-    def _place(self) -> dict[tuple[int, int, tuple[int, ...]], tuple[Residual, int]]:
-        """Each residual and where its part of y begins."""
-        found, at = {}, 0
+    def _place(self) -> dict[Place, _Estimate]:
+        """What is known of each residual."""
+        found: dict[Place, _Estimate] = {}
+        tables: dict[Place, list[tuple[Residual, int]]] = {}
+        wanted: set[Place] | None = None
+        at = 0
         for residual in self.residuals:
-            found[residual.table, residual.component, residual.axes] = (residual, at)
+            if residual.whole:
+                wanted = self._wanted() if wanted is None else wanted
+                for order in range(len(residual.axes) + 1):
+                    for axes in combinations(residual.axes, order):
+                        place = (residual.table, residual.component, axes)
+                        if place in wanted:
+                            tables.setdefault(place, []).append((residual, at))
+            else:
+                place = (residual.table, residual.component, residual.axes)
+                found[place] = _Estimate(*place, residual.integers, float(residual.multiplier), ((residual, at, 1.0),))
             at += residual.rows
+        for place, several in tables.items():
+            found[place] = self._combined(place, several)
         return found
+
+    def _wanted(self) -> set[Place]:
+        """The residuals of all blocks."""
+        found = set()
+        for table, component, axes in {(b.table, b.component, b.axes) for b in self.blocks}:
+            wide = [axis for axis in axes if self.sizes[table][axis] > 1]
+            for order in range(len(wide) + 1):
+                found.update((table, component, inside) for inside in combinations(wide, order))
+        return found
+
+    def _combined(self, place: Place, several: Sequence[tuple[Residual, int]]) -> _Estimate:
+        """Whole tables as one measurement of a residual, by least squares."""
+        sizes = self.sizes[place[0]]
+        shares = [
+            float(r.multiplier) / prod(sizes[axis] for axis in r.axes if axis not in place[2]) for r, _ in several
+        ]
+        precision = sum(share * r.multiplier for share, (r, _) in zip(shares, several, strict=True))
+        sources = tuple((r, at, share / precision) for share, (r, at) in zip(shares, several, strict=True))
+        return _Estimate(*place, tuple(Plain(sizes[axis]) for axis in place[2]), precision**0.5, sources)
 
     @cached_property
     def measured(self) -> int:
         """p."""
         return sum(residual.rows for residual in self.residuals)
 
-    def _parts(self, block: RowBlock) -> Iterator[tuple[Residual, int]]:
-        """The residuals that a block reads, and where they begin in y."""
+    def _parts(self, block: RowBlock) -> Iterator[_Estimate]:
+        """The residuals that a block reads."""
         wide = [axis for axis in block.axes if self.sizes[block.table][axis] > 1]
         for order in range(len(wide) + 1):
             for axes in combinations(wide, order):
@@ -72,11 +137,17 @@ class ResidualAnswers:
             raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
         values = np.array(y, dtype=np.float64)
         tables: dict[tuple[int, int, tuple[int, ...]], Floats] = {}
-        for key, (residual, at) in self._place.items():
-            part = values[at : at + residual.rows].reshape(residual.shape)
-            for axis, integers in enumerate(residual.integers):
-                part = integers.solve(part, axis)
-            tables[key] = part / residual.multiplier
+        for key, known in self._place.items():
+            total: Any = 0.0
+            for residual, at, weight in known.sources:
+                part = values[at : at + residual.rows].reshape(residual.shape)
+                if residual.whole:
+                    gone = tuple(number for number, axis in enumerate(residual.axes) if axis not in known.axes)
+                    part = weight * (part.sum(axis=gone) if gone else part)
+                total = total + part
+            for axis, integers in enumerate(known.integers):
+                total = integers.solve(total, axis)
+            tables[key] = np.asarray(total if known.sources[0][0].whole else total / known.multiplier)
         spread: dict[tuple[int, int, tuple[int, ...]], Floats] = {}
         out = np.zeros(self.numbers)
         for block in self.blocks:
@@ -90,7 +161,7 @@ class ResidualAnswers:
         """The estimated histogram over a block's axes."""
         sizes = self.sizes[block.table]
         out = np.zeros([sizes[axis] for axis in block.axes])
-        for residual, _ in self._parts(block):
+        for residual in self._parts(block):
             shape = [sizes[axis] if axis in residual.axes else 1 for axis in block.axes]
             rest = prod(sizes[axis] for axis in block.axes if axis not in residual.axes)
             out += tables[residual.table, residual.component, residual.axes].reshape(shape) / rest
@@ -101,7 +172,7 @@ class ResidualAnswers:
         held: dict[tuple[object, ...], Floats] = {}
         for block in self.blocks:
             found = []
-            for residual, _ in self._parts(block):
+            for residual in self._parts(block):
                 parts = []
                 for factor in block.factors:
                     inside, integers = _within(factor, residual)
@@ -130,8 +201,8 @@ class ResidualAnswers:
 
         Gaussian noise: the normal quantile of the standard error, with half of the largest weight added where the
         lattice of the noise matters, as ``half_widths`` does. Laplace noise: rows of equal weights once, exactly as
-        ``half_widths`` for up to 4,000 distinct rows of a block; beyond, the larger of the quantiles of one Laplace
-        variable and of a normal one times the standard error, between which those of sums lie.
+        ``half_widths`` for up to 4,000 distinct rows of a block and 10^7 weights; beyond, the larger of the quantiles
+        of one Laplace variable and of a normal one times the standard error, between which those of sums lie.
         """
         if noise.kind == "gaussian":
             width = float(-ndtri(alpha / 2)) * np.sqrt(self._squares * noise.variance)
@@ -157,14 +228,18 @@ class ResidualAnswers:
                     for row in (one, many))  # fmt: skip
         out = bound * deviation
         spans: dict[tuple[int, int], list[RowBlock]] = {}
+        spent = 0
         for block in self.blocks:
             spans.setdefault((block.start, block.stop), []).append(block)
         for (start, stop), blocks in spans.items():
             kinds, first, inverse = self._alike(blocks)
-            width = sum(residual.rows for block in blocks for residual, _ in self._parts(block))
+            width = sum(self._reach(block) for block in blocks)
             if kinds > _CLASSES or kinds * width > 8 * _MOST:
                 continue
-            rows = np.concatenate([part for block in blocks for part, _ in self._explicit(block, first)], axis=1)
+            spent += kinds * width
+            if spent > _LAPLACE_WORK:
+                continue
+            rows = np.concatenate([part for block in blocks for part in self._explicit(block, first).values()], axis=1)
             out[start:stop] = half_widths(rows, noise, alpha)[inverse]
         return out
 
@@ -198,10 +273,32 @@ class ResidualAnswers:
             if hasattr(part, "matrix")
         }
 
-    def _explicit(self, block: RowBlock, chosen: Any = None) -> Iterator[tuple[Floats, int]]:
-        """Rows of R of a block (all, or the ``chosen``), residual by residual, and where each begins in y."""
+    def _reach(self, block: RowBlock) -> int:
+        """How many measurements a block's rows have weights on."""
+        if not any(residual.whole for residual in self.residuals):
+            return sum(residual.rows for residual in self._parts(block))
+        held = {at: r.rows for known in self._parts(block) for r, at, _ in known.sources}
+        return sum(held.values())
+
+    def _explicit(self, block: RowBlock, chosen: Any = None) -> dict[int, Floats]:
+        """Rows of R of a block (all, or the ``chosen``) on each measurement, by where it begins in y."""
+        out: dict[int, Floats] = {}
+        for known, rows in self._centred(block, chosen):
+            for residual, at, weight in known.sources:
+                if residual.whole:
+                    shape = [part.p if axis in known.axes else 1
+                             for axis, part in zip(residual.axes, residual.integers, strict=True)]  # fmt: skip
+                    wide = np.broadcast_to(rows.reshape(-1, *shape), (rows.shape[0], *residual.shape))
+                    mine = weight * known.multiplier * wide.reshape(rows.shape[0], -1)
+                else:
+                    mine = rows
+                out[at] = out[at] + mine if at in out else mine
+        return out
+
+    def _centred(self, block: RowBlock, chosen: Any = None) -> Iterator[tuple[_Estimate, Floats]]:
+        """Rows of a block on each residual, as if that were measured once."""
         sizes = self.sizes[block.table]
-        for residual, at in self._parts(block):
+        for residual in self._parts(block):
             order: list[int] = []
             parts = []
             for factor in block.factors:
@@ -224,7 +321,7 @@ class ResidualAnswers:
                 rows = (rows[:, :, None] * flat[:, None, :]).reshape(len(groups), -1)
             shape = [residual.integers[residual.axes.index(axis)].p for axis in order]
             rows = rows.reshape(len(groups), *shape).transpose(0, *(1 + np.argsort(order)))
-            yield np.ascontiguousarray(rows).reshape(len(groups), -1), at
+            yield residual, np.ascontiguousarray(rows).reshape(len(groups), -1)
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
         """The rows of k outputs of one result, output by output.
@@ -253,7 +350,7 @@ class ResidualAnswers:
                 for other in right:
                     if (one.table, one.component) != (other.table, other.component):
                         continue
-                    shared = [residual for residual, _ in self._parts(one) if set(residual.axes) <= set(other.axes)]
+                    shared = [residual for residual in self._parts(one) if set(residual.axes) <= set(other.axes)]
                     for residual in shared:
                         found = self._product(one, other, residual)
                         if found is None:
@@ -262,7 +359,7 @@ class ResidualAnswers:
             gram[:, j, i] = gram[:, i, j]
         return gram
 
-    def _product(self, one: RowBlock, other: RowBlock, residual: Residual) -> Floats | None:
+    def _product(self, one: RowBlock, other: RowBlock, residual: _Estimate) -> Floats | None:
         """Inner products (g,) of two blocks' rows in a residual; None where their factors are over different axes."""
         sizes = self.sizes[one.table]
         sides: list[dict[tuple[tuple[int, ...], tuple[int, ...]], RowFactor]] = []
@@ -306,14 +403,14 @@ class ResidualAnswers:
     def _explicit_products(self, mine: Sequence[Sequence[RowBlock]], groups: int) -> Floats:
         """The same from rows written out, a few groups at a time."""
         gram = np.zeros((groups, len(mine), len(mine)))
-        widest = max((r.rows for blocks in mine for b in blocks for r, _ in self._parts(b)), default=1)
+        widest = max((self._reach(b) for blocks in mine for b in blocks), default=1)
         step = max(1, _MOST // max(1, widest))
         for low in range(0, groups, step):
             chosen = np.arange(low, min(groups, low + step))
             held: dict[int, list[tuple[int, Floats]]] = {}
             for number, blocks in enumerate(mine):
                 for block in blocks:
-                    for rows, at in self._explicit(block, chosen):
+                    for at, rows in self._explicit(block, chosen).items():
                         held.setdefault(at, []).append((number, rows))
             for found in held.values():
                 for i, left in found:
@@ -326,10 +423,11 @@ class ResidualAnswers:
         width = 0
         for blocks in mine:
             for block in blocks:
-                for residual, at in self._parts(block):
-                    if at not in starts:
-                        starts[at] = width
-                        width += residual.rows
+                for known in self._parts(block):
+                    for residual, at, _ in known.sources:
+                        if at not in starts:
+                            starts[at] = width
+                            width += residual.rows
         if groups * len(mine) * width > 16 * _MOST:
             raise DataError(
                 "an average, ratio or quantile over so many groups needs too much memory with Laplace noise; group by "
@@ -338,12 +436,12 @@ class ResidualAnswers:
         out = np.zeros((len(mine), groups, width))
         for number, blocks in enumerate(mine):
             for block in blocks:
-                for rows, at in self._explicit(block):
+                for at, rows in self._explicit(block).items():
                     out[number, :, starts[at] : starts[at] + rows.shape[1]] += rows
         return out.reshape(-1, width)
 
 
-def _within(factor: RowFactor, residual: Residual) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+def _within(factor: RowFactor, residual: _Estimate) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The axes of a factor in a residual, and what is measured of them."""
     inside = tuple(axis for axis in factor.axes if axis in residual.axes)
     return inside, tuple(residual.integers[residual.axes.index(axis)] for axis in inside)

@@ -1,7 +1,22 @@
 """What has been released: noisy tables, public, kept in a DuckDB file derived from the ledger."""
 
-from .record import ReleaseRecord, ReleaseTable, check_name
+from .columns import Numbers
+from .names import check_name
+from .range_result import RangeResult
+from .range_table import RangeNumber, RangeRows, RangeTable
+from .record import ReleaseRecord, ReleaseTable
 from .result import Result
 from .store import ReleaseStore
 
-__all__ = ["ReleaseRecord", "ReleaseStore", "ReleaseTable", "Result", "check_name"]
+__all__ = [
+    "Numbers",
+    "RangeNumber",
+    "RangeResult",
+    "RangeRows",
+    "RangeTable",
+    "ReleaseRecord",
+    "ReleaseStore",
+    "ReleaseTable",
+    "Result",
+    "check_name",
+]

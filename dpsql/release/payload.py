@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +21,8 @@ class Measurement:
 
     ``y`` (p,) Python ints; ``noise`` "gaussian" or "laplace" with its exact ``parameter``;
     ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch,
-    the policy and the column types of the release.
+    the policy and the column types of the release. ``kept``: the integers themselves and what they were measured over,
+    as JSON holds it (``dpsql.earlier.kept``), so that later questions can rest on y; None where they are too many.
     """
 
     y: tuple[int, ...]
@@ -28,11 +30,12 @@ class Measurement:
     parameter: Fraction
     common_steps: int
     strategy: str
+    kept: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
-def pack(record: ReleaseRecord, measurement: Measurement) -> bytes:
-    """One release as bytes; ``unpack`` reads it back."""
-    body = {
+def pack(record: ReleaseRecord, measurement: Measurement, local: Mapping[str, Any] | None = None) -> bytes:
+    """One release as bytes; ``unpack`` reads it back, and ``local_of`` what a local release keeps beside its table."""
+    body: dict[str, Any] = {
         "format": FORMAT,
         "release": record.to_bytes().decode("utf-8", "surrogatepass"),
         "measurement": {
@@ -43,7 +46,17 @@ def pack(record: ReleaseRecord, measurement: Measurement) -> bytes:
             "strategy": measurement.strategy,
         },
     }
+    if measurement.kept is not None:
+        body["measurement"]["kept"] = dict(measurement.kept)
+    if local is not None:
+        body["local"] = dict(local)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def local_of(payload: bytes) -> dict[str, Any] | None:
+    """What ``pack`` was given as ``local``, None where nothing was. For bytes that ``unpack`` reads."""
+    found: dict[str, Any] | None = json.loads(payload.decode("utf-8", "surrogatepass")).get("local")
+    return found
 
 
 def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
@@ -60,6 +73,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
                 Fraction(found["parameter"]),
                 int(found["common_steps"]),
                 found["strategy"],
+                found.get("kept"),
             )
             return ReleaseRecord.from_bytes(body["release"].encode("utf-8", "surrogatepass")), measurement
     except (ValueError, KeyError, TypeError, AttributeError):

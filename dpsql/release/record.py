@@ -17,6 +17,8 @@ import numpy as np
 from dpsql.errors import DataError, IntegrityError, InternalError
 
 from .columns import PACKED, Coded, Numbers, from_json, to_json
+from .names import check_result
+from .range_table import RangeTable
 
 Value: TypeAlias = (
     bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | dt.time | dt.timedelta | uuid.UUID | None
@@ -25,7 +27,7 @@ Column: TypeAlias = "tuple[str, str, Sequence[Value]]"
 
 FORMAT = 1
 PACKED_FORMAT = 2  # of a record with packed columns
-RESERVED = frozenset({"releases"})  # what dpsql itself keeps in schema dp
+RANGES_FORMAT = 3  # of a record with results of all ranges of a long line
 
 # Words, digits, quoted ENUM members and array marks: nothing that could end a CREATE TABLE.
 _TYPE = re.compile(
@@ -35,18 +37,6 @@ _TYPE = re.compile(
 _NUMBERS = frozenset({"cost", "gap", "purse_total", "purse_spent", "purse_remaining"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"})
 _ZONED = frozenset({"TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"})
-
-
-def check_name(name: str) -> None:
-    """Raise IntegrityError where a result cannot bear this name.
-
-    ``releases`` lists the releases, and q1, q2, ... are the unnamed results of a batch,
-    which the next batch replaces without asking. Call it before any charge.
-    """
-    if not name or "\x00" in name:
-        raise IntegrityError("a result needs a name of at least one character and no NUL")
-    if name.lower() in RESERVED or re.fullmatch(r"q[0-9]+", name.lower()):
-        raise IntegrityError(f"the name {name!r} is kept for dpsql itself; choose another name for the view")
 
 
 @dataclass(frozen=True)
@@ -66,10 +56,7 @@ class ReleaseTable:
     columns: tuple[Column, ...]
 
     def __post_init__(self) -> None:
-        if self.named:
-            check_name(self.name)
-        elif not re.fullmatch(r"q[1-9][0-9]*", self.name):
-            raise IntegrityError(f"an unnamed result is called q1, q2, ..., not {self.name!r}")
+        check_result(self.name, self.named)
         columns = tuple(_column(self.name, *column) for column in self.columns)
         if not columns:
             raise DataError(f"the result {self.name!r} has no columns")
@@ -100,7 +87,7 @@ class ReleaseRecord:
 
     release_id: int
     released_at: dt.datetime
-    tables: tuple[ReleaseTable, ...]
+    tables: tuple[ReleaseTable | RangeTable, ...]
     label: str | None = None
     guarantee: str = ""
     purse: str = ""
@@ -128,6 +115,11 @@ class ReleaseRecord:
             if table.name.lower() in seen:
                 raise IntegrityError(f"the batch names two results {table.name!r}; rename one of them")
             seen.add(table.name.lower())
+        for table in self.tables:
+            if isinstance(table, RangeTable):
+                for kept in table.kept:
+                    if kept.lower() in seen:
+                        raise IntegrityError(f"the name {kept!r} is kept for the parts of {table.name!r}; rename it")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -137,13 +129,17 @@ class ReleaseRecord:
     def to_bytes(self) -> bytes:
         """JSON in UTF-8 that ``from_bytes`` turns into an equal record; floats are exact."""
         body: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        packed = any(isinstance(c[2], Numbers | Coded) for table in self.tables for c in table.columns)
+        packed = any(isinstance(c[2], Numbers | Coded) for table in self.tables for c in _columns(table))
         body["format"] = PACKED_FORMAT if packed else FORMAT
+        if any(isinstance(table, RangeTable) for table in self.tables):
+            body["format"] = RANGES_FORMAT
         body["released_at"] = self.released_at.isoformat()
         for name in _NUMBERS:
             body[name] = _encode(getattr(self, name))
         body["tables"] = [
-            {
+            table.to_json(_encode)
+            if isinstance(table, RangeTable)
+            else {
                 "name": table.name,
                 "named": table.named,
                 "columns": [[name, kind, _encoded(values)] for name, kind, values in table.columns],
@@ -159,13 +155,15 @@ class ReleaseRecord:
         """The record of ``to_bytes``. Raises IntegrityError where the bytes are no such record."""
         try:
             body = json.loads(payload.decode("utf-8", "surrogatepass"))
-            if body.pop("format") not in (FORMAT, PACKED_FORMAT):
+            if body.pop("format") not in (FORMAT, PACKED_FORMAT, RANGES_FORMAT):
                 raise IntegrityError("a release in the ledger has a newer format; upgrade dpsql to read it")
             body["released_at"] = dt.datetime.fromisoformat(body["released_at"])
             for name in _NUMBERS & body.keys():
                 body[name] = _decode(body[name])
             body["tables"] = tuple(
-                ReleaseTable(
+                RangeTable.from_json(table, _decode)
+                if "ranges" in table
+                else ReleaseTable(
                     table["name"],
                     table["named"],
                     tuple((name, kind, _decoded(values)) for name, kind, values in table["columns"]),
@@ -177,6 +175,10 @@ class ReleaseRecord:
             raise IntegrityError(
                 "a release in the ledger is damaged and cannot be read; restore the ledger from a good copy"
             ) from error
+
+
+def _columns(table: ReleaseTable | RangeTable) -> tuple[Column, ...]:
+    return () if isinstance(table, RangeTable) else table.columns
 
 
 def _utc(moment: dt.datetime) -> dt.datetime:

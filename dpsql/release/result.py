@@ -1,4 +1,4 @@
-"""A table of released values: public, immutable, easy to look at."""
+"""A table of released values: public, immutable, easy to look at, and in the formats of other libraries."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from dpsql.errors import InterfaceError
 
+from .arrow_stream import arrow_stream
+from .columns import Coded, Numbers
 from .text_table import SHOWN_ROWS, html_table, text_table
 
 if TYPE_CHECKING:
     import pandas
+    import polars
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _INTEGERS = {
     "TINYINT": "int8",
@@ -31,10 +38,13 @@ class Result:
     ``columns`` and ``types`` are tuples of equal length. ``fetchall()`` is always the whole
     table; ``fetchone()`` and ``fetchmany()`` walk through it once, as PEP 249 has it;
     iterating, ``len`` and equality do not move that place. NULL is None.
+    Any library that takes Arrow data reads a result directly (``__arrow_c_stream__``): ``polars.DataFrame(result)``,
+    ``pyarrow.table(result)``, ``pandas.DataFrame.from_arrow(result)``, ``duckdb.sql("FROM result")``.
+    Columns of a large release stay arrays until rows are asked for.
     Raises InterfaceError where rows and columns do not fit together.
     """
 
-    __slots__ = ("_place", "_rows", "columns", "types")
+    __slots__ = ("_held", "_place", "columns", "types")
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -44,9 +54,12 @@ class Result:
         table = [tuple(row) for row in rows]
         if len(names) != len(kinds) or any(len(row) != len(names) for row in table):
             raise InterfaceError("a result needs one type per column and one value per column in each row")
+        self._fill(names, kinds, _Held(rows=table))
+
+    def _fill(self, names: tuple[str, ...], kinds: tuple[str, ...], held: _Held) -> None:
         object.__setattr__(self, "columns", names)
         object.__setattr__(self, "types", kinds)
-        object.__setattr__(self, "_rows", table)
+        object.__setattr__(self, "_held", held)
         object.__setattr__(self, "_place", [0])
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -57,9 +70,13 @@ class Result:
 
     @classmethod
     def from_columns(cls, columns: Sequence[tuple[str, str, Sequence[object]]]) -> Result:
-        """The table of (name, DuckDB type, values) triples."""
-        rows = list(zip(*(values for _, _, values in columns), strict=True))
-        return cls([name for name, _, _ in columns], [kind for _, kind, _ in columns], rows)
+        """The table of (name, DuckDB type, values) triples; values of one length, else InterfaceError."""
+        values = tuple(held for _, _, held in columns)
+        if len({len(held) for held in values}) > 1:
+            raise InterfaceError("a result needs one value per column in each row; its columns differ in length")
+        made = cls((), (), ())
+        made._fill(tuple(name for name, _, _ in columns), tuple(kind for _, kind, _ in columns), _Held(columns=values))
+        return made
 
     @property
     def description(self) -> tuple[tuple[str, str, None, None, None, None, bool], ...]:
@@ -69,7 +86,8 @@ class Result:
         )
 
     def __len__(self) -> int:
-        return len(self._table)
+        held: _Held = object.__getattribute__(self, "_held")
+        return len(held.columns[0]) if held.columns else len(held.rows or ())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(tuple(self._table))
@@ -83,8 +101,16 @@ class Result:
 
     @property
     def _table(self) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = object.__getattribute__(self, "_rows")
-        return rows
+        """All rows, made when they are first asked for."""
+        held: _Held = object.__getattribute__(self, "_held")
+        if held.rows is None:
+            held.rows = list(zip(*(_values(column) for column in held.columns or ()), strict=True))
+        return held.rows
+
+    def column_at(self, at: int) -> Sequence[Any]:
+        """Column number ``at``, from 0, as it is held: arrays, or a sequence of values."""
+        held: _Held = object.__getattribute__(self, "_held")
+        return held.columns[at] if held.columns else [row[at] for row in held.rows or ()]
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows, as a new list."""
@@ -110,8 +136,7 @@ class Result:
         lowered = [c.lower() for c in self.columns]
         if name.lower() not in lowered:
             raise InterfaceError(f"no column {name!r}; the result has {', '.join(self.columns)}")
-        at = lowered.index(name.lower())
-        return [row[at] for row in self._table]
+        return list(_values(self.column_at(lowered.index(name.lower()))))
 
     def df(self) -> pandas.DataFrame:
         """A pandas DataFrame: float64, intN (Int64 with NULLs), datetime64[us], else object.
@@ -121,31 +146,58 @@ class Result:
         pd = _optional("pandas", "a data frame needs pandas: pip install 'dpsql[pandas]'")
         series = []
         for at, kind in enumerate(self.types):
-            values = [row[at] for row in self._table]
+            column = self.column_at(at)
+            if isinstance(column, Numbers):
+                data = column.data if column.null is None else np.where(column.null, np.nan, column.data)
+                series.append(pd.Series(data, dtype=_pandas_type(kind, False), copy=True))
+                continue
+            values = _values(column)
             series.append(pd.Series(values, dtype=_pandas_type(kind, None in values)))
         frame = pd.concat(series, axis=1) if series else pd.DataFrame()
         frame.columns = list(self.columns)
         return cast("pandas.DataFrame", frame)
 
     def arrow(self) -> Any:
-        """A ``pyarrow.Table``, columns typed after the DuckDB types.
+        """A ``pyarrow.Table`` over DuckDB's own buffers, columns typed as DuckDB exports its types.
 
         Raises InterfaceError where pyarrow is not installed.
         """
         pa = _optional("pyarrow", "an Arrow table needs pyarrow: pip install 'dpsql[arrow]'")
-        known = {
-            "DOUBLE": pa.float64(),
-            "FLOAT": pa.float32(),
-            "BOOLEAN": pa.bool_(),
-            "VARCHAR": pa.string(),
-            "DATE": pa.date32(),
-            "TIMESTAMP": pa.timestamp("us"),
-            **{kind: getattr(pa, dtype)() for kind, dtype in _INTEGERS.items()},
-        }
-        arrays = [
-            pa.array([row[at] for row in self._table], type=known.get(kind)) for at, kind in enumerate(self.types)
-        ]
-        return pa.Table.from_arrays(arrays, names=list(self.columns))
+        return pa.table(self)
+
+    def pl(self) -> polars.DataFrame:
+        """A polars DataFrame over DuckDB's own buffers; INTERVAL columns, which polars has not, are text.
+
+        Raises InterfaceError where polars is not installed, and for two columns of one name.
+        """
+        twice = next((name for name in self.columns if self.columns.count(name) > 1), None)
+        if twice is not None:
+            raise InterfaceError(
+                f"polars has one column a name, and two are called {twice!r}; name one of them with AS"
+            )
+        pl = _optional("polars", "a polars frame needs polars: pip install 'dpsql[polars]'")
+        kinds = ["VARCHAR" if kind == "INTERVAL" else kind for kind in self.types]
+        columns = [self.column_at(at) for at in range(len(kinds))]
+        for at, kind in enumerate(self.types):
+            if kind == "INTERVAL":
+                columns[at] = [None if value is None else str(value) for value in columns[at]]
+        held = Result.from_columns(list(zip(self.columns, kinds, columns, strict=True)))
+        return cast("polars.DataFrame", pl.DataFrame(held))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table as a PyCapsule of an Arrow stream, made by DuckDB; needs no other package from DuckDB 2 on."""
+        columns = [(kind, self.column_at(at)) for at, kind in enumerate(self.types)]
+        return arrow_stream(self.columns, columns, requested_schema)
+
+    def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
+        """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.result_picture``).
+
+        ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
+        no number, and where matplotlib is not installed.
+        """
+        from dpsql.pictures import result_picture
+
+        return result_picture(self, ax, value=value)
 
     def __str__(self) -> str:
         return text_table(self.columns, self.types, self._table)
@@ -156,6 +208,23 @@ class Result:
     def _repr_html_(self) -> str:
         """The same table for notebooks, at most ``SHOWN_ROWS`` rows, every text escaped."""
         return html_table(self.columns, self.types, self._table, SHOWN_ROWS)
+
+
+class _Held:
+    """Rows, or columns of which rows are made later."""
+
+    __slots__ = ("columns", "rows")
+
+    def __init__(
+        self, rows: list[tuple[Any, ...]] | None = None, columns: tuple[Sequence[Any], ...] | None = None
+    ) -> None:
+        self.columns = columns
+        self.rows = rows if rows is not None or columns else []
+
+
+def _values(column: Sequence[Any]) -> Sequence[Any]:
+    """The Python values of a column."""
+    return column.values() if isinstance(column, Numbers | Coded) else column
 
 
 def _optional(module: str, advice: str) -> Any:

@@ -24,8 +24,10 @@ import duckdb
 
 from dpsql.errors import IntegrityError, OperationalError, SQLError, nearest
 
+from .limits import MOST_ROWS, QUERY_SECONDS, at_most, within
 from .lock import exclusive
-from .record import RESERVED, ReleaseRecord
+from .names import RESERVED
+from .record import ReleaseRecord
 from .result import Result
 from .writing import literal, point_views, quoted, write_records
 
@@ -46,7 +48,6 @@ _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
 }
 # What a question over the releases may take; there is no spilling, so memory is the bound of its work.
 _READING: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
-MOST_ROWS = 1_000_000
 _LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
 # Small blocks: sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s.
 _WRITING: dict[str, str | bool | int | float | list[str]] = {"default_block_size": "16384", "threads": "1"}
@@ -80,7 +81,8 @@ class ReleaseStore:
         """Add releases: schema ``r<id>``, views ``dp.<name>``, a row of ``dp.releases`` each.
 
         All or nothing. A release that is already there is left as it is, so repeating a
-        write is harmless. Cost: a copy of the file and about 2 ms a table.
+        write is harmless; one that is there under other names is written anew. Cost: a copy of
+        the file and about 2 ms a table.
         Raises OperationalError where the file is damaged, held open for writing by another
         program, or its directory cannot be written; the ledger then still has the answers.
         """
@@ -130,6 +132,10 @@ class ReleaseStore:
         """Ids of the releases in the file, sorted; compare with the ledger to see what is missing."""
         return tuple(row[0] for row in self._rows("SELECT release_id FROM dp.releases ORDER BY 1"))
 
+    def shown(self) -> dict[int, tuple[str, ...]]:
+        """The names of each release's results in the file, by id."""
+        return {row[0]: tuple(row[1]) for row in self._rows("SELECT release_id, names FROM dp.releases ORDER BY 1")}
+
     def moments(self) -> dict[int, dt.datetime]:
         """When each release of the file was made, by id: with the ids, what tells one ledger from another."""
         return dict(self._rows("SELECT release_id, released_at FROM dp.releases ORDER BY 1"))
@@ -138,14 +144,14 @@ class ReleaseStore:
         """One result of one release. Raises SQLError where there is none."""
         return self.sql(f"SELECT * FROM r{int(release_id)}.{quoted(name)}")  # noqa: S608
 
-    def sql(self, text: str, parameters: _Parameters = None) -> Result:
+    def sql(self, text: str, parameters: _Parameters = None, *, seconds: float | None = QUERY_SECONDS) -> Result:
         """Run one SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW over the releases.
 
         Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3.
         The text runs in an instance of its own that has the file attached read-only, no
         access to other files, extensions or Python variables, 2 GB of memory, no spilling, and
-        TimeZone UTC. Raises SQLError for any other kind or number of statements and for what DuckDB
-        refuses, OperationalError where the file is missing or busy, where the memory does not
+        TimeZone UTC; it is stopped after ``seconds``. Raises SQLError for any other kind or number
+        of statements and for what DuckDB refuses, OperationalError where the file is missing or busy, where memory or time do not
         suffice, and for a result of more than a million rows.
         """
         if not self.exists():
@@ -171,17 +177,14 @@ class ReleaseStore:
                         f"a statement that starts with {word or 'no word'!r} does not run over the releases; "
                         "use SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW"
                     )
-                cursor = connection.execute(statements[0], parameters)
-                described = cursor.description or []
-                zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
-                if zoned:
-                    raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
-                rows = cursor.fetchmany(MOST_ROWS + 1)
-                if len(rows) > MOST_ROWS:
-                    raise OperationalError(
-                        f"the query over the releases has more than {MOST_ROWS:,} rows; add a LIMIT or aggregate"
-                    )
-                return Result([d[0] for d in described], [str(d[1]) for d in described], rows)
+                with within(connection, seconds):
+                    cursor = connection.execute(statements[0], parameters)
+                    described = cursor.description or []
+                    zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
+                    if zoned:
+                        raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
+                    rows = cursor.fetchmany(MOST_ROWS + 1)
+                return Result([d[0] for d in described], [str(d[1]) for d in described], at_most(rows, MOST_ROWS))
             except (duckdb.OutOfMemoryException, duckdb.InterruptException) as error:
                 raise OperationalError(f"the query over the releases was stopped: {_line(error)}") from error
             except duckdb.Error as error:

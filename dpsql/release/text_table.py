@@ -26,13 +26,13 @@ def text_table(
     """
     shown = rows[:limit]
     cells = _cells(columns, shown)
-    right = [_is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
+    right = [is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
     lines = []
-    heads = [_clean(c) for c in columns]
-    widths = [max([_width(head), *(_width(line[i]) for line in cells)], default=0) for i, head in enumerate(heads)]
+    heads = [clean(c) for c in columns]
+    widths = [max([cell_width(head), *(cell_width(line[i]) for line in cells)], default=0) for i, head in enumerate(heads)]
     for line in [heads, ["-" * w for w in widths], *cells]:
         padded = [
-            " " * (w - _width(cell)) + cell if r else cell + " " * (w - _width(cell))
+            " " * (w - cell_width(cell)) + cell if r else cell + " " * (w - cell_width(cell))
             for cell, w, r in zip(line, widths, right, strict=True)
         ]
         lines.append("  ".join(padded).rstrip())
@@ -43,7 +43,7 @@ def text_table(
 def html_table(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], limit: int) -> str:
     """The same cells as an HTML table; everything that is text is escaped."""
     shown = rows[:limit]
-    right = [_is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
+    right = [is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
     align = ["right" if r else "left" for r in right]
 
     def line(tag: str, values: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ def html_table(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequ
         return "<tr>" + "".join(tags) + "</tr>"
 
     body = "".join(line("td", row) for row in _cells(columns, shown))
-    head = line("th", [_clean(c) for c in columns])
+    head = line("th", [clean(c) for c in columns])
     note = html.escape(_note(len(rows), limit))
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{note}</p>"
 
@@ -64,11 +64,11 @@ def _note(count: int, limit: int) -> str:
 
 def _cells(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
     """The shown text of every value, row by row."""
-    decimals = _decimals(columns, rows)
-    return [[_show(value, decimals[i]) for i, value in enumerate(row)] for row in rows]
+    decimals = decimals_of(columns, rows)
+    return [[show(value, decimals[i]) for i, value in enumerate(row)] for row in rows]
 
 
-def _decimals(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int | None]:
+def decimals_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int | None]:
     """Decimals of each column, None where no standard error guides it."""
     places = {c.lower(): i for i, c in enumerate(columns)}
     chosen: list[int | None] = [None] * len(columns)
@@ -87,7 +87,7 @@ def _decimals(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[
     return chosen
 
 
-def _show(value: object, decimals: int | None) -> str:
+def show(value: object, decimals: int | None) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -99,16 +99,16 @@ def _show(value: object, decimals: int | None) -> str:
             return f"{value:.6g}"
         text = f"{value:.{decimals}f}"
         return text.lstrip("-") if float(text) == 0 else text
-    return _clean(str(value))
+    return clean(str(value))
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """One line of printable characters, cut at ``_WIDEST``."""
     cut = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
-def _width(text: str) -> int:
+def cell_width(text: str) -> int:
     """Columns that the text takes in a terminal."""
     if text.isascii():
         return len(text)
@@ -116,7 +116,7 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
 
 
-def _is_number(kind: str, values: Sequence[object]) -> bool:
+def is_number(kind: str, values: Sequence[object]) -> bool:
     if kind.startswith(("DECIMAL", "DOUBLE", "FLOAT")) or kind.endswith(("INT", "INTEGER")):
         return True
     known = [v for v in values if v is not None]

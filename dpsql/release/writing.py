@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
 
 from .columns import Coded, Numbers
+from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, Value
 
 CATALOGUE = """
@@ -34,27 +36,35 @@ def literal(text: str) -> str:
 
 
 def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[ReleaseRecord]) -> None:
-    """Add the releases in one transaction; those that the file already holds stay as they are.
+    """Add the releases in one transaction; those that the file holds under the same names stay as they are.
 
     Schema ``r<id>`` gets a table per result. ``dp.<name>`` selects from the release of the
-    highest id that has the name, so the order of writing does not matter.
+    highest id that has the name, so the order of writing does not matter. Where a release of the file has other names
+    by now, it is taken out and written anew, and so are the views of the names that it had.
     """
     connection.execute("BEGIN TRANSACTION")
     connection.execute(CATALOGUE)
-    latest: dict[str, int] = {}
-    present: set[int] = set()
-    for release_id, names in connection.execute("SELECT release_id, names FROM main.releases").fetchall():
-        present.add(release_id)
-        for name in names:
-            latest[name.lower()] = max(release_id, latest.get(name.lower(), 0))
+    rows = connection.execute("SELECT release_id, names FROM main.releases").fetchall()
+    present: dict[int, tuple[str, ...]] = {release_id: tuple(names) for release_id, names in rows}
+    records = [record for record in records if present.get(record.release_id) != record.names]
+    gone: dict[str, str] = {}
+    for record in records:
+        for name in present.pop(record.release_id, ()):
+            gone[name.lower()] = name
+        connection.execute(f"DROP SCHEMA IF EXISTS r{record.release_id} CASCADE")
+        connection.execute("DELETE FROM main.releases WHERE release_id = ?", [record.release_id])
+    latest = _latest(present)
     for record in records:
         if record.release_id in present:
             continue
-        present.add(record.release_id)
+        present[record.release_id] = record.names
         schema = f"r{record.release_id}"
         connection.execute(f"CREATE SCHEMA {schema}")
         for table in record.tables:
-            write_table(connection, table.name, table.columns, schema)
+            if isinstance(table, RangeTable):
+                write_ranges(connection, table, schema)
+            else:
+                write_table(connection, table.name, table.columns, schema)
             if record.release_id > latest.get(table.name.lower(), 0):
                 latest[table.name.lower()] = record.release_id
                 _point(connection, schema, table.name)
@@ -64,7 +74,22 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
             *(list(record.names), record.sql, record.purse_total, record.purse_spent, record.purse_remaining),
         ]
         connection.execute(f"INSERT INTO main.releases VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
+    left = _latest(present)
+    for lowered, name in gone.items():
+        if lowered in left:
+            _point(connection, f"r{left[lowered]}", name)
+        else:
+            connection.execute(f"DROP VIEW IF EXISTS dp.{quoted(name)}")
     connection.execute("COMMIT")
+
+
+def _latest(present: Mapping[int, Sequence[str]]) -> dict[str, int]:
+    """The newest release that has each name, in lower case."""
+    found: dict[str, int] = {}
+    for release_id, names in present.items():
+        for name in names:
+            found[name.lower()] = max(release_id, found.get(name.lower(), 0))
+    return found
 
 
 def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) -> None:
@@ -141,6 +166,8 @@ def _parameter(kind: str, values: Sequence[Value]) -> tuple[str, list[Any]]:
         return "BOOLEAN", list(values)
     if all(isinstance(v, bytes) for v in known):
         return "BLOB", list(values)
+    if all(isinstance(v, dt.timedelta) for v in known):
+        return "INTERVAL", list(values)
     return "VARCHAR", [None if v is None else _text(v) for v in values]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.sql.outer import ERRORS, OTHER, ColumnInfo, companion_names
-from dpsql.workload.batch import CaseKey, Core, Key, KeyOutput, Ranked
+from dpsql.workload.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
 
 
 def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
@@ -40,6 +40,8 @@ def core_types(core: Core) -> list[tuple[str, str]]:
 
 def has_other(key: Key) -> bool:
     """Whether a key has a group for values that the policy does not list."""
+    if isinstance(key, RangeKey):
+        return False
     if isinstance(key, CaseKey):
         return len(key.labels) > 1 and key.labels[1].name == "other"
     return key.other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,11 +19,12 @@ from dpsql.sql.flatten import aggregates
 from dpsql.sql.grouping import finest, group, to_drop
 from dpsql.sql.joins import RowScope
 from dpsql.sql.predicates import truth
+from dpsql.sql.range_keys import check_core, long_key
 from dpsql.sql.scope import Scope
 from dpsql.sql.select_names import SelectNames, unwrapped
-from dpsql.sql.statements import refuse, weight_of
+from dpsql.sql.statements import hints_of, refuse
 from dpsql.sql.trees import nodes, written
-from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, Query, Table
+from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, Query, RangeKey, Table
 from dpsql.workload.conditions import TRUE, And, Condition, gather
 
 MAX_ROWS = 200_000
@@ -54,7 +56,7 @@ class CoreDraft:
         self._key_numbers = {text: number for number, text in enumerate(self.grouping.keys)}
         # A key over an expression is a case key, or the domain of a computed column.
         self._has_expression_keys = any(
-            isinstance(key, CaseKey) or fold(key.column) not in self.rows.table.columns for key in self.keys
+            isinstance(key, CaseKey | RangeKey) or fold(key.column) not in self.rows.table.columns for key in self.keys
         )
 
     def _every(self) -> list[exp.Expression]:
@@ -124,10 +126,11 @@ class CoreDraft:
 
     def of_keys(self, numbers: Sequence[int]) -> list[CoreColumn]:
         """The columns of a grouping set: all numbers, and the keys that it has."""
+        chosen = set(numbers)
         return [
             column
             for column in self.columns.values()
-            if not isinstance(column, KeyOutput) or any(_is_key(column, number) for number in numbers)
+            if not isinstance(column, KeyOutput) or _key_number(column.name) in chosen
         ]
 
     # -- the end -------------------------------------------------------------------------------
@@ -140,18 +143,20 @@ class CoreDraft:
             check_admitted(node)
 
     def core(
-        self, numbers: Sequence[int], columns: Sequence[CoreColumn], label: str, statement: str
+        self, numbers: Sequence[int], columns: Sequence[CoreColumn], label: str, statement: str, *, whole: bool = False
     ) -> tuple[Core, tuple[Table, ...]]:
-        """The core over the keys of those numbers, and the tables of its queries."""
-        keys = tuple(self.keys[number] for number in numbers)
-        weight = weight_of(self.select)
+        """The core over the keys of those numbers, and the tables of its queries; ``whole``: it is all of a result."""
+        # A line runs fastest.
+        keys = tuple(sorted((self.keys[number] for number in numbers), key=lambda key: isinstance(key, RangeKey)))
+        hints = hints_of(self.select)
+        asked = (hints.weight, hints.max_error)
         collector = self.collector
         places: list[tuple[int, int]] = []
         outputs = [o for i, o in enumerate(collector.outputs) if i not in collector.units]
         queries: list[Query] = []
         tables: list[Table] = []
         if outputs:
-            queries.append(Query(label, self.rows.table.name, keys, tuple(outputs), weight))
+            queries.append(Query(label, self.rows.table.name, keys, tuple(outputs), *asked))
             tables.append(self.computed.table())
         for number, output in enumerate(collector.outputs):
             if number not in collector.units:
@@ -159,10 +164,11 @@ class CoreDraft:
                 continue
             units = distinct_table(self.computed.table(), collector.units[number], keys)
             places.append((len(queries), 0))
-            queries.append(Query(label, units.name, keys, (output,), weight))
+            queries.append(Query(label, units.name, keys, (output,), *asked))
             tables.append(units)
         core = Core(label, tuple(queries), tuple(places), tuple(columns))
-        if core.rows * len(core.outputs) > MAX_ROWS:
+        check_core(core, self.select, whole=whole)
+        if long_key(keys) is None and core.rows * len(core.outputs) > MAX_ROWS:
             each = f" of {len(core.outputs):,} numbers" if len(core.outputs) > 1 else ""
             most = max(1, MAX_ROWS // len(core.outputs))
             fewer = (
@@ -183,5 +189,7 @@ def _title(node: exp.Expression, name: str) -> str:
     return name or written(node)
 
 
-def _is_key(column: KeyOutput, number: int) -> bool:
-    return column.name == f"k{number}" or column.name.startswith(f"k{number}l")
+@functools.cache
+def _key_number(name: str) -> int:
+    """The number of the key that k7 or k7l1 is a column of."""
+    return int(name[1:].partition("l")[0])

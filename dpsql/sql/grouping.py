@@ -16,19 +16,15 @@ from sqlglot import exp
 
 from dpsql.policy.values import fold
 from dpsql.sql.keys import key_of
+from dpsql.sql.range_keys import NAMES, range_key
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
-from dpsql.workload.batch import CaseKey, Key, LabelColumn
-from dpsql.workload.conditions import LineAtom
-from dpsql.workload.lines import Interval
-from dpsql.workload.regions import KeyDomain
+from dpsql.workload.batch import Key
 
-MAX_SETS = 4096
-MAX_RANGES = 200_000
+MAX_SETS = 2**15
 
 Resolved = Callable[[exp.Expression], exp.Expression]
 
-_RANGES = {"dp_ranges", "dp_prefixes"}
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
@@ -63,7 +59,7 @@ class _Keys:
         text = self.canonical(node)
         if text not in self.keys:
             name = _function(node)
-            self.keys[text] = range_key(node, name, self.scope) if name in _RANGES else key_of(node, self.scope)
+            self.keys[text] = range_key(node, name, self.scope) if name in NAMES else key_of(node, self.scope)
         return list(self.keys).index(text)
 
     def sets(self, item: exp.Expression) -> list[tuple[int, ...]]:
@@ -134,7 +130,7 @@ def group(
 
     ``canonical`` writes an expression so that equal ones are equal texts; ``resolved`` turns an item of GROUP BY
     (a position, an alias) into the expression that it stands for; ``every`` are the items that GROUP BY ALL means.
-    Raises SQLError past 4,096 sets.
+    Raises SQLError past 32,768 sets.
     """
     clause = select.args.get("group")
     if clause is None:
@@ -185,51 +181,6 @@ def to_drop(keys: Sequence[Key], most: int) -> str:
 
 def _cut(name: str) -> str:
     return name if len(name) <= 30 else name[:27] + "..."
-
-
-def range_key(node: exp.Expression, name: str, scope: Scope) -> CaseKey:
-    """The key dp_ranges(c) or dp_prefixes(c): groups from one declared value to another, both included."""
-    arguments = node.expressions
-    column = arguments[0] if len(arguments) == 1 else None
-    while isinstance(column, exp.Paren):
-        column = column.this
-    if not isinstance(column, exp.Column):
-        raise refuse(f"{name} takes one column with declared groups in order", node)
-    key = key_of(column, scope)
-    if not isinstance(key, KeyDomain):
-        raise refuse(f"{name} takes one column with declared groups in order", node)
-    points = [point for point in key.points if point is not None]
-    if len(points) < len(key.points) or points != sorted(points, key=lambda p: p[0] or (0, 0)):
-        raise refuse(f"{name}({column.name}) needs values in ascending order in the policy", node)
-    d = len(points)
-    firsts = range(d) if name == "dp_ranges" else range(1)
-    count = d * (d + 1) // 2 if name == "dp_ranges" else d
-    if count > MAX_RANGES:
-        raise refuse(
-            f"{name}({column.name}) has {count:,} ranges, at most {MAX_RANGES:,} are released by a statement: declare "
-            "a larger step, or ask for the ranges that you need",
-            node,
-            code="too-many-groups",
-        )
-    pairs = [(low, high) for low in firsts for high in range(low, d)]
-    conditions = tuple(LineAtom(key.column, _merged(points[low : high + 1])) for low, high in pairs)
-    labels = tuple(
-        LabelColumn(f"{column.name}_{end}", key.type, tuple(key.values[pair[at]] for pair in pairs))
-        for at, end in enumerate(("from", "to"))
-        if name == "dp_ranges" or at == 1
-    )
-    return CaseKey(f"{name}({column.name})", labels, conditions)
-
-
-def _merged(points: Sequence[Interval]) -> tuple[Interval, ...]:
-    """The values from the first to the last point: also what lies between two of them, but for gaps of a list."""
-    out = [points[0]]
-    for low, high in points[1:]:
-        if low == out[-1][1]:
-            out[-1] = (out[-1][0], high)
-        else:
-            out.append((low, high))
-    return tuple(out)
 
 
 def _function(node: exp.Expression) -> str:

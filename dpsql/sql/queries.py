@@ -21,7 +21,7 @@ from dpsql.sql.over_cores import Nested, OverCore
 from dpsql.sql.refusals import check_clauses
 from dpsql.sql.select_names import SelectNames, unwrapped
 from dpsql.sql.statements import refuse
-from dpsql.workload.batch import CaseKey, Core, Table
+from dpsql.workload.batch import CaseKey, Core, RangeKey, Table
 
 # Clauses that are left to the outer SQL.
 _OUTER = ("having", "qualify", "order", "limit", "offset")
@@ -113,7 +113,7 @@ class _Reader:
 
     def _key_item(self, number: int, name: str, aliased: bool) -> None:
         key = self.draft.keys[number]
-        labels = key.labels if isinstance(key, CaseKey) else ()
+        labels = key.labels if isinstance(key, CaseKey | RangeKey) else ()
         if len(labels) > 1 and labels[1].name != "other":  # a range: where it begins, where it ends
             stem = name if aliased else labels[0].name.removesuffix("_from")
             for at, end in enumerate(("_from", "_to")):
@@ -140,7 +140,7 @@ class _Reader:
             raise refuse("DISTINCT ON is not answered; use QUALIFY row_number() OVER (...) = 1", self.select)
         if whole is not None and self.is_plain and draft.grouping.simple and distinct is None:
             columns = [replace(draft.column(column), name=name) for name, column in self.plain]
-            core, used = draft.core(tuple(range(len(draft.keys))), columns, whole, statement)
+            core, used = draft.core(tuple(range(len(draft.keys))), columns, whole, statement, whole=True)
             return Read((core,), None, used)
         cores: list[Core] = []
         tables: list[Table] = []

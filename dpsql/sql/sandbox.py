@@ -6,10 +6,11 @@ the right types; a release runs it over the noisy ones.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -68,6 +69,15 @@ class Sandbox:
         """An empty table of (name, type) columns."""
         listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
         self.connection.execute(f"CREATE TABLE {quoted(name)} ({listed})")
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[None]:
+        """What is made within goes at its end."""
+        self.connection.execute("BEGIN TRANSACTION")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK")
 
     def drop(self, name: str) -> None:
         """Remove a table."""

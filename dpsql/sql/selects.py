@@ -10,7 +10,7 @@ from dpsql.policy.values import fold
 from dpsql.sql.flatten import expanded
 from dpsql.sql.names import result_names
 from dpsql.sql.outer import ColumnInfo, Item, Relation, Selected, hole, quoted
-from dpsql.sql.statements import refuse, weight_of
+from dpsql.sql.statements import Hints, hints_of, refuse
 
 _CLAUSES = frozenset({
     *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "qualify"),
@@ -83,8 +83,10 @@ def over_relations(
     for clause, value in select.args.items():
         if value and clause not in _CLAUSES:
             raise refuse(f"{clause.strip('_').upper()} over results is not answered; leave it out", select)
-    if weight_of(select) != 1.0:
-        raise refuse("WEIGHT belongs to a SELECT over private rows", select, code="hint")
+    hints = hints_of(select)
+    if hints != Hints():
+        name = "WEIGHT" if hints.max_error is None else "MAX_ERROR"
+        raise refuse(f"{name} belongs to a SELECT over private rows", select, code="hint")
     if not sources:
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
     for join in select.args.get("joins") or []:

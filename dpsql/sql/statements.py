@@ -31,7 +31,9 @@ _LANDMARK = re.compile(r"[;()]")
 # A run of prefix operators nests as deeply as parentheses do.
 _PREFIX_RUN = re.compile(rf"(?:\bNOT\b[\s(]*){{{MAX_DEPTH}}}|(?:[-+~][\s(]*){{{MAX_DEPTH}}}", re.IGNORECASE)
 _COMMANDS = frozenset({TokenType.COMMAND, TokenType.LOAD, TokenType.EXECUTE})
-_WEIGHT = re.compile(r"\+\s*WEIGHT\s*\(\s*([0-9.eE+-]+)\s*\)\s*", re.IGNORECASE)
+_HINT = re.compile(r"(WEIGHT|MAX_ERROR)\s*\(\s*([0-9.eE+-]+)\s*\)", re.IGNORECASE)
+_HINTS = re.compile(rf"\+\s*{_HINT.pattern}(?:[\s,]*{_HINT.pattern})*\s*", re.IGNORECASE)
+_REACH = {"WEIGHT": (1e-6, 1e6), "MAX_ERROR": (1e-12, 1e15)}
 
 
 @dataclass(frozen=True)
@@ -295,22 +297,39 @@ def _without_parentheses(tree: exp.Expr) -> None:
             clause.set("this", inner)
 
 
-def weight_of(select: exp.Select) -> float:
-    """The number of a ``/*+ WEIGHT(4) */`` hint after SELECT, 1 without one. SQLError for any other hint."""
-    weight = 1.0
+@dataclass(frozen=True)
+class Hints:
+    """What the hints of a SELECT ask: a weight of its rows of W, and the half-width wanted of its private numbers."""
+
+    weight: float = 1.0
+    max_error: float | None = None
+
+
+def hints_of(select: exp.Select) -> Hints:
+    """The hints after SELECT, such as ``/*+ WEIGHT(4) MAX_ERROR(50) */``. SQLError for others and for repeated ones."""
+    found: dict[str, float] = {}
     for comment in select.comments or []:
         if not comment.lstrip().startswith("+"):
             continue
-        match = _WEIGHT.fullmatch(comment.strip())
-        value = _positive(match.group(1)) if match else None
-        if value is None:
+        text = comment.strip()
+        read = [(name.upper(), _within(name.upper(), number)) for name, number in _HINT.findall(text)]
+        if not _HINTS.fullmatch(text) or any(value is None for _, value in read):
             raise refuse(
-                f"the hint /*{comment}*/ is not known; write /*+ WEIGHT(4) */ with a number from 1e-6 to 1e6",
+                f"the hint /*{comment}*/ is not known; write /*+ WEIGHT(4) */ with a number from 1e-6 to 1e6, or "
+                "/*+ MAX_ERROR(50) */ with a positive one",
                 select,
                 code="hint",
             )
-        weight = value
-    return weight
+        for name, value in read:
+            if name in found:
+                raise refuse(f"the hint {name} stands twice; keep one of them", select, code="hint")
+            found[name] = value or 0.0
+    return Hints(found.get("WEIGHT", 1.0), found.get("MAX_ERROR"))
+
+
+def weight_of(select: exp.Select) -> float:
+    """The number of a ``/*+ WEIGHT(4) */`` hint after SELECT, 1 without one. Raises as ``hints_of``."""
+    return hints_of(select).weight
 
 
 def _refuse_stray_hints(tree: exp.Expr) -> None:
@@ -323,12 +342,13 @@ def _refuse_stray_hints(tree: exp.Expr) -> None:
                 )
 
 
-def _positive(text: str) -> float | None:
+def _within(hint: str, text: str) -> float | None:
+    least, most = _REACH[hint]
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if 1e-6 <= value <= 1e6 else None
+    return value if least <= value <= most else None
 
 
 def _check_names(statements: list[Statement]) -> None:

@@ -35,7 +35,7 @@ from dpsql.sql.statements import Statement, parse, refuse
 from dpsql.sql.uncollected import uncollected
 from dpsql.workload.batch import Core, Table
 
-MAX_CORES = 5_000
+MAX_CORES = 40_000
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,10 @@ class _Statement:
                 self.statement.tree,
                 code="changing-function",
             )
-        for core, held in zip(self.cores, cores, strict=True):
-            sandbox.create(core.name, held)
-        types, said = sandbox.describe(sql)
-        for core in self.cores:  # a later result may have the name
-            sandbox.drop(core.name)
+        with sandbox.scratch():  # a later result may have a core's name
+            for core, held in zip(self.cores, cores, strict=True):
+                sandbox.create(core.name, held)
+            types, said = sandbox.describe(sql)
         if said:
             said = _in_words(said, self.cores)
             raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dpsql.strategy.base import Strategy
 from dpsql.strategy.block_strategy import BlockStrategy, block_strategy
+from dpsql.strategy.lined_strategy import LinedStrategy, lined_strategy
 from dpsql.strategy.range_strategy import RangeStrategy
 from dpsql.strategy.range_transform import RangeTransform, range_transform
 from dpsql.strategy.residual import ResidualPlan, all_marginals, residual_plan
@@ -29,6 +30,7 @@ from dpsql.strategy.structured import StructuredStrategy, structured_strategy
 __all__ = [
     "CATALOGUE",
     "BlockStrategy",
+    "LinedStrategy",
     "RangeStrategy",
     "RangeTransform",
     "ResidualPlan",
@@ -37,6 +39,7 @@ __all__ = [
     "StructuredStrategy",
     "all_marginals",
     "block_strategy",
+    "lined_strategy",
     "range_transform",
     "residual_plan",
     "residual_strategy",

@@ -90,31 +90,52 @@ def find_axes(columns: Any) -> Axes | None:
     return Axes(np.hstack(tables), np.stack(codes), np.array(starts))
 
 
-class Factored:
-    """State of the dual iteration for U = (R T) E; see ``ascent.Low`` for the meaning of its parts."""
+class Written:
+    """Columns Y = T E that are never written out: what the iterations need of them, under weights of the columns."""
 
-    def __init__(self, root: Floats, axes: Axes, flat: dict[tuple[int, int], Ints], lam: Floats) -> None:
-        starts = axes.starts
-        u, G = int(starts[-1]), len(starts) - 1
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._flat = flat_codes(axes)
+
+    @property
+    def count(self) -> int:
+        """N."""
+        return int(self._axes.codes.shape[1])
+
+    def gram(self, lam: Floats) -> Floats:
+        """Y diag(lam) Y^T (v x v), from the pairwise marginals of lam."""
+        starts = self._axes.starts
+        u = int(starts[-1])
         L = np.zeros((u, u))
-        for (g, h), place in flat.items():
+        for (g, h), place in self._flat.items():
             size = (starts[g + 1] - starts[g], starts[h + 1] - starts[h])
             block = np.bincount(place, weights=lam, minlength=size[0] * size[1]).reshape(size)
             L[starts[g] : starts[g + 1], starts[h] : starts[h + 1]] = block
             if g != h:
                 L[starts[h] : starts[h + 1], starts[g] : starts[g + 1]] = block.T
-        s, V = linalg.eigh(root @ L @ root.T, driver="evd", check_finite=False)
+        return np.asarray(self._axes.table @ L @ self._axes.table.T)
+
+    def squares(self, half: Floats) -> Floats:
+        """||half y_j||^2 of every column (N,)."""
+        starts = self._axes.starts
+        moved = half @ self._axes.table
+        H = moved.T @ moved
+        q = np.zeros(self.count)
+        for (g, h), place in self._flat.items():
+            part = H[starts[g] : starts[g + 1], starts[h] : starts[h + 1]].ravel()
+            q += (1.0 if g == h else 2.0) * part[place]
+        return q
+
+
+class Factored:
+    """State of the dual iteration for U = R Y, Y as ``Written``; see ``ascent.Low`` for the meaning of its parts."""
+
+    def __init__(self, R: Floats, columns: Written, lam: Floats) -> None:
+        s, V = linalg.eigh(R @ columns.gram(lam) @ R.T, driver="evd", check_finite=False)
         self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
         powers = np.sqrt(self._s)
         self.t = float(powers.sum())
-        half = (V / np.sqrt(powers)).T @ root
-        H = half.T @ half
-        q = np.zeros(axes.codes.shape[1])
-        for g in range(G):
-            for h in range(g, G):
-                part = H[starts[g] : starts[g + 1], starts[h] : starts[h + 1]].ravel()
-                q += (1.0 if g == h else 2.0) * part[flat[g, h]]
-        self.q: Floats = q
+        self.q: Floats = columns.squares((V / np.sqrt(powers)).T @ R)
 
     def upper(self) -> float:
         return self.t * float(self.q.max())

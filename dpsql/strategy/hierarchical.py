@@ -89,7 +89,12 @@ def best_weights(G: Floats, sizes: Sequence[int], noise: str) -> tuple[float, Fl
     The error is that of the padded tree, at least that of the tree itself. Convex in w^2 for L2; for L1 not,
     and found from equal weights.
     """
-    g = np.maximum(np.diff([0.0, *(block_trace(G, s) for s in sizes)]), 0.0)
+    return weights_of_traces([block_trace(G, size) for size in sizes], sizes, noise)
+
+
+def weights_of_traces(traces: Sequence[float], sizes: Sequence[int], noise: str) -> tuple[float, Floats]:
+    """``best_weights`` of a workload that is known by T_l = tr(G P_l) alone."""
+    g = np.maximum(np.diff([0.0, *traces]), 0.0)
     s = np.asarray(sizes, dtype=np.float64)
     start = np.zeros(len(sizes))
     found = optimize.minimize(

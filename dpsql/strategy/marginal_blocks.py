@@ -16,6 +16,7 @@ the sets asked for; cells are never enumerated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,15 +47,18 @@ class BlockPlan:
 
 
 class _Problem:
-    """The residual spaces of W, and nu as a linear function of theta^2."""
+    """Residual spaces of attributes of ``sizes`` with the cost of each, and nu as a linear function of theta^2."""
 
-    def __init__(self, W: Marginals) -> None:
-        residuals = W.residuals()
-        self.k = len(W.sizes)
-        self.log_sizes = np.log(np.asarray(W.sizes, dtype=np.float64))
-        self.spaces = self.members(list(residuals))
-        # dim_T g_T: both may be huge or tiny, their product is not.
-        self.cost = np.array([g * float(W.dimension(T)) for T, g in residuals.items()])
+    def __init__(self, sizes: Sequence[int], costs: Mapping[Subset, float]) -> None:
+        self.k = len(sizes)
+        self.log_sizes = np.log(np.asarray(sizes, dtype=np.float64))
+        self.spaces = self.members(list(costs))
+        self.cost = np.array(list(costs.values()))
+
+    @classmethod
+    def of(cls, W: Marginals) -> _Problem:
+        """Costs dim_T g_T: both may be huge or tiny, their product is not."""
+        return cls(W.sizes, {T: g * float(W.dimension(T)) for T, g in W.residuals().items()})
 
     def members(self, sets: list[Subset]) -> Bools:
         """(sets x attributes) of membership."""
@@ -92,16 +96,36 @@ def plan_blocks(W: Marginals, effort: float = 1.0) -> BlockPlan:
     Never above the error of those sets at their best weights. Deterministic; the work is counted, a second or two at
     ``effort`` 1. Cost of a round: (spaces + blocks) times exchanges, at most some 10^7.
     """
-    problem = _Problem(W)
-    wide = [tuple(i for i in S if W.sizes[i] > 1) for S in W.sets]
-    first = sorted({S for S in wide if not any(set(S) < set(U) for U in wide)})
+    return _planned(_Problem.of(W), W.sizes, W.sets, effort, _LOG_MOST)
+
+
+def plan_spaces(
+    sizes: Sequence[int], costs: Mapping[Subset, float], sets: Sequence[Subset], most_cells: float, effort: float = 1.0
+) -> BlockPlan:
+    """The same for any rows: ``costs`` T -> e_T / prod_(i in T) d_i, e_T the squared norm of what they ask of T.
+
+    ``error`` is then (sum theta)^2 sum_T e_T / N_T with N_T = sum over S containing T of theta_S^2 / prod_(S - T) d_i:
+    tables on the blocks S say of T what C_T times noise of variance 1 / N_T would. ``sets`` are to begin with and hold
+    every space; a block has at most ``most_cells`` cells unless it is one of them.
+    """
+    return _planned(_Problem(sizes, costs), sizes, sets, effort, float(np.log(most_cells)))
+
+
+def _planned(
+    problem: _Problem, sizes: Sequence[int], sets: Sequence[Subset], effort: float, log_most: float
+) -> BlockPlan:
+    wide = sorted({tuple(i for i in S if sizes[i] > 1) for S in sets})
+    held = problem.members(wide)
+    inside = within(held, held)
+    np.fill_diagonal(inside, False)
+    first = [S for S, lower in zip(wide, inside.any(axis=1).tolist(), strict=True) if not lower]
     best: tuple[float, Bools, Floats] | None = None
     starts = [first]
-    whole = tuple(i for i in range(problem.k) if W.sizes[i] > 1)
-    if len(first) > 1 and problem.log_sizes.sum() < np.log(2.0**22):
+    whole = tuple(i for i in range(problem.k) if sizes[i] > 1)
+    if len(first) > 1 and problem.log_sizes.sum() < min(np.log(2.0**22), log_most):
         starts.append([whole])
     for start in starts:
-        found = _exchange(problem, problem.members(start), effort * _WORK / len(starts))
+        found = _exchange(problem, problem.members(start), effort * _WORK / len(starts), log_most)
         if best is None or found[0] < best[0]:
             best = found
     assert best is not None  # noqa: S101 - a workload has at least one set
@@ -130,11 +154,11 @@ def _normal(logs: Floats) -> Floats:
     return np.asarray(theta / theta.sum())
 
 
-def _exchange(problem: _Problem, blocks: Bools, work: float) -> tuple[float, Bools, Floats]:
+def _exchange(problem: _Problem, blocks: Bools, work: float, log_most: float) -> tuple[float, Bools, Floats]:
     """(E, blocks, theta) when no exchange of one block helps, or ``work`` is spent."""
     error, theta = problem.optimise(blocks)
     while work > 0:
-        new, gone = _candidates(problem, blocks)
+        new, gone = _candidates(problem, blocks, log_most)
         work -= float(new.shape[0]) * (problem.cost.size + blocks.shape[0]) * (len(_SCALES) + 1)
         if new.shape[0] == 0 or work < 0:
             break
@@ -159,7 +183,7 @@ def _exchange(problem: _Problem, blocks: Bools, work: float) -> tuple[float, Boo
     return error, blocks, theta
 
 
-def _candidates(problem: _Problem, blocks: Bools) -> tuple[Bools, Bools]:
+def _candidates(problem: _Problem, blocks: Bools, log_most: float) -> tuple[Bools, Bools]:
     """(new blocks, which of the present ones each replaces): unions of two, one attribute more, one less."""
     paired = min(_PAIRED, int(np.sqrt(2.0 * _ENTRIES / problem.cost.size)))
     order = np.argsort(blocks @ problem.log_sizes, kind="stable")[:paired]
@@ -181,7 +205,7 @@ def _candidates(problem: _Problem, blocks: Bools) -> tuple[Bools, Bools]:
     down, owner = np.vstack(fewer), np.concatenate(source)
     keep = down.any(axis=1)
     down, owner = down[keep], owner[keep]
-    up = up[(up @ problem.log_sizes) < _LOG_MOST]
+    up = up[(up @ problem.log_sizes) < log_most]
     gone_up, gone_down = within(blocks, up).T, within(blocks, down).T
     gone_down[np.arange(owner.size), owner] = True
     # A smaller block that lies in one that stays has nothing to add.

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense
 from dpsql.strategy.ascent import ascend
+from dpsql.strategy.axes import Written, find_axes
 from dpsql.strategy.base import Strategy
 from dpsql.strategy.integer import Piece, finish, normalise
 from dpsql.strategy.methods import single_rows
@@ -53,6 +55,7 @@ Total = Callable[[Workload, str], Strategy]
 """A selection by total error: (workload, method) to strategy."""
 
 _ENTRIES = 2**25  # entries of E and of Y up to which queries and columns are weighed together
+_DENSE_ENTRIES = 500_000  # of Y, up to which a step is quick anyway
 _STEPS = 500
 MOST_QUERIES = 2**23
 _ROUNDS = 12  # of the minimisation in rounds; more gain little
@@ -71,17 +74,15 @@ class Minimax:
 class Balance:
     """State of the iteration for weights of the queries (first ``queries.count`` entries) and of the columns."""
 
-    def __init__(self, queries: Queries, Y: Floats, weights: Floats) -> None:
+    def __init__(self, queries: Queries, Y: Columns, weights: Floats) -> None:
         w, lam = weights[: queries.count], weights[queries.count :]
         R = cholesky(queries.gram(w))
-        U = R @ Y
-        squares, V = linalg.eigh((U * lam) @ U.T, driver="evd", check_finite=False)
+        squares, V = linalg.eigh(R @ Y.gram(lam) @ R.T, driver="evd", check_finite=False)
         top = max(float(squares[-1]), 1e-300)
         s = np.sqrt(np.maximum(squares, top * 1e-15))
         self._half = (V / np.sqrt(s)).T @ R
         self.t = 2.0 * float(s.sum())
-        moved = self._half @ Y
-        columns = np.einsum("ij,ij->j", moved, moved)
+        columns = Y.squares(self._half)
         variances = queries.variances(linalg.solve_triangular(R, V * np.sqrt(s), check_finite=False))
         self.q = np.concatenate([variances, columns])
         self._largest = float(variances.max()), float(columns.max())
@@ -97,13 +98,40 @@ class Balance:
         return np.asarray(self._half.T @ self._half) / self._largest[1]
 
 
-def balance(queries: Queries, Y: Floats, tolerance: float, deadline: float) -> Minimax:
+class Columns(Protocol):
+    """The columns Y (v x N) of a block, dense or written as sums of few parts (``dpsql.strategy.axes``)."""
+
+    @property
+    def count(self) -> int: ...
+    def gram(self, lam: Floats) -> Floats: ...
+    def squares(self, half: Floats) -> Floats: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Columns by their entries (v x N)."""
+
+    values: Floats
+
+    @property
+    def count(self) -> int:
+        return int(self.values.shape[1])
+
+    def gram(self, lam: Floats) -> Floats:
+        return np.asarray((self.values * lam) @ self.values.T)
+
+    def squares(self, half: Floats) -> Floats:
+        moved = half @ self.values
+        return np.asarray(np.einsum("ij,ij->j", moved, moved))
+
+
+def balance(queries: Queries, Y: Columns, tolerance: float, deadline: float) -> Minimax:
     """The least largest variance of ``queries`` over the columns Y (v x N), to a gap of ``tolerance``.
 
     Cost a step: an eigendecomposition of order v, two v x v x N products and one pass over the queries'
     entries; 3 to 40 steps. Stops at ``deadline`` (monotonic seconds) with the gap reached.
     """
-    m, N = queries.count, Y.shape[1]
+    m, N = queries.count, Y.count
     start = np.concatenate([np.full(m, 0.5 / m), np.full(N, 0.5 / N)])
     state, _, count = ascend(lambda both: Balance(queries, Y, both), start, tolerance, deadline, _STEPS)
     return Minimax(state.metric(), state.lower, state.upper(), count)
@@ -232,11 +260,16 @@ def _solve(W: Workload, tolerance: float, deadline: float) -> tuple[tuple[Piece,
         rows = W.inner.shape[1] if isinstance(W.inner, algebra.Ranges) else W.shape[0]
         if block.rank * max(rows, block.columns.shape[1]) > _ENTRIES:
             raise DataError("strategy: too many queries and cells to weigh each; use objective='total'")
-        Y = block.columns.toarray().astype(np.float64)
-        solution = balance(_queries(block, W), Y, tolerance, deadline)
+        solution = balance(_queries(block, W), _columns(block), tolerance, deadline)
         found.append(Piece(block.basis, cholesky(solution.metric), block.columns, block.gram))
         lower, upper = max(lower, solution.lower), max(upper, solution.upper)
     return tuple(found), lower, upper
+
+
+def _columns(block: Block) -> Columns:
+    """The columns as sums of few parts where they are many and that is known to be short, else written out."""
+    axes = find_axes(block.columns) if block.rank * block.columns.shape[1] > _DENSE_ENTRIES else None
+    return Entries(block.columns.toarray().astype(np.float64)) if axes is None else Written(axes)
 
 
 def _distinct(W: Workload) -> Workload:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpsql.strategy.ascent import Full, Low, Solution, ascend
-from dpsql.strategy.axes import Factored, find_axes, flat_codes
+from dpsql.strategy.axes import Factored, Written, find_axes
 from dpsql.strategy.generation import generate
 from dpsql.strategy.reduce import Block
 
@@ -60,10 +60,8 @@ def solve(
         return Solution(R.T @ H @ R, low.t**2, low.upper(), count, lam)
     axes = find_axes(block.columns)
     if axes is not None:
-        root, flat = R @ axes.table, flat_codes(axes)
-        wide, lam, count = ascend(
-            lambda lam: Factored(root, axes, flat, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000
-        )
+        columns = Written(axes)
+        wide, lam, count = ascend(lambda lam: Factored(R, columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
         H = wide.metric() / wide.q.max()
         return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count, lam)
     return generate(block, R, tolerance, deadline, progress)

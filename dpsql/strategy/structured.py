@@ -21,13 +21,14 @@ best (``dpsql.strategy.product``); for marginals that is d I - 1 1^T, and the er
 least of any Gaussian matrix mechanism (Li and Miklau 2013, Thm 5.5): certified. Otherwise each axis gets the
 optimum of its blocks' summed Gram matrices, each scaled by what the other axes leave of it; the error is computed from
 what is measured, exactly, and set against ``structured_bound`` where that is within reach. The Laplace optimum is not
-known; of d I - 1 1^T, I and the best that ``select`` finds for the axis, the least l^2 ||w B^+||^2 is taken.
+known; of d I - 1 1^T, I and the best that ``select`` finds for the axis, the least l^2 ||w B^+||^2 is taken, and all of
+it only where whole tables (``dpsql.strategy.structured_blocks``) have no lower error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from math import gcd, sqrt
@@ -44,6 +45,8 @@ from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.reduce import cholesky
 from dpsql.strategy.select import select
+from dpsql.strategy.structured_blocks import METHOD as BLOCKS
+from dpsql.strategy.structured_blocks import block_residuals
 from dpsql.strategy.structured_bound import structured_bound
 from dpsql.workload.kronecker import KroneckerIntegers
 from dpsql.workload.layout import common_multiplicity
@@ -67,6 +70,7 @@ _NEGLIGIBLE = 1e-13
 class StructuredStrategy:
     """What is measured of a structured batch; the surface of ``Strategy`` that plans and runs use.
 
+    ``structured``: the batch, with the histograms that are measured (those of the batch as compiled, or others).
     ``residuals`` in the order of y. ``l1``, ``l2_squared``: sensitivity to a whole unit, over
     ``common_multiplicity`` (its square). ``expected``: total squared error at sensitivity 1 in the objective's units.
     ``lower_bound``: no Gaussian matrix mechanism has a lower error; None where none is known.
@@ -130,6 +134,7 @@ def structured_strategy(
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     chooser = _Chooser(batch, noise, tolerance, None if time_limit is None else monotonic() + time_limit)
     homes = _homes(batch)
+    costs: dict[Place, float] = {}
     drafts: list[tuple[Residual, float]] = []
     measured = 0
     for place, blocks in wanted.items():
@@ -137,6 +142,9 @@ def structured_strategy(
         mine = [block for block in blocks if chooser.reaches(block, axes)]
         if not mine:
             continue
+        if noise == "laplace":
+            plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
+            costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
         integers = chooser.integers(place, mine)
         residual = Residual(table, component, axes, homes[place], integers)
         error = sum(chooser.squared(block, axes, integers) for block in mine)
@@ -149,12 +157,40 @@ def structured_strategy(
     groups = _groups(batch, drafts)
     wanted_k = _weights(batch, drafts, groups, noise)
     residuals, expected, l1, l2 = _rounded(batch, drafts, wanted_k, noise, tolerance)
-    exact = noise == "gaussian" and batch.pure and not any(block.component for block in batch.blocks)
-    lower = None
-    if noise == "gaussian":
-        lower = _bound(batch, drafts, groups) if exact else structured_bound(batch)
     method = METHOD if batch.pure else MIXED
+    if noise == "laplace":
+        found = _tables(batch, costs, tolerance)
+        ranked = tuple(sorted([(method, expected)] + ([(found.method, found.expected)] if found else []), key=_second))
+        if found is not None and found.expected < expected:
+            return replace(found, considered=ranked)
+        return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
+    exact = batch.pure and not any(block.component for block in batch.blocks)
+    lower = _bound(batch, drafts, groups) if exact else structured_bound(batch)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
+
+
+def _second(entry: tuple[str, float]) -> float:
+    return entry[1]
+
+
+def _tables(batch: Structured, costs: Mapping[Place, float], tolerance: float) -> StructuredStrategy | None:
+    """Whole tables for Laplace noise, with what they cost from the integers that are measured; None if too many."""
+    unit = {table: batch.layouts[owned[0]].source.protects for table, owned in enumerate(batch.owners) if owned}
+    found = block_residuals(batch, costs, _multiplicities(batch), unit, tolerance / 10.0)
+    if found is None:
+        return None
+    extended, residuals, variance = found
+    if sum(residual.rows for residual in residuals) > MAX_MEASURED:
+        return None
+    held = KroneckerIntegers(extended.histograms, residuals)
+    held.check()
+    common = common_multiplicity(extended.layouts)
+    l1 = sensitivity_of("laplace", held, extended.layouts)
+    l2 = sensitivity_of("gaussian", held, extended.layouts)
+    expected = (l1 / common) ** 2 * variance
+    return StructuredStrategy(
+        extended, residuals, "laplace", BLOCKS, -(-l1 // common), -(-l2 // common**2), expected, None, ()
+    )
 
 
 def _wanted(batch: Structured) -> dict[Place, list[RowBlock]]:

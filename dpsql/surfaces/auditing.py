@@ -10,12 +10,12 @@ from dpsql.connection import connect
 from dpsql.errors import OperationalError
 from dpsql.policy import Policy
 from dpsql.sql.options import read_options
-from dpsql.surfaces import commands, output
+from dpsql.surfaces import inputs, output
 
 
 def audit(options: argparse.Namespace) -> int:
     """Audit a batch; 0 where every check holds, else 1."""
-    text = commands._file(options.batch, otherwise="")
+    text = inputs.from_file(options.batch, otherwise="")
     if options.epsilon is None and options.rho is None and not any(read_options(text)[1]):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
     policy = Policy.load(Path(options.policy))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -77,7 +78,7 @@ def demo(options: argparse.Namespace) -> None:
 
 
 def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argparse.Namespace) -> None:
-    say = _silent if options.json else _say
+    say = _silent if options.json else _results_only if options.quiet else _say
     known = con.ledger_path.exists()
     table = con.policy.table(NAME)
     say(
@@ -149,19 +150,30 @@ def _run(con: Connection, plan: Plan, known: bool) -> Release:
 
 
 class _Say(Protocol):
-    def __call__(self, text: str, *, title: bool = False, table: bool = False, indent: int = 0) -> None: ...
+    def __call__(
+        self, text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0
+    ) -> None: ...
 
 
-def _say(text: str, *, title: bool = False, table: bool = False, indent: int = 0) -> None:
-    """A paragraph, wrapped unless it is a ``table``, and an empty line after it."""
+def _say(text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0) -> None:
+    """A paragraph, wrapped unless it is a ``table`` or the table of a ``result``, and an empty line after it."""
     if title:
         text = f"\n{text}\n{'-' * len(text)}"
-    elif not table:
+    elif not (table or result):
         text = output.prose(text)
-    print(textwrap.indent(text, " " * indent), end="\n" if title else "\n\n", flush=True)
+    output.show(textwrap.indent(text, " " * indent) + ("" if title else "\n"))
+    sys.stdout.flush()
 
 
-def _silent(text: str, *, title: bool = False, table: bool = False, indent: int = 0) -> None:
+def _results_only(
+    text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0
+) -> None:
+    """With --quiet: tables of results, an empty line after each."""
+    if result:
+        output.show(f"{text}\n")
+
+
+def _silent(text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0) -> None:
     """Nothing: with --json there is one document at the end."""
 
 
@@ -213,20 +225,20 @@ def _show_release(say: _Say, release: Release, plan: Plan, seconds: float) -> No
             f"({seconds:.2f} s). These are the numbers of the first run; asking again never gives new noise to average."
         )
     for name in SHOWN:
-        say(f"{name}\n{output.table_text(release[name])}", table=True)
+        say(f"{name}\n{output.table_text(release[name])}", result=True)
 
 
 def _show_queries(say: _Say, shares: Result, parts: Result) -> None:
     say("Released tables are public: any SQL over them costs nothing. Who stayed away from the doctor all year?")
     say(STAYED_AWAY, indent=4, table=True)
-    say(output.table_text(shares), table=True)
+    say(output.table_text(shares), result=True)
     say(
         "Where care was free fewer people stayed away than where they paid 95 % of the bill. (percent_stderr is an "
         "upper bound: the errors of both counts add up at worst. Individual-deductible plans stand at 0 or 100.)"
     )
     say("All numbers agree with each other, although each one is noisy: parts add up to wholes.")
     rows = [(name, f"{total:.3f}", f"{whole:.3f}", f"{gap:.0e}" if gap else "0") for name, total, whole, gap in parts]
-    say(output.grid(parts.columns, parts.types, rows), table=True)
+    say(output.grid(parts.columns, parts.types, rows), result=True)
 
 
 def _show_files(say: _Say, con: Connection, policy: Path, batch: Path) -> None:

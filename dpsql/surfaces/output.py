@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpsql.connection import Release
+from dpsql.local.comparison import LocalComparison
 from dpsql.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.text_table import text_table
+from dpsql.surfaces.colours import painted
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
 _LABEL = re.compile(r"[A-Z][a-z]+ {2,}")
@@ -28,9 +30,19 @@ def width() -> int:
     return max(60, shutil.get_terminal_size((120, 40)).columns)
 
 
+def show(text: str) -> None:
+    """``text`` on stdout, in colours where that is a terminal."""
+    print(painted(text, sys.stdout))
+
+
 def print_json(value: object) -> None:
     """One JSON document on stdout, a table row to a line. NaN and infinity, which JSON lacks, become null."""
-    print(_json(_plain(value), ""))
+    print(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """One JSON document, a table row to a line; NaN and infinity become null."""
+    return _json(_plain(value), "")
 
 
 def _json(value: object, indent: str) -> str:
@@ -86,6 +98,17 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             for way in plan.alternatives
         ],
         "rows": plan.rows(),
+        "local": None if plan.local_comparison is None else _local_json(plan.local_comparison),
+    }
+
+
+def _local_json(found: LocalComparison) -> dict[str, Any]:
+    """A comparison with a local release for programs; ``why_not`` where there is none."""
+    if found.why_not:
+        return {"why_not": found.why_not}
+    return {
+        **{"table": found.table, "columns": list(found.columns), "combinations": found.combinations},
+        **{"rows": found.rows, "winner": found.winner, "factor": list(found.factor), "even_rows": found.even_rows},
     }
 
 

@@ -189,11 +189,16 @@ class Domain:
         return cls(tuple(_categories(name, declared) for name, declared in columns.items()))
 
     @classmethod
-    def declared(cls, table: TablePolicy, names: Sequence[str]) -> Domain:
-        """Of these columns of a table, as its policy declares them. Raises PolicyError without a finite domain."""
-        if isinstance(names, str):
+    def declared(cls, table: TablePolicy, names: Sequence[str], types: Mapping[str, str] | None = None) -> Domain:
+        """Of these columns of a table, as its policy declares them. Raises PolicyError without a finite domain.
+
+        ``types``: the columns' DuckDB types by name, where they are known; else those that the policy declares count.
+        """
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise InterfaceError(f'columns must be a list of names; write ["{names}"]')
-        return cls(tuple(_declared(table.column(name)) for name in names))
+        known = {fold(name): kind for name, kind in (types or {}).items()}
+        columns = [table.column(name) for name in names]
+        return cls(tuple(_declared(column, known.get(fold(column.name))) for column in columns))
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
@@ -313,9 +318,13 @@ def _categories(name: str, declared: ColumnPolicy | Iterable[object]) -> Categor
     return Categories(name, column.values or (), other, nulls)
 
 
-def _declared(column: ColumnPolicy) -> Categories:
-    size = column.size()
-    values = None if size is None else column.domain()
+def _declared(column: ColumnPolicy, kind: str | None = None) -> Categories:
+    size = column.size(kind)
+    if size is not None:
+        _check_size(column.where, size)
+    values = None if size is None else column.domain(kind)
+    if values is None and (kind or column.type or "").upper() == "BOOLEAN":
+        values = (False, True)
     if values is None:
         raise PolicyError(
             f"{column.where} has no finite domain, so it cannot be released; declare values, or lower and upper "

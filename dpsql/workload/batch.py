@@ -114,7 +114,49 @@ class CaseKey:
         return self.text
 
 
-Key = KeyDomain | CaseKey
+@dataclass(frozen=True)
+class RangeKey:
+    """All ranges, or all prefixes, of a column's many declared values, in closed form and not one by one.
+
+    ``family`` is "ranges" (n (n + 1) / 2 groups of n values) or "prefixes" (n). ``ends`` name the released columns
+    that tell groups apart. ``values`` are the declared ones in ascending order; where they are a run of whole numbers
+    or days, ``first`` is the place of the first on the column's line and ``values`` a range of places, else
+    ``points`` are where each value lies. A batch has the same RangeKey in all its queries (``line_batch``).
+    """
+
+    text: str
+    family: str
+    column: str
+    type: str
+    line: Line
+    ends: tuple[str, ...]
+    values: tuple[Scalar, ...] | range
+    first: int | None = None
+    points: tuple[Interval, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        n = len(self.values)
+        return n * (n + 1) // 2 if self.family == "ranges" else n
+
+    @property
+    def name(self) -> str:
+        """How plans call the key."""
+        return self.text
+
+    @property
+    def labels(self) -> tuple[LabelColumn, ...]:
+        """The released columns, without their values."""
+        return tuple(LabelColumn(end, self.type, ()) for end in self.ends)
+
+    def value(self, at: int) -> Scalar:
+        """The declared value number ``at``, from 0."""
+        found = self.values[at]
+        if self.line.kind == "date" and isinstance(found, int):
+            return dt.date(1970, 1, 1) + dt.timedelta(days=found)
+        return found
+
+
+Key = KeyDomain | CaseKey | RangeKey
 
 
 @dataclass(frozen=True)
@@ -122,7 +164,8 @@ class Query:
     """Groups of one table and what is counted or summed in them: one private part of a statement.
 
     ``keys`` are all GROUP BY columns; there is one row for each combination of their groups, the last
-    key running fastest. ``outputs`` are measured. ``weight`` multiplies the rows of W.
+    key running fastest. ``outputs`` are measured. ``weight`` multiplies the rows of W. ``max_error`` is the half-width
+    that the statement wants of its numbers, which changes no answer's meaning.
     """
 
     name: str
@@ -130,6 +173,7 @@ class Query:
     keys: tuple[Key, ...]
     outputs: tuple[Output, ...]
     weight: float = 1.0
+    max_error: float | None = field(default=None, repr=False)
 
     @property
     def rows(self) -> int:

@@ -100,6 +100,27 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table], boxes: 
     Raises SQLError past the caps on combinations, coefficients and measures.
     """
     spans = spans_of(queries)
+    layouts, rows, scale = compile_rows(queries, tables, boxes)
+    size = rows.shape[1]
+    plain = None
+    if any(layout.measures for layout in layouts):
+        plain = corners_of([layout.entry for layout in layouts], size)
+    common_steps(layouts)
+    weight = np.ones(len(scale))
+    for span in spans:
+        weight[span.start : span.stop] = queries[span.query].weight
+    objective = weight * scale / _units(spans, rows, scale, plain)
+    contributions = _contributions(layouts, plain, size)
+    if isinstance(layouts[0].cells, Boxes):
+        contributions = layouts[0].cells.some_columns()
+    return Compiled(tuple(queries), layouts, spans, rows, scale, objective, contributions, _groups(queries, spans))
+
+
+def compile_rows(
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False
+) -> tuple[tuple[Layout, ...], sparse.csr_array, np.ndarray]:
+    """Layouts, rows and scale of ``Compiled``: what the queries say of x, without what one row can do to it."""
+    spans = spans_of(queries)
     total = spans[-1].stop if spans else 0
     if total > MAX_NUMBERS:
         raise SQLError(
@@ -117,23 +138,8 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table], boxes: 
         entry = np.where(piece.layout.entry >= 0, piece.layout.entry + offset, -1)
         layouts.append(replace(piece.layout, entry=entry))
         offset += piece.rows.shape[1]
-    plain = None
-    if any(layout.measures for layout in layouts):
-        plain = corners_of([layout.entry for layout in layouts], offset)
-    common_steps(layouts)
-    scale = np.sum([piece.scale for piece in pieces], axis=0)
     rows, divisor = _primitive(sparse.csr_array(rows))
-    scale = scale * divisor
-    weight = np.ones(total)
-    for span in spans:
-        weight[span.start : span.stop] = queries[span.query].weight
-    objective = weight * scale / _units(spans, rows, scale, plain)
-    contributions = _contributions(layouts, plain, offset)
-    if isinstance(layouts[0].cells, Boxes):
-        contributions = layouts[0].cells.some_columns()
-    return Compiled(
-        tuple(queries), tuple(layouts), spans, rows, scale, objective, contributions, _groups(queries, spans)
-    )
+    return tuple(layouts), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
 
 
 def _contributions(layouts: Sequence[Layout], plain: sparse.csr_array | None, size: int) -> sparse.csr_array | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from dpsql.workload.boxes import Boxes
 from dpsql.workload.cells import Cells
 from dpsql.workload.grid import Grid
 from dpsql.workload.measures import Measure
-from dpsql.workload.regions import IntArray
+from dpsql.workload.regions import Axis, IntArray
 from dpsql.workload.rows import RowSource
 from dpsql.workload.values import Value
 
@@ -28,7 +28,8 @@ class Layout:
     ``entry[k, c]`` is the entry of x that holds measure k of cell c (0 is the count, k > 0 is
     ``measures[k - 1]``), or -1 where no query uses it. ``source`` is what the scan reads; ``values`` says what
     it computes for the columns (of axes and measures) that the table does not store. A table may have several
-    layouts, each a histogram over some of its axes. For ``Boxes`` there is an entry for each
+    layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
+    the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
     block, all of them those of one cell.
     """
 
@@ -38,6 +39,14 @@ class Layout:
     entry: IntArray = field(repr=False)
     source: RowSource
     values: Mapping[str, Value] = field(default_factory=dict, repr=False)
+    every: tuple[tuple[Axis, ...], tuple[Measure, ...]] | None = None
+
+    @property
+    def whole(self) -> Layout:
+        """The layout with all that the batch reads of a row; where its entries are others', they mean nothing."""
+        if self.every is None:
+            return self
+        return replace(self, cells=Grid(self.every[0]), measures=self.every[1], every=None)
 
     @property
     def multiplicity(self) -> int:

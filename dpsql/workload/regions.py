@@ -88,7 +88,25 @@ class OpaqueAxis:
         return f"{predicate.left} {predicate.operator} {predicate.right}"
 
 
-Axis = LineAxis | OpaqueAxis
+@dataclass(frozen=True)
+class RunAxis:
+    """A column of whole numbers or days, each of ``size`` values from place ``first`` on a region of its own.
+
+    Other values and NULL are in none. What ``LineAxis`` would say with a cut at every value, without a list of them.
+    """
+
+    column: str
+    line: Line
+    first: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """How plans call the axis."""
+        return self.column
+
+
+Axis = LineAxis | OpaqueAxis | RunAxis
 # The region numbers of an opaque axis.
 OPAQUE_TRUTHS: tuple[bool | None, ...] = (True, False, None)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
@@ -26,22 +26,21 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.errors import SQLError
+from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor
-from dpsql.workload.batch import CaseKey, Key, Query, Table
-from dpsql.workload.conditions import FALSE, TRUE, And, Condition, Constant, LineAtom, Or, atoms, conjunction
+from dpsql.workload.batch import CaseKey, Key, Query, RangeKey, Table
+from dpsql.workload.conditions import FALSE, TRUE, And, Condition, Constant, LineAtom, Or, atoms, conjunction, gather
 from dpsql.workload.grid import Grid
+from dpsql.workload.histograms import lay_out, too_large
 from dpsql.workload.kronecker import Histogram
 from dpsql.workload.layout import Layout, Span, common_steps, spans_of
-from dpsql.workload.measures import Measure
 from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain
 from dpsql.workload.rows import RowSource
 from dpsql.workload.terms import Measures, axes_of, keys_of
 
 MAX_NUMBERS = 4_000_000
-MAX_HISTOGRAM = 2**22  # cells of one histogram
-MAX_ENTRIES = 2**24  # of x
 MAX_FACTOR = 2**25  # entries of one factor, written out
+MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to see whether any can hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +128,26 @@ def compile_structured(queries: Sequence[Query], tables: Mapping[str, Table]) ->
     )  # fmt: skip
 
 
+def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, ...], set[int]]]) -> Structured:
+    """The batch with other histograms: for each table the sets of axes, and the components that are needed there.
+
+    Raises SQLError where they are too large.
+    """
+    layouts: list[Layout] = []
+    histograms: list[Histogram] = []
+    owners = []
+    for number, owned in enumerate(batch.owners):
+        first = len(layouts)
+        if owned:
+            whole = batch.layouts[owned[0]].whole
+            start = histograms[-1].stop if histograms else 0
+            for layout, held in lay_out(number, whole, batch.sizes[number], wanted.get(number, {(): {0}}), start):
+                layouts.append(layout)
+                histograms.extend(held)
+        owners.append(tuple(range(first, len(layouts))))
+    return replace(batch, layouts=tuple(layouts), histograms=tuple(histograms), owners=tuple(owners))
+
+
 def regions_of(queries: Sequence[Query], tables: Mapping[str, Table]) -> list[tuple[int, ...]]:
     """The numbers of regions of each table's axes, tables of units counted once left out. Cost: cutting the axes."""
     spans = spans_of(queries)
@@ -161,10 +180,9 @@ class _Table:
         self.queries = queries
         self.spans = spans
         self.measures = Measures(table)
+        self.asked: dict[Condition, None] = {}
         self.uses = {span.start: self._uses(span) for span in spans}
-        keyed = [condition for span in spans for key in queries[span.query].keys for condition in _conditions(key)]
-        asked = [use.condition for uses in self.uses.values() for use in uses]
-        found = axes_of(table, dict.fromkeys([*asked, *keyed]), keys_of(queries[span.query] for span in spans))
+        found = axes_of(table, self.asked, keys_of(queries[span.query] for span in spans))
         self.axes: list[AxisTruths] = found
         self.sizes = tuple(truths.axis.size for truths in found)
         self.place = {_name(truths): at for at, truths in enumerate(found)}
@@ -173,17 +191,26 @@ class _Table:
     # -- blocks -----------------------------------------------------------------------------------
 
     def _uses(self, span: Span) -> list[_Use]:
+        """What a span sums. Notes all conditions of the batch, also those of sums that come to nothing.
+
+        A row without a region on an axis is in no cell, so the axes must be those of one matrix over all of them.
+        """
         found: list[_Use] = []
         for term in span.output.terms:
             measure, known = self.measures.of(term), self.measures.known(term)
             where = term.condition if known is None else conjunction(term.condition, known)
+            groups = [key.conditions for key in self.queries[span.query].keys if isinstance(key, CaseKey)]
+            some = itertools.islice(itertools.product(*groups), MAX_TRIED)
+            if all(gather(And, where, *chosen) == FALSE for chosen in some):
+                continue
+            self.asked.update(dict.fromkeys([where, *(condition for held in groups for condition in held)]))
             if measure is None:
                 found.append(_Use(0, term.coefficient, where))
                 continue
             found.append(_Use(0, term.coefficient * measure.mid, where))
             # z is 0 where the column is NULL, so that its sum needs no condition on that.
             found.append(_Use(self.measures.place(measure), term.coefficient * measure.half, term.condition))
-        return [use for use in found if use.coefficient and use.condition != FALSE]
+        return [use for use in found if use.coefficient]
 
     def blocks(self) -> list[RowBlock]:
         """One block for each span and component."""
@@ -243,6 +270,8 @@ class _Table:
     def _key_axes(self, key: Key) -> set[int]:
         if isinstance(key, KeyDomain):
             return {self.place[key.column]}
+        if isinstance(key, RangeKey):  # a batch with one is compiled by ``line_batch``
+            raise InternalError(f"workload: {key.name} is no key of blocks")
         return {axis for condition in key.conditions for axis in self._used(condition)}
 
     def _factor(self, axes: tuple[int, ...], items: Sequence[tuple[Any, int]], name: str) -> RowFactor | None:
@@ -325,53 +354,16 @@ class _Table:
         wanted: dict[tuple[int, ...], set[int]] = {}
         for block in blocks:
             wanted.setdefault(block.axes, set()).add(block.component)
-        maximal: list[tuple[int, ...]] = []
-        held: list[frozenset[int]] = []
-        for axes in sorted(wanted, key=lambda axes: (-len(axes), axes)):
-            if not any(frozenset(axes) <= other for other in held):
-                maximal.append(axes)
-                held.append(frozenset(axes))
-        components: dict[tuple[int, ...], set[int]] = {axes: {0} for axes in maximal}
-        for axes, mine in wanted.items():
-            home = next(other for other, inside in zip(maximal, held, strict=True) if frozenset(axes) <= inside)
-            components[home] |= mine
-        self._check(maximal, components, start)
         computed = {c.name: c.value for c in self.table.columns.values() if c.value is not None}
-        source = self.table.source or RowSource(self.table.name)
-        every = tuple(self.measures.found.values())
-        out = []
-        for axes in sorted(maximal):
-            sizes = tuple(self.sizes[axis] for axis in axes)
-            found = sorted(components[axes])
-            measures: tuple[Measure, ...] = tuple(every[component - 1] for component in found if component)
-            histograms = [
-                Histogram(self.number, c, axes, sizes, start + at * prod(sizes)) for at, c in enumerate(found)
-            ]
-            entry = start + np.arange(len(found) * prod(sizes), dtype=np.int64).reshape(len(found), -1)
-            grid = Grid(tuple(self.axes[axis].axis for axis in axes))
-            out.append((Layout(self.table.name, grid, measures, entry, source, computed), histograms))
-            start += len(found) * prod(sizes)
-        return out
-
-    def _check(
-        self, maximal: Sequence[tuple[int, ...]], components: Mapping[tuple[int, ...], set[int]], start: int
-    ) -> None:
-        total = start
-        for axes in maximal:
-            sizes = tuple(self.sizes[axis] for axis in axes)
-            if prod(sizes) > MAX_HISTOGRAM:
-                raise too_large([self.axes[axis].axis.name for axis in axes], sizes, MAX_HISTOGRAM)
-            total += prod(sizes) * len(components[axes])
-        if total > MAX_ENTRIES:
-            raise SQLError(
-                f"the batch needs {len(maximal):,} histograms with {total:,} cells and sums together, at most "
-                f"{MAX_ENTRIES:,} are planned: ask for fewer groupings, or split the batch",
-                code="too-large",
-            )
-
-
-def _conditions(key: Key) -> tuple[Condition, ...]:
-    return key.conditions if isinstance(key, CaseKey) else ()
+        whole = Layout(
+            self.table.name,
+            Grid(tuple(truths.axis for truths in self.axes)),
+            tuple(self.measures.found.values()),
+            np.zeros((0, 0), dtype=np.int64),
+            self.table.source or RowSource(self.table.name),
+            computed,
+        )
+        return lay_out(self.number, whole, self.sizes, wanted, start)
 
 
 def _name(truths: AxisTruths) -> object:
@@ -382,21 +374,3 @@ def _name(truths: AxisTruths) -> object:
 def _check_factor(entries: int, names: Sequence[str], sizes: Sequence[int], name: str) -> None:
     if entries > MAX_FACTOR:
         raise too_large(names, sizes, MAX_FACTOR, f" for each of the groups of {name}" if name else "")
-
-
-def too_large(names: Sequence[str], sizes: Sequence[int], cap: int, what: str = "") -> SQLError:
-    """The refusal of a histogram: its size, the cap, and the columns to drop or coarsen, the finest first."""
-    ordered = sorted(zip(names, sizes, strict=True), key=lambda pair: -pair[1])
-    shown = " x ".join(f"{size:,} regions of {name}" for name, size in ordered[:6]) + (" ..." if len(sizes) > 6 else "")
-    left = prod(sizes)
-    remedy: list[str] = []
-    for name, size in itertools.islice(ordered, len(ordered) - 1):
-        left = left // size
-        remedy.append(name)
-        if left <= cap:
-            break
-    return SQLError(
-        f"a statement combines {shown}: {prod(sizes):,} cells{what}, at most {cap:,} are planned for one statement: "
-        f"drop or coarsen {' and '.join(remedy) if remedy else ordered[0][0]}",
-        code="too-large",
-    )

@@ -52,6 +52,7 @@ class Page:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "COLUMNS": "120",
             "NO_COLOR": "1",
+            "MPLBACKEND": "agg",
         }
 
     def run(self, snippet: Snippet) -> str:
@@ -81,7 +82,7 @@ class Page:
                     print(note)
             except Exception:  # noqa: BLE001 - whatever a snippet raises is the page's fault, and reported
                 raise Wrong(traceback.format_exc()) from None
-        return printed.getvalue()
+        return re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())
 
     def statements(self, text: str) -> None:
         tree = ast.parse(text)
@@ -93,15 +94,16 @@ class Page:
                 print(repr(value))
 
     def cell(self, text: str) -> None:
-        """One cell of a notebook, in the same namespace."""
+        """One cell of a notebook, in the same namespace: what it shows as text, and a refusal as the line below it."""
         if self.shell is None:
             from IPython.core.interactiveshell import InteractiveShell
 
             self.shell = InteractiveShell(user_ns=self.names)
             self.names = self.shell.user_ns
+            self.shell.displayhook.write_output_prompt = lambda: None
         done = self.shell.run_cell(text)
         error = done.error_before_exec or done.error_in_exec
-        if error is not None:
+        if error is not None and not isinstance(error, dpsql.Error):
             raise error
 
     def script(self, text: str) -> str:
@@ -116,9 +118,9 @@ class Page:
             timeout=900,
             check=False,
         )
-        if done.returncode and "dpsql: error:" not in done.stdout:
+        if done.returncode and not (done.returncode == 1 and "dpsql: error:" in done.stdout):
             raise Wrong(f"exit code {done.returncode}\n{done.stdout}")
-        return done.stdout
+        return done.stdout.replace(f"{self.folder}{os.sep}", "")
 
 
 def check_policy(text: str) -> None:
@@ -157,7 +159,7 @@ def check(page: Page, text: str) -> tuple[list[str], str]:
     for at, block in enumerate(blocks):
         following = blocks[at + 1] if at + 1 < len(blocks) else None
         shown = following if following is not None and following.language in OUTPUTS else None
-        if block.language in OUTPUTS or "skip" in block.marks:
+        if block.language in OUTPUTS or block.marks.keys() & {"skip", "fresh"}:
             continue
         if block.language not in (*LANGUAGES, "setup"):
             wrong.append(f"line {block.line}: a block needs one of the languages {', '.join(LANGUAGES)}")
@@ -194,9 +196,11 @@ def check(page: Page, text: str) -> tuple[list[str], str]:
 def main(path: Path, *, write: bool = False) -> int:
     """Run the page at ``path`` in a folder of its own; 1 where something does not hold."""
     text = path.read_text(encoding="utf-8")
+    os.environ |= {"MPLBACKEND": "agg", "COLUMNS": "120", "NO_COLOR": "1"}
     with tempfile.TemporaryDirectory(prefix="dpsql-page-") as name:
         folder = Path(name)
         shutil.copytree(ROOT / "sql_examples", folder / "sql_examples", ignore=shutil.ignore_patterns("*.ledger*"))
+        os.environ["DPSQL_PAGE"] = str(path)  # for set-ups that use what the page shows
         os.chdir(folder)
         wrong, written = check(Page(folder), text)
         os.chdir(ROOT)

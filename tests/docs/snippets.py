@@ -6,8 +6,8 @@ A page is ordinary Markdown. An HTML comment that begins with one of these words
     ... -->
     <!-- noisy -->      the output below has random numbers: all but its numbers must agree
     <!-- near -->       the output below has computed numbers: they may differ by 5 %
-    <!-- unseen -->     nothing shown follows the next block; what it prints does not matter
     <!-- skip: why -->  the next block is not run
+    <!-- fresh -->      the next block makes an environment of its own: test_tutorial.py runs it
 
 A block without one of them runs, and where a block of ``text`` follows it, that is exactly what it prints.
 """
@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass, field
 
 LANGUAGES = ("python", "sql", "toml", "bash", "console", "text", "json", "markdown")
-DIRECTIVES = ("setup", "noisy", "near", "unseen", "skip")
+DIRECTIVES = ("setup", "noisy", "near", "skip", "fresh")
 
 _FENCE = re.compile(r"^(?P<indent>[ ]*)(?P<ticks>`{3,})[ ]*(?P<info>[^`]*)$")
 _COMMENT = re.compile(r"<!--\s*(?P<word>[a-z]+)(?P<rest>.*?)-->", re.DOTALL)

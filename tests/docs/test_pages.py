@@ -29,7 +29,8 @@ def test_a_page_runs_as_it_stands(page: str) -> None:
 
 
 def test_blocks_are_found_with_what_is_said_of_them() -> None:
-    page = "a\n<!-- setup\nx = 1\n-->\n\n<!-- noisy -->\n```text\n1\n```\n- b\n\n    ```python\n    x\n    ```\n<!-- other -->\n"
+    page = "a\n<!-- setup\nx = 1\n-->\n\n<!-- noisy -->\n```text\n1\n```\n"
+    page += "- b\n\n    ```python\n    x\n    ```\n<!-- other -->\n"
     found = snippets(page)
     assert [(s.language, s.text, list(s.marks)) for s in found] == [
         ("setup", "x = 1", []),

@@ -13,9 +13,11 @@ from dpsql.policy import Policy
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 
 ROWS = """
-INSERT INTO patients SELECT i, DATE '1950-01-01' + CAST(i * 7 AS INTEGER), CASE WHEN i % 2 = 0 THEN 'f' ELSE 'm' END, 'NY'
+INSERT INTO patients
+SELECT i, DATE '1950-01-01' + CAST(i * 7 AS INTEGER), CASE WHEN i % 2 = 0 THEN 'f' ELSE 'm' END, 'NY'
 FROM range(2000) t(i);
-INSERT INTO visits SELECT i, i // 2, CASE i % 3 WHEN 0 THEN 'NY' WHEN 1 THEN 'NJ' ELSE 'CA' END, i % 90, i % 500, i % 10,
+INSERT INTO visits
+SELECT i, i // 2, CASE i % 3 WHEN 0 THEN 'NY' WHEN 1 THEN 'NJ' ELSE 'CA' END, i % 90, i % 500, i % 10,
     50 + i % 60, DATE '2024-01-01' + CAST(i % 366 AS INTEGER), TIMESTAMP '2024-01-01' + INTERVAL (i % 8000) HOUR,
     i % 4 = 0, 'flu'
 FROM range(4000) t(i);

@@ -6,7 +6,7 @@ import pytest
 from dpsql import workload
 from dpsql.strategy import decomposition, eigen_design, low_rank, parts
 from dpsql.strategy.ascent import Full, Low
-from dpsql.strategy.axes import Factored, find_axes, flat_codes
+from dpsql.strategy.axes import Factored, Written, find_axes
 from dpsql.strategy.reduce import reduce_workload
 from dpsql.workload import Workload
 
@@ -85,10 +85,10 @@ def test_slope_of_the_dual_over_axes():
     (block,) = reduce_workload(W)
     axes = find_axes(block.columns)
     assert axes is not None
-    root, flat = block.factor() @ axes.table, flat_codes(axes)
+    R, columns = block.factor(), Written(axes)
     lam = rng.random(block.columns.shape[1]) + 0.1
-    found = slopes(lambda x: Factored(root, axes, flat, x).t, lam)
-    assert np.allclose(2 * found, Factored(root, axes, flat, lam).q, rtol=1e-5)
+    found = slopes(lambda x: Factored(R, columns, x).t, lam)
+    assert np.allclose(2 * found, Factored(R, columns, lam).q, rtol=1e-5)
 
 
 def test_slope_of_the_eigen_design():

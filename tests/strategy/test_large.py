@@ -7,7 +7,7 @@ from scipy import sparse
 from dpsql import strategy, workload
 from dpsql.strategy import optimal
 from dpsql.strategy.ascent import Low
-from dpsql.strategy.axes import Factored, find_axes, flat_codes, group_rows
+from dpsql.strategy.axes import Factored, Written, find_axes, group_rows
 from dpsql.strategy.generation import generate
 from dpsql.strategy.reduce import reduce_workload
 from dpsql.workload import Workload
@@ -44,7 +44,7 @@ def test_factored_state_equals_the_plain_one():
     lam = np.random.default_rng(1).random(block.columns.shape[1])
     lam /= lam.sum()
     plain = Low(R @ block.columns.toarray(), lam)
-    wide = Factored(R @ axes.table, axes, flat_codes(axes), lam)
+    wide = Factored(R, Written(axes), lam)
     assert wide.t == pytest.approx(plain.t)
     assert np.allclose(wide.q, plain.q)
     assert np.allclose(wide.metric(), plain.metric())

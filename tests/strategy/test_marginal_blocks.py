@@ -77,7 +77,7 @@ def test_reconstruction_is_least_squares(number):
 
 
 def test_gradient_by_finite_differences():
-    problem = _Problem(BATCHES["weighted"])
+    problem = _Problem.of(BATCHES["weighted"])
     M = problem.shares(problem.members([(0, 1), (1, 2), (0, 1, 2), (2,)]))
     for seed in range(3):
         logs = np.random.default_rng(seed).normal(size=4)
@@ -90,7 +90,7 @@ def test_never_above_the_sets_asked_for_nor_the_cells(name):
     W = BATCHES[name]
     P = plan_blocks(W)
     assert sum(P.weights) == pytest.approx(1.0)
-    problem = _Problem(W)
+    problem = _Problem.of(W)
     asked = problem.optimise(problem.members([tuple(i for i in S if W.sizes[i] > 1) for S in W.sets]))[0]
     cells = sum(w * w * W.shape[1] for w in W.weights)  # each marginal adds up all cells, of variance 1
     assert P.error <= min(asked, cells) * (1 + 1e-9)

@@ -156,7 +156,7 @@ def test_the_iteration_certifies_and_its_slopes_are_right():
     def t(p):
         return 2 * nuclear(np.sqrt(p[:6])[:, None] * (E @ Y) * np.sqrt(p[6:])[None, :])
 
-    state = minimax.Balance(queries, Y, weights)
+    state = minimax.Balance(queries, minimax.Entries(Y), weights)
     assert state.t == pytest.approx(t(weights))
     assert weights @ state.q == pytest.approx(state.t)
     step = 1e-6
@@ -164,7 +164,7 @@ def test_the_iteration_certifies_and_its_slopes_are_right():
         up, down = weights.copy(), weights.copy()
         up[i], down[i] = up[i] + step, down[i] - step
         assert (t(up) - t(down)) / (2 * step) == pytest.approx(state.q[i], rel=1e-5)
-    found = minimax.balance(queries, Y, 1e-6, np.inf)
+    found = minimax.balance(queries, minimax.Entries(Y), 1e-6, np.inf)
     M = found.metric
     assert (Y * (M @ Y)).sum(axis=0).max() == pytest.approx(1)
     assert (E * (E @ np.linalg.inv(M))).sum(axis=1).max() == pytest.approx(found.upper)

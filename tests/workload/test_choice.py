@@ -13,8 +13,9 @@ from dpsql.errors import DataError, SQLError
 from dpsql.strategy import structured_strategy
 from dpsql.workload.choice import compile_any
 from dpsql.workload.compile import Compiled
+from dpsql.workload.histograms import MAX_HISTOGRAM
 from dpsql.workload.rows import RowSource
-from dpsql.workload.structured import MAX_HISTOGRAM, Structured, compile_structured
+from dpsql.workload.structured import Structured, compile_structured
 from dpsql.workload.values import Stored
 
 TEN = "[" + ", ".join(map(str, range(10))) + "]"

@@ -1,0 +1,76 @@
+"""What the site adds to Markdown: formulas as MathML, pages from outside docs/, and no comments of the tests.
+
+Formulas stand in the pages between dollars, as GitHub shows them. latex2mathml turns them into MathML while the site is
+built, which browsers draw by themselves: no script and no font is fetched.
+"""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+
+# Files of the repository that are pages of the site, too.
+PAGES = {
+    "benchmarks/RESULTS.md": "results.md",
+    "CHANGELOG.md": "changelog.md",
+    "sql_examples/README.md": "examples.md",
+}
+
+_COMMENT = re.compile(r"^[ ]*<!--.*?-->[ ]*\n?", re.DOTALL | re.MULTILINE)
+_MESSAGE = re.compile(r"^```text\n(?=\w*Error: )", re.MULTILINE)
+_LINK = re.compile(r"(\[[^\]]*\])\(([^)#:]+)(#[^)]*)?\)")
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that live elsewhere in the repository."""
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Leave comments out, let messages wrap, and lead links to files of the repository to their page.
+
+    A link to a file that is no page becomes its words.
+    """
+    source = next((key for key, value in PAGES.items() if value == page.file.src_uri), f"docs/{page.file.src_uri}")
+    parts = re.split(r"(^```.*?^```)", _COMMENT.sub("", markdown), flags=re.DOTALL | re.MULTILINE)
+    return "".join(
+        _MESSAGE.sub("``` { .text .language-text .message }\n", part)
+        if part.startswith("```")
+        else _linked(part, posixpath.dirname(source))
+        for part in parts
+    )
+
+
+def _linked(text: str, folder: str) -> str:
+    def link(found: re.Match[str]) -> str:
+        words, target, anchor = found[1], found[2], found[3] or ""
+        place = posixpath.normpath(posixpath.join(folder, target))
+        if place in PAGES:
+            return f"{words}({PAGES[place]}{anchor})"
+        if place.startswith("docs/") and (ROOT / place).is_file():
+            return f"{words}({place.removeprefix('docs/')}{anchor})"
+        return words[1:-1] if (ROOT / place).exists() else found[0]
+
+    return _LINK.sub(link, text)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Formulas as MathML."""
+
+    def formula(found: re.Match[str]) -> str:
+        latex = html.unescape(found[2]).strip()
+        block = found[1] == "div"
+        return convert(latex[2:-2], display="block" if block else "inline")
+
+    return _FORMULA.sub(formula, content)

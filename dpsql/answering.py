@@ -1,0 +1,231 @@
+"""Answers from earlier releases: what they determine together is given again, better, at no cost.
+
+Every noisy measurement of the declared data version is in the ledger with its integers. A batch that lies in their row
+space is answered by generalised least squares over all of them (``dpsql.earlier``). Such an answer is a release of its
+own, with tables and views, that cost nothing: it is post-processing of what was released, so no purse is touched, and the
+ledger holds it apart from the charges (``Ledger.answer``). It says which releases it rests on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpsql.accuracy import wish_of
+from dpsql.bookkeeping import Books
+from dpsql.earlier import Combination, Past, combine, past_of
+from dpsql.errors import SQLError
+from dpsql.plan import Plan
+from dpsql.policy import Policy
+from dpsql.prepare import Prepared, prepare
+from dpsql.privacy.entries import Entry
+from dpsql.release import ReleaseRecord
+from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.reuse import question_keys, squared_errors, types_of
+from dpsql.sql.options import budget_of, read_options
+from dpsql.tables import tables_of
+from dpsql.wanted import wanted_of
+from dpsql.workload.compile import Compiled
+
+_BETTER = 1e-3
+"""By so much, relatively, an error must fall for a refined answer to be worth a release."""
+_ROUNDING = 1e-6
+
+Schemas = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What earlier releases say of a batch."""
+
+    combination: Combination
+    sql: str
+    types: Mapping[str, str]
+
+
+def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, Any]) -> bool:
+    """Whether a call names neither budget nor wanted error, so that only an answer that is free can serve it."""
+    if any(amount is not None for amount in budget) or estimates != "unbiased" or set(options) - {"alpha", "progress"}:
+        return False
+    return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, wanted_of()) is None
+
+
+class Earlier:
+    """The earlier measurements of one connection's ledger, understood once each."""
+
+    def __init__(self, books: Books, policy: Policy, schemas: Callable[[], Schemas]) -> None:
+        self._books = books
+        self._policy = policy
+        self._schemas = schemas
+        self._held: dict[int, Past | None] = {}
+        self._types: dict[str, str] = {}
+
+    def answer(self, sql: str, alpha: float) -> Found | None:
+        """What earlier releases say of a batch; None where they leave a number of it open, or there are none.
+
+        Raises SQLError and PolicyError as planning does.
+        """
+        if not self._usable():
+            return None
+        schemas = self._schemas()
+        return self._found(prepare(sql, self._policy, schemas), alpha, schemas)
+
+    def as_good_as(self, plan: Plan) -> Found | None:
+        """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""
+        if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled) or not self._usable():
+            return None
+        if plan.charge.noise == "gaussian" and self._information() < (1.0 - _ROUNDING) * plan.charge.amount / (
+            1.0 + (plan.gap or 0.0)
+        ):
+            return None  # all that was paid so far cannot have as little error as the certified plan
+        found = self._found(plan.origin.prepared, plan.alpha, self._schemas())
+        if found is None or np.any(found.combination.errors > plan.errors * (1.0 + _ROUNDING)):
+            return None
+        return found
+
+    def store(self, found: Found, *, errors: bool, label: str, fresh: bool = False) -> tuple[ReleaseRecord, bool]:
+        """The release of such an answer, written to the ledger, and whether it was there already.
+
+        The same batch over the same measurements is the same release. Raises IntegrityError where a view's name is
+        taken, LedgerError where the ledger cannot be written. Spends nothing.
+        """
+        combination, ledger = found.combination, self._books.ledger()
+        key = self._key(found, errors)
+        held = None if fresh else self._books.earlier(key)
+        if held is not None:
+            return held[1], True
+        self._books.check_releases(ledger)
+        if not fresh:
+            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
+        tables = tables_of(combination, combination.values, errors=errors)
+        rests = ", ".join(map(str, combination.rests_on))
+        guarantee = f"free, from release{'s' if len(combination.rests_on) > 1 else ''} {rests}"
+        made: list[ReleaseRecord] = []
+
+        def payload(number: int) -> bytes:
+            record = ReleaseRecord(
+                release_id=number,
+                released_at=dt.datetime.now(dt.UTC),
+                tables=tables,
+                label=label or None,
+                guarantee=guarantee,
+                noise=combination.noise.kind,
+                strategy=f"least squares over release{'s' if len(combination.rests_on) > 1 else ''} {rests}",
+                queries=combination.compiled.numbers,
+                sql=found.sql,
+            )
+            made.append(record)
+            return pack(record, Measurement((), "none", combination.noise.parameter, 1, ""))
+
+        ledger.answer(payload, self._description(found, key, guarantee, errors=errors), label=label)
+        return made[-1], False
+
+    def refined(self) -> list[Found]:
+        """The batches whose answers all measurements together make better, oldest first, and their better answers.
+
+        Of each batch the last answer counts; a batch none of whose results is shown any more is left alone.
+        """
+        last: dict[tuple[str, ...], Entry] = {}
+        for entry in self._books.entries():
+            if entry.released is not None and entry.views and entry.charge.noise in ("gaussian", "laplace", "none"):
+                last[tuple(name.lower() for name in entry.views)] = entry
+        better = []
+        for entry in sorted(last.values(), key=lambda e: e.id):
+            held = entry.description.get("questions")
+            if not held or entry.description.get("estimates") or entry.dataset != self._policy.dataset:
+                continue
+            record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
+            try:
+                found = self.answer(record.sql, float(entry.description.get("alpha", 0.05)))
+            except SQLError:
+                continue
+            if found is None:
+                continue
+            now = squared_errors(found.combination)
+            before = [float(error) for _, error in held]
+            if any(new < old * (1.0 - _BETTER) for new, old in zip(now, before, strict=True)):
+                better.append(found)
+        return better
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _found(self, prepared: Prepared, alpha: float, schemas: Schemas) -> Found | None:
+        combination = combine(prepared, self._pasts(schemas), alpha)
+        if combination is None:
+            return None
+        tables = {name for layout in combination.compiled.layouts for name in layout.source.tables}
+        return Found(combination, prepared.sql, types_of({name: schemas[name] for name in tables}))
+
+    def _usable(self) -> list[Entry]:
+        """Releases of this data version with additive noise; the ledger is not made for the question."""
+        if not self._books.path.exists():
+            return []
+        return [
+            entry
+            for entry in self._books.entries()
+            if entry.released is not None
+            and entry.dataset == self._policy.dataset
+            and entry.charge.noise in ("gaussian", "laplace")
+        ]
+
+    def _information(self) -> float:
+        """At least mu squared of all usable releases together: epsilon-DP Laplace noise has variance 2 / epsilon^2."""
+        return sum(1.0 / entry.charge.unit_variance for entry in self._usable())
+
+    def _pasts(self, schemas: Schemas) -> list[Past]:
+        types = types_of(schemas)
+        if types != self._types:
+            self._held, self._types = {}, types
+        found = []
+        for entry in self._usable():
+            before = entry.description.get("types")
+            if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
+                continue
+            if entry.id not in self._held:
+                record, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
+                self._held[entry.id] = past_of(entry.id, record.sql, measurement, self._policy, schemas)
+            past = self._held[entry.id]
+            if past is not None:
+                found.append(past)
+        return found
+
+    def _key(self, found: Found, errors: bool) -> str:
+        combination = found.combination
+        body = [
+            self._policy.dataset,
+            question_keys(self._policy.to_toml(), combination.queries),
+            [answer.name for answer in combination.queries],
+            list(combination.rests_on),
+            combination.alpha,
+            errors,
+        ]
+        return "from earlier releases: " + hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, Any]:
+        combination = found.combination
+        keys = question_keys(self._policy.to_toml(), combination.queries)
+        return {
+            "key": key,
+            "questions": _marked(keys, squared_errors(combination)),
+            "types": dict(found.types),
+            "errors": errors,
+            "alpha": combination.alpha,
+            "names": [query.name for query in combination.queries],
+            "tables": sorted(found.types),
+            "statements": len(combination.queries),
+            "numbers": combination.compiled.numbers,
+            "noise": "none",
+            "method": "earlier releases",
+            "rests_on": list(combination.rests_on),
+            "guarantee": guarantee,
+        }
+
+
+def _marked(keys: Sequence[str], errors: Sequence[float]) -> list[list[object]]:
+    return [[key, float(f"{error:.12g}")] for key, error in zip(keys, errors, strict=True)]

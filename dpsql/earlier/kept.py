@@ -1,0 +1,74 @@
+"""What the ledger keeps of a measurement beside its outcome, so that later questions can rest on it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import IntegrityError
+from dpsql.release.matrices import fits, from_text, to_text
+from dpsql.workload.boxes import Boxes
+from dpsql.workload.compile import Compiled
+from dpsql.workload.integers import Factored, Integers
+
+CELLS = 1
+"""How batches become cells. Raised where one text comes to mean other cells: what was kept before is then left alone."""
+
+
+def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | None:
+    """What a payload holds of a measurement y = B (L x) + z of a compiled batch; None where it cannot be combined.
+
+    The batch's text and the types of its tables are kept elsewhere (release and charge); x follows from them, and W,
+    whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
+    ``matrices.MOST_ENTRIES`` integers are not combined.
+    """
+    if not isinstance(compiled, Compiled) or not isinstance(integers, Factored):
+        return None
+    if any(isinstance(layout.cells, Boxes) or layout.source.distinct for layout in compiled.layouts):
+        return None
+    if not (fits(integers.mixing) and fits(integers.basis)):
+        return None
+    return {
+        "cells": CELLS,
+        "policy": meaning_of(policy),
+        "workload": workload_hash(compiled),
+        "mixing": to_text(integers.mixing),
+        "basis": to_text(integers.basis),
+    }
+
+
+def integers_of(kept: Mapping[str, Any]) -> Factored:
+    """The integers of ``keep``. Raises IntegrityError where they are damaged."""
+    try:
+        found = Factored(from_text(kept["mixing"]), from_text(kept["basis"]))
+        if found.mixing.shape[1] == found.basis.shape[0]:
+            return found
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise IntegrityError("the integers of an earlier release are damaged; restore the ledger from a good copy")
+
+
+def meaning_of(policy: str) -> str:
+    """A mark of all that a policy's text says but for its data set and budget: equal marks, equal meaning of a batch."""
+    return hashlib.sha256(declarations(policy).encode()).hexdigest()
+
+
+def declarations(policy: str) -> str:
+    """The part of a policy's text that gives words their meaning: tables, columns, views."""
+    _, _, rest = policy.partition("\n[budget]\n")  # a line of its own: a data version may have the word in it
+    return rest[rest.index("\n[") :] if "\n[" in rest else ""
+
+
+def workload_hash(compiled: Compiled) -> str:
+    """SHA-256 of W: its integer rows and their scales."""
+    rows = sparse.csr_array(compiled.rows)
+    rows.sort_indices()
+    digest = hashlib.sha256(repr(rows.shape).encode())
+    for part in (rows.indptr, rows.indices, rows.data):
+        digest.update(np.asarray(part, dtype="<i8").tobytes())
+    digest.update(np.asarray(compiled.scale, dtype="<f8").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,312 @@
+"""Ways to measure a line of n ordered cells whose errors have closed forms: integers, their inverse, its spread.
+
+``CyclicLine`` is a circulant: every column has the same norm and every range of one length the same error.
+``CausalLine`` is a lower triangular Toeplitz matrix: prefix j needs the measurements up to j alone. ``BlockLine`` sums
+nested blocks, whose projections commute. None of them is ever written out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from dpsql.errors import InternalError
+from dpsql.linalg.line_products import Blocks, Convolution
+from dpsql.linalg.line_spread import ByBlocks, ByLength, Spread
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Line(Protocol):
+    """An integer matrix B (rows x n) of full column rank over the cells of a line."""
+
+    @property
+    def n(self) -> int:
+        """Cells."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Measurements."""
+        ...
+
+    @property
+    def l1(self) -> int:
+        """The largest L1 norm of a column, exact."""
+        ...
+
+    @property
+    def l2_squared(self) -> int:
+        """The largest squared L2 norm of a column, exact."""
+        ...
+
+    @property
+    def spread(self) -> Spread:
+        """The errors of ranges as ``prefix_sums`` estimates them, for noise of variance 1."""
+        ...
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """B x exactly, for |x| < 2^bits, a public bound."""
+        ...
+
+    def prefix_sums(self, y: Floats) -> Floats:
+        """Estimates (n + 1,) of 0, x_1, x_1 + x_2, ... from y (rows,): unbiased, consistent with each other."""
+        ...
+
+    def largest_norm(self, order: int) -> float:
+        """L1 (order 1) or squared L2 (order 2) norm again, in floats by another way."""
+        ...
+
+    def digest(self) -> bytes:
+        """SHA-256 of the integers."""
+        ...
+
+    def matrix(self) -> Ints:
+        """Written out. DataError where it is large."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class CyclicLine:
+    """B_ij = f(i - j), ``kernel`` (n,) int64 = f of period n, symmetric: f(k) = f(n - k).
+
+    With the eigenvalues c_m of B, real, the range of k cells has the spread (1 / n) sum_m |1_k^(m)|^2 / c_m^2,
+    |1_k^(m)|^2 = (1 - cos(2 pi m k / n)) / (1 - cos(2 pi m / n)), k^2 at m = 0. B is square, so its inverse
+    is the least squares estimate. Raises InternalError where an eigenvalue might be zero.
+    """
+
+    kernel: Ints = field(repr=False)
+
+    @property
+    def n(self) -> int:
+        """Cells."""
+        return self.kernel.size
+
+    @property
+    def rows(self) -> int:
+        """As many as cells."""
+        return self.kernel.size
+
+    @cached_property
+    def l1(self) -> int:
+        """sum |f|."""
+        return int(np.abs(self.kernel).sum())
+
+    @cached_property
+    def l2_squared(self) -> int:
+        """sum f^2, in Python integers."""
+        return int((self.kernel.astype(object) ** 2).sum())
+
+    @cached_property
+    def _product(self) -> Convolution:
+        return Convolution(self.kernel, cyclic=True)
+
+    @cached_property
+    def eigenvalues(self) -> Floats:
+        """c_0, ..., c_(n // 2)."""
+        found = fft.rfft(self.kernel.astype(np.float64)).real
+        if float(np.abs(found).min()) <= 1e-11 * self.l1:
+            raise InternalError("linalg: a circulant might lack full rank")
+        return np.asarray(found)
+
+    @cached_property
+    def spread(self) -> ByLength:
+        """By the length of the range alone."""
+        n, c = self.n, self.eigenvalues
+        half = np.sin(np.pi * np.arange(c.size) / n)
+        shape = np.zeros(c.size)
+        shape[1:] = 1.0 / (2.0 * (half[1:] * c[1:]) ** 2)
+        cosines = fft.irfft(shape, n) if n > 1 else np.zeros(1)
+        k = np.arange(n + 1)
+        return ByLength(k.astype(np.float64) ** 2 / (n * c[0] ** 2) + cosines[0] - cosines[k % n])
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """A cyclic convolution."""
+        return self._product.times(x, bits)
+
+    def prefix_sums(self, y: Floats) -> Floats:
+        """Of B^-1 y: two FFTs."""
+        x = fft.irfft(fft.rfft(y) / self.eigenvalues, self.n) if self.n > 1 else y / self.eigenvalues
+        return np.concatenate([[0.0], np.cumsum(x)])
+
+    def largest_norm(self, order: int) -> float:
+        """Squares by Parseval's equation."""
+        if order == 1:
+            return float(np.abs(self.kernel.astype(np.float64)).sum())
+        twice = np.full(self.eigenvalues.size, 2.0)
+        twice[0] = 1.0
+        if self.n % 2 == 0:
+            twice[-1] = 1.0
+        return float((twice * self.eigenvalues**2).sum() / self.n)
+
+    def digest(self) -> bytes:
+        """Of the kernel."""
+        return hashlib.sha256(b"cyclic" + self.kernel.tobytes()).digest()
+
+    def matrix(self) -> Ints:
+        """n x n."""
+        return self._product.matrix()
+
+
+@dataclass(frozen=True, eq=False)
+class CausalLine:
+    """B_ij = f(i - j) for i >= j, else 0, ``kernel`` (n,) int64 = f, f(0) > 0.
+
+    With rho the coefficients of 1 / ((1 - z) f(z)), prefix j is sum_i rho_(j-1-i) y_i, of spread
+    rho_0^2 + ... + rho_(j-1)^2. B is square. The spread is that of prefixes alone.
+    """
+
+    kernel: Ints = field(repr=False)
+
+    @property
+    def n(self) -> int:
+        """Cells."""
+        return self.kernel.size
+
+    @property
+    def rows(self) -> int:
+        """As many as cells."""
+        return self.kernel.size
+
+    @cached_property
+    def l1(self) -> int:
+        """Of the first column, the longest."""
+        return int(np.abs(self.kernel).sum())
+
+    @cached_property
+    def l2_squared(self) -> int:
+        """Of the first column, in Python integers."""
+        return int((self.kernel.astype(object) ** 2).sum())
+
+    @cached_property
+    def _product(self) -> Convolution:
+        return Convolution(self.kernel, cyclic=False)
+
+    @cached_property
+    def _rho(self) -> Floats:
+        """Newton's iteration for the reciprocal of a power series, twice as many coefficients a step."""
+        f = self.kernel.astype(np.float64)
+        u = np.array([1.0 / f[0]])
+        while u.size < f.size:
+            size = min(2 * u.size, f.size)
+            error = _series(f[:size], u, size)
+            error = -error
+            error[0] += 2.0
+            u = _series(u, error, size)
+        one = _series(f, u, f.size)
+        one[0] -= 1.0
+        if float(np.abs(one).max()) > 1e-9:
+            raise InternalError("linalg: a triangular matrix could not be inverted in floats")
+        return np.cumsum(u)
+
+    @cached_property
+    def spread(self) -> ByLength:
+        """By the number of the prefix."""
+        return ByLength(np.concatenate([[0.0], np.cumsum(self._rho**2)]))
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """A convolution."""
+        return self._product.times(x, bits)
+
+    def prefix_sums(self, y: Floats) -> Floats:
+        """A convolution of y with rho."""
+        return np.concatenate([[0.0], _series(self._rho, y, self.n)])
+
+    def largest_norm(self, order: int) -> float:
+        """Of the first column in floats: each other one is a part of it."""
+        held = np.abs(self.kernel.astype(np.float64))
+        return float(held.sum() if order == 1 else held @ held)
+
+    def digest(self) -> bytes:
+        """Of the kernel."""
+        return hashlib.sha256(b"causal" + self.kernel.tobytes()).digest()
+
+    def matrix(self) -> Ints:
+        """n x n."""
+        return self._product.matrix()
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    """Weighted counts of nested blocks (``Blocks``).
+
+    Let P_l average over the blocks of level l and inner_l = sum over k >= l of w_k^2 s_k. The projections are nested,
+    so (B^T B)^-1 = sum_l (P_l - P_(l-1)) / inner_l = sum_l factor_l P_l, and the least squares estimate over the
+    padded line is sum_l factor_l P_l B^T y. A level's column norm is its weight, so L1 is the sum of weights.
+    """
+
+    blocks: Blocks
+
+    @property
+    def n(self) -> int:
+        """Cells."""
+        return self.blocks.n
+
+    @property
+    def rows(self) -> int:
+        """Blocks of all levels."""
+        return self.blocks.rows
+
+    @property
+    def l1(self) -> int:
+        """A cell is in one block of each level."""
+        return sum(self.blocks.weights)
+
+    @property
+    def l2_squared(self) -> int:
+        """A cell is in one block of each level."""
+        return sum(weight * weight for weight in self.blocks.weights)
+
+    @cached_property
+    def spread(self) -> ByBlocks:
+        """By the parts of blocks that a range covers."""
+        inner = [0] * (len(self.blocks.sizes) + 1)
+        for level in reversed(range(len(self.blocks.sizes))):
+            inner[level] = inner[level + 1] + self.blocks.weights[level] ** 2 * self.blocks.sizes[level]
+        factors = [1.0 / a - (1.0 / b if b else 0.0) for a, b in pairwise(inner)]
+        return ByBlocks(self.blocks.sizes, tuple(factors))
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """Sums over blocks."""
+        return self.blocks.times(x, bits)
+
+    def prefix_sums(self, y: Floats) -> Floats:
+        """Of the estimate of the padded line, its first n cells. Cost O(n) a level."""
+        blocks, at = self.blocks, 0
+        v = np.zeros(blocks.padded)
+        for size, weight in zip(blocks.sizes, blocks.weights, strict=True):
+            count = blocks.padded // size
+            v += weight * np.repeat(y[at : at + count], size)
+            at += count
+        x = np.zeros(blocks.padded)
+        for size, factor in zip(blocks.sizes, self.spread.factors, strict=True):
+            x += factor * np.repeat(v.reshape(-1, size).mean(axis=1), size)
+        return np.concatenate([[0.0], np.cumsum(x[: self.n])])
+
+    def largest_norm(self, order: int) -> float:
+        """The norm of the first column, counted block by block."""
+        first = [float(weight) for size, weight in zip(self.blocks.sizes, self.blocks.weights, strict=True) if size]
+        return sum(value**order for value in first)
+
+    def digest(self) -> bytes:
+        """Of sizes and weights."""
+        return hashlib.sha256(repr(self.blocks).encode()).digest()
+
+    def matrix(self) -> Ints:
+        """rows x n."""
+        return self.blocks.matrix()
+
+
+def _series(a: Floats, b: Floats, size: int) -> Floats:
+    """The first ``size`` coefficients of the product of two power series."""
+    length = fft.next_fast_len(a.size + b.size, real=True)
+    return np.asarray(fft.irfft(fft.rfft(a, length) * fft.rfft(b, length), length)[:size])

@@ -1,0 +1,180 @@
+"""A local release as a value, its table, and what the ledger keeps beside the table to read it again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import IntegrityError
+from dpsql.privacy.amounts import show
+from dpsql.privacy.response import Codes, Response
+from dpsql.release import ReleaseTable
+from dpsql.release.columns import Coded
+from dpsql.sql.outer import companion_names
+from dpsql.synthetic import OTHER, Categories, Domain
+
+FLOATS = ("DOUBLE", "FLOAT")
+
+
+@dataclass(frozen=True)
+class Released:
+    """Which columns of ``table`` were randomised together, over which domain and at which epsilon a row.
+
+    ``types``: the DuckDB type of each released column; ``ids``: (name, type) of the public columns beside them.
+    ``rows`` is n. ``rows_per_unit``: what one unit may have of them, so that it paid that many times ``epsilon``.
+    """
+
+    table: str
+    name: str
+    domain: Domain
+    types: tuple[str, ...]
+    ids: tuple[tuple[str, str], ...]
+    epsilon: Fraction
+    rows_per_unit: int
+    rows: int = 0
+    release: int = 0
+
+    @cached_property
+    def response(self) -> Response:
+        """The law of one row."""
+        return Response.of(self.domain.size, self.epsilon)
+
+    @property
+    def guarantee(self) -> str:
+        """The release's guarantee, for people."""
+        rows = self.rows_per_unit
+        each = "" if rows == 1 else f" ({rows} rows at {show(self.epsilon)} each)"
+        who = "row" if rows == 1 else "unit"
+        return f"epsilon {show(self.response.unit_epsilon(rows))} (local, replace one {who}{each})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON that `of` reads back."""
+        columns = [
+            {"name": c.name, "type": t, "values": [_written(v) for v in c.values], "other": c.other, "nulls": c.nulls}
+            for c, t in zip(self.domain.columns, self.types, strict=True)
+        ]
+        return {
+            **{"table": self.table, "name": self.name, "columns": columns, "ids": [list(i) for i in self.ids]},
+            **{"epsilon": str(self.epsilon), "rows_per_unit": self.rows_per_unit, "rows": self.rows},
+        }
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], release: int) -> Released:
+        """The release of `as_dict`. Raises IntegrityError where it is none."""
+        found = None
+        try:
+            columns = tuple(
+                Categories(c["name"], tuple(map(_read, c["values"])), bool(c["other"]), bool(c["nulls"]))
+                for c in body["columns"]
+            )
+            found = cls(
+                str(body["table"]),
+                str(body["name"]),
+                Domain(columns),
+                tuple(str(c["type"]) for c in body["columns"]),
+                tuple((str(name), str(kind)) for name, kind in body["ids"]),
+                Fraction(body["epsilon"]),
+                int(body["rows_per_unit"]),
+                int(body["rows"]),
+                release,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        if found is None:
+            raise IntegrityError(f"release {release} in the ledger is damaged; restore the ledger from a good copy")
+        return found
+
+
+def table_of_rows(released: Released, codes: Codes, ids: Sequence[Any]) -> ReleaseTable:
+    """The table that users see: public columns, then released ones, OTHER as NULL with <column>_other = TRUE."""
+    columns: list[tuple[str, str, Any]] = [
+        (name, _shown_type(kind), _plain(values)) for (name, kind), values in zip(released.ids, ids, strict=True)
+    ]
+    flags = _flags(released)
+    repeated = None
+    if not ids:  # rows of one combination stand together
+        codes, repeated = counted(codes, released.domain.size)
+    for column, kind, places in zip(
+        released.domain.columns, released.types, released.domain.places(codes), strict=True
+    ):
+        held = places.astype(np.int32)
+        held = held if repeated is None else np.repeat(held, repeated)
+        shown = tuple(None if value is OTHER else value for value in column.all)
+        columns.append((column.name, _shown_type(kind), Coded(shown, held)))
+        if column.other:
+            columns.append((flags[column.name], "BOOLEAN", Coded(tuple(v is OTHER for v in column.all), held)))
+    return ReleaseTable(released.name, True, tuple(columns))
+
+
+def counted(codes: Codes, size: int) -> tuple[Codes, Codes]:
+    """The distinct combinations, ascending, and how many rows each has. O(n + size), or a sort where that is less."""
+    if size > 4 * codes.size + 1_000_000:
+        distinct, counts = np.unique(codes, return_counts=True)
+        return distinct, counts
+    every = np.bincount(codes, minlength=size)
+    distinct = np.flatnonzero(every)
+    return distinct, every[distinct]
+
+
+def places_of(released: Released, table: ReleaseTable) -> tuple[NDArray[Any], ...]:
+    """The category of each released column in every row of its table: the inverse of `table_of_rows`."""
+    held = {name: values for name, _, values in table.columns}
+    flags = _flags(released)
+    out = []
+    for column, kind in zip(released.domain.columns, released.types, strict=True):
+        values = held[column.name]
+        if isinstance(values, Coded):
+            out.append(values.codes)
+            continue
+        other = held[flags[column.name]] if column.other else [False] * len(values)
+        number: dict[Any, int] = {
+            (None if v is OTHER or v is None else float(v) if kind in FLOATS else v, v is OTHER): at
+            for at, v in enumerate(column.all)
+        }
+        out.append(np.array([number[pair] for pair in zip(values, other, strict=True)], dtype=np.int64))
+    return tuple(out)
+
+
+def _flags(released: Released) -> dict[str, str]:
+    """The name of the column that says OTHER, for each released column that has it."""
+    names = [*(name for name, _ in released.ids), *released.domain.names]
+    first = len(released.ids)
+    wanted = [at for at, column in enumerate(released.domain.columns) if column.other]
+    made = companion_names(names, [(first + at, "_other") for at in wanted])
+    return {released.domain.columns[at].name: name for at, name in zip(wanted, made, strict=True)}
+
+
+def _shown_type(kind: str) -> str:
+    return "VARCHAR" if kind.upper().startswith("ENUM") else kind
+
+
+def _plain(values: Any) -> list[Any]:
+    """Public values as Python holds them, NULL as None; dates and times without numpy's own types."""
+    held = np.ma.getdata(values)
+    listed: list[Any] = (held.astype("datetime64[us]") if held.dtype.kind == "M" else held).tolist()
+    null = np.ma.getmaskarray(values)
+    return [None if gone else value for value, gone in zip(listed, null.tolist(), strict=True)]
+
+
+def _written(value: Any) -> object:
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, dt.datetime):
+        return {"datetime": value.isoformat()}
+    return {"date": value.isoformat()} if isinstance(value, dt.date) else value
+
+
+def _read(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, text),) = value.items()
+    readers = {"decimal": Decimal, "datetime": dt.datetime.fromisoformat, "date": dt.date.fromisoformat}
+    return readers[kind](text)  # type: ignore[operator]

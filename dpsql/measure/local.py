@@ -1,0 +1,205 @@
+"""The private side of a local release: rows read, randomised one by one, and recorded.
+
+Neighbouring relation: *replace* the released values of the rows of one privacy unit; how many rows there are, how many
+each unit has, and the columns that the policy declares public, are the same in both and public. So it protects what
+the rows say, not that they are there.
+
+Guarantee. Every row that counts is one of k combinations of categories x (``dpsql.synthetic.domain``; a total function
+of the row, so that nothing fails), and what is released of it is x kept or replaced by one of the k - 1 others
+(``dpsql.privacy.response``, where keep/lie <= e^epsilon is proved in exact fractions). Rows are randomised
+independently, and at most ``limit`` rows of a unit count, chosen by that unit's own rows
+(``dpsql.measure.from_sql``): the probability of any outcome changes by at most e^(limit * epsilon), which is what is
+charged.
+
+What is recorded is the multiset of (public columns, randomised combination): rows are sorted by what is released of
+them, and the order in which a table holds its rows, which may follow from private values, is gone.
+
+Order: the charge is committed, the rows are counted (a public number), all lies are drawn, then one generated
+statement without WHERE reads the rows, then the randomised rows are committed to the ledger in the transaction that
+marks them released. A crash at any step leaves the charge and shows nothing. Offsets are drawn once for a charge and
+live in this process only, so that no row is randomised twice under one charge, and the ledger holds one release of a
+column (``dpsql.privacy.once``). Exact combinations live in the frames of ``_observe`` alone.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.engines.base import Engine, Rows, TableSource
+from dpsql.errors import IntegrityError, InternalError, OperationalError
+from dpsql.measure.from_sql import rows_text
+from dpsql.measure.scan_sql import region
+from dpsql.policy import TablePolicy
+from dpsql.privacy.charge import Charge
+from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.response import Codes, Response
+from dpsql.workload.regions import LineAxis
+from dpsql.workload.rows import RowSource
+from dpsql.workload.value_sql import BASE, quote
+
+Ids = tuple[Any, ...]
+"""The public columns of the rows, an array each."""
+
+
+@dataclass(frozen=True)
+class ReleasedColumn:
+    """A column that is randomised: the region of a value in the scan, and the category that the region is.
+
+    ``category`` (regions + 1,): the last one is that of a value without a region (-1).
+    """
+
+    axis: LineAxis
+    category: NDArray[np.int64] = field(repr=False)
+    size: int
+
+    def __post_init__(self) -> None:
+        held = self.category
+        if len(held) != self.axis.size + 1 or not 0 <= int(held.min()) <= int(held.max()) < self.size:
+            raise InternalError(f"{self.axis.column}: a region has no category")
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """Everything public that a local release needs, fixed before any data are read.
+
+    ``ids`` are (name, type) of the public columns that are kept. The charge pays ``source.limit`` times the epsilon of
+    ``response``: checked here.
+    """
+
+    columns: tuple[ReleasedColumn, ...]
+    ids: tuple[tuple[str, str], ...]
+    response: Response
+    charge: Charge
+    source: RowSource
+    schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+    sources: Mapping[str, TableSource] = field(repr=False)
+    description: Mapping[str, Any] = field(repr=False)
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if prod(column.size for column in self.columns) != self.response.domain_size:
+            raise InternalError("the response is over another number of combinations than the columns have")
+        rows = 1 if self.source.unit is None else self.source.limit
+        if self.charge.noise != "response" or self.charge.epsilon != self.response.unit_epsilon(rows):
+            raise InternalError("the charge does not pay for the rows that a unit may have")
+
+    @property
+    def rows(self) -> tuple[TableSource | Rows, str, str]:
+        """What the scan reads, the SELECT list of its columns, and that of their number."""
+        columns = [f"{region(column.axis, {})} AS a{at}" for at, column in enumerate(self.columns)]
+        columns += [f"{quote(BASE)}.{quote(name)} AS i{at}" for at, (name, _) in enumerate(self.ids)]
+        count = "CAST(system.main.count_star() AS BIGINT) AS n"
+        if self.source.plain:
+            return self.sources[self.source.table], ", ".join(columns), count
+        text = rows_text(self.source, (), columns)
+        names = ", ".join(column.rpartition(" AS ")[2] for column in columns)
+        return Rows(self.source.table, tuple(self.sources[name] for name in self.source.tables), text), names, count
+
+
+def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Callable[[int, Codes, Ids], bytes]) -> int:
+    """Charge, randomise and record one local release; its number.
+
+    ``payload(release, codes, ids)`` serialises what the ledger keeps: ``codes`` (n,) are randomised combinations,
+    ``ids`` the public columns beside them, both in an order that follows from them alone.
+    Raises IntegrityError where a schema is no longer the one of the job or a column was released before (nothing is
+    charged), BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
+    """
+    tables = job.source.tables
+    found = engine.schemas([job.sources[table] for table in tables])
+    for table in tables:
+        if found[table] != job.schemas[table]:
+            raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
+    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    offsets = job.response.sample(_count(job, engine))
+    codes, ids, failure = _shielded(job, engine, offsets)
+    # The lies beside the released rows, in the frame of a later failure, would give the exact values away.
+    del offsets
+    # Raised here, outside any except: the frames and the context of the first error hold exact values.
+    if failure is KeyboardInterrupt:
+        raise KeyboardInterrupt
+    if isinstance(failure, str):
+        raise OperationalError(failure)
+    ledger.record(release, payload(release, *_in_order(codes, ids)))
+    return release
+
+
+def _count(job: LocalJob, engine: Engine) -> int:
+    """How many rows are randomised: public, by the policy."""
+    rows, _, count = job.rows
+    return int(engine.scan(rows, count, 0)["n"][0])
+
+
+def _shielded(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids, str | type[KeyboardInterrupt] | None]:
+    """``_observe``, or the fixed text of what went wrong; no frame of it survives."""
+    nothing = np.zeros(0, dtype=np.int64)
+    try:
+        return *_observe(job, engine, offsets), None
+    except KeyboardInterrupt:
+        return nothing, (), KeyboardInterrupt
+    except OperationalError as error:
+        text: str = error.args[0]  # no call: a Ctrl-C in one would be raised with this error as its context
+        return nothing, (), text
+    except BaseException:  # noqa: BLE001 - whatever it is, its frames hold exact values
+        return (
+            nothing,
+            (),
+            (
+                "the local release failed; details may depend on private data and are not shown. "
+                "What was charged stays charged; check memory and disk, then release again"
+            ),
+        )
+
+
+def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]:
+    """The randomised combinations of all rows, and their public columns; the exact ones die with this frame."""
+    rows, select, _ = job.rows
+    found: dict[str, Any] = engine.scan(rows, select, 0)
+    codes = np.zeros(offsets.size, dtype=np.int64)
+    for at, column in enumerate(job.columns):
+        places = column.category[found.pop(f"a{at}")]
+        if places.shape != codes.shape:
+            raise OperationalError(
+                f"the number of rows of {job.source.table} changed while they were read. What was charged stays "
+                "charged; release again when nobody writes"
+            )
+        codes *= column.size
+        codes += places
+    return job.response.shifted(codes, offsets), tuple(found[f"i{at}"] for at in range(len(job.ids)))
+
+
+def _in_order(codes: Codes, ids: Ids) -> tuple[Codes, Ids]:
+    """The rows by their public columns, then by their randomised combination; NULL is last."""
+    if not ids:
+        codes.sort()
+        return codes, ids
+    keys: list[Any] = [codes]
+    for column in reversed(ids):
+        null = np.ma.getmaskarray(column)
+        held = np.ma.getdata(column)
+        if held.dtype.kind == "O":
+            held = np.where(null, "", held).astype(str)
+        # Values may stand under a mask: they are no part of the column.
+        keys += [np.where(null, np.zeros(1, held.dtype), held), null]
+    order = np.lexsort(keys)
+    return codes[order], tuple(column[order] for column in ids)
+
+
+def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns: Mapping[str, str]) -> list[Any]:
+    """The values of ``columns`` (name -> DuckDB type) of a public table, as text, None for NULL, in order.
+
+    Text that DuckDB casts back to the same values. InternalError for a private table, before it is read.
+    """
+    if not table.public:
+        raise InternalError(f"{table.name} is private; only public tables are read without a charge")
+    if not columns:
+        return []
+    select = ", ".join(f"CAST({quote(BASE)}.{quote(name)} AS VARCHAR) AS c{at}" for at, name in enumerate(columns))
+    found: dict[str, Any] = engine.scan(source, select, 0)
+    return [np.ma.array(found[f"c{at}"]).tolist() for at in range(len(columns))]

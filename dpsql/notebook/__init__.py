@@ -1,0 +1,28 @@
+"""The notebook: ``%dpsql`` and ``%%dpsql`` of IPython. A surface: it reads options, calls a connection, shows results.
+
+``load`` is what ``%load_ext dpsql`` calls. Whatever a user did wrong is one clean message (``plain``), never a
+traceback; values of Python variables enter SQL as literals (``template``); footers say what was spent (``results``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load(shell: Any) -> None:
+    """Give ``shell`` (an InteractiveShell) the magics, the way results are shown, and completion. Twice is as once."""
+    # Imported here: the classes need IPython, and who imports dpsql.notebook for its values need not have it.
+    from dpsql.notebook import completion, display, magics
+
+    found = magics.register(shell)
+    display.register(shell, found.look)
+    completion.register(shell, found)
+
+
+def unload(shell: Any) -> None:
+    """Take back what ``load`` did. Connections stay open."""
+    from dpsql.notebook import completion, display, magics
+
+    completion.unregister(shell)
+    display.unregister(shell)
+    magics.unregister(shell)

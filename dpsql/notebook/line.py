@@ -1,0 +1,190 @@
+"""The line of a magic: options, an assignment, a command or SQL; read from the left, so that SQL stays as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any
+
+from dpsql.errors import InterfaceError
+
+# option -> field of Line; those in _FLAGS take no value.
+OPTIONS = {
+    "-c": "connection",
+    "--connection": "connection",
+    "-o": "output",
+    "--output": "output",
+    "--epsilon": "epsilon",
+    "--delta": "delta",
+    "--rho": "rho",
+    "--alpha": "alpha",
+    "--dry-run": "dry_run",
+    "--save": "save",
+    "-h": "help",
+    "--help": "help",
+}
+_FLAGS = frozenset({"dry_run", "help"})
+COMMANDS = ("connect", "connections", "close", "tables", "budget", "releases", "help")
+CONNECT_OPTIONS = (
+    *("--as", "--ledger", "--releases", "--anchor", "--label"),
+    *("--epsilon-per-release", "--delta-per-release", "--rho-per-release"),
+)
+
+_ASSIGN = re.compile(r"\s*([^\W\d]\w*)\s*<<(?!<)")
+_OPTION = re.compile(r"\s*(--?[A-Za-z][\w-]*)(=|\s+|$)")
+_VALUE = re.compile(r"""\s*("(?:[^"])*"|'(?:[^'])*'|\{\{[^{}]*\}\}|[^\s"'][^\s]*)(?:\s+|$)""")
+_COMMAND = re.compile(r"\s*([A-Za-z]+)\b\s*(.*)\Z", re.DOTALL)
+_VARIABLE = re.compile(r"\{\{\s*([^\W\d]\w*)\s*\}\}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the line says. Amounts are text as written; ``assign`` is the name before ``<<``, ``rest`` what is left."""
+
+    connection: str | None = None
+    output: str | None = None
+    epsilon: str | None = None
+    delta: str | None = None
+    rho: str | None = None
+    alpha: str | None = None
+    save: str | None = None
+    dry_run: bool = False
+    help: bool = False
+    assign: str | None = None
+    rest: str = field(default="")
+
+
+def read_line(text: str, variables: Mapping[str, object]) -> Line:
+    """Read a line. An option's value may be ``{{x}}``: the text of the variable x.
+
+    Raises InterfaceError for an option that is unknown, given twice, or lacks its value.
+    """
+    line, rest = Line(), text
+    while True:
+        found = _ASSIGN.match(rest)
+        if found is not None:
+            if line.assign is not None:
+                raise InterfaceError("two names stand before <<; one cell has one list of results, so keep one name")
+            line, rest = replace(line, assign=found[1]), rest[found.end() :]
+            continue
+        found = _OPTION.match(rest)
+        if found is None:
+            return replace(line, rest=rest.strip())
+        name, sign = found[1], found[2]
+        rest = rest[found.end() :]
+        if name not in OPTIONS:
+            near = get_close_matches(name, OPTIONS, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
+            raise InterfaceError(f"%dpsql has no option {name}: {advice}")
+        known = OPTIONS[name]
+        if getattr(line, known) not in (None, False):
+            raise InterfaceError(f"{name} is given twice; keep one of the two")
+        if known in _FLAGS:
+            if sign == "=":
+                raise InterfaceError(f"{name} takes no value; write {name} alone")
+            line = _set(line, known, True)
+            continue
+        value = _VALUE.match(rest)
+        if value is None:
+            raise InterfaceError(f"{name} needs a value after it, such as {_EXAMPLES[known]}")
+        rest = rest[value.end() :]
+        line = _set(line, known, filled(value[1], variables))
+
+
+_EXAMPLES = {
+    "connection": "-c con",
+    "output": "-o answers",
+    "epsilon": "--epsilon 0.1",
+    "delta": "--delta 1e-9",
+    "rho": "--rho 0.01",
+    "alpha": "--alpha 0.05",
+    "save": "--save by_state, or --save by_state.csv",
+}
+
+
+def _set(line: Line, name: str, value: object) -> Line:
+    changed: dict[str, Any] = {name: value}
+    return replace(line, **changed)
+
+
+def filled(value: str, variables: Mapping[str, object]) -> str:
+    """An option's value without its quotes; ``{{x}}`` is the text of the variable x."""
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    found = _VARIABLE.fullmatch(value)
+    if found is None:
+        return value
+    return str(variable(found[1], variables))
+
+
+def variable(name: str, variables: Mapping[str, object]) -> object:
+    """The value of a variable of the notebook. InterfaceError where there is none of that name."""
+    if name not in variables:
+        near = get_close_matches(name, [n for n in variables if not n.startswith("_")], n=2)
+        advice = f"did you mean {' or '.join(near)}?" if near else "assign it in a cell before this one"
+        raise InterfaceError(f"the notebook has no variable {name}: {advice}")
+    return variables[name]
+
+
+def command_of(rest: str) -> tuple[str, str] | None:
+    """(command, its arguments) where the line is a command and no SQL, else None."""
+    found = _COMMAND.match(rest)
+    if found is None or found[1].lower() not in COMMANDS:
+        return None
+    return found[1].lower(), found[2].strip()
+
+
+@dataclass(frozen=True)
+class Connect:
+    """``connect POLICY [DATABASE]`` and its options; values are text, None where nothing is said."""
+
+    policy: str
+    database: str | None = None
+    name: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
+    """Read the arguments of ``connect``. Raises InterfaceError where they make no sense."""
+    failure = ""
+    words: Sequence[str] = ()
+    try:
+        words = shlex.split(text, posix=True)
+    except ValueError:
+        failure = "connect: a quote is not closed; close it"
+    if failure:
+        raise InterfaceError(failure)
+    places: list[str] = []
+    options: dict[str, str] = {}
+    pending = ""
+    for word in words:
+        if pending:
+            options[pending] = filled(word, variables)
+            pending = ""
+        elif word.startswith("--"):
+            name, sign, value = word.partition("=")
+            if name not in (*CONNECT_OPTIONS, "--database"):
+                near = get_close_matches(name, CONNECT_OPTIONS, n=1)
+                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(CONNECT_OPTIONS)}"
+                raise InterfaceError(f"connect has no option {name}: {advice}")
+            if sign:
+                options[name[2:]] = filled(value, variables)
+            else:
+                pending = name[2:]
+        else:
+            places.append(filled(word, variables))
+    if pending:
+        raise InterfaceError(f"connect: --{pending} needs a value after it")
+    if "database" in options:
+        places = [*places[:1], options.pop("database"), *places[1:]]
+    if not places or len(places) > 2:
+        raise InterfaceError(
+            "connect takes a policy file and, where the policy names no sources, a database: "
+            "%dpsql connect visits.toml visits.duckdb"
+        )
+    chosen = options.get("as")
+    kept = {key: value for key, value in options.items() if key != "as"}
+    return Connect(places[0], places[1] if len(places) > 1 else None, chosen, kept)

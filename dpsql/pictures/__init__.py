@@ -1,0 +1,21 @@
+"""Pictures of public things: released tables, errors, matrices, budgets. Drawn with matplotlib, without pyplot.
+
+Every function takes ``ax``, matplotlib axes to draw into, or makes a figure of its own, and returns the figure.
+Nothing is registered with pyplot, no global setting is touched, and no display is needed.
+"""
+
+from .budgets import budget_picture
+from .matrices import members_picture, pixels_picture
+from .ranges import ranges_picture
+from .results import result_picture, results_picture
+from .style import picture_bytes
+
+__all__ = [
+    "budget_picture",
+    "members_picture",
+    "picture_bytes",
+    "pixels_picture",
+    "ranges_picture",
+    "result_picture",
+    "results_picture",
+]

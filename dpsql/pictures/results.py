@@ -1,0 +1,268 @@
+"""A released table as a picture: bars with error bars by key, groups or a heat map for two keys."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsql.errors import InterfaceError
+
+from . import style
+from .ranges import draw_curve, draw_ranges, range_keys
+from .tables import Floats, Key, Number, Shape, Table, read
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_BARS = 40
+MOST_PANELS = 4
+_CURVE = 13  # values of an ordered key from which on a curve tells more than bars
+_GROUPS, _SERIES = 12, 5  # of two keys: more than that is a heat map
+_WRITTEN = 150  # pixels of a heat map that have room for their numbers
+
+
+def result_picture(table: Table, ax: Axes | None = None, *, value: str | None = None) -> Figure:
+    """Draw a released table.
+
+    ``value``: the column of numbers to draw; without it a panel for each, four at most, or with ``ax`` the first.
+    One key gives bars, a curve where the key is ordered and long; two keys grouped bars, or a heat map where they are
+    many; ranges and prefixes a curve (``ranges_picture``). Error bars and bands are the intervals of the table,
+    ``c_low`` to ``c_high``; where only ``c_stderr`` is there, 1.96 standard errors. Raises InterfaceError where there
+    is no number, and without matplotlib.
+    """
+    shape = read(table)
+    numbers = shape.number(value)[: MOST_PANELS if ax is None else 1]
+    if not shape.keys and shape.rows == 1:
+        return _single_row(shape.number(value) if ax is None else numbers, ax)
+    ranged = range_keys(shape)
+    width, height = (5.6, 3.2) if ranged else _size(shape)
+    if ax is not None:
+        made: Figure = ax.figure  # type: ignore[assignment]
+        places: list[Any] = [ax]
+    else:
+        across = len(numbers) if width * len(numbers) <= 12 else min(2, len(numbers))
+        down = -(-len(numbers) // across)
+        made = style.figure(min(width * across, 12.0), height * down)
+        places = list(np.ravel(made.subplots(down, across, squeeze=False)))
+        for empty in places[len(numbers) :]:
+            empty.set_visible(False)
+    for place, number in zip(places, numbers, strict=False):
+        if ranged:
+            draw_ranges(place, shape, ranged, number)
+        else:
+            _draw(place, shape, number)
+    return made
+
+
+def results_picture(tables: Sequence[tuple[str, Table]]) -> Figure:
+    """The first number of each named table that has one, six tables at most, below each other.
+
+    Raises InterfaceError where no table has a number, and without matplotlib.
+    """
+    shapes = []
+    for name, table in tables:
+        with contextlib.suppress(InterfaceError):
+            shapes.append((name, read(table)))
+    if not shapes:
+        raise InterfaceError("no result of the release has numbers to draw")
+    shown = shapes[:6]
+    sizes = [(5.6, 3.2) if range_keys(shape) else _size(shape) for _, shape in shown]
+    made = style.figure(min(max(width for width, _ in sizes), 12.0), sum(height for _, height in sizes))
+    places = np.ravel(made.subplots(len(shown), 1, squeeze=False, height_ratios=[height for _, height in sizes]))
+    for place, (name, shape) in zip(places, shown, strict=True):
+        ranged = range_keys(shape)
+        if ranged:
+            draw_ranges(place, shape, ranged, shape.numbers[0])
+        else:
+            _draw(place, shape, shape.numbers[0])
+        style.title(place, f"{style.plain(name)}: {place.get_title(loc='left')}")
+    return made
+
+
+def _draw(ax: Axes, shape: Shape, number: Number) -> None:
+    if len(shape.keys) == 1 and _is_curve(shape.keys[0]):
+        draw_curve(ax, shape.keys[0], number)
+        style.title(ax, style.plain(number.name))
+    elif len(shape.keys) == 2 and (grid := _grid(shape)) is not None:
+        first, second, places = grid
+        if len(first) <= _GROUPS and len(second) <= _SERIES:
+            _grouped(ax, shape, number, first, second, places)
+        else:
+            _heat_map(ax, shape, number, first, second, places)
+    else:
+        _bars(ax, shape, number)
+
+
+def _is_curve(key: Key) -> bool:
+    known = [value for value in key.values if value is not None]
+    return key.ordered and len(known) >= _CURVE and len(set(known)) == len(known)
+
+
+def _size(shape: Shape) -> tuple[float, float]:
+    if len(shape.keys) == 1 and _is_curve(shape.keys[0]):
+        return 5.6, 3.2
+    if len(shape.keys) == 2 and (grid := _grid(shape)) is not None:
+        first, second, _ = grid
+        if len(first) <= _GROUPS and len(second) <= _SERIES:
+            return 5.6, 1.3 + 0.16 * len(first) * (len(second) + 1)
+        return 2.4 + min(0.45 * len(second), 6.0), 1.6 + min(0.26 * len(first), 6.0)
+    return 5.2, 1.0 + 0.22 * min(shape.rows, MOST_BARS)
+
+
+def _grid(shape: Shape) -> tuple[list[str], list[str], dict[tuple[str, str], int]] | None:
+    """Distinct labels of two keys, and the row of each pair; None where a pair comes twice."""
+    first, second = shape.keys
+    places: dict[tuple[str, str], int] = {}
+    for row, pair in enumerate(zip(first.shown, second.shown, strict=True)):
+        if pair in places:
+            return None
+        places[pair] = row
+    return list(dict.fromkeys(first.shown)), list(dict.fromkeys(second.shown)), places
+
+
+def _bars(ax: Axes, shape: Shape, number: Number) -> None:
+    """Horizontal bars, the first row on top; several keys are written side by side."""
+    count = min(shape.rows, MOST_BARS)
+    at = np.arange(count)
+    alone = shape.rows == 1
+    rows = [", ".join(key.shown[row] for key in shape.keys) for row in range(count)]
+    labels = [style.plain(label or ("" if alone else str(row + 1)), 40) for row, label in enumerate(rows)]
+    values = np.nan_to_num(number.values[:count])
+    ax.barh(at, values, height=0.7, color=style.BLUE, alpha=0.85)
+    if number.known:
+        ax.errorbar(values, at, xerr=number.arms[:, :count], fmt="none", ecolor=style.BLACK, elinewidth=1.1, capsize=2)
+    _mark_missing(ax, number.values[:count], at)
+    ax.set_yticks(at, labels)
+    ax.set_ylim(count - 0.4, -0.6)
+    ax.set_ylabel(style.plain(", ".join(key.name for key in shape.keys), 60), fontsize=style.SMALL)
+    ax.axvline(0, color=style.PALE, linewidth=0.8)
+    style.with_thousands(ax.xaxis)
+    style.tidy(ax)
+    style.title(ax, _named(number, shape.rows, count))
+
+
+def _named(number: Number, rows: int, shown: int) -> str:
+    more = f", the first {shown} of {rows:,} rows" if shown < rows else ""
+    return f"{style.plain(number.name)}{_intervals(number)}{more}"
+
+
+def _intervals(number: Number) -> str:
+    return " with intervals" if number.known else ""
+
+
+def _mark_missing(ax: Axes, values: Floats, at: Any) -> None:
+    for place in at[np.isnan(values)]:
+        ax.text(0, place, " NULL", fontsize=style.SMALL - 1, color="0.45", va="center")
+
+
+def _grouped(
+    ax: Axes, shape: Shape, number: Number, first: list[str], second: list[str], places: dict[tuple[str, str], int]
+) -> None:
+    thick = 0.8 / len(second)
+    for series, name in enumerate(second):
+        rows = [(at, places[label, name]) for at, label in enumerate(first) if (label, name) in places]
+        at = np.array([place for place, _ in rows]) + (series - (len(second) - 1) / 2) * thick
+        chosen = [row for _, row in rows]
+        values = np.nan_to_num(number.values[chosen])
+        colour = style.COLOURS[series % len(style.COLOURS)]
+        ax.barh(at, values, height=thick * 0.92, color=colour, label=style.plain(name, 24))
+        if number.known:
+            arms = number.arms[:, chosen]
+            ax.errorbar(values, at, xerr=arms, fmt="none", ecolor=style.BLACK, elinewidth=0.9, capsize=1.5)
+        _mark_missing(ax, number.values[chosen], at)
+    ax.set_yticks(range(len(first)), [style.plain(label, 28) for label in first])
+    ax.set_ylim(len(first) - 0.4, -0.6)
+    ax.set_ylabel(style.plain(shape.keys[0].name), fontsize=style.SMALL)
+    ax.axvline(0, color=style.PALE, linewidth=0.8)
+    style.with_thousands(ax.xaxis)
+    style.tidy(ax)
+    ax.legend(
+        title=style.plain(shape.keys[1].name),
+        title_fontsize=style.SMALL,
+        fontsize=style.SMALL,
+        frameon=False,
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.02),
+        borderaxespad=0.2,
+    )
+    style.title(ax, style.plain(number.name) + _intervals(number))
+
+
+def _heat_map(
+    ax: Axes, shape: Shape, number: Number, first: list[str], second: list[str], places: dict[tuple[str, str], int]
+) -> None:
+    """First key down, second across; where there is room each pixel has its number and how far it may be off."""
+    values = np.full((len(first), len(second)), np.nan)
+    reach = np.full_like(values, np.nan)
+    arms = number.arms.max(axis=0)
+    down = {label: at for at, label in enumerate(first)}
+    across = {label: at for at, label in enumerate(second)}
+    for (one, other), row in places.items():
+        values[down[one], across[other]] = number.values[row]
+        reach[down[one], across[other]] = arms[row]
+    image = ax.imshow(values, aspect="auto", cmap=style.SEQUENTIAL, interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, pad=0.02).ax.tick_params(labelsize=style.SMALL, length=2)
+    _ticks(ax, "y", first)
+    _ticks(ax, "x", second)
+    if values.size <= _WRITTEN and len(second) <= 12:
+        low, high = np.nanmin(values), np.nanmax(values)
+        typical = float(np.nanmedian(reach)) if number.known else 0.0
+        # Digits that the intervals justify, the same in all pixels.
+        digits = None if not typical > 0 else min(max(0, -math.floor(math.log10(typical))), 6)
+        for (y, x), held in np.ndenumerate(values):
+            dark = np.isfinite(held) and (held - low) < 0.55 * (high - low)
+            rounded = held if digits is None or not np.isfinite(held) else round(float(held), digits) + 0.0  # no -0
+            text = style.number(rounded) if digits is None else f"{rounded:,.{digits}f}"
+            text = text if np.isfinite(held) else "–"
+            ax.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
+    ax.set_ylabel(style.plain(shape.keys[0].name), fontsize=style.SMALL)
+    ax.set_xlabel(style.plain(shape.keys[1].name), fontsize=style.SMALL)
+    style.tidy(ax, grid="")
+    off = f", each within ±{style.number(float(np.nanmax(reach)))}" if number.known else ""
+    style.title(ax, style.plain(number.name) + off)
+
+
+def _ticks(ax: Axes, axis: str, labels: list[str]) -> None:
+    """At most 30 labels, evenly spread."""
+    step = -(-len(labels) // 30)
+    at = list(range(0, len(labels), step))
+    shown = [style.plain(labels[i], 16) for i in at]
+    if axis == "y":
+        ax.set_yticks(at, shown)
+    else:
+        turned = sum(map(len, shown)) > 45
+        ax.set_xticks(at, shown, rotation=40 if turned else 0, ha="right" if turned else "center")
+
+
+def _single_row(numbers: tuple[Number, ...], ax: Axes | None) -> Figure:
+    """Numbers without keys: a line of its own for each, as they may have different units."""
+    shown = numbers[: 12 if ax is None else 1]
+    if ax is not None:
+        made: Figure = ax.figure  # type: ignore[assignment]
+        places: list[Any] = [ax]
+    else:
+        made = style.figure(4.8, 0.35 + 0.75 * len(shown))
+        places = list(np.ravel(made.subplots(len(shown), 1, squeeze=False)))
+    for place, number in zip(places, shown, strict=True):
+        value = number.values[0]
+        if np.isfinite(value):
+            arms = number.arms if number.known else None
+            place.errorbar([value], [0], xerr=arms, fmt="o", color=style.BLUE, ecolor=style.BLACK, capsize=3)
+            reach = max(float(number.arms.max()), abs(value) * 0.02, 1e-9)
+            place.set_xlim(value - 2.2 * reach, value + 2.2 * reach)
+        else:
+            place.text(0.5, 0, "NULL", transform=place.get_yaxis_transform(), ha="center", va="center")
+        place.set_ylim(-1, 1)
+        place.set_yticks([])
+        style.with_thousands(place.xaxis)
+        style.tidy(place)
+        place.spines["left"].set_visible(False)
+        off = f" ±{style.number(float(number.arms.max()))}" if number.known and np.isfinite(value) else ""
+        style.title(place, f"{textwrap.shorten(style.plain(number.name), 40)}: {style.number(value)}{off}")
+    return made

@@ -1,0 +1,199 @@
+"""Answers from several measurements at once: generalised least squares over all of them.
+
+Measurement i is y_i = A_i (L_i x) + z_i, its noise independent of the others', of deviation s_i. Divided by L_i and by
+the deviation of z_i / L_i it is a unit-variance observation of S_i x, S_i = (L_i / s_i) A_i. Stack the S_i to S. The best
+linear unbiased estimate of W x, where W lies in the row space of S, is R v for v the stacked observations and
+R = W S^+ (Gauss and Markov; Aitken 1935): its covariance R R^T is the least that any unbiased linear estimate has, for
+Gaussian and Laplace noise alike. Combining never hurts: no W x has more error than from any of the measurements alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy import sparse
+
+from .intervals import half_widths
+from .least_squares import solve
+from .spread import Floats, NoiseModel, as_rows
+
+MOST_COLUMNS = 2_500
+"""Cells over which measurements are combined: the decomposition of S costs their cube."""
+MOST_ROWS = 40_000
+MOST_ENTRIES = 2**26
+"""Entries of R."""
+
+_PARTS = 128
+"""A Gaussian variable stands among Laplace ones as the sum of so many of them: excess kurtosis 3 / 128."""
+_RANK = 1e-11
+_INSIDE = 1e-8
+_COARSE = 2e-3
+
+
+@dataclass(frozen=True)
+class Observed:
+    """y = matrix @ (divisor x) + z, p numbers. ``noise``: the law of z."""
+
+    matrix: Any = field(repr=False)
+    divisor: int
+    y: Sequence[int] = field(repr=False)
+    noise: NoiseModel
+
+
+@dataclass(frozen=True)
+class White:
+    """The law of an observation in units of its own deviation times ``deviation``."""
+
+    kind: str
+    deviation: float
+
+    @property
+    def parameter(self) -> Fraction:
+        """sigma^2, or b."""
+        squared = Fraction(self.deviation) ** 2
+        return squared if self.kind == "gaussian" else Fraction(math.sqrt(float(squared) / 2))
+
+    @property
+    def variance(self) -> float:
+        """The same for both laws."""
+        return self.deviation**2
+
+
+@dataclass(frozen=True, eq=False)
+class CombinedAnswers:
+    """``Answers`` (``dpsql.reconstruct.answers``) of m numbers from what was observed; ``noise`` is given as ``law``.
+
+    ``weights`` (a x P): R over all observations, in units of their deviations, for the numbers ``answered``.
+    """
+
+    weights: Floats = field(repr=False)
+    observed: tuple[Observed, ...] = field(repr=False)
+    answered: Any = field(repr=False)
+    numbers: int
+    divisor: int = 1
+
+    @property
+    def law(self) -> White:
+        """What ``rows`` are to be read with: the lattice of the coarsest observation, the kind of all, or Laplace's."""
+        kinds = {one.noise.kind for one in self.observed}
+        return White("gaussian" if kinds == {"gaussian"} else "laplace", min(_deviations(self.observed)))
+
+    def values(self) -> Floats:
+        """The estimates (m,); each is within rounding of R of what the observations say."""
+        found = np.zeros(len(self.answered))
+        for part, one, deviation in zip(self._parts(), self.observed, _deviations(self.observed), strict=True):
+            found += solve(self.weights[:, part] / deviation, one.y)
+        return self._spread(found)
+
+    def estimate(self, y: Sequence[int], divisor: int) -> Floats:
+        """``values``: what was observed is known already."""
+        return self.values()
+
+    def errors(self, noise: NoiseModel | None = None, divisor: int = 1) -> Floats:
+        """Standard errors (m,): the lengths of R's rows."""
+        return self._spread(np.sqrt(np.einsum("ij,ij->i", self.weights, self.weights)))
+
+    def widths(self, noise: NoiseModel | None, alpha: float, divisor: int = 1) -> Floats:
+        """Half-widths (m,) at level 1 - alpha, rounded outward where the lattice of the noise is coarse.
+
+        Only Gaussian noise: a normal quantile. Otherwise the error is a sum of Laplace variables and one Gaussian; the
+        Gaussian stands as a sum of 128 Laplace variables: at any alpha that moves the coverage by less than 0.001.
+        """
+        gaussian = self._gaussian()
+        far = White("gaussian" if gaussian.all() else "laplace", 1e6)  # a lattice too fine to matter
+        rows = self.weights
+        if not gaussian.all() and gaussian.any():
+            normal = np.sqrt((self.weights[:, gaussian] ** 2).sum(axis=1) / _PARTS)
+            rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
+        smooth = half_widths(rows / far.deviation, far, alpha)
+        largest = np.zeros(len(smooth))
+        for part, deviation in zip(self._parts(), _deviations(self.observed), strict=True):
+            largest = np.maximum(largest, np.abs(self.weights[:, part]).max(axis=1, initial=0.0) / deviation)
+        return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel | None = None) -> Any:
+        """Rows of several columns of one result, one slice below the other, for combinations of them under ``law``.
+
+        Scaled so that the law's deviation is that of the coarsest observation, by which formulas round outward.
+        Times ``divisor``, which formulas divide by.
+        """
+        law = self.law
+        weights = self.weights
+        if law.kind == "gaussian" and weights.shape[1] > weights.shape[0]:
+            weights = np.linalg.qr(weights.T, mode="r").T  # the same inner products
+        elif law.kind == "laplace":
+            weights = self._as_laplace()
+        whole = np.zeros((self.numbers, weights.shape[1]))
+        whole[self.answered] = weights * (self.divisor / law.deviation)
+        return sparse.csr_array(np.concatenate([whole[part] for part in parts]))
+
+    def _as_laplace(self) -> Floats:
+        gaussian = self._gaussian()
+        if not gaussian.any():
+            return self.weights
+        normal = self.weights[:, gaussian]
+        if normal.shape[1] > normal.shape[0]:
+            normal = np.linalg.qr(normal.T, mode="r").T
+        return np.concatenate(
+            [self.weights[:, ~gaussian], np.repeat(normal / math.sqrt(_PARTS), _PARTS, axis=1)], axis=1
+        )
+
+    def _gaussian(self) -> Any:
+        """Which observations have Gaussian noise (P,)."""
+        return np.concatenate([np.full(one.matrix.shape[0], one.noise.kind == "gaussian") for one in self.observed])
+
+    def _parts(self) -> list[slice]:
+        ends = np.cumsum([0, *(one.matrix.shape[0] for one in self.observed)]).tolist()
+        return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+
+    def _spread(self, values: Floats) -> Floats:
+        out = np.zeros(self.numbers)
+        out[self.answered] = values
+        return out
+
+
+def combined_answers(W: Any, observed: Sequence[Observed], divisor: int = 1) -> CombinedAnswers | None:
+    """The best linear unbiased answers of W (m x n) from ``observed``; None where a row is not in their row space.
+
+    Rows of zeros are answered 0. ``divisor``: what formulas divide rows by. Cost O(P n^2 + m n P) for P observations.
+    None as well where the sizes pass ``MOST_COLUMNS``, ``MOST_ROWS`` or ``MOST_ENTRIES``.
+    """
+    rows = sparse.csr_array(W)
+    answered = np.flatnonzero(np.diff(rows.indptr))
+    height = sum(one.matrix.shape[0] for one in observed)
+    if not observed or rows.shape[1] > MOST_COLUMNS or height > MOST_ROWS or len(answered) * height > MOST_ENTRIES:
+        return None
+    scales = [one.divisor / d for one, d in zip(observed, _deviations(observed), strict=True)]
+    S = np.concatenate(
+        [scale * np.asarray(_dense(one.matrix), dtype=np.float64) for one, scale in zip(observed, scales, strict=True)]
+    )
+    wanted = np.asarray(rows[answered].toarray(), dtype=np.float64)
+    Q, T = np.linalg.qr(S) if S.shape[0] > S.shape[1] else (None, S)
+    U, s, V = scipy.linalg.svd(T, full_matrices=False, check_finite=False)
+    kept = s > _RANK * s.max(initial=0.0)
+    left, inverse, right = U[:, kept], 1.0 / s[kept], V[kept]
+    inside = wanted @ right.T
+    lengths = np.sqrt((wanted * wanted).sum(axis=1))
+    if np.any(np.sqrt(((wanted - inside @ right) ** 2).sum(axis=1)) > _INSIDE * lengths):
+        return None
+    weights = (inside * inverse) @ left.T
+    if Q is not None:
+        weights = weights @ Q.T
+    return CombinedAnswers(weights, tuple(observed), answered, rows.shape[0], divisor)
+
+
+def _dense(matrix: Any) -> Floats:
+    """As float64."""
+    found = as_rows(matrix)
+    return found if isinstance(found, np.ndarray) else found.toarray()
+
+
+def _deviations(observed: Sequence[Observed]) -> list[float]:
+    """Of the noise on one integer of each measurement."""
+    return [math.sqrt(one.noise.variance) for one in observed]

@@ -1,0 +1,330 @@
+"""A result of all ranges of a long line: too many rows to store, each worked out when it is asked for.
+
+The releases database holds the n + 1 prefix sums of every number, and the spreads of ranges; the result is a view that
+joins the sums with themselves, so that a condition on where a range begins or stops reads few of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import DataError, IntegrityError, InterfaceError
+
+from .columns import Coded, Numbers, from_json, to_json
+from .names import check_result
+
+Floats = NDArray[np.float64]
+MOST_ROWS = 1_000_000
+_EPOCH = dt.date(1970, 1, 1)
+
+Part: TypeAlias = tuple[str, int]
+"""What a column shows: "from" or "to" (0), "key" or "other" (k), "value", "stderr", "low" or "high" (j)."""
+
+
+@dataclass(frozen=True)
+class RangeNumber:
+    """One private number of every range: ``sums`` (g (n + 1),) prefix sums group by group, from 0 on; ``constant`` more.
+
+    Its standard error is ``scale`` (g,) times the root of the range's spread, its interval ``deviations`` of those.
+    """
+
+    sums: Numbers = field(repr=False)
+    scale: tuple[float, ...]
+    constant: float
+    deviations: float
+
+
+@dataclass(frozen=True)
+class RangeTable:
+    """A result with a row for each range of n values in each of g groups; the surface of ``ReleaseTable``.
+
+    ``shown`` are its columns: name, DuckDB type and part. ``values``: the first place of a run of whole numbers or days
+    and how many, or the values themselves. ``keys``: (values of the g groups, whether each is OTHER) for each other
+    key. ``lengths`` (n + 1,): the spread of a range by its length; or ``blocks``: sizes and factors
+    (``dpsql.linalg.line_spread``). Raises IntegrityError for a name of a column that is there twice.
+    """
+
+    name: str
+    named: bool
+    shown: tuple[tuple[str, str, Part], ...]
+    values: tuple[Any, ...]
+    kind: str
+    numbers: tuple[RangeNumber, ...] = field(repr=False)
+    keys: tuple[tuple[tuple[Any, ...], tuple[bool, ...]], ...] = ()
+    lengths: Numbers | None = field(default=None, repr=False)
+    blocks: tuple[tuple[int, float], ...] = ()
+    run: bool = True
+
+    def __post_init__(self) -> None:
+        check_result(self.name, self.named)
+        taken: set[str] = set()
+        for column, _, _ in self.shown:
+            if column.lower() in taken:
+                raise IntegrityError(f"the result {self.name!r} has two columns {column!r}; name one of them with AS")
+            taken.add(column.lower())
+        if any(len(number.sums) != self.groups * (self.n + 1) for number in self.numbers):
+            raise DataError(f"the sums of {self.name!r} are not those of its values and groups")
+
+    @property
+    def n(self) -> int:
+        """Values of the line."""
+        return int(self.values[1]) if self.run else len(self.values)
+
+    @property
+    def kept(self) -> tuple[str, str]:
+        """The names of the tables under the view: prefix sums, and spreads by length."""
+        return f"{self.name}#points", f"{self.name}#lengths"
+
+    @property
+    def groups(self) -> int:
+        """Combinations of the other keys."""
+        return len(self.keys[0][0]) if self.keys else 1
+
+    def __len__(self) -> int:
+        return self.groups * self.n * (self.n + 1) // 2
+
+    def value(self, at: int) -> Any:
+        """The declared value number ``at``."""
+        if not self.run:
+            return self.values[at]
+        place = int(self.values[0]) + at
+        return _EPOCH + dt.timedelta(days=place) if self.kind == "DATE" else place
+
+    def rows(self, start: int, stop: int) -> list[tuple[Any, ...]]:
+        """Rows ``start`` to ``stop``, group by group, by where a range begins and then where it stops."""
+        found = []
+        each = self.n * (self.n + 1) // 2
+        for number in range(max(start, 0), min(stop, len(self))):
+            group, place = divmod(number, each)
+            # Of the ranges from the end on, place-th: the largest i with i (i + 1) / 2 at most what is left.
+            left = each - 1 - place
+            back = (isqrt(8 * left + 1) - 1) // 2
+            first = self.n - 1 - back
+            last = self.n - 1 - (left - back * (back + 1) // 2)
+            found.append(self.row(group, first, last))
+        return found
+
+    def row(self, group: int, first: int, last: int) -> tuple[Any, ...]:
+        """The row of the range from value number ``first`` to ``last`` in a group."""
+        root = float(np.sqrt(self._spread(first, last + 1)))
+        out: list[Any] = []
+        for _, _, (part, at) in self.shown:
+            if part in ("from", "to"):
+                out.append(self.value(first if part == "from" else last))
+            elif part in ("key", "other"):
+                out.append(self.keys[at][part == "other"][group])
+            else:
+                held = self.numbers[at]
+                base = group * (self.n + 1)
+                value = float(held.sums.data[base + last + 1] - held.sums.data[base + first]) + held.constant
+                error = held.scale[group] * root
+                half = held.deviations * error
+                out.append({"value": value, "stderr": error, "low": value - half, "high": value + half}[part])
+        return tuple(out)
+
+    def _spread(self, i: int, e: int) -> float:
+        if self.lengths is not None:
+            return float(self.lengths.data[e - i])
+        total = 0.0
+        for size, factor in self.blocks:
+            begin, end = i // size, (e - 1) // size
+            if begin == end:
+                total += factor * (e - i) ** 2 / size
+            else:
+                ends = ((size - i % size) ** 2 + ((e - 1) % size + 1) ** 2) / size
+                total += factor * (ends + (end - begin - 1) * size)
+        return total
+
+    # -- the ledger ----------------------------------------------------------------------------
+
+    def to_json(self, encode: Any) -> dict[str, Any]:
+        """JSON for the ledger; ``encode`` writes one value."""
+        return {
+            "name": self.name,
+            "named": self.named,
+            "ranges": {
+                "shown": [[name, kind, list(part)] for name, kind, part in self.shown],
+                "values": [encode(value) for value in self.values],
+                "kind": self.kind,
+                "run": self.run,
+                "numbers": [
+                    {
+                        "sums": to_json(number.sums, encode),
+                        "scale": [encode(value) for value in number.scale],
+                        "constant": encode(number.constant),
+                        "deviations": encode(number.deviations),
+                    }
+                    for number in self.numbers
+                ],
+                "keys": [[[encode(v) for v in values], list(others)] for values, others in self.keys],
+                "lengths": None if self.lengths is None else to_json(self.lengths, encode),
+                "blocks": [[size, encode(factor)] for size, factor in self.blocks],
+            },
+        }
+
+    @staticmethod
+    def from_json(body: Mapping[str, Any], decode: Any) -> RangeTable:
+        """The result of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
+        held = body["ranges"]
+        numbers = tuple(
+            RangeNumber(
+                _numbers(number["sums"], decode),
+                tuple(float(decode(value)) for value in number["scale"]),
+                float(decode(number["constant"])),
+                float(decode(number["deviations"])),
+            )
+            for number in held["numbers"]
+        )
+        return RangeTable(
+            body["name"],
+            body["named"],
+            tuple((name, kind, (part[0], part[1])) for name, kind, part in held["shown"]),
+            tuple(decode(value) for value in held["values"]),
+            held["kind"],
+            numbers,
+            tuple((tuple(decode(v) for v in values), tuple(others)) for values, others in held["keys"]),
+            None if held["lengths"] is None else _numbers(held["lengths"], decode),
+            tuple((size, float(decode(factor))) for size, factor in held["blocks"]),
+            held["run"],
+        )
+
+
+def _numbers(body: dict[str, Any], decode: Any) -> Numbers:
+    found = from_json(body, decode)
+    if isinstance(found, Coded):
+        raise TypeError("codes where numbers are expected")
+    return found
+
+
+class RangeRows(Sequence[Any]):
+    """The rows of a ``RangeTable``; a part of at most a million is worked out when it is taken."""
+
+    def __init__(self, table: RangeTable) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            check_few(self.table, stop - start)
+            return self.table.rows(start, stop)[::step]
+        place = at + len(self) if at < 0 else at
+        if not 0 <= place < len(self):
+            raise IndexError(at)
+        return self.table.rows(place, place + 1)[0]
+
+
+def check_few(table: RangeTable, count: int) -> None:
+    if count > MOST_ROWS:
+        names = [name for name, _, (part, _) in table.shown if part in ("from", "to")]
+        asked = " AND ".join(f"{name} = ..." for name in names) or "..."
+        raise InterfaceError(
+            f"{table.name} has {len(table):,} rows, which are worked out when they are asked for; at most "
+            f"{MOST_ROWS:,} are fetched at once: SELECT * FROM dp.{table.name} WHERE {asked}"  # noqa: S608
+        )
+
+
+# -- the releases database ---------------------------------------------------------------------
+
+
+def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schema: str) -> None:
+    """Create the tables of prefix sums and spreads, and the view of all ranges over them."""
+    points, lengths = (f"{schema}.{_quoted(name)}" for name in table.kept)
+    n, g = table.n, table.groups
+    at = np.tile(np.arange(n + 1, dtype=np.int64), g)
+    arrays: dict[str, Any] = {"place": at, "grp": np.repeat(np.arange(g, dtype=np.int64), n + 1)}
+    lists: list[Any] = []
+    selected = ["CAST(place AS BIGINT) AS place", "CAST(grp AS INTEGER) AS grp"]
+    for column, place, there in (("low", "place", f"place < {n}"), ("high", "place - 1", "place > 0")):
+        selected.append(f"CASE WHEN {there} THEN {_value_sql(table, place, lists)} END AS {column}")
+    for number, (values, others) in enumerate(table.keys):
+        key_kind = next((k for _, k, part in table.shown if part == ("key", number)), "VARCHAR")
+        carried = [None if value is None else str(value) for value in values]
+        lists.append(carried)
+        selected.append(f"CAST(list_extract(?::VARCHAR[], CAST(grp + 1 AS BIGINT)) AS {key_kind}) AS k{number}")
+        lists.append(list(others))
+        selected.append(f"list_extract(?::BOOLEAN[], CAST(grp + 1 AS BIGINT)) AS o{number}")
+    for number, held in enumerate(table.numbers):
+        arrays[f"c{number}"] = held.sums.data
+        arrays[f"e{number}"] = np.repeat(np.array(held.scale), n + 1)
+        selected += [f"c{number}", f"e{number}"]
+    _insert(connection, points, arrays, selected, lists)
+    joined = f"FROM {points} lo JOIN {points} hi ON hi.place > lo.place"
+    if g > 1:
+        joined += " AND hi.grp = lo.grp"
+    if table.lengths is not None:
+        arrays = {"place": np.arange(n + 1, dtype=np.int64), "spread": table.lengths.data}
+        _insert(connection, lengths, arrays, ["CAST(place AS BIGINT) AS place", "spread"], [])
+        joined += f" JOIN {lengths} w ON w.place = hi.place - lo.place"
+        root = "sqrt(w.spread)"
+    else:
+        root = f"sqrt({' + '.join(_block_sql(size, factor) for size, factor in table.blocks)})"
+    items = [f"{_part_sql(table, part, root)} AS {_quoted(name)}" for name, _, part in table.shown]
+    connection.execute(f"CREATE VIEW {schema}.{_quoted(table.name)} AS SELECT {', '.join(items)} {joined}")
+    said = f"{len(table):,} rows, worked out when they are asked for"
+    connection.execute(f"COMMENT ON VIEW {schema}.{_quoted(table.name)} IS '{said}'")
+
+
+def _insert(
+    connection: duckdb.DuckDBPyConnection,
+    target: str,
+    arrays: Mapping[str, Any],
+    selected: Sequence[str],
+    lists: Sequence[Any],
+) -> None:
+    connection.register("dpsql_packed", dict(arrays))
+    try:
+        connection.execute(f"CREATE TABLE {target} AS SELECT {', '.join(selected)} FROM dpsql_packed", list(lists))  # noqa: S608
+    finally:
+        connection.unregister("dpsql_packed")
+
+
+def _value_sql(table: RangeTable, place: str, lists: list[Any]) -> str:
+    """The declared value at a place, of the column's type."""
+    if not table.run:
+        lists.append([str(value) for value in table.values])
+        return f"CAST(list_extract(?::VARCHAR[], CAST({place} + 1 AS BIGINT)) AS {table.kind})"
+    first = int(table.values[0])
+    if table.kind == "DATE":
+        return f"CAST(DATE '1970-01-01' + CAST({first} + {place} AS INTEGER) AS DATE)"
+    return f"CAST({first} + {place} AS {table.kind})"
+
+
+def _block_sql(size: int, factor: float) -> str:
+    """factor x the squared norm of a range averaged over blocks of ``size`` cells (``line_spread.averaged``)."""
+    if size == 1:
+        return f"({factor!r}::DOUBLE * (hi.place - lo.place))"
+    begin, end = f"(lo.place // {size})", f"((hi.place - 1) // {size})"
+    ends = f"({size} - lo.place % {size}) ** 2 + ((hi.place - 1) % {size} + 1) ** 2"
+    return (
+        f"({factor!r}::DOUBLE * CASE WHEN {begin} = {end} THEN (hi.place - lo.place) ** 2 / {size} "
+        f"ELSE ({ends}) / {size} + ({end} - {begin} - 1) * {size} END)"
+    )
+
+
+def _part_sql(table: RangeTable, part: Part, root: str) -> str:
+    what, at = part
+    if what in ("from", "to"):
+        return "lo.low" if what == "from" else "hi.high"
+    if what in ("key", "other"):
+        return f"lo.{'k' if what == 'key' else 'o'}{at}"
+    held = table.numbers[at]
+    value, error = f"(hi.c{at} - lo.c{at})", f"(lo.e{at} * {root})"
+    if held.constant:
+        value = f"({value} + {held.constant!r}::DOUBLE)"
+    half = f"{held.deviations!r}::DOUBLE * {error}"
+    return {"value": value, "stderr": error, "low": f"({value} - {half})", "high": f"({value} + {half})"}[what]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

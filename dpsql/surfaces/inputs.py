@@ -1,0 +1,74 @@
+"""What the commands read: the connection that the options name, the SQL text, the releases file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from dpsql.connection import Connection, connect
+from dpsql.errors import OperationalError
+from dpsql.release import ReleaseStore
+from dpsql.release.limits import QUERY_SECONDS
+
+
+def connected(options: argparse.Namespace) -> Connection:
+    """The connection that --policy, --database and the like name."""
+    return connect(
+        options.database,
+        policy=options.policy,
+        ledger=options.ledger,
+        releases=options.releases,
+        anchor=options.anchor,
+        memory_limit=getattr(options, "memory_limit", None),
+        scan_timeout=getattr(options, "scan_timeout", None),
+    )
+
+
+def released(options: argparse.Namespace) -> ReleaseStore:
+    """The releases alone: who queries them needs neither the private tables nor the ledger."""
+    if options.releases is not None:
+        return ReleaseStore(options.releases)
+    if options.policy is None:
+        options.usage("there is nothing to query; give --releases FILE, or --policy FILE to find it beside")
+    with connect(policy=options.policy) as con:
+        return ReleaseStore(con.releases_path)
+
+
+def seconds(options: argparse.Namespace) -> float | None:
+    """--timeout; 0 is none."""
+    given: float | None = options.timeout
+    return QUERY_SECONDS if given is None else given or None
+
+
+def batch(options: argparse.Namespace) -> str:
+    """The SQL text of a batch: --sql, a file, or stdin."""
+    if options.sql is None and options.file not in (None, "-"):
+        return from_file(options.file)
+    return text(options.file, options)
+
+
+def text(argument: str | None, options: argparse.Namespace) -> str:
+    """SQL given as ``argument`` ("-" for stdin) or with --sql."""
+    if (argument is None) == (options.sql is None):
+        options.usage("the SQL is missing or given twice; give an argument, - for stdin, or --sql TEXT")
+    if argument != "-":
+        return str(options.sql if argument is None else argument)
+    failure = ""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        failure = f"byte {error.start} is not UTF-8; send it as UTF-8"
+    raise OperationalError(f"the text on stdin: {failure}")
+
+
+def from_file(path: str, what: str = "batch", otherwise: str = ", or give the SQL itself with --sql") -> str:
+    """The text of a file. Raises OperationalError with what to do."""
+    failure = ""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        failure = f"{error.strerror or 'unreadable'}; check the path{otherwise}"
+    except UnicodeDecodeError as error:
+        failure = f"byte {error.start} is not UTF-8; save it as UTF-8"
+    raise OperationalError(f"{what} file {path}: {failure}")

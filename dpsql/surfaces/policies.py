@@ -1,0 +1,189 @@
+"""What ``dpsql policy`` does: check a policy, draft a first one, import one, declare a new version of the data."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpsql.connection import connect
+from dpsql.drafting import draft_policy
+from dpsql.errors import OperationalError
+from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
+from dpsql.policy.smartnoise import policy_from_smartnoise
+from dpsql.privacy.amounts import show
+from dpsql.surfaces import inputs, output
+
+
+def check(options: argparse.Namespace) -> None:
+    """Hold a policy against the tables' types; show what it declares."""
+    with connect(options.database, policy=options.policy) as con:
+        schemas = con.schemas()
+        held = con.policy
+        if options.json:
+            tables = {name: _table_json(table, schemas.get(name, {})) for name, table in held.tables.items()}
+            budget = {name: float(value) for name, value in _budget(held.budget)}
+            output.print_json({"ok": True, "dataset": held.dataset, "budget": budget, "tables": tables})
+            return
+        if not options.quiet:
+            figures = ", ".join(f"{name} {show(value)}" for name, value in _budget(held.budget))
+            print(f"Data set {held.dataset}, budget {figures}")
+            for name, table in held.tables.items():
+                print(f"\n{name}: {_table_line(table)}")
+                rows = [
+                    [column.name, _type_of(column.name, schemas.get(name, {})), *_column_row(column)]
+                    for column in table.columns.values()
+                ]
+                if rows:
+                    print(output.grid(("column", "type", "domain", "nulls"), ["VARCHAR"] * 4, rows, indent=2))
+            print()
+        print("ok")
+        for name, table in held.tables.items():
+            if table.counts is not None:
+                print(f"note: {name} is a table of counts, which this version declares but does not answer")
+
+
+def init(options: argparse.Namespace) -> None:
+    """Print a first policy, made from the schema alone, for the custodian to confirm."""
+    sources: dict[str, str] = {}
+    for given in options.source:
+        name, place = _named_source(given)
+        if name in sources:
+            options.usage(f"two of the sources would be table {name}; name one of them, as in visits={place}")
+        sources[name] = place
+    if options.database is None and not sources:
+        options.usage("there is nothing to read a schema from; give --database FILE or --source PLACE")
+    for place in sources.values():
+        if _is_pattern(place) and not glob.glob(place, recursive=True):
+            raise OperationalError(f"no file matches {place}; check the pattern")
+        if not _is_pattern(place) and not Path(place).exists():
+            raise OperationalError(f"{place} is not a file or folder; check the path")
+    if options.database is not None and not Path(options.database).is_file():
+        raise OperationalError(f"{options.database} is not a file; check the path")
+    database = None if options.database is None else Path(options.database).absolute()
+    first = _stem(Path(options.database)) if options.database is not None else next(iter(sources))
+    text, tables = draft_policy(database, sources, options.dataset or f"{first}-1")
+    if options.json:
+        output.print_json({"policy": text, "tables": tables})
+    else:
+        print(text, end="")
+
+
+def _named_source(given: str) -> tuple[str, str]:
+    """(table, place) of NAME=PLACE, or of a place, after which the table is called: file, folder, or what is fixed.
+
+    A folder is written with a slash at its end, as a policy knows it.
+    """
+    name, sign, place = given.partition("=")
+    # a=b/c.parquet may be a path of its own; a name has no slash, and a path that is there is one
+    if not sign or not name or Path(given).exists() or "/" in name:
+        name, place = "", given
+    if not _is_pattern(place) and Path(place).is_dir() and not place.endswith("/"):
+        place += "/"
+    if name:
+        return name, place
+    parts = [part for part in Path(place).parts if not _is_pattern(part)]
+    last = Path(place).name
+    if _is_pattern(last):  # visits_*.csv is visits, flights/*/*.parquet is flights
+        fixed = last[: min(last.index(char) for char in "*?[" if char in last)].rstrip("_-. ")
+        return fixed or (_stem(Path(parts[-1])) if parts and parts[-1] not in ("/", "..") else "data"), place
+    return _stem(Path(place)) or "data", place
+
+
+def _is_pattern(place: str) -> bool:
+    return any(char in place for char in "*?[")
+
+
+def renew(options: argparse.Namespace) -> None:
+    """Declare that the policy's data set is a new version of the one that its ledger knows."""
+    with connect(policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+        con.renew(options.was)
+        if options.json:
+            output.print_json({"dataset": con.policy.dataset, "was": options.was, **output.budget_json(con.budget)})
+        elif not options.quiet:
+            print(f"The data set is {output.one_line(con.policy.dataset)} now; what was spent stays spent.")
+            print(con.budget)
+
+
+def import_(options: argparse.Namespace) -> None:
+    """Print a first policy made from SmartNoise's YAML metadata, for the custodian to complete."""
+    text, tables = policy_from_smartnoise(
+        inputs.from_file(options.metadata, "metadata", ""),
+        options.dataset,
+        epsilon=options.epsilon,
+        delta=options.delta,
+    )
+    if options.json:
+        output.print_json({"policy": text, "tables": tables})
+    else:
+        print(text, end="")
+
+
+def _budget(declared: BudgetPolicy) -> list[tuple[str, Fraction]]:
+    """The figures of a budget that are not 0."""
+    return [(name, getattr(declared, name)) for name in BUDGET_FIGURES if getattr(declared, name)]
+
+
+def _table_line(table: TablePolicy) -> str:
+    if table.public:
+        return "public"
+    unit = "one row" if table.unit == "row" else f"all rows of one {table.unit}, at most {table.max_rows_per_unit}"
+    parts = [f"privacy unit is {unit}"]
+    if table.source is not None:
+        parts.append(f"from {table.source}")
+    if table.expected_rows is not None:
+        parts.append(f"about {table.expected_rows:,} rows are expected")
+    return ", ".join(parts)
+
+
+def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, Any]:
+    return {
+        "public": table.public,
+        "unit": table.unit,
+        "source": table.source,
+        "columns": [
+            {
+                "name": column.name,
+                "type": _type_of(column.name, schema),
+                "values": None if column.values is None else list(column.values),
+                "lower": column.lower,
+                "upper": column.upper,
+                "step": column.step,
+                "other": column.other,
+                "nulls": column.nulls,
+            }
+            for column in table.columns.values()
+        ],
+    }
+
+
+def _column_row(column: ColumnPolicy) -> list[str]:
+    """Domain and NULLs of a column, in words."""
+    domain = "conditions only"
+    if column.values is not None:
+        domain = ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in column.values) + (
+            ", other" if column.other else ""
+        )
+    elif column.lower is not None:
+        step = "" if column.step is None else f" in steps of {_figure(column.step)}"
+        domain = f"{_figure(column.lower)} to {_figure(column.upper)}{step}"
+    return [domain, "a group" if column.nulls else "none"]
+
+
+def _figure(value: object) -> str:
+    if not isinstance(value, Fraction) or value.denominator == 1:
+        return str(value)
+    return f"{float(value):.12g}"
+
+
+def _type_of(name: str, schema: dict[str, str]) -> str:
+    """The type without ENUM members, which may have been made from rows."""
+    kind = next((kind for column, kind in schema.items() if column.lower() == name.lower()), "")
+    return "ENUM" if kind.startswith("ENUM(") else kind
+
+
+def _stem(path: Path) -> str:
+    name = path.name
+    return name[: -len(".csv.gz")] if name.lower().endswith(".csv.gz") else path.stem

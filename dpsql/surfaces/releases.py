@@ -1,0 +1,178 @@
+"""What ``dpsql releases`` and ``dpsql sql`` do: list, show, query, rename, drop, export, rebuild."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dpsql.errors import LedgerError, ProgrammingError
+from dpsql.privacy.ledger import Entry
+from dpsql.release import ReleaseStore, Result
+from dpsql.release.files import export_database, export_table, export_tables
+from dpsql.release.writing import quoted
+from dpsql.surfaces import formats, inputs, output
+
+
+def list_(options: argparse.Namespace) -> None:
+    """List every charge of the ledger."""
+    with inputs.connected(options) as con:
+        entries = con.releases()
+        if options.json:
+            output.print_json({"releases": [entry_json(entry) for entry in entries]})
+            return
+        if not entries:
+            print(f"Nothing was released yet; there is no charge in {con.ledger_path}.")
+            return
+        columns = ("id", "time (UTC)", "label", "guarantee", "purse", "cost", "results")
+        types = ("BIGINT", *["VARCHAR"] * 4, "DOUBLE", "VARCHAR")
+        output.show(output.grid(columns, types, [_row(entry) for entry in entries]))
+
+
+def show(options: argparse.Namespace) -> None:
+    """Show one released table."""
+    store = inputs.released(options)
+    formats.check(options, 1, store.path)
+    _deliver(store.sql(f"SELECT * FROM dp.{quoted(options.name)}", seconds=None), options.name, options)  # noqa: S608
+
+
+def sql(options: argparse.Namespace) -> None:
+    """Run one SELECT over the releases; free."""
+    store = inputs.released(options)
+    formats.check(options, 1, store.path)
+    _deliver(store.sql(inputs.text(options.query, options), seconds=inputs.seconds(options)), "result", options)
+
+
+def rename(options: argparse.Namespace) -> None:
+    """Show a result under another name from now on."""
+    with inputs.connected(options) as con:
+        con.rename(options.name, options.to, release=options.release)
+        if options.json:
+            output.print_json({"renamed": options.name, "to": options.to, "releases": con.releases_path})
+        elif not options.quiet:
+            print(f"{output.one_line(options.name)} is shown as {output.one_line(options.to)} from now on.")
+
+
+def drop(options: argparse.Namespace) -> None:
+    """Take results out of the releases file; refunds nothing."""
+    if not options.name and options.release is None:
+        options.usage("there is nothing to drop; give a NAME, or --release ID for all results of one release")
+    with inputs.connected(options) as con:
+        before = _views(con.releases())
+        con.drop(*options.name, release=options.release)
+        gone = [name for name in before if name not in _views(con.releases())]
+        spent = con.budget.spent
+        if options.json:
+            output.print_json({"dropped": gone, "refunded": 0, "spent": spent, "releases": con.releases_path})
+        elif not options.quiet:
+            names = ", ".join(output.one_line(name) for _, name in gone)
+            print(f"Dropped {names}. Nothing is given back: the ledger keeps the charge and the noisy numbers, and the")
+            print("same batch is answered from them again at no cost, which shows its results again.")
+
+
+def rebuild(options: argparse.Namespace) -> None:
+    """Make the releases file anew from the ledger."""
+    with inputs.connected(options) as con:
+        if not con.ledger_path.exists():
+            raise LedgerError(f"there is no ledger at {con.ledger_path}; name it with --ledger")
+        count = con.rebuild()
+        if options.json:
+            output.print_json({"rebuilt": count, "releases": con.releases_path})
+        elif not options.quiet:
+            print(f"{con.releases_path} holds {count} release{'' if count == 1 else 's'}.")
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write the results of one release as files, as a database or as one document."""
+    store = inputs.released(options)
+    held = _record(store, options.release)
+    release, names = int(held["release_id"]), _chosen(held, options.result)
+    kind, target = formats.chosen(options), options.output
+    if kind == "duckdb":
+        if target is None or formats.is_folder(target):
+            options.usage("a duckdb database is a file; name a new one with -o")
+        export_database(store, release, names, Path(target))
+    elif kind in ("csv", "parquet"):
+        formats.check(options, len(names), store.path)
+        if target is None:
+            formats.to_stdout(kind, lambda path: export_table(store, release, names[0], kind, path))
+            return
+        if formats.is_folder(target):
+            export_tables(store, release, names, kind, Path(target))
+        else:
+            export_table(store, release, names[0], kind, Path(target))
+    else:
+        formats.check(options, 1, store.path)
+        tables = [(name, store.table(release, name)) for name in names]
+        formats.deliver(
+            options,
+            tables,
+            lambda: "\n\n".join(f"{name}\n{output.table_text(result)}" for name, result in tables),
+            lambda: held | {"tables": [{"name": name, **output.table_json(result)} for name, result in tables]},
+        )
+        if target is None:
+            return
+    if not options.quiet and not options.json:
+        print(f"Release {release}, {len(names)} result{'' if len(names) == 1 else 's'}, as {kind} in {target}")
+
+
+def _deliver(result: Result, name: str, options: argparse.Namespace) -> None:
+    formats.deliver(options, [(name, result)], lambda: output.table_text(result), lambda: output.table_json(result))
+
+
+def _record(store: ReleaseStore, release: int | None) -> dict[str, Any]:
+    """The row of dp.releases for ``release``, the newest by default."""
+    held = store.sql("SELECT * FROM dp.releases")
+    rows = {row[0]: dict(zip(held.columns, row, strict=True)) for row in held}
+    if not rows:
+        raise ProgrammingError(f"{store.path} holds no release yet; run a batch first")
+    number = max(rows) if release is None else release
+    if number not in rows:
+        known = ", ".join(map(str, sorted(rows)[-10:]))
+        raise ProgrammingError(f"there is no release {number} in {store.path}; it holds {known}")
+    return rows[number]
+
+
+def _chosen(held: dict[str, Any], wanted: list[str]) -> list[str]:
+    """The results of a release that are asked for, all of them by default."""
+    names = {name.lower(): name for name in held["names"]}
+    if not names:
+        raise ProgrammingError(f"all results of release {held['release_id']} were dropped; there is nothing to export")
+    for name in wanted:
+        if name.lower() not in names:
+            known = ", ".join(names.values())
+            raise ProgrammingError(
+                f"release {held['release_id']} has no result {output.one_line(name)}; it has {known}"
+            )
+    return [names[name.lower()] for name in wanted] or list(names.values())
+
+
+def _views(entries: list[Entry]) -> list[tuple[int, str]]:
+    return [(entry.id, name) for entry in entries if entry.released is not None for name in entry.views]
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "release": entry.id,
+        "time": entry.time,
+        "released": entry.released,
+        "label": entry.label,
+        "guarantee": entry.charge.guarantee,
+        "purse": entry.charge.purse,
+        "cost": entry.charge.amount,
+        "results": list(entry.results),
+        "views": list(entry.views),
+    }
+
+
+def _row(entry: Entry) -> list[object]:
+    names = entry.views
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if entry.released is None:
+        shown = "charged, nothing recorded"
+    elif not names:
+        shown = "all dropped" if entry.results else ""
+    elif len(names) < len(entry.results):
+        shown = f"{len(entry.results) - len(names)} dropped; {shown}"
+    when = entry.time[:19].replace("T", " ")
+    return [entry.id, when, entry.label, entry.charge.guarantee, entry.charge.purse, entry.charge.amount, shown]

@@ -1,0 +1,254 @@
+"""Reports: one self-contained HTML file of a plan or of a release, for readers who will not run anything.
+
+A report of a plan spends nothing; one of a release is made from the releases database alone, which is public. Needs
+the extra ``dpsql[plot]`` for its pictures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.pictures import budget_picture
+from dpsql.plan import Plan
+from dpsql.plan_text import figure as rounded
+from dpsql.privacy.state import BudgetState
+from dpsql.release import ReleaseStore, Result
+from dpsql.surfaces import plots
+from dpsql.surfaces import report_html as h
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_PICTURES = 24
+_EPSILON = (
+    "What this means: consider any one {unit}. With or without it in the data, every possible outcome of this "
+    "publication is about equally likely: its probability changes by a factor of at most {factor}{slack}. So nobody "
+    "who reads these numbers, whatever else they know, can say with confidence whether it was there or what it held."
+)
+_RHO = (
+    "What this means: zero-concentrated differential privacy. With or without any one {unit} in the data, the "
+    "distributions of everything published here are close to each other, by a bound that adds up over publications."
+)
+_FREE = (
+    "What this means: these answers were worked out of numbers that had been published before, so they tell nothing "
+    "further about anybody and cost nothing."
+)
+_READING = (
+    "Every number here is noisy on purpose: the noise is what protects people. Its size is known exactly, so each "
+    "number comes with an interval that holds the true one as often as the plan's confidence says, 95 % of the time "
+    "unless it was planned otherwise. Counts may be negative or fractional where the truth is small. Numbers agree "
+    "with each other: parts add up to wholes. Differences smaller than the intervals mean nothing."
+)
+
+
+def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
+    """A plan as an HTML page: guarantee, cost, the error of every number before anything is spent.
+
+    ``state``: what is spent of the budget so far (``con.budget``), for a picture of it. Spends nothing and reads no
+    row. Raises InterfaceError without matplotlib.
+    """
+    charge = plan.charge
+    measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
+    level = f"{100 * (1 - plan.alpha):g} %"
+    unit = _unit_of(plan.privacy)
+    facts: list[tuple[str, object]] = [
+        ("Data set", plan.dataset),
+        ("Cost", f"{measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch"),
+        (
+            "Can be paid",
+            "yes" if plan.affordable else "no: more than is left of that purse, or than one release may cost",
+        ),
+        ("Questions", f"{len(plan.queries)} statements, {plan.compiled.numbers:,} numbers"),
+        ("Strategy", f"{plan.strategy.method}, {plan.strategy.shape[0]:,} measurements"),
+    ]
+    if plan.gap is not None:
+        facts.append(("Certificate", f"total squared error within {max(plan.gap, 1e-6):.2%} of the least possible"))
+    facts += [("Note", note) for note in plan.notes]
+    for way in plan.alternatives:
+        facts.append(("Instead", f"{way.charge.guarantee} from the {way.charge.purse} purse"))
+    parts = [
+        h.heading("Plan of a release", 1),
+        h.paragraph("Nothing was spent and no row was read for this page.", "soft"),
+        h.box(f"Guarantee: {plan.privacy}", _meaning(charge.guarantee, unit)),
+        h.facts(facts),
+        h.heading("How precise the answers will be"),
+        h.paragraph(
+            f"The noise is known before it is drawn. 'Within' is how far a published number may be from the true one, "
+            f"{level} of the time, each number by itself; clamping to declared bounds comes on top. 'One by one' is "
+            "the standard error that the same budget would give if every result column were paid for apart."
+        ),
+        _errors(plan, level),
+        h.picture(plots.plot_plan(plan), "Standard error of each result column: this plan beside one by one"),
+        *_budget(state),
+        h.heading("What is asked, and what is measured"),
+        h.paragraph(
+            "Each line of the first picture is a published number, each column a group of rows that no question tells "
+            "apart. The second shows what is measured instead: fewer or better spread sums, from which all answers "
+            "follow."
+        ),
+        *_matrices(plan),
+        h.heading("The batch"),
+        h.code(plan.sql),
+    ]
+    return h.page(f"Plan for {plan.dataset}", parts)
+
+
+def report_release(store: ReleaseStore, release: int | None = None) -> str:
+    """A release as an HTML page: guarantee, budget, every table with its intervals and a picture.
+
+    ``release``: its number, the newest by default. Reads the releases database alone and spends nothing. Raises
+    ProgrammingError where there is no such release, OperationalError where the file is missing, InterfaceError
+    without matplotlib.
+    """
+    known = _records(store)
+    if not known:
+        raise ProgrammingError(f"{store.path} holds no release yet; run a batch first")
+    number = max(known) if release is None else release
+    if number not in known:
+        raise ProgrammingError(
+            f"there is no release {number} in {store.path}; it holds {', '.join(map(str, sorted(known)[-10:]))}"
+        )
+    held = known[number]
+    measure = "mu squared" if held["purse"] == "gaussian" else "epsilon"
+    facts: list[tuple[str, object]] = [
+        ("Released", f"{held['released_at']:%Y-%m-%d %H:%M} UTC"),
+        *([("Asked by", held["label"])] if held["label"] else []),
+        ("Cost", f"{measure} {held['cost']:.6g} of the {held['purse']} purse"),
+        ("Numbers", f"{held['queries']:,}, with {held['noise']} noise, strategy {held['strategy']}"),
+    ]
+    if held["gap"] is not None:
+        facts.append(("Certificate", f"total squared error within {max(held['gap'], 1e-6):.2%} of the least possible"))
+    names = list(held["names"])
+    parts = [
+        h.heading(f"Release {number}", 1),
+        h.paragraph("Every number on this page is public.", "soft"),
+        h.box(f"Guarantee: differential privacy at {held['guarantee']}", _meaning(held["guarantee"], "privacy unit")),
+        h.facts(facts),
+        *_purse(held, measure, known, number),
+        h.heading("How to read the numbers"),
+        h.paragraph(_READING),
+        h.heading("Results" if names else "Results were dropped"),
+        *(() if names else [h.paragraph("The views of this release were dropped; its cost stays spent.")]),
+        *_results(store, number, names),
+        h.heading("The batch"),
+        h.code(held["sql"]),
+    ]
+    return h.page(f"Release {number}", parts)
+
+
+def _unit_of(privacy: str) -> str:
+    """What one neighbour adds or removes, in the words of the guarantee."""
+    return privacy.rpartition("adding or removing ")[2].removeprefix("one ") or "privacy unit"
+
+
+def _meaning(guarantee: str, unit: str) -> str:
+    """The guarantee in plain words."""
+    words = guarantee.replace(",", " ").replace("(", " ").split()
+    held: dict[str, float] = {}
+    for name, value in itertools.pairwise(words):
+        if name in ("epsilon", "delta", "rho") and re.fullmatch(r"[0-9.]+(e-?[0-9]+)?", value):
+            held.setdefault(name, float(value))
+    if "rho" in held:
+        return _RHO.format(unit=unit)
+    if "epsilon" not in held:
+        return _FREE
+    factor = math.exp(held["epsilon"]) if held["epsilon"] < 20 else math.inf
+    shown = f"{factor:.3g}" if math.isfinite(factor) else f"e to the power {held['epsilon']:g}"
+    slack = f", but for a chance of at most {held['delta']:g}" if held.get("delta") else ""
+    return _EPSILON.format(unit=unit, factor=shown, slack=slack)
+
+
+def _errors(plan: Plan, level: str) -> str:
+    rows = []
+    for row in plan.rows():
+        column = row["column"] + (f" by {row['groups']}" if row["groups"] else "")
+        if row["stderr"] is None:
+            figures = ("worked out of others", "", "")
+        else:
+            figures = (rounded(row["stderr"]), "±" + rounded(row["half_width"]), rounded(row["naive_stderr"]))
+        rows.append((row["result"], column, f"{row['numbers']:,}", *figures))
+    shown = rows[: h.MOST_ROWS]
+    more = (
+        h.paragraph(f"The first {len(shown)} of {len(rows):,} result columns.", "note")
+        if len(shown) < len(rows)
+        else ""
+    )
+    head = ("result", "column", "numbers", "standard error", f"within, {level}", "one by one")
+    return h.rows_table(head, shown, (False, False, True, True, True, True)) + more
+
+
+def _budget(state: BudgetState | None) -> Iterator[str]:
+    if state is None:
+        return
+    yield h.heading("The budget so far")
+    yield h.paragraph(str(state).splitlines()[0].capitalize() + ".")
+    yield h.picture(plots.plot_budget(state), "What was spent of each purse over time, by label")
+
+
+def _matrices(plan: Plan) -> Iterator[str]:
+    for draw, caption in (
+        (plots.plot_workload, "The workload: what is asked"),
+        (plots.plot_strategy, "The strategy: what is measured"),
+    ):
+        made: Figure | None = None
+        try:
+            made = draw(plan)
+        except InterfaceError as error:
+            if "matplotlib" in str(error):
+                raise
+        # A matrix too wide to draw is left out: the numbers above do not need it.
+        yield h.picture(made, caption) if made is not None else h.paragraph(f"{caption}: too large to draw.", "note")
+
+
+def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]], number: int) -> Iterator[str]:
+    """What the purse held when this release was made, and how it came to that."""
+    if held["purse_total"] is None or held["purse_spent"] is None:
+        return
+    total, spent = held["purse_total"], held["purse_spent"]
+    yield h.heading("The budget")
+    yield h.paragraph(
+        f"The {held['purse']} purse holds {measure} {total:.6g} for ever. After this release {spent:.6g} was spent and "
+        f"{max(total - spent, 0.0):.6g} left. Charges add up and are never given back."
+    )
+    yield h.share(spent, total)
+    charges = [
+        (row["released_at"].isoformat(), row["label"] or "", row["cost"])
+        for at, row in sorted(known.items())
+        if row["purse"] == held["purse"] and at <= number
+    ]
+    made = budget_picture([(held["purse"], measure, total, charges)])
+    yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} purse, by label")
+
+
+def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[str]:
+    for at, name in enumerate(names):
+        result = store.table(release, name)
+        yield h.heading(name, 3)
+        if at < MOST_PICTURES and (made := _drawn(result)) is not None:
+            yield h.picture(made, f"{name}, with intervals")
+        yield h.result_table(result)
+
+
+def _drawn(result: Result) -> Figure | None:
+    """A picture where one tells more than the table: some rows, and numbers."""
+    if len(result) < 2:
+        return None
+    failure: InterfaceError
+    try:
+        return plots.plot_result(result)
+    except InterfaceError as error:
+        failure = error
+    if "matplotlib" in str(failure):
+        raise failure
+    return None
+
+
+def _records(store: ReleaseStore) -> dict[int, dict[str, Any]]:
+    """The rows of dp.releases by id."""
+    held = store.sql("SELECT * FROM dp.releases")
+    return {row["release_id"]: row for row in (dict(zip(held.columns, values, strict=True)) for values in held)}

@@ -1,0 +1,162 @@
+"""The parts of a report as HTML: one self-contained page, everything that is text escaped, nothing fetched."""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from dpsql.errors import InterfaceError
+from dpsql.pictures import picture_bytes
+from dpsql.pictures.style import number
+from dpsql.pictures.tables import Number, read
+from dpsql.release import Result
+from dpsql.release.text_table import html_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 200  # of a table on the page
+
+_STYLE = """
+:root { --ink: #1c2733; --soft: #5b6875; --line: #d9dfe5; --blue: #0072b2; --wash: #f3f7fa; }
+* { box-sizing: border-box; }
+body { margin: 0; color: var(--ink); background: #fff; font: 15px/1.5 system-ui, "Segoe UI", Roboto, Helvetica,
+  Arial, sans-serif; }
+main { max-width: 900px; margin: 0 auto; padding: 32px 24px 48px; }
+h1 { font-size: 26px; margin: 0 0 2px; } h2 { font-size: 19px; margin: 34px 0 8px; border-bottom: 1px solid var(--line);
+  padding-bottom: 4px; } h3 { font-size: 16px; margin: 24px 0 6px; }
+p { margin: 6px 0 10px; } .soft, figcaption, .note { color: var(--soft); font-size: 13px; }
+.box { background: var(--wash); border-left: 4px solid var(--blue); padding: 12px 16px; margin: 14px 0; }
+.box strong { font-size: 17px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 18px; margin: 10px 0; }
+dt { color: var(--soft); } dd { margin: 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13.5px; margin: 8px 0; font-variant-numeric: tabular-nums; }
+th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th { color: var(--soft); font-weight: 600; } .right { text-align: right; } .range { color: var(--soft);
+  white-space: nowrap; }
+figure { margin: 12px 0; } figure img { max-width: 100%; height: auto; }
+.bar { height: 14px; background: var(--line); border-radius: 7px; overflow: hidden; max-width: 520px; }
+.bar span { display: block; height: 100%; background: var(--blue); }
+pre { background: var(--wash); padding: 12px; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; }
+@media print { main { max-width: none; padding: 0; } h2, h3 { break-after: avoid; }
+  figure, tr, .box { break-inside: avoid; } pre, .scroll { overflow: visible; } a { color: inherit; } }
+"""
+
+# Nothing may be loaded: styles and pictures are in the page, and a page that was tampered with cannot call home.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole document of ``parts``, which are HTML already."""
+    body = "\n".join(part for part in parts if part)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def text(value: object) -> str:
+    """Escaped, with characters that steer terminals or reverse lines made visible."""
+    shown = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(value))
+    return html.escape(shown)
+
+
+def paragraph(words: str, kind: str = "") -> str:
+    """A paragraph; ``kind`` is a class of the page's style."""
+    return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
+
+
+def heading(words: str, level: int = 2) -> str:
+    """A heading."""
+    return f"<h{level}>{text(words)}</h{level}>"
+
+
+def box(strong: str, words: str) -> str:
+    """What a reader must not miss."""
+    return f'<div class="box"><strong>{text(strong)}</strong><p>{text(words)}</p></div>'
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> str:
+    """Names and values below each other."""
+    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in pairs) + "</dl>"
+
+
+def share(part: float, whole: float) -> str:
+    """How much of something is used, as a bar."""
+    percent = 100.0 * min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
+    filled = f'<span style="width:{percent:.2f}%"></span>'
+    return f'<div class="bar" role="img" aria-label="{percent:.0f} % spent">{filled}</div>'
+
+
+def picture(made: Figure, caption: str) -> str:
+    """A figure as SVG inside the page."""
+    data = base64.b64encode(picture_bytes(made)).decode("ascii")
+    width = made.get_figwidth() * 80
+    return (
+        f'<figure><img src="data:image/svg+xml;base64,{data}" width="{width:.0f}" alt="{text(caption)}">'
+        f"<figcaption>{text(caption)}</figcaption></figure>"
+    )
+
+
+def code(words: str) -> str:
+    """SQL as it was written."""
+    return f"<pre>{text(words.strip())}</pre>"
+
+
+def rows_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[bool]) -> str:
+    """A table of texts; ``right`` says which columns are numbers."""
+    sides = [' class="right"' if r else "" for r in right]
+    lines = ["<tr>" + "".join(f"<th{s}>{text(h)}</th>" for h, s in zip(head, sides, strict=True)) + "</tr>"]
+    for row in rows:
+        lines.append("<tr>" + "".join(f"<td{s}>{text(v)}</td>" for v, s in zip(row, sides, strict=True)) + "</tr>")
+    return f'<div class="scroll"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table></div>'
+
+
+def result_table(result: Result) -> str:
+    """A released table: keys, and each number with its interval beside it; the first 200 rows."""
+    shown = result.fetchall()[:MOST_ROWS]
+    more = f"The first {MOST_ROWS} of {len(result):,} rows." if len(result) > len(shown) else ""
+    part = Result(result.columns, result.types, shown)
+    try:
+        shape = read(part)
+    except InterfaceError:
+        return html_table(part.columns, part.types, shown, MOST_ROWS) + (paragraph(more, "note") if more else "")
+    head: list[str] = [key.name for key in shape.keys]
+    right = [key.ordered for key in shape.keys]
+    columns: list[Sequence[str]] = [key.shown for key in shape.keys]
+    for held in shape.numbers:
+        head.append(held.name)
+        right.append(True)
+        digits = _digits(held)
+        columns.append([_figure(value, digits) for value in held.values])
+        if held.known:
+            head.append("interval")
+            right.append(False)
+            spans = zip(held.low, held.high, strict=True)
+            columns.append([f"{_figure(low, digits)} to {_figure(high, digits)}" for low, high in spans])
+    return rows_table(head, list(zip(*columns, strict=True)), right) + (paragraph(more, "note") if more else "")
+
+
+def _digits(held: Number) -> int | None:
+    """Decimals that the intervals justify; None where there are none."""
+    arms = held.arms.max(axis=0)
+    known = arms[arms > 0]
+    if not known.size:
+        return None
+    return min(max(0, 1 - math.floor(math.log10(float(known.min())))), 9)
+
+
+def _figure(value: float, digits: int | None) -> str:
+    if math.isnan(value):
+        return "NULL"
+    if digits is None:
+        return number(value)
+    shown = f"{value:,.{digits}f}"
+    return shown.lstrip("-") if float(shown.replace(",", "")) == 0 else shown

@@ -1,0 +1,110 @@
+"""``dpsql synthesize``: release randomised rows of a table once, and ask the release any number of questions."""
+
+from __future__ import annotations
+
+import argparse
+
+from dpsql.local_release import Synthetic
+from dpsql.surfaces import formats, inputs, output
+
+
+def synthesize(options: argparse.Namespace) -> None:
+    """Release with --columns and --epsilon; with --ask, answer a question from the release that is there."""
+    releasing = options.columns is not None
+    if releasing == (options.ask is not None):
+        options.usage("give --columns and --epsilon to release, or --ask SQL to ask a release; one of the two")
+    if releasing and (options.epsilon is None or options.output is not None or options.format is not None):
+        options.usage("a release needs --epsilon E, and --format and --output are for answers of --ask")
+    asking = options.estimator != "unbiased" or options.bounds or not options.errors or options.alpha != 0.05
+    if releasing and asking:
+        options.usage("--estimator, --bounds, --alpha and --no-errors are for --ask")
+    if not releasing and (options.epsilon is not None or options.ids is not None or options.name is not None):
+        options.usage("--epsilon, --ids and --name are for a release; a question costs nothing")
+    _release(options) if releasing else _ask(options)
+
+
+def _release(options: argparse.Namespace) -> None:
+    with inputs.connected(options) as con:
+        made = con.synthesize(
+            options.table,
+            _names(options.columns),
+            options.epsilon,
+            ids=_names(options.ids),
+            name=options.name,
+            label=options.label,
+        )
+        state = con.budget
+        if options.json:
+            output.print_json(
+                {**_json(made), "cost": made.cost, "budget": output.budget_json(state), "releases": con.releases_path}
+            )
+            return
+        columns = ", ".join(made.columns)
+        beside = f" beside {', '.join(made.ids)}" if made.ids else ""
+        print(
+            f"Released {made.rows:,} rows of {made.table} as {made.name}: {columns}{beside}, randomised over "
+            f"{made.combinations:,} combinations.\nGuarantee  {made.guarantee}"
+        )
+        if not options.quiet:
+            print(f"\nRelease {made.id}, spent epsilon {made.cost:g} of the local purse; in {con.releases_path}")
+            print(f"Ask it: dpsql synthesize {options.table} --policy {options.policy} --ask 'SELECT COUNT(*) ...'")
+            print(state)
+
+
+def _ask(options: argparse.Namespace) -> None:
+    with inputs.connected(options) as con:
+        formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
+        made = con.synthetic(options.table)
+        if options.bounds:
+            result = made.bounds(options.ask)
+        else:
+            result = made.sql(options.ask, estimator=options.estimator, errors=options.errors, alpha=options.alpha)
+        formats.deliver(
+            options,
+            [("result", result)],
+            lambda: output.table_text(result),
+            lambda: {"release": _json(made), **output.table_json(result)},
+        )
+        if not options.quiet and formats.chosen(options) == "table" and not options.output:
+            print(f"\nEstimated from {made.rows:,} rows of {made.name} (release {made.id}, {made.guarantee}); free.")
+
+
+def _json(made: Synthetic) -> dict[str, object]:
+    return {
+        **{"id": made.id, "name": made.name, "table": made.table, "columns": list(made.columns)},
+        **{"ids": list(made.ids), "rows": made.rows, "combinations": made.combinations, "epsilon": made.epsilon},
+        "guarantee": made.guarantee,
+    }
+
+
+def _names(given: str | None) -> list[str]:
+    return [] if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def arguments(command: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    command.add_argument("table", metavar="TABLE", help="the private table; with --ask, a table or a release's name")
+    command.add_argument("--columns", metavar="A,B", help="release these columns together, each row randomised once")
+    command.add_argument("--epsilon", metavar="E", help="epsilon of one row; a unit pays it for each row it may have")
+    command.add_argument("--ids", metavar="A,B", help="columns that the policy declares public, kept as they are")
+    command.add_argument("--name", metavar="NAME", help="view of the released rows; default: TABLE_synthetic")
+    command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
+    command.add_argument("--ask", metavar="SQL", help="answer a SELECT from what was released; free")
+    command.add_argument(
+        "--estimator",
+        choices=("unbiased", "proper"),
+        default="unbiased",
+        help="proper rounds counts and sums to possible answers (default: unbiased)",
+    )
+    command.add_argument(
+        "--bounds", action="store_true", help="with --ask, show bounds of the errors instead of the answers"
+    )
+    command.add_argument(
+        "--alpha", metavar="A", type=float, default=0.05, help="1 - confidence of the intervals (default: 0.05)"
+    )
+    command.add_argument(
+        "--no-errors", dest="errors", action="store_false", help="leave the _stderr, _low and _high columns out"
+    )
+    command.add_argument("--memory-limit", metavar="SIZE", help="the most memory of a scan, such as 4GB")
+    command.add_argument("--scan-timeout", metavar="SECONDS", type=float, help="stop a scan after that; it is charged")
+    formats.arguments(command)

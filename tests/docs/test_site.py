@@ -1,0 +1,125 @@
+"""The site builds without a warning, loads nothing from elsewhere, and has every public name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import dpsql
+from dpsql import bounds, strategy, synthetic, workload
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.surfaces
+
+# Tags whose address the browser fetches by itself; links in <a> are followed by people.
+FETCHED = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "audio": "src",
+    "video": "src",
+}
+
+
+class Resources(HTMLParser):
+    """Addresses that a page fetches when it is opened, and the text of its headings' anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in FETCHED and given.get("rel") != "canonical":
+            self.found.append(given.get(FETCHED[tag]) or "")
+        if given.get("id"):
+            self.ids.add(str(given["id"]))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    # Not --quiet: with it mkdocs counts no warnings, and --strict has nothing to object to.
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+def read(page: Path) -> Resources:
+    found = Resources()
+    found.feed(page.read_text(encoding="utf-8"))
+    return found
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        for address in read(page).found:
+            assert not re.match(r"(?:[a-z]+:)?//", address), (page.name, address)
+            if page.name != "404.html":
+                assert (page.parent / address.partition("?")[0].partition("#")[0]).exists(), (page.name, address)
+    for style in site.rglob("*.css"):
+        assert not re.findall(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""", style.read_text(encoding="utf-8")), style
+
+
+def test_every_page_is_in_the_site_and_none_speaks_of_tests(site: Path) -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        text = (site / f"{page.stem}.html").read_text(encoding="utf-8")
+        assert "<!-- setup" not in text
+        assert "```" not in re.sub(r"<(code|pre).*?</\1>", "", text, flags=re.DOTALL), page
+
+
+def test_formulas_are_drawn_by_the_browser_itself(site: Path) -> None:
+    text = (site / "mathematics.html").read_text(encoding="utf-8")
+    assert text.count("<math") > 50
+    assert "arithmatex" not in text
+    assert not re.findall(r"<mi>\\", text)  # a command that was not understood
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    page = read(site / "reference.html").ids | read(site / "reference-strategies.html").ids
+    text = "".join((site / f"reference{part}.html").read_text(encoding="utf-8") for part in ("", "-strategies"))
+    last = {name.rpartition(".")[2] for name in page}
+    missing = [name for name in dpsql.__all__ if name not in last and f"<code>{name}</code>" not in text]
+    for module in (workload, strategy, bounds, synthetic):
+        names = [name for name in module.__all__ if name not in last and f"<code>{name}</code>" not in text]
+        missing += [f"{module.__name__}.{name}" for name in names]
+    assert not missing, " ".join(missing)
+
+
+def test_pages_are_drawn(site: Path, tmp_path: Path) -> None:
+    """A browser without a network opens a page: the text is there, at the width of a phone, too."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium here; Debian's package has one")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    done = subprocess.run(
+        [chromium, *flags, "--window-size=480,900", f"file://{site / 'mathematics.html'}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "The least error, with a certificate" in done.stdout
+    assert "<math" in done.stdout

@@ -1,0 +1,62 @@
+"""Exact products of long vectors with convolutions and nested blocks, against Python integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpsql.errors import DataError
+from dpsql.linalg.line_products import Blocks, Convolution, words_of
+
+
+def _long(rng: np.random.Generator, n: int) -> list[int]:
+    """Integers of up to 110 bits, of both signs."""
+    high, low = rng.integers(-(2**40), 2**40, n), rng.integers(-(2**60), 2**60, n)
+    return [int(a) * 2**70 + int(b) for a, b in zip(high, low, strict=True)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 100])
+@pytest.mark.parametrize("cyclic", [True, False])
+def test_convolutions_are_exact(n: int, cyclic: bool) -> None:
+    rng = np.random.default_rng(n)
+    held = Convolution(rng.integers(-(2**20), 2**20, n), cyclic)
+    x = _long(rng, n)
+    assert held.times(x, 112) == list(held.matrix().astype(object) @ np.array(x, dtype=object))
+
+
+@pytest.mark.parametrize("cyclic", [True, False])
+def test_the_largest_counts_are_exact(cyclic: bool) -> None:
+    held = Convolution(np.full(5000, 2**20 - 1, dtype=np.int64), cyclic)
+    x = [2**63 - 1] * 5000
+    expected = [5000 * (2**20 - 1) * (2**63 - 1)] * 5000 if cyclic else [i * (2**20 - 1) * (2**63 - 1) for i in range(1, 5001)]
+    assert held.times(x, 63) == expected
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 100, 128])
+def test_sums_over_blocks_are_exact(n: int) -> None:
+    rng = np.random.default_rng(n)
+    held = Blocks(n, 128, (128, 16, 4, 1), (3, 5, 1, 2))
+    x = _long(rng, n)
+    assert held.rows == 1 + 8 + 32 + 128
+    assert held.times(x, 112) == list(held.matrix().astype(object) @ np.array(x, dtype=object))
+
+
+def test_words_add_up_to_the_numbers() -> None:
+    x = [-(2**100), -1, 0, 1, 2**100 - 1, 12345678901234567890]
+    words = words_of(x, 101, 40, 40)
+    assert [sum(int(w[i]) << (40 * k) for k, w in enumerate(words)) for i in range(len(x))] == x
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(DataError, match="kernel is a vector"):
+        Convolution(np.array([2**24]), True)
+    with pytest.raises(DataError, match="3 values for a matrix of 2 columns"):
+        Convolution(np.array([1, 2]), True).times([1, 2, 3], 63)
+    with pytest.raises(DataError, match="divide each other"):
+        Blocks(10, 16, (16, 5, 1), (1, 1, 1))
+    with pytest.raises(DataError, match="single cells"):
+        Blocks(10, 16, (16, 4), (1, 1))
+    with pytest.raises(DataError, match="2 values for a matrix of 10 columns"):
+        Blocks(10, 16, (4, 1), (1, 1)).times([1, 2], 63)
+    with pytest.raises(DataError, match="not written out"):
+        Convolution(np.ones(5000, dtype=np.int64), True).matrix()

@@ -1,0 +1,90 @@
+"""A notebook run by nbclient in a folder of its own, made a page by nbconvert, and looked at in headless Chromium."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+from traitlets.config import Config
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+SWITCHES = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+    # Whatever a page might ask of the network, nobody answers.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+# What the page is, as the browser sees it once everything is laid out.
+LOOK = """
+<script>
+window.addEventListener("load", () => {
+  const box = e => { const b = e.getBoundingClientRect(); return [b.width, b.height]; };
+  const seen = e => e.checkVisibility() && box(e)[0] > 0 && box(e)[1] > 0;
+  const texts = selector => [...document.querySelectorAll(selector)].filter(seen).map(e => e.innerText);
+  const facts = {
+    tables: texts("table.dpsql-table"),
+    plans: texts("table.dpsql-plan"),
+    footers: texts(".dpsql-footer"),
+    pictures: [...document.images].filter(seen).map(e => [e.naturalWidth, e.naturalHeight, ...box(e)]),
+    wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
+    asked: performance.getEntriesByType("resource").map(e => e.name).filter(n => !n.startsWith("data:")),
+  };
+  const held = document.createElement("pre");
+  held.id = "facts";
+  held.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(facts))));
+  document.body.appendChild(held);
+});
+</script>
+"""
+
+
+def browser() -> str:
+    """The browser: DPSQL_CHROMIUM, else one on the path. Without one the test fails, and says what is missing."""
+    found = os.environ.get("DPSQL_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.fail("no Chromium: install the package chromium (Debian: apt-get install chromium), or name it in "
+                    "DPSQL_CHROMIUM")  # fmt: skip
+    return found
+
+
+def run_notebook(path: Path, folder: Path) -> nbformat.NotebookNode:
+    """The notebook with its outputs, run in ``folder`` by the kernel of this interpreter."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(
+        notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return notebook
+
+
+def page_of(notebook: nbformat.NotebookNode) -> str:
+    """The notebook as one HTML page that asks nothing of the network."""
+    config = Config()
+    for name in ("require_js_url", "jquery_url", "mathjax_url", "widget_renderer_url"):
+        setattr(config.HTMLExporter, name, "")
+    page, _ = HTMLExporter(config=config).from_notebook_node(notebook)
+    return page
+
+
+def looked_at(page: str, folder: Path) -> dict:
+    """What the browser shows of a page."""
+    place = folder / "page.html"
+    place.write_text(page.replace("</body>", LOOK + "</body>"), encoding="utf-8")
+    dumped = browse(folder, f"{place.as_uri()}", "--dump-dom").stdout
+    held = dumped.split('<pre id="facts">')[1].split("</pre>")[0]
+    return json.loads(base64.b64decode(held))
+
+
+def browse(folder: Path, address: str, *switches: str) -> subprocess.CompletedProcess:
+    """One run of the browser, with a profile of its own."""
+    profile = folder / "profile"
+    profile.mkdir(exist_ok=True)
+    command = [browser(), *SWITCHES, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *switches, address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "HOME": str(folder)})
+    assert done.returncode == 0, done.stderr
+    return done
