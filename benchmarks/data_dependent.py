@@ -2,7 +2,7 @@
 
     python benchmarks/data_dependent.py [releases]
 
-Five batches on two data sets (20,190 person-years of a health insurance trial, 336,776 flights), epsilon 0.01 to 1:
+Six batches on two data sets (20,190 person-years of a health insurance trial, 336,776 flights), epsilon 0.01 to 1:
 root mean squared error over all numbers and releases of the pure plan and of the Gaussian one at delta 1e-9, each with
 unbiased and with non-negative estimates of the same measurements, and of MWEM over the workload's and over the
 strategy's rows. "even" is a guess without data: the noisy number of rows spread evenly over the cells. Everything is
@@ -28,7 +28,7 @@ from dpsql.measure import adaptive
 from dpsql.workload.compile import Compiled
 
 SEED = 2013
-EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0)
+EPSILONS = (0.01, 0.1, 1.0)
 HOME = Path(__file__).parent
 EXAMPLES = HOME.parent / "sql_examples"
 COLUMNS = ("pure", "pure, >= 0", "Gaussian", "Gaussian, >= 0", "mwem", "mwem-strategy", "even")
@@ -54,8 +54,10 @@ BATCHES = {
         "health", groups("rand_hie", "visits, plan, health", "visits")
         + "; SELECT plan, COUNT(*), SUM(visits) FROM rand_hie GROUP BY plan"),
     "flights: 50 ranges of the minute": ("flights", ranges("flights", "minute", 1440, 50)),
-    "flights: counts by month, carrier, origin and their pairs": (
-        "flights", groups("flights", "month, origin, carrier", "month, day", "month", "carrier", "origin")),
+    "flights: month x day x carrier, and by month, by carrier": (
+        "flights", groups("flights", "month, day, carrier", "month", "carrier")),
+    "flights: the same of flights to three rare airports": (
+        "flights", groups("flights WHERE dest IN ('ANC', 'HNL', 'EYW')", "month, day, carrier", "month", "carrier")),
 }  # fmt: skip
 
 
@@ -125,11 +127,17 @@ def main(releases: int) -> None:
                 true = plans[0].answers.estimate(exact(con, plans[0]), plans[0].compiled.common_steps)
                 rounds = []
                 for method in ("mwem", "mwem-strategy"):
-                    plan = con.plan(sql, epsilon=epsilon, method=method)
+                    try:
+                        plan = con.plan(sql, epsilon=epsilon, method=method)
+                    except dpsql.DataError:  # measured block by block: there is no one strategy
+                        found.append(float("nan"))
+                        rounds.append("-")
+                        continue
                     found.append(mwem(con, plan, releases, true))
                     rounds.append(str(plan.strategy.rounds))
-                found.append(error(plan, even(plan, exact(con, plan)) - true) ** 0.5)
-                best = min(found)
+                    guess = even(plan, exact(con, plan)) - true
+                found.append(error(plan, guess) ** 0.5)
+                best = np.nanmin(found)
                 cells = [f"**{value:,.1f}**" if value == best else f"{value:,.1f}" for value in found]
                 print(f"| {epsilon:g} | {' | '.join(cells)} | {', '.join(rounds)} |", flush=True)
             print(f"\n{size}; {time.monotonic() - began:.0f} s")

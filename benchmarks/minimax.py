@@ -110,8 +110,10 @@ def distortions(report: Report, sizes: tuple[int, ...], times: tuple[int, ...]) 
             falls = slope(sizes, unbiased), slope(sizes, proper)
             under = max(p / u for p, u in zip(proper, upper, strict=True))
             rows.append(
-                [2**bits, epsilon, unbiased[0], unbiased[-1], falls[0], proper[0], proper[-1], falls[1], under]
-                + [proper[-1] / lower[-1]]
+                [
+                    *(2**bits, epsilon, unbiased[0], unbiased[-1], falls[0], proper[0], proper[-1], falls[1], under),
+                    proper[-1] / lower[-1],
+                ]
             )
             report.trend(
                 f"k = {2**bits}, epsilon {epsilon}: the unbiased estimator's slope is -1 within 5 %",
@@ -135,7 +137,7 @@ def release_time(report: Report, n: int) -> None:
         place = Path(folder)
         with duckdb.connect(str(place / "t.duckdb")) as connection:
             connection.execute(
-                "CREATE TABLE visits AS SELECT ['NY', 'NJ', 'CA', 'WA'][1 + hash(i) % 4] AS state, "  # noqa: S608
+                "CREATE TABLE visits AS SELECT ['NY', 'NJ', 'CA', 'WA'][CAST(1 + hash(i) % 4 AS BIGINT)] AS state, "
                 "CAST(hash(i, 1) % 121 AS INTEGER) AS age, CAST(hash(i, 2) % 6 AS INTEGER) AS visits, "
                 f"hash(i, 3) % 3 = 0 AS smoker FROM range({n}) t(i)"
             )

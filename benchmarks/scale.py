@@ -1,16 +1,18 @@
-"""How does the cost of a private batch grow with rows, with queries and with columns?
+"""How does the cost of a private batch grow with rows, with queries, with columns and with values?
 
-    python benchmarks/scale.py [--full]
+    python benchmarks/scale.py [--only AXIS] [--sizes N ...] [--limit SECONDS] [--full]
 
-Rows: the batch of batch_error.py over 1e5, 1e6 and 1e7 flights (1e8 with --full). Queries: 10 to 1,000 (10,000) random
-ranges over the minute of day of 1e6 flights. Columns: every pair of 2 to 20 (90) columns of 10 values, GROUP BY
-dp_marginals(2, ...), over 1e5 rows; 100 columns are refused, for one statement has at most 4,096 groupings.
+Rows: the batch of batch_error.py over 1e5, 1e6 and 1e7 flights (1e8 with --full). Queries: 10 to 10,000 random
+ranges over the minute of day of 1e6 flights. Columns: every pair of 2 to 100 columns of 10 values, GROUP BY
+dp_marginals(2, ...), over 1e5 rows. Values: all ranges of a column of 1e3 to 1e6 values, GROUP BY dp_ranges(...), over
+1e6 rows: up to 5e11 numbers, whose exact answers are taken to be the prefix counts that they come from.
 
 Each case runs in a process of its own, which plans once and runs three times; beside it stand, in that process,
 DuckDB's exact answers to the same statements, and the floor: the very statements that the scan ran, in a plain DuckDB
 instance. ``after`` is everything after planning (ledger, noise, scan, reconstruction, views). Seconds are wall clock,
 the least of three (of one where a case takes long); ``memory`` is the process's peak before DuckDB answers.
-``slope`` is that of a line fitted on log axes through the last three cases.
+``error`` is the root mean square of the standard errors, ``gap`` what is certified of their sum of squares.
+``slope`` is that of a line fitted on log axes through the last three cases that finished; a case that did not says so.
 """
 
 from __future__ import annotations
@@ -38,13 +40,12 @@ from dpsql.engines import duckdb as engine
 
 ROWS = (100_000, 1_000_000, 10_000_000)
 MORE_ROWS = 100_000_000
-QUERIES = (10, 100, 1_000)
-MORE_QUERIES = 10_000
-COLUMNS = (2, 5, 10, 20)
-MORE_COLUMNS = (50, 90, 100)  # 100 are refused: more groupings than one statement may have
-WIDE_ROWS = 100_000
-FIGURES = ("plan", "after", "floor", "exact", "memory")
-LIMIT, FULL_LIMIT = 90.0, 3600.0  # seconds of one case
+QUERIES = (10, 100, 1_000, 10_000)
+COLUMNS = (2, 5, 10, 20, 50, 100)
+VALUES = (1_000, 10_000, 100_000, 1_000_000)
+WIDE_ROWS, LINE_ROWS = 100_000, 1_000_000
+FIGURES = ("plan", "after", "floor", "exact", "memory", "error", "gap")
+LIMIT, FULL_LIMIT = 600.0, 3600.0  # seconds of one case
 PATIENCE = 10.0  # seconds after which nothing is measured again
 
 
@@ -59,6 +60,14 @@ def fastest(work: Callable[[], object], times: int = 3) -> float:
         if taken > PATIENCE:
             break
     return found
+
+
+def peak() -> float:
+    """MiB that this process has held at most, where Linux says it; its getrusage counts what the parent held too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @contextlib.contextmanager
@@ -88,12 +97,14 @@ def measured(sql: str, policy: dpsql.Policy, selects: list[str]) -> dict[str, fl
         planned = time.perf_counter() - start
         after = fastest(lambda: (statements.clear(), connection.run(plan, fresh=True)))
         ran = list(statements)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = peak()
     plain = duckdb.connect()
     floor = fastest(lambda: [plain.execute(statement).fetchnumpy() for statement in ran])
     plain.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{source}')")
     exact = fastest(lambda: [plain.execute(select).fetchall() for select in selects])
-    return dict(zip(FIGURES, (planned, after, floor, exact, memory), strict=True))
+    error = math.sqrt(sum(row["stderr"] ** 2 * row["numbers"] for row in plan.rows()) / plan.compiled.numbers)
+    gap = math.nan if plan.gap is None else plan.gap
+    return dict(zip(FIGURES, (planned, after, floor, exact, memory, error, gap), strict=True))
 
 
 def selects_of(sql: str) -> list[str]:
@@ -135,15 +146,33 @@ def wide_path() -> Path:
     """100 columns of 10 values, each leaning on the one before."""
     path = data.FOLDER / f"wide_{WIDE_ROWS}.parquet"
     if not path.exists():
-        values = [
-            f"((i * {2 * c + 1} + hash(i + {c // 2} * 7919)) % 10)::TINYINT AS c{c}" for c in range(max(MORE_COLUMNS))
-        ]
+        values = [f"((i * {2 * c + 1} + hash(i + {c // 2} * 7919)) % 10)::TINYINT AS c{c}" for c in range(max(COLUMNS))]
         columns = ", ".join(values)
         duckdb.execute(f"COPY (SELECT {columns} FROM range({WIDE_ROWS}) r(i)) TO '{path}' (FORMAT parquet)")
     return path
 
 
-CASES: dict[str, Callable[[int], dict[str, float]]] = {"rows": by_rows, "queries": by_queries, "columns": by_columns}
+def by_values(values: int) -> dict[str, float]:
+    """All ranges of a column of so many values, most rows at small ones."""
+    path = data.FOLDER / f"line_{LINE_ROWS}_{values}.parquet"
+    if not path.exists():
+        drawn = f"least(floor(-ln(1 - (hash(i) % 1000003) / 1000003.0) * {values} / 8), {values - 1})::INTEGER"
+        duckdb.execute(f"COPY (SELECT {drawn} AS k FROM range({LINE_ROWS}) r(i)) TO '{path}' (FORMAT parquet)")
+    policy = dpsql.Policy.parse(
+        'dataset = "line-1"\n[budget]\nepsilon = 100.0\ndelta = 1e-9\n[tables.line]\nunit = "row"\n'
+        f'source = "{path}"\n[tables.line.columns]\nk = {{ lower = 0, upper = {values - 1}, nulls = false }}\n'
+    )
+    sql = "CREATE OR REPLACE VIEW every AS SELECT dp_ranges(k), COUNT(*) AS n FROM line GROUP BY dp_ranges(k)"
+    counts = "SELECT k, count(*) AS n FROM line GROUP BY k"
+    return measured(sql, policy, [f"SELECT k, sum(n) OVER (ORDER BY k) FROM ({counts})"])
+
+
+CASES: dict[str, Callable[[int], dict[str, float]]] = {
+    "rows": by_rows,
+    "queries": by_queries,
+    "columns": by_columns,
+    "values": by_values,
+}
 
 
 def apart(axis: str, size: int, limit: float) -> dict[str, float] | None:
@@ -152,10 +181,10 @@ def apart(axis: str, size: int, limit: float) -> dict[str, float] | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired:
-        print(f"| {size:,} | not finished in {limit:g} s | | | | | | |", flush=True)
+        print(f"| {size:,} | not finished in {limit:g} s | | | | | | | | |", flush=True)
         return None
     if done.returncode:
-        print(f"| {size:,} | {_last(done.stderr)} | | | | | | |", flush=True)
+        print(f"| {size:,} | {_last(done.stderr)} | | | | | | | | |", flush=True)
         return None
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -181,24 +210,25 @@ def slope(points: list[tuple[int, float]]) -> str:
 
 def table(axis: str, sizes: tuple[int, ...], limit: float) -> None:
     """One axis: a line a case, then the slopes."""
-    print(f"\n| {axis} | plan s | after s | floor s | after / floor | exact s | after / exact | memory MiB |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+    times = "plan s | after s | floor s | after / floor | exact s | after / exact"
+    print(f"\n| {axis} | {times} | memory MiB | error | gap |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     found: list[tuple[int, dict[str, float]]] = []
     for size in sizes:
         case = apart(axis, size, limit)
         if case is None:
             continue
         found.append((size, case))
-        plan, after, floor, exact, memory = (case[name] for name in FIGURES)
+        plan, after, floor, exact, memory, error, gap = (case[name] for name in FIGURES)
         print(
             f"| {size:,} | {plan:.2f} | {after:.3f} | {floor:.3f} | {after / floor:.2f} | {exact:.3f} "
-            f"| {after / exact:.2f} | {memory:,.0f} |",
+            f"| {after / exact:.2f} | {memory:,.0f} | {error:,.3g} | {'-' if math.isnan(gap) else f'{gap:.2%}'} |",
             flush=True,
         )
     slopes = {name: slope([(size, case[name]) for size, case in found]) for name in FIGURES}
     print(
         f"| slope | {slopes['plan']} | {slopes['after']} | {slopes['floor']} | | {slopes['exact']} | "
-        f"| {slopes['memory']} |"
+        f"| {slopes['memory']} | {slopes['error']} | |"
     )
 
 
@@ -208,31 +238,35 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--full", action="store_true", help="the largest cases too: half a gigabyte of disk, and an hour or more"
+        "--full", action="store_true", help="1e8 rows too: half a gigabyte of disk, and an hour or more"
     )
     parser.add_argument("--only", choices=CASES, help="one of the tables")
+    parser.add_argument("--sizes", type=int, nargs="+", help="other sizes of that table")
+    parser.add_argument("--limit", type=float, help="seconds that one case may take (default: 600, with --full 3600)")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         axis, size = options.case
         print(json.dumps(CASES[axis](int(size))))
         return
-    sizes: dict[str, tuple[int, ...]] = {"rows": ROWS, "queries": QUERIES, "columns": COLUMNS}
+    if options.sizes and not options.only:
+        parser.error("--sizes are those of one table: give --only as well")
+    sizes: dict[str, tuple[int, ...]] = {"rows": ROWS, "queries": QUERIES, "columns": COLUMNS, "values": VALUES}
     if options.full:
-        sizes = {
-            "rows": (*ROWS, MORE_ROWS),
-            "queries": (*QUERIES, MORE_QUERIES),
-            "columns": (*COLUMNS, *MORE_COLUMNS),
-        }
+        sizes["rows"] = (*ROWS, MORE_ROWS)
+    if options.sizes:
+        sizes[options.only] = tuple(options.sizes)
+    limit = options.limit or (FULL_LIMIT if options.full else LIMIT)
     print(f"{os.cpu_count()} cores, OPENBLAS_NUM_THREADS={os.environ['OPENBLAS_NUM_THREADS']}, ", end="")
     (threads,) = duckdb.execute("SELECT current_setting('threads')").fetchone() or ("unknown",)
     print(f"DuckDB {duckdb.__version__} with {threads} threads, ", end="")
     print(f"load {os.getloadavg()[0]:.1f} at the start")
-    for row in (*sizes["rows"], 1_000_000):
-        data.flights_path(row)
+    if options.only in (None, "rows", "queries"):
+        for row in {*(sizes["rows"] if options.only != "queries" else ()), 1_000_000}:
+            data.flights_path(row)
     for axis, chosen in sizes.items():
         if options.only in (None, axis):
-            table(axis, chosen, FULL_LIMIT if options.full else LIMIT)
+            table(axis, chosen, limit)
     print(f"\nload {os.getloadavg()[0]:.1f} at the end")
 
 

@@ -1,10 +1,11 @@
 """Claim: one batch, its errors and seconds beside pip-installable peers that answer query by query.
 
-    python benchmarks/sql_peers.py [--rows N] [--releases K] [--peers smartnoise opendp pipelinedp]
+    python benchmarks/sql_peers.py [--rows N] [--releases K] [--peers smartnoise opendp pipelinedp] [--limit SECONDS]
 
 Each peer gets an environment of its own under benchmarks/data/peers (pip downloads it, once) and the same
 54 statements over the flights at a total of epsilon 1, split evenly, as none of them plans a batch. The peers'
-answers are as they give them, keys public, bounds as in benchmarks/flights.toml. Seconds are the wall time of a
+answers are as they give them, keys public, bounds as in benchmarks/flights.toml. A peer that fails, or does not finish
+within the limit, has a line that says so. Seconds are the wall time of a
 whole release from a Parquet file or a frame in memory, planning included; DuckDB's exact answers in the same run.
 """
 
@@ -78,32 +79,46 @@ def exact(path: Path, asked: list[dict[str, Any]]) -> tuple[float, list[dict[Any
     return time.perf_counter() - began, answers
 
 
-def environment(name: str) -> Path:
+class PeerError(Exception):
+    """A peer that gave no answers, and why in one line."""
+
+
+def ran(command: list[str], limit: float, what: str, task: str | None = None) -> None:
+    """Run a command to its end. Raises PeerError where it fails or takes longer than ``limit`` seconds."""
+    try:
+        done = subprocess.run(command, input=task, text=True, capture_output=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"{what}: not finished in {limit:,.0f} s") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise PeerError(f"{what}: {last[:200]}")
+
+
+def environment(name: str, limit: float) -> Path:
     """The Python of a peer's environment, made once."""
     place = ENVIRONMENTS / name
     python = place / "bin" / "python"
     if not (place / "installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[name][1]], check=True)
+        ran([sys.executable, "-m", "venv", str(place)], limit, "no environment")
+        ran([str(python), "-m", "pip", "install", "--quiet", *PEERS[name][1]], limit, "not installed")
         (place / "installed").touch()
     return python
 
 
-def run_peer(name: str, path: Path, asked: list[dict[str, Any]], releases: int) -> dict[str, Any]:
-    """What a peer's script wrote."""
-    python = environment(name)
+def run_peer(name: str, path: Path, asked: list[dict[str, Any]], releases: int, limit: float) -> dict[str, Any]:
+    """What a peer's script wrote. Raises PeerError where it failed or took longer than ``limit`` seconds."""
+    python = environment(name, limit)
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         task = {
             **{"path": str(path), "queries": asked, "domains": domains(), "releases": releases},
             **{"epsilon": EPSILON, "delta": DELTA, "result": str(result)},
         }
-        done = subprocess.run(
-            [str(python), str(SCRIPTS / PEERS[name][0])], input=json.dumps(task), text=True, capture_output=True
-        )
-        if done.returncode:
-            raise SystemExit(f"{name} failed:\n{done.stderr[-2000:]}")
-        return dict(json.loads(result.read_text()))
+        ran([str(python), str(SCRIPTS / PEERS[name][0])], limit, "failed", json.dumps(task))
+        found = dict(json.loads(result.read_text())) if result.exists() else {}
+    if any(len(release) != len(asked) for release in found.get("answers", [[]])):
+        raise PeerError("failed: it did not answer every statement")
+    return found
 
 
 def errors(answers: list[Any], truth: list[dict[Any, float]], asked: list[dict[str, Any]]) -> dict[str, float]:
@@ -145,6 +160,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=None, help="rows of the table (default: the 336,776 flights)")
     parser.add_argument("--releases", type=int, default=3, help="releases of each system (default: 3)")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), help="which peers to run")
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds that a peer may take (default: 3600)")
     given = parser.parse_args()
     path, asked = data.flights_path(given.rows), queries()
     os.environ["DPSQL_CACHE"] = "off"  # every plan is made anew
@@ -154,8 +170,14 @@ def main() -> None:
         took, answers, method = run_dpsql(given.rows, given.releases, **budget)
         name = f"dpsql {dpsql.__version__}, epsilon 1, {title} ({method})"
         lines.append((name, errors(answers, truth, asked), float(np.median(took)), 0.0))
+    failed: list[str] = []
     for peer in given.peers:
-        found = run_peer(peer, path, asked, given.releases)
+        print(f"{peer} ...", file=sys.stderr, flush=True)
+        try:
+            found = run_peer(peer, path, asked, given.releases, given.limit)
+        except PeerError as error:
+            failed.append(f"| {peer} | {str(error).replace('|', ' ')} |" + " |" * (len(batch_error.FAMILIES) + 1))
+            continue
         name = f"{peer} {found['version']}, epsilon 1 / {len(asked)} a statement"
         took = float(np.median(found["seconds"]))
         lines.append((name, errors(found["answers"], truth, asked), took, float(found["peak_mb"])))
@@ -165,6 +187,8 @@ def main() -> None:
     for name, values, took, peak in lines:
         cells = [f"{values[family]:,.1f}" for family in batch_error.FAMILIES]
         print(f"| {name} | {' | '.join(cells)} | {took:,.2f} | {f'{peak:,.0f}' if peak else ''} |")
+    for line in failed:
+        print(line)
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ def found_before(sql: str, policy: str, given: Sequence[object], alpha: float, o
             return plan
         if getattr(value, name) is None:
             other = "rho" if name == "epsilon" else "epsilon"
-            raise DataError(f"the budget given as {name} is a {other}; give {other}={value}")
+            raise DataError(f"the budget given as {name} counts {other}; give {other}={value}")
     return None
 
 

@@ -190,13 +190,15 @@ class Connection(Exceptions):
         ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
         hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
         it (``budget_for``). ``method``: "auto", or "mwem" and "mwem-strategy" (``dpsql.strategy.mwem``), whose errors
-        depend on the data and are estimated only; ``rounds`` of theirs. Reads the column types of the tables, never a row. Raises SQLError,
-        PolicyError, DataError, BudgetError, all before anything is spent.
+        depend on the data and are estimated only; ``rounds`` of theirs. Reads the column types of the tables, never a
+        row. Raises SQLError, PolicyError, DataError, BudgetError, all before anything is spent.
         """
         self._check_open()
         wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
         wish = wish_of(sql, epsilon, rho, wanted)
         if wish is not None:
+            if method != "auto":
+                raise DataError(f"method={method!r} has estimated errors: no budget can be found for them; give epsilon")
             return self._needed(sql, wish, delta, None, tolerance, time_limit, progress).plan
         earlier = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective)
         if earlier is not None:
@@ -212,7 +214,7 @@ class Connection(Exceptions):
                 progress=progress,
             )
         if rounds is not None:
-            raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one of them, or leave rounds out")
+            raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
         return make_plan(
             sql,
             self.policy,
@@ -311,7 +313,8 @@ class Connection(Exceptions):
         """
         self._check_open()
         said = self._label if label is None else label
-        if not fresh and not isinstance(batch, Plan) and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
+        asked = (epsilon, delta, rho)
+        if not fresh and not isinstance(batch, Plan) and asks_for_free(batch, asked, estimates, options):
             found = self._past.answer(batch, options.get("alpha", 0.05))
             if found is not None:
                 return self._free(found, errors=errors, label=said)
@@ -331,7 +334,7 @@ class Connection(Exceptions):
             earlier = self._earlier(key, plan, errors=errors, estimates=estimates)
             if earlier is not None:
                 return earlier
-            found = self._past.as_good_as(plan) if estimates == "unbiased" else None
+            found = self._past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
             if found is not None:
                 return self._free(found, errors=errors, label=said)
         ledger = self._open_ledger()

@@ -125,8 +125,8 @@ class Cursor:
     ) -> Plan | Release | None:
         """What ``execute`` would do, spending nothing: a Plan that it would pay for, or else why it would be free.
 
-        That is the earlier Release that answers, or None for what never costs anything (released views, probes,
-        lists). Raises as ``execute``.
+        That is the earlier Release that answers, or None for what earlier releases determine together and for what
+        never costs anything (released views, probes, lists). Raises as ``execute``.
         """
         self._begin()
         text = prepare(sql).fill(parameters)
@@ -135,8 +135,10 @@ class Cursor:
             statements = [piece.query for piece in going.pieces if piece.query is not None]
             if not going.private or len(statements) < len(going.pieces) or all(map(is_probe, statements)):
                 return None
-            held = self._planned(text, statements, (epsilon, delta, rho))
+            held = self._planned(text, statements, (epsilon, delta, rho), dry=True)
             found = self.release if isinstance(held, list) else held
+            if not isinstance(held, list) and self._connection._past.as_good_as(held) is not None:
+                found = None
         self._sets, self.release, self._executed = [], None, False
         return found
 
@@ -227,6 +229,10 @@ class Cursor:
     def fetchall(self) -> list[tuple[Any, ...]]:
         """The rows that are left."""
         return self._fetch(None)
+
+    def rows(self) -> Sequence[tuple[Any, ...]]:
+        """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""
+        return self._current().rows
 
     def nextset(self) -> bool | None:
         """Go to the result of the next statement of the batch: True, or None where there is none."""
@@ -326,8 +332,13 @@ class Cursor:
         self.release = con.run(held)
         return self._shown(self.release.record.tables, held.queries)
 
-    def _planned(self, text: str, statements: Sequence[Statement], budget: Budget) -> list[_Set] | Plan:
-        """The results of the release that answers the batch, or the plan that its budget is for. Spends nothing."""
+    def _planned(
+        self, text: str, statements: Sequence[Statement], budget: Budget, *, dry: bool = False
+    ) -> list[_Set] | Plan:
+        """The results of the release that answers the batch, or the plan that its budget is for. Spends nothing.
+
+        ``dry``: what earlier releases determine together is not written down; no results then.
+        """
         con = self._connection
         asked, named = self._budget(text, budget)
         alpha = _ALPHA if self._alpha is None else self._alpha
@@ -341,6 +352,8 @@ class Cursor:
             found = self._earlier(self._understood(statements), None)
             if found is not None:
                 return found
+            if dry and con._past.answer(text, alpha) is not None:
+                return []
             release = con._determined(text, alpha)
             if release is not None:
                 self.release = release

@@ -102,7 +102,7 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     """The estimates of a plan's numbers from its measurements ``y`` (p,), as the module says.
 
     Of a plan whose errors are estimated its own values, which a table has, and what cuts their intervals.
-    Cost: a fit over the rays of the cone (``reconstruct.nonnegative``), a second for some 10,000 of them. Raises as
+    Cost: a fit over the rays of the cone (``reconstruct.nonnegative``), seconds for some 10,000 of them. Raises as
     ``check_estimates``.
     """
     values = plan.answers.estimate(y, plan.compiled.common_steps)
@@ -120,7 +120,7 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     A = sparse.csr_array(sparse.diags_array((weight * compiled.scale)[asked] / unit) @ over_rays[asked])
     none = np.full(A.shape[1], -1, dtype=np.int64)
     problem = Problem(sparse.eye_array(len(asked), format="csr"), A, (weight * values)[asked] / unit, none, np.zeros(0))
-    found = problem.solve(most=int(np.clip(_WORK / max(4 * A.nnz, 1), 100, 2000)))
+    found = problem.solve(most=int(np.clip(_WORK / max(4 * A.nnz, 1), 100, 1000)))
     w = found.w
     if kind == "whole":  # rays are entries of x, in the order of cells
         w = np.concatenate([whole_numbers(w[cone.layout == number]) for number in range(len(compiled.layouts))])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql import bounds
+from dpsql.curve_picture import curve_picture
 from dpsql.local.comparison import LocalComparison, compared
 from dpsql.plan_explain import explain
 from dpsql.plan_picture import plan_picture
@@ -39,6 +40,7 @@ from dpsql.workload.structured import Structured
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from dpsql.release import Result
@@ -257,6 +259,10 @@ class Plan:
     def what_if(self, time_limit: float | None = 30.0) -> str:
         """The three as text."""
         return what_if_text(self, time_limit)
+
+    def plot_curve(self, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:
+        """``curve`` as a matplotlib figure. InterfaceError without matplotlib (``dpsql.curve_picture``)."""
+        return curve_picture(self, ax, points, span)
 
     def explain(self) -> str:
         """What of each statement is private, what is derived from it, and what DuckDB does afterwards, as text."""

@@ -45,7 +45,7 @@ class AdaptivePlan(Plan):
     @property
     def sensitivity(self) -> int:
         """The most by which one unit can move any candidate."""
-        return max(self.strategy.reach)
+        return int(max(self.strategy.reach))
 
     @property
     def error(self) -> float:
@@ -61,7 +61,7 @@ class AdaptivePlan(Plan):
         return None
 
     @property
-    def bound_ratio(self) -> float:  # type: ignore[override]
+    def bound_ratio(self) -> float:
         """NaN: the bounds are for mechanisms whose noise does not depend on the data."""
         return float("nan")
 
@@ -109,7 +109,7 @@ def make_adaptive_plan(
 ) -> AdaptivePlan:
     """Plan a batch for a mechanism of ``strategy.mwem.METHODS``. Free: reads no row and spends nothing.
 
-    Pure epsilon alone. The policy's ``expected_rows`` are needed for the estimates; how many rows there are is measured.
+    Pure epsilon alone. The policy's ``expected_rows`` are needed for the estimates; the number of rows is measured.
     Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
     if method not in METHODS:
@@ -117,6 +117,11 @@ def make_adaptive_plan(
     prepared = prepare(sql, policy, schemas, progress)
     understood = prepared.understood
     compiled = prepared.compiled
+    if isinstance(compiled, Structured) and method == "mwem-strategy":
+        raise DataError(
+            "method='mwem-strategy' selects among the rows of one strategy, and this batch is measured block by block; "
+            "use method='mwem', or ask for fewer columns in one batch"
+        )
     if isinstance(compiled, Structured) and compiled.cells <= MOST_RAYS:
         compiled = compile_batch(understood.queries, understood.tables, boxes=False)
     if not isinstance(compiled, Compiled):

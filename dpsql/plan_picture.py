@@ -57,10 +57,12 @@ def plan_picture(plan: Plan, ax: Axes | None = None) -> Figure:
     axes.set_ylim(-0.8, max(len(shown) - 0.2, 0.5))
     axes.set_xlabel("standard error of a released number, in its own unit", fontsize=style.SMALL)
     more = f" (first {SHOWN} of {len(rows)} result columns)" if len(rows) > SHOWN else ""
-    certified = f"; {_certified(plan)}" if ax is not None and whole is not None else ""
+    stated = plan.gap is not None and plan.strategy.objective == "total" and (ax is not None or whole is None)
+    certified = f"; {_certified(plan)}" if stated else ""
     style.tidy(axes)
     axes.tick_params(which="minor", labelsize=style.SMALL - 1, length=1.5, color=style.PALE)
-    style.title(axes, f"Errors known before anything is spent{more}\n{plan.charge.guarantee}{certified}")
+    known = "estimated" if plan.estimated else "known"
+    style.title(axes, f"Errors {known} before anything is spent{more}\n{plan.charge.guarantee}{certified}")
     axes.legend(
         fontsize=style.SMALL, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1
     )
@@ -79,19 +81,15 @@ def _certified(plan: Plan) -> str:
 def _whole(plan: Plan) -> tuple[float, float, str] | None:
     """Root mean squared error of the batch as a multiple of the least possible: one by one, this plan; what it proves.
 
-    None where nothing is certified. In the units that the plan minimises (weights, and sums beside counts).
+    None where nothing is certified, or for a batch of blocks or of a long line. In the units that the plan minimises
+    (weights, and sums beside counts).
     """
-    if plan.gap is None or plan.strategy.objective != "total":
+    units, scale = (getattr(plan.compiled, name, None) for name in ("objective", "scale"))
+    if plan.gap is None or plan.strategy.objective != "total" or units is None or scale is None:
         return None
-    compiled = getattr(plan.compiled, "inner", plan.compiled)  # of a long line: number by number of its small batch
-    units = getattr(compiled, "objective", None)
-    scale = getattr(compiled, "scale", None)
-    weights: Any = 1.0
-    if units is not None and scale is not None:
-        weights = np.divide(units, scale, out=np.zeros(len(scale)), where=np.asarray(scale) != 0)
-    if compiled is not plan.compiled and isinstance(plan.errors, np.ndarray):  # prefixes, one by one
-        weights = np.repeat(weights, len(plan.errors) // len(weights))
-    planned, naive = _mean_square(plan.errors * weights), _mean_square(plan.naive_errors * weights)
+    weights = np.divide(units, scale, out=np.zeros(len(scale)), where=np.asarray(scale) != 0)
+    planned = float(np.sum((np.asarray(plan.errors) * weights) ** 2))
+    naive = float(np.sum((np.asarray(plan.naive_errors) * weights) ** 2))
     if planned <= 0:
         return None
     ratio = math.sqrt(1.0 + plan.gap)

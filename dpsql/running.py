@@ -1,4 +1,4 @@
-"""A plan handed to the room that measures: its job, of the kind that the plan needs, and the call that carries it out."""
+"""A plan handed to the room that measures: its job, of the kind that it needs, and the call that carries it out."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def route_of(plan: Plan) -> Route:
     origin = origin_of(plan)
     request, budget = origin.request, origin.state.budget
     measure = "rho" if request.rho is not None else "epsilon"
-    delta = request.delta or (budget.delta if plan.charge.noise == "gaussian" else None)
+    gaussian = plan.charge.noise == "gaussian" and measure == "epsilon"
+    delta = request.delta or (budget.delta if gaussian else None)
     return Route(budget, plan.charge.noise, plan.charge.purse, measure, delta)
 
 
@@ -135,7 +136,7 @@ def costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> tupl
     began = monotonic()
     owners = _owners(plan)
     units = comparable(plan)
-    found = []
+    found: list[Cost] = []
     for name in sorted(owners, key=lambda n: -_value(plan, units, owners[n]))[:most]:
         if time_limit is not None and found and monotonic() - began > time_limit:
             break
@@ -192,7 +193,8 @@ def comparable(plan: Plan) -> Floats | None:
         for block in compiled.blocks:
             out[block.start : block.stop] = block.weight
         return out
-    return np.divide(compiled.objective, compiled.scale, out=np.zeros(compiled.numbers), where=compiled.scale != 0)
+    units = np.divide(compiled.objective, compiled.scale, out=np.zeros(compiled.numbers), where=compiled.scale != 0)
+    return np.asarray(units)
 
 
 def _value(plan: Plan, units: Floats | None, parts: list[slice] | None) -> float:

@@ -153,9 +153,10 @@ def test_an_open_connection_sees_the_new_names(place: Path) -> None:
         con = dpsql.connect(mine, policy=policy, ledger=place / "open.ledger")
         con.run(BATCH, 0.5)
         con.rename("low", "lower half")
-        assert mine.sql('SELECT n FROM dpsql_releases.dp."lower half"').fetchall() == con.sql(
-            'SELECT n FROM "lower half"'
-        ).fetchall()
+        assert (
+            mine.sql('SELECT n FROM dpsql_releases.dp."lower half"').fetchall()
+            == con.sql('SELECT n FROM "lower half"').fetchall()
+        )
 
 
 def test_queries_over_releases_have_a_limit_of_time(place: Path) -> None:

@@ -15,17 +15,19 @@ import dpsql
 from dpsql import measure
 from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import ResidualAnswers, half_widths
+from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
 from dpsql.strategy import StructuredStrategy, select, structured_strategy
 from dpsql.strategy import structured_bound as bounds
+from dpsql.strategy.block_strategy import block_strategy
+from dpsql.strategy.structured_blocks import error_of, precisions
 from dpsql.strategy.structured_bound import structured_bound
-from dpsql.workload import choice
+from dpsql.workload import choice, marginals
 from dpsql.workload.compile import Compiled, compile_batch
 from dpsql.workload.layout import common_multiplicity
 from dpsql.workload.matrix import Workload
 from dpsql.workload.regions import LineAxis
 from dpsql.workload.sensitivity import sensitivity_of
-from dpsql.workload.structured import Structured, compile_structured
+from dpsql.workload.structured import Structured, compile_structured, with_histograms
 
 TABLES = """
 [tables.t]
@@ -396,3 +398,110 @@ def test_marginals_over_many_columns_are_certified(con: duckdb.DuckDBPyConnectio
         gap = structured_strategy(batch, "gaussian").gap
         assert gap is not None
         assert 0 <= gap < most
+
+
+# -- whole tables under Laplace noise ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sizes", "order"), [((2, 2, 2, 2, 2, 2), 2), ((3, 4, 5, 6), 2), ((4, 3, 2, 5), 3)])
+def test_marginals_under_laplace_noise_are_planned_as_blocks_of_attributes(sizes: tuple[int, ...], order: int) -> None:
+    names = [f"c{i}" for i in range(len(sizes))]
+    own = duckdb.connect()
+    own.execute(f"CREATE TABLE wide ({', '.join(f'{name} INTEGER' for name in names)})")
+    domains = "\n".join(
+        f"{name} = {{ values = {list(range(d))}, nulls = false }}" for name, d in zip(names, sizes, strict=True)
+    )
+    policy = policy_of(f'[tables.wide]\nunit = "row"\n[tables.wide.columns]\n{domains}')
+    text = f"SELECT {', '.join(names)}, COUNT(*) FROM wide GROUP BY dp_marginals({order}, {', '.join(names)})"
+    found = understood(text, policy, tables_of(policy, engine_of(own)))
+    batch = compile_structured(found.queries, found.tables)
+    strategy = structured_strategy(batch, "laplace", tolerance=1e-3)
+    W = marginals(sizes, range(1, order + 1))
+    known = block_strategy(W)
+    assert strategy.expected <= known.expected * (1 + 1e-3)
+    assert strategy.method == "marginal-blocks"
+    assert [name for name, _ in strategy.considered] == ["marginal-blocks", "residual-basis"]
+    # A row is in one cell of each table, so the sensitivity is the sum of the multipliers.
+    assert strategy.l1 == sum(residual.multiplier for residual in strategy.residuals)
+    for residual in strategy.residuals:
+        assert residual.whole
+        assert set(residual.axes) <= set(strategy.structured.histograms[residual.histogram].axes)
+
+
+def test_whole_tables_need_not_be_groupings_of_the_batch(con: duckdb.DuckDBPyConnection) -> None:
+    names = [f"c{i}" for i in range(6)]
+    own = duckdb.connect()
+    own.execute(f"CREATE TABLE wide ({', '.join(f'{name} INTEGER' for name in names)})")
+    rows = np.random.default_rng(5).integers(0, 2, size=(50, 6))
+    own.executemany(f"INSERT INTO wide VALUES ({', '.join('?' * 6)})", rows.tolist())
+    domains = "\n".join(f"{name} = {{ values = [0, 1], nulls = false }}" for name in names)
+    policy = policy_of(f'[tables.wide]\nunit = "row"\n[tables.wide.columns]\n{domains}')
+    text = f"SELECT {', '.join(names)}, COUNT(*) FROM wide GROUP BY dp_marginals(2, {', '.join(names)})"
+    found = understood(text, policy, tables_of(policy, engine_of(own)))
+    batch = compile_structured(found.queries, found.tables)
+    strategy = structured_strategy(batch, "laplace")
+    assert max(len(histogram.axes) for histogram in batch.histograms) == 2
+    assert max(len(residual.axes) for residual in strategy.residuals) > 2
+    nothing: Any = None
+    job = Job(strategy.structured.layouts, strategy.measured, 1, 1, nothing, {}, sources_of(policy), {})
+    y = measure._observe(job, engine_of(own), [0] * strategy.shape[0])
+    expected: list[int] = []
+    for order in (1, 2):
+        for S in itertools.combinations(range(6), order):
+            expected += np.bincount(rows[:, S] @ (2 ** np.arange(order)[::-1]), minlength=2**order).tolist()
+    np.testing.assert_allclose(answers_of(strategy).estimate(y, 1), expected, atol=1e-8)
+    layouts = with_histograms(batch, {0: {(): {0}, (0,): {0}, (0, 1): {0}}}).layouts
+    assert [len(layout.cells.axes) for layout in layouts] == [2]
+
+
+def test_precisions_are_those_of_least_squares(con: duckdb.DuckDBPyConnection) -> None:
+    batch, _ = compiled("marginals", con)
+    measured_on = {(0, 0, (0, 1)): 3, (0, 0, (1, 2)): 2, (0, 0, (2,)): 5}
+    costs = {(0, 0, T): 1.0 for T in ((), (0,), (1,), (2,), (0, 1), (1, 2))}
+    sizes = batch.sizes[0]
+    rows = []
+    for (_, _, S), k in measured_on.items():
+        part = np.ones((1, 1))
+        for axis, d in enumerate(sizes):
+            part = np.kron(part, np.eye(d) if axis in S else np.ones((1, d)))
+        rows.append(k * part)
+    inverse = np.linalg.pinv(np.vstack(rows))
+    found = precisions(batch, costs, measured_on)
+    for (_, _, T), precision in found.items():
+        w = np.ones((1, 1))
+        for axis, d in enumerate(sizes):
+            one = np.eye(d)[:1] - 1 / d if axis in T else np.ones((1, d))
+            w = np.kron(w, one)
+        # w is the first centred row of T, summed over the other axes: its squared norm within T is prod (1 - 1 / d).
+        norm = np.prod([1 - 1 / sizes[axis] for axis in T])
+        assert ((w @ inverse) ** 2).sum() == pytest.approx(norm / precision)
+    assert error_of(batch, {**costs, (0, 0, (0, 2)): 1.0}, measured_on) == float("inf")
+
+
+def test_widths_of_many_laplace_weights_are_bounds(
+    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, _ = compiled("cube", con)
+    answers = answers_of(structured_strategy(batch, "laplace"))
+    noise = Noise.laplace(10**4)
+    exact_widths = answers.widths(noise, 0.05, 1)
+    monkeypatch.setattr(residual_answers, "_LAPLACE_WORK", 0)
+    bounds_on_them = answers.widths(noise, 0.05, 1)
+    assert (bounds_on_them >= exact_widths * (1 - 1e-5)).all()
+    assert (bounds_on_them <= exact_widths * 1.09).all()
+
+
+@pytest.mark.long
+def test_many_groupings_are_planned() -> None:
+    names = [f"c{i}" for i in range(92)]
+    own = duckdb.connect()
+    own.execute(f"CREATE TABLE wide ({', '.join(f'{name} INTEGER' for name in names)})")
+    domains = "\n".join(f"{name} = {{ values = [0, 1, 2, 3], nulls = false }}" for name in names)
+    policy = policy_of(f'[tables.wide]\nunit = "row"\n[tables.wide.columns]\n{domains}')
+    text = f"SELECT {', '.join(names)}, COUNT(*) FROM wide GROUP BY dp_marginals(2, {', '.join(names)})"
+    found = understood(text, policy, tables_of(policy, engine_of(own)))
+    assert len(found.queries) == 92 + 92 * 91 // 2
+    batch = compile_structured(found.queries, found.tables)
+    strategy = structured_strategy(batch, "gaussian")
+    assert strategy.gap is not None
+    assert strategy.gap < 1e-3

@@ -177,10 +177,10 @@ def _not_refunded(world: World, ledger: Ledger) -> Outcome:
     raised = False
     try:
         synthetic.noisy(world.job, world.tables.engine, ledger, before_scan=fail)
+    except BudgetError:  # which is an OperationalError, too
+        return Outcome(name, True, "not tried: the budget holds the batch once")
     except OperationalError:
         raised = True
-    except BudgetError:
-        return Outcome(name, True, "not tried: the budget holds the batch once")
     after = _spent(ledger, world.plan.charge.purse)
     holds = raised and after == before + world.plan.charge.units and len(ledger.unreleased()) == 1
     return Outcome(name, holds, f"{(after - before) / GRID:.6g} charged, nothing released")

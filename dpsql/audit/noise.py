@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import special
 
 from dpsql.audit.world import World
-from dpsql.measure import synthetic
+from dpsql.measure import Job, synthetic
 from dpsql.privacy.noise import Noise
 
 BINS = 40
@@ -36,6 +36,7 @@ def draw(world: World, count: int) -> list[list[int]]:
     """Two measurements of ``count`` zeros each: pure noise."""
     world.tables.fill({})
     still = synthetic.StillEngine(world.tables.engine)
+    assert isinstance(world.job, Job)  # noqa: S101 - runs in rounds are audited by dpsql.audit.adaptive
     job = synthetic.with_pure_noise(world.job, count)
     return [synthetic.noisy(job, still)[-count:] for _ in range(2)]
 

@@ -1,9 +1,9 @@
 """Earlier measurements: what the ledger keeps of them, and what they say together about a new batch.
 
-``kept`` turns the integers of a measurement into what a release's payload holds, and back. ``joint`` finds the cells that
-earlier batches and a new one tell apart together, and reads every earlier measurement over them. ``combined`` works out
-what follows for the new batch, by generalised least squares (``dpsql.reconstruct.combined``). All of it is public and
-free: noisy measurements, policies and SQL text decide, never a row.
+``kept`` turns the integers of a measurement into what a release's payload holds, and back. ``joint`` finds the cells
+that earlier batches and a new one tell apart together, and reads every earlier measurement over them. ``combined``
+works out what follows for the new batch, by generalised least squares (``dpsql.reconstruct.combined``). All of it is
+public and free: noisy measurements, policies and SQL text decide, never a row.
 """
 
 from __future__ import annotations

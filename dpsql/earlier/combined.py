@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf, prod
 
 import numpy as np
 
+from dpsql.errors import InternalError, SQLError
 from dpsql.prepare import Prepared, cores_of
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
+from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import Floats
 from dpsql.sql import Answer
+from dpsql.sql.answers import Understood
+from dpsql.sql.batch_tables import united
 from dpsql.workload.batch import Core
 from dpsql.workload.compile import Compiled
+from dpsql.workload.layout import Layout
+from dpsql.workload.structured import regions_of
 
 from .joint import Joint, Past, join
+
+_MOST_PRODUCT = 4 * MOST_COLUMNS
+"""Combinations of regions of joint cells, before those merge that no batch tells apart."""
+_MOST_PASTS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +68,7 @@ def combine(prepared: Prepared, pasts: Sequence[Past], alpha: float) -> Combinat
 
     Generalised least squares over all of them (``dpsql.reconstruct.combined``). Free: post-processing of what was
     released. Batches in blocks or closed forms are not combined. Where all earlier batches together tell too many cells
-    apart, those are taken, from the newest back, that fit.
+    apart, those are left out that do not fit (``_joined``).
     """
     compiled = prepared.compiled
     if not isinstance(compiled, Compiled) or not pasts:
@@ -84,14 +94,37 @@ def combine(prepared: Prepared, pasts: Sequence[Past], alpha: float) -> Combinat
 
 
 def _joined(prepared: Prepared, pasts: Sequence[Past]) -> Joint | None:
-    """All of ``pasts`` over joint cells, or the newest that fit."""
-    found = join(prepared.understood, pasts)
-    if found is not None or len(pasts) == 1:
-        return found
-    fitting: list[Past] = []
-    for past in reversed(pasts):
-        more = join(prepared.understood, [past, *fitting])
-        if more is not None:
-            fitting.insert(0, past)
-            found = more
-    return found
+    """The batch and earlier ones over joint cells: as many as fit, those first that read all its columns, then newest.
+
+    What fits is decided by the regions that all of them tell apart together, before any cell is made.
+    """
+    understood = prepared.understood
+    assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
+    names = {query.table for query in understood.queries}
+    read = _read(prepared.compiled.layouts)
+    mine = [past for past in pasts if names & {query.table for query in past.queries}]
+    chosen: list[Past] = []
+    for past in sorted(mine, key=lambda past: (not read <= _read(past.layouts), -past.release))[:_MOST_PASTS]:
+        if _cells(understood, [*chosen, past]) <= _MOST_PRODUCT:
+            chosen.append(past)
+    while chosen:
+        found = join(understood, sorted(chosen, key=lambda past: past.release))
+        if found is not None and found.rows.shape[1] <= MOST_COLUMNS:
+            return found
+        chosen = chosen[: len(chosen) // 2]
+    return None
+
+
+def _read(layouts: Sequence[Layout]) -> set[tuple[str, str]]:
+    """What a batch tells rows apart by: table and column, or predicate."""
+    return {(layout.table, axis.name) for layout in layouts for axis in layout.cells.axes}
+
+
+def _cells(understood: Understood, pasts: Sequence[Past]) -> float:
+    """Combinations of regions that all these batches tell apart together; infinite where they do not go together."""
+    try:
+        tables = united([*understood.tables.values(), *(t for past in pasts for t in past.tables.values())])
+        queries = [query for past in pasts for query in past.queries]
+        return sum(map(prod, regions_of([*queries, *understood.queries], tables)))
+    except (SQLError, InternalError):
+        return inf

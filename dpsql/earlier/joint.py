@@ -88,11 +88,12 @@ def past_of(
     except SQLError:
         return None
     integers = integers_of(kept)
-    if workload_hash(compiled) != kept.get("workload") or integers.shape != (len(measurement.y), compiled.rows.shape[1]):
+    if workload_hash(compiled) != kept.get("workload") or integers.shape != (
+        len(measurement.y),
+        compiled.rows.shape[1],
+    ):
         return None
-    return Past(
-        release, understood.queries, understood.tables, compiled.layouts, compiled.rows, integers, measurement
-    )
+    return Past(release, understood.queries, understood.tables, compiled.layouts, compiled.rows, integers, measurement)
 
 
 def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:

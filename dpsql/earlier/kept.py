@@ -16,7 +16,9 @@ from dpsql.workload.compile import Compiled
 from dpsql.workload.integers import Factored, Integers
 
 CELLS = 1
-"""How batches become cells. Raised where one text comes to mean other cells: what was kept before is then left alone."""
+"""How batches become cells. Raised where one text comes to mean other cells: what was kept before is then left
+alone.
+"""
 
 
 def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | None:
@@ -53,7 +55,9 @@ def integers_of(kept: Mapping[str, Any]) -> Factored:
 
 
 def meaning_of(policy: str) -> str:
-    """A mark of all that a policy's text says but for its data set and budget: equal marks, equal meaning of a batch."""
+    """A mark of all that a policy's text says but for its data set and budget: equal marks, equal meaning of a
+    batch.
+    """
     return hashlib.sha256(declarations(policy).encode()).hexdigest()
 
 

@@ -15,6 +15,7 @@ from scipy import sparse
 from dpsql.linalg.forms import dense, is_sparse
 
 _CHUNK = 4096
+_WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
 _SPARSE_COST = 50  # a product of two sparse entries takes as long as so many dense ones
 
 
@@ -112,10 +113,13 @@ def largest_norm(mixing: Any, columns: Any, order: int) -> float:
 
     Right to a relative 1e-5; at most a fifth of the cost of ``column_norms``, to check a known norm against.
     """
+    csc = sparse.csc_array(columns)
+    if is_sparse(mixing) and mixing.shape[0] * mixing.shape[1] > _WRITTEN_OUT:  # such as single counts of many groups
+        many = abs(sparse.csr_array(mixing).astype(np.float64) @ csc.astype(np.float64))
+        return float((many if order == 1 else many.multiply(many)).sum(axis=0).max(initial=0.0))
     left = np.asarray(dense(mixing)).astype(np.float32)
     scale = float(np.abs(left).max(initial=0.0)) or 1.0
     left /= scale
-    csc = sparse.csc_array(columns)
     held = sparse.csr_array(left)
     if _SPARSE_COST * held.nnz * csc.nnz < left.size * csc.shape[1] * left.shape[1]:
         size = abs(held.astype(np.float64) @ csc.astype(np.float64))

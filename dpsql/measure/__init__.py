@@ -141,7 +141,7 @@ def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:
     scans = scans_of(job.layouts)
     with _opened(engine, job, len(scans)) as held:
         for scan in scans:
-            found = held.scan(*scan_of(scan.layout, job.sources))
+            found = _inside(held.scan(*scan_of(scan.layout, job.sources)), scan.layout)
             for layout, columns in scan.parts:
                 _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
     # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.
@@ -151,7 +151,7 @@ def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:
 
 
 @contextmanager
-def _opened(engine: Engine, job: Job, scans: int) -> Iterator[Engine]:
+def _opened(engine: Engine, job: Scanned, scans: int) -> Iterator[Engine]:
     """The engine, for several scans opened once where it can be."""
     if scans == 1 or not isinstance(engine, FileEngine | ConnectionEngine):
         yield engine
@@ -159,6 +159,15 @@ def _opened(engine: Engine, job: Job, scans: int) -> Iterator[Engine]:
     tables = dict.fromkeys(table for layout in job.layouts for table in layout.source.tables)
     with engine.opened([job.sources[table] for table in tables]) as held:
         yield held
+
+
+def _inside(found: Scan, layout: Layout) -> Scan:
+    """What a scan for several layouts found, less the groups without a region on some axis."""
+    keys = [column for name, column in found.items() if name == KEPT or name.startswith("a")]
+    if layout.every is None or not keys:
+        return found
+    inside = np.logical_and.reduce([np.asarray(column) >= 0 for column in keys])
+    return {name: np.asarray(column, dtype=np.int64)[inside] for name, column in found.items()}
 
 
 def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
@@ -179,7 +188,8 @@ def _add(x: np.ndarray, layout: Layout, found: Scan, common: int) -> None:
     inside = (cell >= 0) & (cell < len(layout.cells))
     if KEPT in found:
         inside &= np.asarray(found[KEPT], dtype=np.int64) >= 0
-    cell, counts = cell[inside], counts[inside]
+    if not inside.all():
+        cell, counts = cell[inside], counts[inside]
     _add_at(x, layout.entry[0][cell], counts, common)
     for number, measure_ in enumerate(layout.measures):
         if not measure_.steps:

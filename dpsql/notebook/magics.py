@@ -188,8 +188,8 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         level = level_of(con, cursor.release)
         while True:
             described = cursor.description or ()
-            table = Result([d[0] for d in described], [d[1] for d in described], cursor.fetchall())
-            found.append(NotebookResult.of(table, cursor.names[len(found)], level, self.look()))
+            empty = Result([d[0] for d in described], [d[1] for d in described], [])
+            found.append(NotebookResult.of(empty, cursor.names[len(found)], level, self.look(), cursor.rows()))
             if not cursor.nextset():
                 break
         return Results(found, footer_of(con, found, cursor.release), cursor.release)
@@ -200,7 +200,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
             said = f"would spend {held.charge.guarantee}" + ("" if held.affordable else ", which is more than is left")
             _show(Note(f"Dry run: spent nothing · {said} · {remaining_text(con)}"))
             return held
-        why = "it reads what is released or declared"
+        why = "what is released or declared answers it"
         if held is not None:
             why = f"release {held.id} has the answers ({held.guarantee})"
         return Note(f"Dry run: spent nothing, and running it is free: {why} · {remaining_text(con)}")

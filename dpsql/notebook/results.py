@@ -8,10 +8,13 @@ from typing import Any, overload
 
 from dpsql.connection import Connection, Release
 from dpsql.errors import InterfaceError, nearest
+from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
 from dpsql.plan_text import figure
 from dpsql.privacy.amounts import show
-from dpsql.release import Result
+from dpsql.release import RangeResult, Result
+from dpsql.release.limits import MOST_ROWS
+from dpsql.release.range_table import RangeRows
 from dpsql.release.text_table import clean
 
 _ALPHA = 0.05
@@ -24,19 +27,47 @@ class NotebookResult(Result):
     confidence of its intervals as text, such as "95 %"; None where nothing says so.
     """
 
-    __slots__ = ("level", "look", "name")
+    __slots__ = ("level", "look", "name", "rows")
 
     name: str
     level: str | None
     look: Look
+    rows: Sequence[tuple[Any, ...]]
 
     @classmethod
-    def of(cls, result: Result, name: str, level: str | None = None, look: Look | None = None) -> NotebookResult:
-        """The same table under a name."""
-        held = cls(result.columns, result.types, result.fetchall())
-        for key, value in (("name", name), ("level", level), ("look", look or Look())):
+    def of(
+        cls,
+        result: Result,
+        name: str,
+        level: str | None = None,
+        look: Look | None = None,
+        rows: Sequence[tuple[Any, ...]] | None = None,
+    ) -> NotebookResult:
+        """The same table under a name. ``rows`` may be worked out as they are taken, as those of long ranges are."""
+        if rows is None:
+            rows = RangeRows(result._of()) if isinstance(result, RangeResult) else result.fetchall()
+        held = cls(result.columns, result.types, [])
+        for key, value in (("name", name), ("level", level), ("look", look or Look()), ("rows", rows)):
             object.__setattr__(held, key, value)
         return held
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def _table(self) -> list[tuple[Any, ...]]:
+        return list(self.rows[:])
+
+    def column_at(self, at: int) -> Sequence[Any]:
+        """Column number ``at``, from 0."""
+        return [row[at] for row in self._table]
+
+    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+        """The next ``size`` rows, fewer at the end."""
+        place: list[int] = object.__getattribute__(self, "_place")
+        found = list(self.rows[place[0] : place[0] + max(size, 0)])
+        place[0] += len(found)
+        return found
 
     def __str__(self) -> str:
         return text_of(grid_of(self, self.look, self.level))
@@ -83,7 +114,7 @@ class Results(Sequence[NotebookResult]):
             for result in self._results:
                 if result.name.lower() == key.lower():
                     return result
-            raise InterfaceError(f"the cell has no result {key}: {_names(key, self.names)}")
+            raise plain(InterfaceError(f"the cell has no result {key}: {_names(key, self.names)}"))
         if isinstance(key, int) and not -len(self) <= key < len(self):
             # IndexError ends a loop over old-style sequences, and lists raise it.
             raise IndexError(f"the cell has {len(self)} result{'' if len(self) == 1 else 's'}, counted from 0")
@@ -118,8 +149,9 @@ class Results(Sequence[NotebookResult]):
         if len(self) == 1:
             return self._results[0]
         name = self.names[0] if self.names else "q1"
-        raise InterfaceError(
-            f"the cell has {len(self)} results, {', '.join(self.names[:6])}; choose one, such as [{name!r}].{method}()"
+        said = ", ".join(self.names[:6])
+        raise plain(
+            InterfaceError(f"the cell has {len(self)} results, {said}; choose one, such as [{name!r}].{method}()")
         )
 
     def __repr__(self) -> str:
@@ -181,6 +213,8 @@ def footer_of(con: Connection, results: Sequence[NotebookResult], release: Relea
         spent = "spent nothing: only what is released or declared was read"
     elif release.cost:
         spent = f"spent {release.guarantee}"
+    elif release.guarantee.startswith("free"):  # put together from several releases, or from a part of one
+        spent = f"spent nothing: {release.guarantee}"
     else:
         spent = f"spent nothing: free, release {release.id} has the answers ({release.guarantee})"
     parts = [spent[0].upper() + spent[1:], remaining_text(con), error_text(results)]
@@ -200,7 +234,7 @@ def error_text(results: Sequence[NotebookResult]) -> str:
     """The largest half-width of each private column; of many, the least and the largest of these."""
     found: list[tuple[float, str]] = []
     for result in results:
-        rows = result.fetchall()
+        rows = result.rows[:] if len(result) <= MOST_ROWS else ()  # of long ranges each row has its own, in its columns
         for at, (_, low, high) in error_columns(result).items():
             widths = [half_width(row[at], row[low], row[high]) for row in rows]
             known = [width for width in widths if width is not None]

@@ -96,7 +96,7 @@ def with_dates(axis: Any) -> None:
     from matplotlib import dates
 
     held: Any = dates  # its classes are not annotated
-    locator = held.AutoDateLocator(maxticks=6)
+    locator = held.AutoDateLocator(minticks=2, maxticks=6)
     axis.set_major_locator(locator)
     axis.set_major_formatter(held.ConciseDateFormatter(locator))
 

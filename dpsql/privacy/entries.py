@@ -82,9 +82,7 @@ def read_entries(
         if spent is None:
             raise file.error(f"is damaged: charge {number} is none that dpsql makes; restore the newest backup")
         body = json.loads(text)
-        found.append(
-            Entry(number, charge_id, time, dataset, label, spent, body, released, data, renamed.get(number))
-        )
+        found.append(Entry(number, charge_id, time, dataset, label, spent, body, released, data, renamed.get(number)))
     if free is None:
         return found
     extra = "payload, digest" if payload else "NULL, NULL"

@@ -95,7 +95,7 @@ class ResidualAnswers:
 
     def _wanted(self) -> set[Place]:
         """The residuals of all blocks."""
-        found = set()
+        found: set[Place] = set()
         for table, component, axes in {(b.table, b.component, b.axes) for b in self.blocks}:
             wide = [axis for axis in axes if self.sizes[table][axis] > 1]
             for order in range(len(wide) + 1):

@@ -104,14 +104,36 @@ def coded(values: Iterable[Any]) -> Coded:
     return Coded(tuple(value for _, value in known), np.array(codes, dtype=np.int32))
 
 
+def runs_of(columns: Sequence[Coded]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Where runs of rows with the same codes begin, and how long they are; None where there are too many to pay."""
+    size = len(columns[0])
+    if size < PACKED:
+        return None
+    starts = np.ones(size, dtype=np.bool_)
+    starts[1:] = False
+    for column in columns:
+        starts[1:] |= column.codes[1:] != column.codes[:-1]
+    first = np.flatnonzero(starts)
+    return None if 8 * len(first) > size else (first, np.diff(first, append=size))
+
+
 def to_json(column: Packed, encode: Callable[[Any], object]) -> dict[str, Any]:
-    """A packed column for JSON: compressed little-endian arrays in base 64, exact."""
+    """A packed column for JSON: compressed little-endian arrays in base 64, exact; runs of a code as their lengths."""
     if isinstance(column, Numbers):
         out = {"floats": _text(column.data.astype("<f8"))}
         if column.null is not None and column.null.any():
             out["null"] = _text(np.packbits(column.null))
         return {**out, "length": len(column)}
-    return {"codes": _text(column.codes.astype("<i4")), "distinct": [encode(value) for value in column.distinct]}
+    distinct = [encode(value) for value in column.distinct]
+    runs = runs_of([column])
+    if runs is None:
+        return {"codes": _text(column.codes.astype("<i4")), "distinct": distinct}
+    first, lengths = runs
+    return {
+        "codes": _text(column.codes[first].astype("<i4")),
+        "runs": _text(lengths.astype("<i8")),
+        "distinct": distinct,
+    }
 
 
 def from_json(body: dict[str, Any], decode: Callable[[Any], Any]) -> Packed:
@@ -128,9 +150,14 @@ def from_json(body: dict[str, Any], decode: Callable[[Any], Any]) -> Packed:
                 raise ValueError("NULLs of another length")
         return Numbers(data, null)
     codes = np.frombuffer(_bytes(body["codes"]), dtype="<i4").astype(np.int32)
-    distinct = tuple(decode(value) for value in body["distinct"])
+    distinct = tuple(decode(value) if isinstance(value, dict) else value for value in body["distinct"])
     if len(codes) and not (int(codes.min()) >= 0 and int(codes.max()) < len(distinct)):
         raise ValueError("codes of no value")
+    if "runs" in body:
+        lengths = np.frombuffer(_bytes(body["runs"]), dtype="<i8")
+        if len(lengths) != len(codes) or (len(lengths) and int(lengths.min()) < 1):
+            raise ValueError("runs of another number")
+        codes = np.repeat(codes, lengths)
     return Coded(distinct, codes)
 
 

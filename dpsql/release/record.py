@@ -194,6 +194,8 @@ def _column(table: str, name: str, kind: str, values: Iterable[object]) -> Colum
     kind = "TIMESTAMP" if upper in _ZONED else upper if upper in _FLOATS else kind
     if isinstance(values, Numbers | Coded) and len(values) >= PACKED:
         if isinstance(values, Coded):
+            if all(type(value) in (int, str) for value in values.distinct):
+                return name, kind, values  # stored as they are, however many
             return name, kind, values.mapped(lambda value: _plain(table, name, value))
         if upper in _FLOATS:
             return name, kind, values

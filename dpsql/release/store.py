@@ -151,8 +151,8 @@ class ReleaseStore:
         The text runs in an instance of its own that has the file attached read-only, no
         access to other files, extensions or Python variables, 2 GB of memory, no spilling, and
         TimeZone UTC; it is stopped after ``seconds``. Raises SQLError for any other kind or number
-        of statements and for what DuckDB refuses, OperationalError where the file is missing or busy, where memory or time do not
-        suffice, and for a result of more than a million rows.
+        of statements and for what DuckDB refuses, OperationalError where the file is missing or
+        busy, where memory or time do not suffice, and for a result of more than a million rows.
         """
         if not self.exists():
             raise OperationalError(

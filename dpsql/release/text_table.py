@@ -29,7 +29,9 @@ def text_table(
     right = [is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
     lines = []
     heads = [clean(c) for c in columns]
-    widths = [max([cell_width(head), *(cell_width(line[i]) for line in cells)], default=0) for i, head in enumerate(heads)]
+    widths = [
+        max([cell_width(head), *(cell_width(line[i]) for line in cells)], default=0) for i, head in enumerate(heads)
+    ]
     for line in [heads, ["-" * w for w in widths], *cells]:
         padded = [
             " " * (w - cell_width(cell)) + cell if r else cell + " " * (w - cell_width(cell))

@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
+import numpy as np
 
-from .columns import Coded, Numbers
+from .columns import Coded, Numbers, runs_of
 from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, Value
+
+_LISTED = 1_000  # DuckDB reads a whole list of constants for every 2048 rows
+_INT64 = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 
 CATALOGUE = """
 CREATE SCHEMA IF NOT EXISTS dp;
@@ -129,8 +133,10 @@ def write_table(
 
 
 def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[Any]) -> None:
-    """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values."""
+    """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values, once for a run of rows."""
     arrays: dict[str, Any] = {}
+    coded = [values for _, _, values in columns if isinstance(values, Coded)]
+    runs = runs_of(coded) if len(coded) == len(columns) else None
     selected: list[str] = []
     lists: list[Any] = []
     for at, (_, kind, values) in enumerate(columns):
@@ -142,13 +148,24 @@ def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: S
                 value = f"CASE WHEN n{at} THEN NULL ELSE c{at} END"
             selected.append(f"CAST({value} AS {kind})")
             continue
+        if len(values.distinct) > _LISTED and kind in _INT64 and all(type(value) is int for value in values.distinct):
+            codes = values.codes if runs is None else values.codes[runs[0]]
+            arrays[f"c{at}"] = np.array(values.distinct, dtype=np.int64)[codes]
+            selected.append(f"CAST(c{at} AS {kind})")
+            continue
         carrier, held = _parameter(kind, values.distinct)
-        arrays[f"c{at}"] = values.codes
+        arrays[f"c{at}"] = values.codes if runs is None else values.codes[runs[0]]
         lists.append(held)
         selected.append(f"CAST(list_extract(?::{carrier}[], c{at} + 1) AS {kind})")
+    rows = f"SELECT {', '.join(selected)} FROM dpsql_packed"  # noqa: S608
+    if runs is not None:
+        arrays["length"] = runs[1]
+        named = ", ".join(f"{value} AS v{at}" for at, value in enumerate(selected))
+        shown = ", ".join(f"v{at}" for at in range(len(selected)))
+        rows = f"SELECT {shown} FROM (SELECT {named}, unnest(range(length)) AS place FROM dpsql_packed)"  # noqa: S608
     connection.register("dpsql_packed", arrays)
     try:
-        connection.execute(f"INSERT INTO {target} SELECT {', '.join(selected)} FROM dpsql_packed", lists)  # noqa: S608
+        connection.execute(f"INSERT INTO {target} {rows}", lists)
     finally:
         connection.unregister("dpsql_packed")
 

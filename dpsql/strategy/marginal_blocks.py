@@ -116,9 +116,8 @@ def _planned(
 ) -> BlockPlan:
     wide = sorted({tuple(i for i in S if sizes[i] > 1) for S in sets})
     held = problem.members(wide)
-    inside = within(held, held)
-    np.fill_diagonal(inside, False)
-    first = [S for S, lower in zip(wide, inside.any(axis=1).tolist(), strict=True) if not lower]
+    alone = within(held, held).sum(axis=1) == 1  # in no set but itself
+    first = [S for number, S in enumerate(wide) if alone[number]]
     best: tuple[float, Bools, Floats] | None = None
     starts = [first]
     whole = tuple(i for i in range(problem.k) if sizes[i] > 1)

@@ -1,7 +1,7 @@
 """MWEM: a few measured queries, chosen by the data, and a table made up to agree with them.
 
-Multiplicative weights with the exponential mechanism (Hardt, Ligett and McSherry 2012): each round selects, privately, a
-query that the made-up table answers badly, measures it, and corrects the table. The error depends on the data: no
+Multiplicative weights with the exponential mechanism (Hardt, Ligett and McSherry 2012): each round selects, privately,
+a query that the made-up table answers badly, measures it, and corrects the table. The error depends on the data: no
 certificate holds for it, and what is planned here is an estimate, by runs on public stand-ins for the data. What may be
 selected is "mwem": the rows of the workload, or "mwem-strategy": the rows of the strategy that is planned for it, as
 Li and Miklau 2013, section 6.3, suggest: the building blocks of the workload, each of which corrects many answers.
@@ -98,8 +98,8 @@ class Mwem:
         """One line for a plan."""
         what = "rows of the strategy" if self.method == "mwem-strategy" else "rows of the workload"
         return (
-            f"{self.method}, {self.rounds} rounds over {self.candidates.shape[0] - 1:,} {what}: half of epsilon selects, "
-            "half measures the number of rows and one row a round, with integer Laplace noise; errors are estimated, "
+            f"{self.method}, {self.rounds} rounds over {self.candidates.shape[0] - 1:,} {what}: half of epsilon "
+            "selects, half measures the number of rows and one row a round, with integer Laplace noise; errors are estimated, "
             "not certified"
         )
 
@@ -118,8 +118,8 @@ def mwem(
 
     ``rows``: the number of rows that the policy expects, public; a stand-in of the data has so many. ``rounds``: those
     of ``ROUNDS`` with the least estimated total error are taken, unless given. ``blocks`` finds the strategy whose rows
-    "mwem-strategy" selects among. A stand-in does not know which group is large, so the numbers of a result column share
-    one estimate. Cost: some 50 runs without data, seconds for 2^16 rays. Raises DataError for batches that
+    "mwem-strategy" selects among. A stand-in does not know which group is large, so the numbers of a result column
+    share one estimate. Cost: some 50 runs without data, seconds for 2^16 rays. Raises DataError for batches that
     it is not for, with what to do instead.
     """
     if method not in METHODS:
@@ -163,8 +163,8 @@ def _cone(compiled: Compiled, method: str) -> Cone:
     size = cone.rays.shape[1]
     if size > MOST_RAYS:
         raise DataError(
-            f"{said} keeps a weight for each cell and corner of its sums, {size:,} here, at most {MOST_RAYS:,}; ask for "
-            "fewer or coarser groups, or use method='auto'"
+            f"{said} keeps a weight for each cell and corner of its sums, {size:,} here, at most {MOST_RAYS:,}; ask "
+            "for fewer or coarser groups, or use method='auto'"
         )
     if cone.counts[0] is None:
         raise DataError(
@@ -196,8 +196,8 @@ def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[]
             seen.setdefault(rows.indices[part].tobytes() + b"/" + rows.data[part].tobytes(), i)
     if len(seen) > MOST_CANDIDATES or rows.nnz > MOST_ENTRIES:
         raise DataError(
-            f"method={method!r} selects among {len(seen):,} rows with {rows.nnz:,} entries, at most {MOST_CANDIDATES:,} "
-            f"with {MOST_ENTRIES:,}; ask for fewer statements in one batch, or use method='auto'"
+            f"method={method!r} selects among {len(seen):,} rows with {rows.nnz:,} entries, at most "
+            f"{MOST_CANDIDATES:,} with {MOST_ENTRIES:,}; ask for fewer statements in one batch, or use method='auto'"
         )
     return sparse.csr_array(sparse.vstack([total, rows[sorted(seen.values())]], format="csr"))
 

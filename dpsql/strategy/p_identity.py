@@ -165,7 +165,8 @@ def optimise(
             raise _OutOfTimeError
         return value, gradient
 
-    with suppress(_OutOfTimeError):
+    # A step so long that I + Theta Theta^T is singular in floats ends the race of this start, too.
+    with suppress(_OutOfTimeError, linalg.LinAlgError):
         optimize.minimize(
             watched,
             first.ravel(),

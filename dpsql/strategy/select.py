@@ -51,6 +51,7 @@ CATALOGUE = (
 _CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 _WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
 _QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
+_MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
 _WORTH = 0.2  # seconds of selection from which a strategy is worth keeping in the cache
 
 
@@ -255,6 +256,8 @@ class _Task:
         rank = max(b.rank for b in self.blocks() if not b.solo)
         if name == "p-identity":
             return bool(cells <= _CELLS_AUTO)
+        if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
+            return False
         if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
             return False  # union-of-parts weighs the queries of each part at least as well
         if name in ("optimal", "low-rank", "low-rank-mechanism"):
@@ -262,6 +265,14 @@ class _Task:
             room = rank * rank * cells
             return bool(room <= 1e5 or (2 * rank <= cells and room <= 2e7))
         return True
+
+    def _as_asked(self) -> float:
+        """The error of very many queries measured themselves, L1^2 rank W, as tr(G G^+) is the rank; 0 for few."""
+        diagonal, blocks = self.W.inner.diagonal(), self.blocks()
+        if diagonal is None or len(blocks) > 1 or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES:
+            return 0.0
+        rows = self.W.span if self.W.contributions is None else self.W.span @ self.W.contributions
+        return float((np.sqrt(diagonal) @ abs(rows)).max()) ** 2 * float(blocks[0].rank)
 
     def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:
         """(pieces of sensitivity 1, error) of one method."""

@@ -312,6 +312,14 @@ def _planning(command: argparse.ArgumentParser) -> None:
         help="what is least: the total squared error, or the largest error of an answer (default: total; with a wanted "
         "error, the budget)",
     )
+    command.add_argument(
+        "--method",
+        choices=("auto", "mwem", "mwem-strategy"),
+        default="auto",
+        help="auto: the strategy of least error, known before anything is spent; mwem, mwem-strategy: queries chosen "
+        "by the data in rounds, errors estimated only",
+    )
+    command.add_argument("--rounds", metavar="N", type=int, help="rounds of mwem; chosen by simulation if left out")
     accuracy.arguments(command)
     _places(command)
 
@@ -323,6 +331,13 @@ def _running(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--no-errors", dest="errors", action="store_false", help="leave the _stderr, _low and _high columns out"
+    )
+    command.add_argument(
+        "--estimates",
+        choices=("unbiased", "nonnegative", "whole"),
+        default="unbiased",
+        help="nonnegative: the nearest numbers that a table could have; whole: whole numbers, too. Free, also of an "
+        "earlier run of the same batch",
     )
     command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
     command.add_argument("--memory-limit", metavar="SIZE", help="the most memory of a scan, such as 4GB")

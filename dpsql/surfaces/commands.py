@@ -27,7 +27,9 @@ def run(options: argparse.Namespace) -> None:
         formats.check(
             options, len(planned.queries), con.ledger_path, con.releases_path, con.policy.path, options.database
         )
-        release = con.run(planned, fresh=options.fresh, errors=options.errors, label=options.label)
+        release = con.run(
+            planned, fresh=options.fresh, errors=options.errors, estimates=options.estimates, label=options.label
+        )
         state = con.budget
         formats.deliver(
             options,
@@ -109,6 +111,8 @@ def _plan(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             time_limit=options.time_limit,
             progress=progress,
             objective=options.objective,
+            method=options.method,
+            rounds=options.rounds,
             **wanted,
         )
     finally:

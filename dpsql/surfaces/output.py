@@ -92,6 +92,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "measurements": plan.strategy.shape[0],
         "noise": plan.noise.kind,
         "gap": plan.gap,
+        "estimated": plan.estimated,
         "alpha": plan.alpha,
         "alternatives": [
             {"guarantee": way.charge.guarantee, "purse": way.charge.purse, "cost": way.charge.amount}

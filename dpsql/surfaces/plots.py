@@ -19,6 +19,7 @@ from dpsql.release import Result
 from dpsql.strategy import Strategy, StructuredStrategy
 from dpsql.surfaces.pixels import strategy_pixels, workload_pixels
 from dpsql.workload import Workload
+from dpsql.workload.compile import Compiled
 from dpsql.workload.line_batch import Lined
 from dpsql.workload.structured import Structured
 
@@ -69,6 +70,8 @@ def plot_workload(source: Plan | Workload, ax: Axes | None = None) -> Figure:
             raise InterfaceError(
                 f"{compiled.key.text} has {len(compiled.key):,} groups, too many to draw; plot_plan shows the errors"
             )
+        if not isinstance(compiled, Compiled):
+            raise InterfaceError("all ranges of a line this long are never written out as a matrix, so none is drawn")
         source = compiled.workload(compiled.scale)
     if not isinstance(source, Workload):
         raise InterfaceError("plot_workload draws a plan or a workload, such as con.plan(sql, epsilon=1)")

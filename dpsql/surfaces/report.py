@@ -18,6 +18,7 @@ from dpsql.plan import Plan
 from dpsql.plan_text import figure as rounded
 from dpsql.privacy.state import BudgetState
 from dpsql.release import ReleaseStore, Result
+from dpsql.release.writing import quoted
 from dpsql.surfaces import plots
 from dpsql.surfaces import report_html as h
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PICTURES = 24
+_MOST = 20_000  # rows of a result that is read whole
 _EPSILON = (
     "What this means: consider any one {unit}. With or without it in the data, every possible outcome of this "
     "publication is about equally likely: its probability changes by a factor of at most {factor}{slack}. So nobody "
@@ -68,6 +70,8 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     ]
     if plan.gap is not None:
         facts.append(("Certificate", f"total squared error within {max(plan.gap, 1e-6):.2%} of the least possible"))
+    if plan.estimated:
+        facts.append(("Errors", "estimates, by simulation on public stand-ins for the data"))
     facts += [("Note", note) for note in plan.notes]
     for way in plan.alternatives:
         facts.append(("Instead", f"{way.charge.guarantee} from the {way.charge.purse} purse"))
@@ -227,11 +231,13 @@ def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]],
 
 def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[str]:
     for at, name in enumerate(names):
-        result = store.table(release, name)
+        # Results of all ranges of a long line have more rows than anybody lists.
+        result = store.sql(f"SELECT * FROM r{release}.{quoted(name)} LIMIT {_MOST + 1}")  # noqa: S608
+        whole = len(result) <= _MOST
         yield h.heading(name, 3)
-        if at < MOST_PICTURES and (made := _drawn(result)) is not None:
+        if whole and at < MOST_PICTURES and (made := _drawn(result)) is not None:
             yield h.picture(made, f"{name}, with intervals")
-        yield h.result_table(result)
+        yield h.result_table(result, "" if whole else f"The first {h.MOST_ROWS} of more than {_MOST:,} rows.")
 
 
 def _drawn(result: Result) -> Figure | None:

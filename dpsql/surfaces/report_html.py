@@ -119,10 +119,10 @@ def rows_table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequen
     return f'<div class="scroll"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table></div>'
 
 
-def result_table(result: Result) -> str:
-    """A released table: keys, and each number with its interval beside it; the first 200 rows."""
+def result_table(result: Result, note: str = "") -> str:
+    """A released table: keys, and each number with its interval beside it; 200 rows at most, then ``note``."""
     shown = result.fetchall()[:MOST_ROWS]
-    more = f"The first {MOST_ROWS} of {len(result):,} rows." if len(result) > len(shown) else ""
+    more = note or (f"The first {MOST_ROWS} of {len(result):,} rows." if len(result) > len(shown) else "")
     part = Result(result.columns, result.types, shown)
     try:
         shape = read(part)

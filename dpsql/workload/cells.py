@@ -10,7 +10,7 @@ send a row's regions to its cell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dpsql.errors import SQLError
 from dpsql.workload.alive import Alive, is_conjunction
 from dpsql.workload.boxes import Boxes
-from dpsql.workload.conditions import FALSE, TRUE, Condition, LineAtom, atoms, substitute
+from dpsql.workload.conditions import FALSE, TRUE, And, Condition, LineAtom, OpaqueAtom, Or, atoms, substitute
 from dpsql.workload.regions import Axis, AxisTruths, BoolArray, IntArray, mix
 
 # Caps on public quantities, so that a batch is refused before it exhausts the machine.
@@ -31,12 +31,16 @@ MAX_CELLS_TIMES_BLOCKS = 200_000_000
 MAX_STATE_BYTES = 800_000_000
 # Atoms of a condition times the ways in which one axis resolves it: about 20 s of work.
 MAX_RESOLUTIONS = 10_000_000
+MAX_OF_ONE = 250_000  # of one condition: under a second
 # Pairs of a cell and a block that counts it: each is an entry of W, 12 bytes in each of a few copies.
 MAX_COUNTED = 60_000_000
 # Combinations from which conjunctions are planned without a list of their cells: that costs less there.
 BOXES_FROM = 5_000_000
 # States times blocks times changes on the last axis: about 20 s for each sweep.
 MAX_SWEEP = 1_000_000_000_000
+
+MANY_AXES = 8
+"""Columns of one condition from which the order of the axes goes by its parts."""
 
 _SALTS = 3  # hashes tried before states are compared one by one: one fails with a probability below 1e-5
 
@@ -133,7 +137,7 @@ class _Progress:
             _check_condition(len(mine) * size // 8, axis.axis.name)
             classes, inverse = _classes(np.array([axis.truth(a) for a in mine]))
             self.resolutions += len(every) * classes.shape[1]
-            _check_condition(self.resolutions, axis.axis.name)
+            _check_condition(self.resolutions, axis.axis.name, MAX_OF_ONE)
             ids = [
                 interned.setdefault(substitute(residual, dict(zip(mine, column.tolist(), strict=True))), len(interned))
                 for column in classes.T
@@ -171,8 +175,8 @@ def compile_cells(
     times regions times the blocks that use the axis; for conjunctions without keys, states times the regions where
     one of them begins or ends. States are numbered in the order of the regions. Raises SQLError past the caps.
     """
-    ordered = sorted(axes, key=lambda a: a.axis.size)
-    names = [a.axis.column if hasattr(a.axis, "column") else a.axis.predicate for a in ordered]
+    ordered = _in_order(axes, blocks)
+    names = [_name_of(a) for a in ordered]
     sets = [b for b, block in enumerate(blocks) if not block.keys and is_conjunction(block.condition)]
     others = sorted(set(range(len(blocks))) - set(sets))
     conditions = [blocks[b].condition for b in sets]
@@ -192,9 +196,9 @@ def compile_cells(
         _check_work(n_states * size, len(mine), len(blocks), axis.axis.name)
         fresh = {}
         for b in mine:
+            before = progress[b].resolutions
             fresh[b] = _advance(progress[b], state[b], axis, name)
-            resolutions += progress[b].resolutions
-            progress[b].resolutions = 0
+            resolutions += progress[b].resolutions - before
             _check_condition(resolutions, axis.axis.name)
         holds = alive.holds(axis, name)
         first, after = _merge(alive, holds, state, fresh)
@@ -223,6 +227,48 @@ def compile_cells(
         marks[:, counted],
         tuple(place.tolist()),
     )
+
+
+def _in_order(axes: Sequence[AxisTruths], blocks: Sequence[Block]) -> list[AxisTruths]:
+    """Axes by size; where a condition is no conjunction of few columns, those that one part of it names together.
+
+    (a1 AND b1) OR (a2 AND b2) OR ... leaves 2^k states open where all a come first, and two where each b follows its a.
+    """
+    ordered = sorted(axes, key=lambda a: a.axis.size)
+    part = {_name_of(axis): number for number, axis in enumerate(ordered)}
+    wide = [
+        found
+        for block in blocks
+        if not is_conjunction(block.condition)
+        for found in ({_axis_of(atom) for atom in atoms(block.condition)},)
+        if len(found) >= MANY_AXES
+    ]
+    if not wide:
+        return ordered
+    for block in blocks:
+        for together in _innermost(block.condition):
+            joined = {part[name] for name in together}
+            least = min(joined)
+            part = {name: least if number in joined else number for name, number in part.items()}
+    largest: dict[int, int] = {}
+    for number, axis in enumerate(ordered):
+        largest[part[_name_of(axis)]] = number
+    return sorted(ordered, key=lambda a: largest[part[_name_of(a)]])
+
+
+def _innermost(condition: Condition) -> Iterator[set[object]]:
+    """The axes of each conjunction of atoms."""
+    if isinstance(condition, And | Or):
+        whole = isinstance(condition, And) and all(isinstance(o, LineAtom | OpaqueAtom) for o in condition.operands)
+        if whole:
+            yield {_axis_of(atom) for atom in atoms(condition)}
+        else:
+            for operand in condition.operands:
+                yield from _innermost(operand)
+
+
+def _name_of(axis: AxisTruths) -> object:
+    return axis.axis.column if hasattr(axis.axis, "column") else axis.axis.predicate
 
 
 def _merge(
@@ -329,11 +375,12 @@ def _advance(progress: _Progress, state: IntArray, axis: AxisTruths, name: objec
     return np.where(after == 0, 0, after * progress.groups + labels)
 
 
-def _check_condition(work: int, name: str) -> None:
-    if work > MAX_RESOLUTIONS:
+def _check_condition(work: int, name: str, most: int | None = None) -> None:
+    most = MAX_RESOLUTIONS if most is None else most
+    if work > most:
         raise SQLError(
             f"a condition over {name} and other columns has too many parts ({work:,} steps, at most "
-            f"{MAX_RESOLUTIONS:,}): split it over several statements",
+            f"{most:,}): split it over several statements",
             code="too-large",
         )
 

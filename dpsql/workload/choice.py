@@ -17,42 +17,68 @@ from dpsql.errors import SQLError
 from dpsql.linalg.blocks import RowFactor
 from dpsql.workload.batch import Query, Table
 from dpsql.workload.compile import Compiled, compile_batch
-from dpsql.workload.structured import MAX_NUMBERS, Structured, compile_structured, regions_of
+from dpsql.workload.structured import MAX_NUMBERS, CutTables, Structured, compile_structured
 
 FEW_CELLS = 2_000
 """Up to so many combinations of regions a batch is one matrix."""
 WORK = 2.5e10
 """rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
 MOST_RANK = 6_000
+WIDE = 2**18
+"""Combinations of regions of one condition above which one matrix is tried before blocks."""
 
 
 def compile_any(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compiled | Structured:
     """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons."""
-    sizes = regions_of(queries, tables)
+    cut = CutTables(queries, tables)
+    sizes = cut.sizes
     if sum(map(prod, sizes)) <= FEW_CELLS or all(len(mine) <= 1 for mine in sizes):
         return compile_batch(queries, tables)
     refused = ""
+    joint: Compiled | None = None
+    if cut.widest > WIDE:
+        # Blocks would write such a condition out; one matrix over merged cells is often small, or refused at once.
+        try:
+            joint = compile_batch(queries, tables, boxes=False)
+        except SQLError as error:
+            refused = str(error)
+        if joint is not None and not _is_large(min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]):
+            return joint
     structured: Structured | None = None
     try:
-        structured = compile_structured(queries, tables)
+        structured = compile_structured(queries, tables, cut)
     except SQLError as error:
-        refused = str(error)
+        said = str(error)
+    if structured is None and refused:
+        raise _neither(refused, said)
     if structured is None:
-        try:
-            return compile_batch(queries, tables)
-        except SQLError as error:
-            said = str(error)
-        raise SQLError(said if said == refused else f"{said}; nor is it planned one statement at a time: {refused}")
+        return _joint(queries, tables, said)
     if _is_structured(structured):
         return structured
-    try:
-        joint = compile_batch(queries, tables, boxes=False)
-    except SQLError:
-        return structured
+    if joint is None:
+        if refused:
+            return structured
+        try:
+            joint = compile_batch(queries, tables, boxes=False)
+        except SQLError:
+            return structured
     if int(np.bincount(joint.rows.indices, minlength=1).max()) <= 1:
         return joint  # no cell is in two numbers: each is measured by itself
     rank = min(joint.answered.size, joint.rows.shape[1], _rank(structured))
     return structured if _is_large(rank, joint.rows.shape[1]) else joint
+
+
+def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str) -> Compiled:
+    """The batch as one matrix, with why it is not planned as blocks where it cannot be."""
+    try:
+        return compile_batch(queries, tables)
+    except SQLError as error:
+        said = str(error)
+    raise _neither(said, refused)
+
+
+def _neither(joint: str, blocks: str) -> SQLError:
+    return SQLError(joint if joint == blocks else f"{joint}; nor is it planned one statement at a time: {blocks}")
 
 
 def _is_structured(batch: Structured) -> bool:
@@ -87,9 +113,14 @@ def _rank(batch: Structured) -> int:
 def _told_apart(batch: Structured) -> int:
     """At least so many cells remain however they are merged: those that groupings without conditions tell apart."""
     axes: set[tuple[int, int]] = set()
+    known: dict[int, bool] = {}  # a factor is shared by the blocks that need it
     for block in batch.blocks:
-        if all(len(factor.axes) == 1 and _tells_all_apart(factor) for factor in block.factors):
-            axes |= {(block.table, axis) for axis in block.axes}
+        if all(len(factor.axes) == 1 for factor in block.factors):
+            for factor in block.factors:
+                if id(factor) not in known:
+                    known[id(factor)] = _tells_all_apart(factor)
+            if all(known[id(factor)] for factor in block.factors):
+                axes |= {(block.table, axis) for axis in block.axes}
     by_table: dict[int, int] = {}
     for table, axis in axes:
         by_table[table] = by_table.get(table, 1) * batch.sizes[table][axis]

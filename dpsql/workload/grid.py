@@ -34,6 +34,8 @@ class Grid:
         """The cell of every row of region numbers (one array an axis); -1 where a region is none."""
         if not self.axes:
             raise ValueError("a table without axes has one cell; there is nothing to locate")
+        if all(region.size and region.min() >= 0 for region in regions):
+            return np.ravel_multi_index(tuple(regions), self.shape).astype(np.int64, copy=False)
         cell = np.zeros(len(regions[0]), dtype=np.int64)
         outside = np.zeros(len(regions[0]), dtype=bool)
         for axis, region in zip(self.axes, regions, strict=True):

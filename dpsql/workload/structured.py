@@ -93,9 +93,12 @@ def _is_marginal(matrix: Any) -> bool:
     return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
 
 
-def compile_structured(queries: Sequence[Query], tables: Mapping[str, Table]) -> Structured:
+def compile_structured(
+    queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables | None = None
+) -> Structured:
     """Compile queries to blocks. Cost: the sizes of the histograms and of conditions over several columns.
 
+    ``cut`` are the same tables where they have been cut before.
     Raises SQLError where a histogram, the entries of x or a factor are above the caps, with the columns to drop.
     """
     spans = spans_of(queries)
@@ -109,8 +112,11 @@ def compile_structured(queries: Sequence[Query], tables: Mapping[str, Table]) ->
     histograms: list[Histogram] = []
     owners, sizes, names = [], [], []
     listed = tuple(dict.fromkeys(query.table for query in queries))
-    for number, name in enumerate(listed):
-        compiled = _Table(tables[name], number, queries, [s for s in spans if queries[s.query].table == name])
+    cut = CutTables(queries, tables) if cut is None else cut
+    if cut.counted_once:
+        raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
+    for name in listed:
+        compiled = cut.held[name]
         mine = compiled.blocks()
         first = len(layouts)
         entries = histograms[-1].stop if histograms else 0
@@ -148,16 +154,35 @@ def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, .
     return replace(batch, layouts=tuple(layouts), histograms=tuple(histograms), owners=tuple(owners))
 
 
+class CutTables:
+    """The tables of a batch with their axes cut, before either way of compiling. Cost: cutting the axes."""
+
+    def __init__(self, queries: Sequence[Query], tables: Mapping[str, Table]) -> None:
+        self.spans = spans_of(queries)
+        self.counted_once = False
+        self.held: dict[str, _Table] = {}
+        for number, name in enumerate(dict.fromkeys(query.table for query in queries)):
+            source = tables[name].source
+            if source is not None and source.distinct:
+                self.counted_once = True
+                continue
+            mine = [span for span in self.spans if queries[span.query].table == name]
+            self.held[name] = _Table(tables[name], number, queries, mine)
+
+    @property
+    def sizes(self) -> list[tuple[int, ...]]:
+        """The numbers of regions of each table's axes, tables of units counted once left out."""
+        return [table.sizes for table in self.held.values()]
+
+    @property
+    def widest(self) -> int:
+        """The most combinations of regions that one part of a condition is over."""
+        return max((table.widest for table in self.held.values()), default=1)
+
+
 def regions_of(queries: Sequence[Query], tables: Mapping[str, Table]) -> list[tuple[int, ...]]:
     """The numbers of regions of each table's axes, tables of units counted once left out. Cost: cutting the axes."""
-    spans = spans_of(queries)
-    found = []
-    for name in dict.fromkeys(query.table for query in queries):
-        source = tables[name].source
-        if source is None or not source.distinct:
-            mine = [span for span in spans if queries[span.query].table == name]
-            found.append(_Table(tables[name], 0, queries, mine).sizes)
-    return found
+    return CutTables(queries, tables).sizes
 
 
 @dataclass(frozen=True)
@@ -173,8 +198,6 @@ class _Table:
     """Compiles the queries of one table."""
 
     def __init__(self, table: Table, number: int, queries: Sequence[Query], spans: Sequence[Span]) -> None:
-        if table.source is not None and table.source.distinct:
-            raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
         self.table = table
         self.number = number
         self.queries = queries
@@ -187,6 +210,12 @@ class _Table:
         self.sizes = tuple(truths.axis.size for truths in found)
         self.place = {_name(truths): at for at, truths in enumerate(found)}
         self.factors: dict[object, RowFactor | None] = {}
+
+    @cached_property
+    def widest(self) -> int:
+        """The most combinations of regions that one part of a condition is over."""
+        parts = {part for held in self.asked for part in (held.operands if isinstance(held, And) else (held,))}
+        return max((prod(self.sizes[axis] for axis in self._used(part)) for part in parts), default=1)
 
     # -- blocks -----------------------------------------------------------------------------------
 

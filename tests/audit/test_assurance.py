@@ -44,7 +44,7 @@ def test_the_page_says_what_was_noted() -> None:
         "| faults injected | 40 |", "35 of 35", "| k ignored | k ignored | audit: x |", "| kill 9 | 40 | 40 |",
         "**These tests did not run:**", "- `tests/privacy/test_noise.py::test_every_draw_is_an_integer`",
         "| threats whose tests all ran and passed | 0 of 33 |",
-        "did not run | records on a person's own device only",
+        "did not run | tables behind a policy, once by the ledger",
     ):  # fmt: skip
         assert part in text, part
 

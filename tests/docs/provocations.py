@@ -19,6 +19,7 @@ import numpy as np
 from worlds import clinic
 
 import dpsql
+from dpsql.surfaces import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
 NANOSECOND = np.datetime64("2024-01-01T00:00:00.000000001", "ns")
@@ -133,8 +134,36 @@ def _releases_foreign(s: Scene) -> None:
 def _releases_of_another(s: Scene) -> None:
     s.con.run(COUNT, **BUDGET)
     other = s.other(lambda text: text)
-    shutil.copy(s.con.releases_path, other.releases_path)
     other.run(COUNT, **BUDGET)
+    shutil.copy(s.con.releases_path, other.releases_path)
+    other.run(f"{COUNT} WHERE age > 3", **BUDGET)
+
+
+def _ran(s: Scene) -> dpsql.Release:
+    return s.con.run(COUNT, **BUDGET)
+
+
+def _renamed_result(s: Scene, to: str) -> None:
+    s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
+    s.con.rename("v", to)
+
+
+def _drawn_ranges(s: Scene) -> None:
+    plots.plot_ranges(_ran(s)["q1"])
+
+
+def _needed(s: Scene) -> object:
+    return s.con.budget_for(COUNT, max_error=50, measure="rho")
+
+
+def _expected(text: str) -> str:
+    return _pure(text).replace("[tables.visits]", "[tables.visits]\nexpected_rows = 4000", 1)
+
+
+def _slow_query(s: Scene) -> None:
+    con = s.again(query_timeout=0.2)
+    con.run(COUNT, **BUDGET)
+    con.sql("SELECT COUNT(*) FROM range(10_000_000_000) a WHERE hash(a.range) = 7")
 
 
 def _column(s: Scene) -> None:
@@ -257,6 +286,12 @@ def _ledger_folder(s: Scene) -> None:
     s.con.run(COUNT, **BUDGET)
 
 
+def _ledger_blocked(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    Path(f"{s.con.ledger_path}-journal").mkdir()
+    s.con.run(COUNT, **BUDGET, fresh=True)
+
+
 def _ledger_nowhere(s: Scene) -> None:
     s.again(ledger=s.folder / "no such folder" / "x.ledger", releases=s.folder / "r.duckdb").run(COUNT, **BUDGET)
 
@@ -316,6 +351,7 @@ def _known_before(s: Scene) -> None:
 
 
 def _anchor_broken(s: Scene) -> None:
+    s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
     (s.folder / "anchor").write_text("not an anchor", encoding="utf-8")
     s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
 
@@ -380,6 +416,48 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
     "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
     "label": lambda s: s.again(label="x" * 501).run(COUNT, **BUDGET),
+    "two wishes": lambda s: s.con.budget_for(COUNT, max_error=50, relative=0.1),
+    "wish and budget": lambda s: s.con.plan(COUNT, epsilon=1, max_error=50),
+    "no wish": lambda s: s.con.budget_for(COUNT),
+    "a negative wish": lambda s: s.con.budget_for(COUNT, max_error=-1),
+    "an empty wish": lambda s: s.con.budget_for(COUNT, max_error={}),
+    "expected": lambda s: s.con.budget_for(COUNT, relative=0.1, expected=1000),
+    "simultaneous": lambda s: s.con.budget_for(COUNT, max_error=50, simultaneous="yes"),
+    "simultaneous alone": lambda s: s.con.plan(COUNT, **BUDGET, simultaneous=True),
+    "no such result to wish for": lambda s: s.con.budget_for(COUNT, max_error=50, expected={"q2": 50}),
+    "a wish for one": lambda s: s.con.budget_for(f"{COUNT}; {COUNT} WHERE age > 3", max_error={"q1": 50}),
+    "two wishes for one": lambda s: s.con.budget_for(
+        "SELECT /*+ MAX_ERROR(20) */ COUNT(*) FROM visits", max_error={"q1": 50}
+    ),
+    "relative to nothing known": lambda s: s.con.budget_for(COUNT, relative=0.1),
+    "measure": lambda s: s.con.budget_for(COUNT, max_error=50, measure="mu"),
+    "rho and delta wanted": lambda s: s.con.budget_for(COUNT, max_error=50, measure="rho", delta=1e-9),
+    "rho wanted of a pure policy": lambda s: s.other(_pure).budget_for(COUNT, max_error=50, measure="rho"),
+    "another figure": lambda s: s.con.plan(f"{COUNT} WHERE age > 3", epsilon=_needed(s)),
+    "method": lambda s: s.con.plan(COUNT, epsilon=1, method="magic"),
+    "rounds": lambda s: s.con.plan(COUNT, epsilon=1, rounds=5),
+    "mwem is pure": lambda s: s.con.plan(COUNT, epsilon=1, method="mwem"),
+    "mwem needs rows": lambda s: s.other(_pure).plan(COUNT, epsilon=1, method="mwem"),
+    "mwem of averages": lambda s: s.other(_pure).plan("SELECT AVG(age) FROM visits", epsilon=1, method="mwem"),
+    "mwem of a wish": lambda s: s.con.plan(COUNT, max_error=50, method="mwem"),
+    "mwem of many cells": lambda s: s.other(_pure).plan(
+        "SELECT age, qty, day, state, COUNT(*) FROM visits GROUP BY dp_marginals(2, age, qty, day, state)",
+        epsilon=1,
+        method="mwem",
+    ),
+    "estimates": lambda s: s.con.run(COUNT, **BUDGET, estimates="nice"),
+    "whole sums": lambda s: s.con.run("SELECT SUM(age) FROM visits", **BUDGET, estimates="whole"),
+    "estimates of mwem": lambda s: s.other(_expected).run(COUNT, epsilon=1, method="mwem", estimates="whole"),
+    "points": lambda s: s.con.plan(COUNT, **BUDGET).curve(points=0),
+    "span": lambda s: s.con.plan(COUNT, **BUDGET).curve(span=0),
+    "query timeout": lambda s: s.again(query_timeout=-1),
+    "a slow query": _slow_query,
+    "rename to a table": lambda s: _renamed_result(s, "visits"),
+    "drop nothing": lambda s: s.con.drop(),
+    "drop before a release": lambda s: s.con.drop("v"),
+    "nothing to draw": lambda s: plots.plot_result(_ran(s) and s.con.sql("SELECT 'a' AS word")),
+    "no such number": lambda s: plots.plot_result(_ran(s)["q1"], value="m"),
+    "no ranges": lambda s: _drawn_ranges(s),
     "memory limit": lambda s: s.again(memory_limit="much"),
     "scan timeout": lambda s: s.again(scan_timeout=-1),
     "a taken name": _named_twice,
@@ -437,6 +515,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a database as ledger": _ledger_foreign,
     "a folder as ledger": _ledger_folder,
     "a ledger nowhere": _ledger_nowhere,
+    "a folder in the ledger's way": _ledger_blocked,
     "a damaged ledger": _ledger_damaged,
     "another version": _another_version,
     "another budget": _another_budget,
@@ -458,8 +537,12 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 ELSEWHERE = {
     "strategy: the largest error is not planned": "strategy/test_minimax.py",
     "objective 'max' is planned for": "test_structured.py",
-    "the query over the releases was stopped": "release/test_store.py",
+    "the earlier release of this batch was measured with": "test_estimates.py",
     "ledger … is locked": "privacy/test_ledger.py",
+    "method='mwem-strategy' selects among": "measure/test_adaptive.py",
+    "… is estimated without bias only": "test_estimates.py",
+    "polars has one column a name": "release/test_result_exchange.py",
+    "ledger … cannot be opened": "docs/test_errors_page.py",
     "ledger … cannot be written": "assurance/test_read_only_files.py",
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",

@@ -12,6 +12,7 @@ from snippets import snippets
 
 import dpsql
 from dpsql import errors
+from dpsql.privacy.ledger_file import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -51,6 +52,11 @@ def test_every_message_is_on_the_page_and_every_row_a_message(tmp_path: Path) ->
     elsewhere = [row for row in ROWS if row.startswith(tuple(ELSEWHERE))]
     assert (set(left) - set(elsewhere), set(elsewhere) - set(left)) == (set(), set())
     assert all((ROOT / "tests" / place).is_file() for place in ELSEWHERE.values())
+
+
+def test_whatever_sqlite_says_of_a_ledger_is_on_the_page() -> None:
+    unknown = [text for text in REMEDIES.values() if not rows_of(f"ledger x.ledger {text}")]
+    assert unknown == [REMEDIES["SQLITE_CONSTRAINT"]]  # triggers that no call of dpsql runs into
 
 
 def test_every_class_of_error_is_on_the_page() -> None:
@@ -106,6 +112,8 @@ UNREACHED = {
     "strategy: p-identity over … cells is above its cap of …; use union-of-parts": "the library alone",
     "strategy: the workload is too large for every method; split the batch": "SQL is capped before, with a code",
     "strategy: a part of the workload is too large; split the batch": "SQL is capped before, with a code",
+    "a free answer is no charge; store it with answer()": "made by dpsql",
+    "a result needs one value per column in each row; its columns differ in length": "results are made by dpsql",
     "the connection has another database called …; detach or rename it": "a warning of the log",
     "cannot detach …: …; leave it with USE or end the transaction": "a warning of the log",
     "cannot write the releases to …: …; then …": "a warning of the log",

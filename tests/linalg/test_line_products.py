@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpsql.errors import DataError
+from dpsql.linalg.exact import largest_norm
 from dpsql.linalg.line_products import Blocks, Convolution, words_of
 
 
@@ -60,3 +62,12 @@ def test_what_does_not_fit_is_refused() -> None:
         Blocks(10, 16, (4, 1), (1, 1)).times([1, 2], 63)
     with pytest.raises(DataError, match="not written out"):
         Convolution(np.ones(5000, dtype=np.int64), True).matrix()
+
+
+def test_the_norms_of_single_counts_of_very_many_groups() -> None:
+    """A sparse matrix too large to be written out has the norms of its columns all the same."""
+    factors = np.arange(1, 20_001, dtype=np.int64)
+    mixing = sparse.csr_array(sparse.diags_array(factors, dtype=np.int64))
+    columns = sparse.identity(20_000, dtype=np.int64, format="csc") * 3
+    assert largest_norm(mixing, columns, 1) == 60_000
+    assert largest_norm(mixing, columns, 2) == pytest.approx(60_000.0**2)

@@ -22,6 +22,7 @@ unit = "row"
 colour = { values = ["red", "blue", "<b>green</b>"], nulls = false }
 price = { lower = 0, upper = 100, step = 1 }
 month = { values = [1, 2, 3], nulls = false }
+code = { lower = 0, upper = 1999, nulls = false }
 [views.cheap]
 sql = "SELECT * FROM toys WHERE price < 10"
 """
@@ -83,7 +84,7 @@ def place(tmp_path) -> Path:
     with duckdb.connect(str(tmp_path / "toys.duckdb")) as duck:
         duck.execute(
             "CREATE TABLE toys AS SELECT ['red', 'red', 'blue', '<b>green</b>'][i % 4 + 1] AS colour, "
-            f"(i * 7) % 101 AS price, i % 3 + 1 AS month FROM range({ROWS}) r(i)"
+            f"(i * 7) % 101 AS price, i % 3 + 1 AS month, i % 2000 AS code FROM range({ROWS}) r(i)"
         )
     (tmp_path / "toys.toml").write_text(POLICY)
     return tmp_path

@@ -53,12 +53,20 @@ def browser() -> str:
     return found
 
 
-def run_notebook(path: Path, folder: Path) -> nbformat.NotebookNode:
+def run_notebook(notebook: Path | nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
     """The notebook with its outputs, run in ``folder`` by the kernel of this interpreter."""
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(
-        notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    ).execute()
+    notebook = nbformat.read(notebook, as_version=4) if isinstance(notebook, Path) else notebook
+    # The kernel that came with this interpreter, whatever kernels and settings the user has.
+    private = {"JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_DATA_DIR": str(folder / "jupyter")}
+    private |= {"JUPYTER_CONFIG_DIR": str(folder / "jupyter"), "IPYTHONDIR": str(folder / "ipython")}
+    before = {name: os.environ.get(name) for name in private}
+    os.environ.update(private)
+    try:
+        resources = {"metadata": {"path": str(folder)}}
+        NotebookClient(notebook, timeout=900, kernel_name="python3", resources=resources).execute()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     return notebook
 
 

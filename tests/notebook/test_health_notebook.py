@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("nbclient", reason="`make test-surfaces` installs it")
 
+from nbclient.exceptions import CellExecutionError
 from pages import looked_at, page_of, run_notebook
 
 pytestmark = [
@@ -99,3 +100,16 @@ def test_the_second_run_is_free(notebook, folder):
     for start in ("%%dpsql -o trial", "%%dpsql --epsilon 0.25"):
         (data,) = outputs(again, start)
         assert "Spent nothing: free" in data["text/plain"]
+
+
+def test_a_mistake_in_a_kernel_is_its_message_and_stops_the_notebook(tmp_path):
+    cells = ["%load_ext dpsql", "%dpsql budget", "print('never')"]
+    held = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    with pytest.raises(CellExecutionError) as caught:
+        run_notebook(held, tmp_path)
+    assert caught.value.ename == "InterfaceError"
+    assert caught.value.evalue.startswith("there is no connection yet; write %dpsql connect")
+    (output,) = held.cells[1].outputs
+    (line,) = output.traceback
+    assert re.sub(r"\x1b\[[0-9;]*m", "", line) == f"InterfaceError: {caught.value.evalue}"
+    assert held.cells[2].outputs == []

@@ -176,6 +176,12 @@ def test_results_are_a_list_with_names(toys):
             getattr(found, method)()
 
 
+def test_a_slip_with_results_is_one_clean_message(toys):
+    toys(f"%%dpsql answers << --epsilon 0.5\nCREATE VIEW by_colour AS {BY_COLOUR};\n{COUNT}")
+    toys("answers['by_color']").refused(dpsql.InterfaceError, "did you mean by_colour")
+    toys("answers.df()").refused(dpsql.InterfaceError, "choose one, such as ['by_colour'].df()")
+
+
 def test_frames_and_arrow(toys):
     found = toys(f"%%dpsql --epsilon 0.5\n{BY_COLOUR}").value
     frame = found.df()
@@ -184,6 +190,19 @@ def test_frames_and_arrow(toys):
     assert found.arrow().column_names == list(frame.columns)
     assert np.all(frame["n_low"] < frame["n"])
     assert found.fetchall() == found[0].fetchall()
+
+
+def test_two_million_ranges_are_shown_in_part(toys, con):
+    done = toys("%%dpsql --epsilon 0.5 --save spans\nSELECT dp_ranges(code), COUNT(*) AS n FROM toys GROUP BY 1")
+    assert done.error is None, done.printed
+    assert "2,001,000 rows, the first 40 shown" in done.html
+    assert len(done.value[0]) == 2_001_000
+    assert done.value[0].fetchmany(2) == done.value[0].rows[:2]
+    with pytest.raises(dpsql.InterfaceError, match="worked out when they are asked for"):
+        done.value.df()
+    found = toys("%dpsql SELECT n FROM spans WHERE code_from = 0 AND code_to = 1999").value
+    assert found.fetchall()[0][0] == pytest.approx(3_000, abs=500)
+    assert len(con.releases()) == 1
 
 
 def test_a_plot_is_a_figure_that_is_shown(toys):
@@ -255,7 +274,9 @@ def test_a_dry_run_shows_the_plan_and_spends_nothing(toys, con, place):
 def test_a_dry_run_of_what_is_free_says_so(toys):
     toys(f"%%dpsql --epsilon 0.5\n{BY_COLOUR}")
     assert "running it is free: release 1 has the answers" in toys(f"%%dpsql --dry-run\n{BY_COLOUR}").text
-    assert "running it is free: it reads what is released" in toys("%dpsql --dry-run SELECT * FROM q1").text
+    assert (
+        "running it is free: what is released or declared answers it" in toys("%dpsql --dry-run SELECT * FROM q1").text
+    )
 
 
 def test_a_dry_run_past_the_budget_says_so(toys):
@@ -328,6 +349,7 @@ def test_commands(toys):
         ("toys", "private", "colour", "red, blue, <b>green</b>"),
         ("toys", "private", "price", "0 to 100 or NULL"),
         ("toys", "private", "month", "1, 2, 3"),
+        ("toys", "private", "code", "0 to 1999"),
         ("cheap", "private view", "", "SELECT * FROM toys WHERE price < 10"),
     ]
     toys(f"%%dpsql --epsilon 0.5 --save shades\n{BY_COLOUR}")
@@ -452,13 +474,15 @@ def test_unloading_takes_everything_back(shell, toys):
     shell.run_cell("%load_ext dpsql")
 
 
-def test_results_as_documents(toys):
+def test_results_as_documents(toys, shell):
     """What a front end gets: HTML and plain text side by side, each of them JSON-ready."""
     found = toys(f"%%dpsql --epsilon 0.5\n{BY_COLOUR}").value
     for value in (found, found[0]):
         bundle = value._repr_mimebundle_()
         assert set(bundle) == {"text/plain", "text/html"}
         json.dumps(bundle)
+        shown = shell.display_formatter.format(value)[0]
+        assert {kind: shown[kind] for kind in bundle} == bundle
         assert "&lt;b&gt;green&lt;/b&gt;" in bundle["text/html"]
         assert "<b>green</b>" not in bundle["text/html"]
         assert "<b>green</b>" in bundle["text/plain"]

@@ -1,4 +1,6 @@
-"""Answers that cost nothing, in the ledger: numbered with the charges, chained, shown, and never a charge or a refund."""
+"""Answers that cost nothing, in the ledger: numbered with the charges, chained, shown, and never a charge or a
+refund.
+"""
 
 from __future__ import annotations
 

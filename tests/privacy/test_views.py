@@ -89,12 +89,12 @@ def test_dropping_all_twice_is_refused(ledger: Ledger) -> None:
 def test_names_are_links_of_the_chain(ledger: Ledger) -> None:
     ledger.show(lambda entries: renamed(entries, "a", "x"))
     with closing(sqlite3.connect(ledger.path, isolation_level=None)) as connection:
-        for statement in ("UPDATE views SET names = '[\"y\",\"b\"]'", "DELETE FROM views"):
+        for statement in ('UPDATE views SET names = \'["y","b"]\'', "DELETE FROM views"):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 connection.execute(statement)
         (guard,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'views_no_update'").fetchone()
         connection.execute("DROP TRIGGER views_no_update")
-        connection.execute("UPDATE views SET names = '[\"y\",\"b\"]'")
+        connection.execute('UPDATE views SET names = \'["y","b"]\'')
         connection.execute(guard)
     with pytest.raises(LedgerError, match="hash chain breaks"):
         Ledger.open(ledger.path, "rand-1", BUDGET)

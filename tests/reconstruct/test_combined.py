@@ -35,10 +35,10 @@ def test_two_looks_at_one_number_are_weighed_by_their_precision() -> None:
 def test_a_known_sum_makes_a_difference_worth_a_quarter() -> None:
     """MATHS: with a + b known exactly, measuring a - b at variance 1 leaves a with variance 0.25."""
     exact, unit = gaussian(1.0), gaussian(1.0)
-    many = observed([10**7, 10**7], 0, exact)
+    many = observed([10**5, 10**5], 0, exact)
     found = combined_answers(np.eye(2), [many, observed([1, -1], 6, unit)])
     assert found is not None
-    assert found.errors() ** 2 == pytest.approx(np.full(2, 0.25 * unit.variance), rel=1e-6)
+    assert found.errors() ** 2 == pytest.approx(np.full(2, 0.25 * unit.variance), rel=1e-4)
     assert found.values() == pytest.approx([3.0, -3.0], rel=1e-9)
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from dpsql.errors import IntegrityError
 from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable
-from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched
+from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched, from_json, runs_of, to_json
 from dpsql.release.result import Result
+from dpsql.release.writing import write_table
 
 N = PACKED + 7
 LISTS: dict[tuple[str, str], list[Any]] = {
@@ -105,3 +106,35 @@ def test_damaged_columns_are_refused(damage: str) -> None:
         del columns["t"]["distinct"]
     with pytest.raises(IntegrityError, match="damaged"):
         ReleaseRecord.from_bytes(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("rows", [PACKED - 1, PACKED, 50_000])
+def test_runs_of_equal_rows_are_kept_as_their_lengths(rows: int) -> None:
+    """Sorted codes take little room, and come back and into DuckDB as they were, in order."""
+    codes = np.sort(np.random.default_rng(5).integers(0, 60, rows)).astype(np.int32)
+    a = Coded(("x", "y", None, "z"), codes % 4)
+    b = Coded(tuple(range(15)), codes // 4)
+    assert (runs_of([a, b]) is None) == (rows < PACKED)
+    mixed = np.random.default_rng(6).permutation(codes)
+    assert runs_of([Coded(a.distinct, mixed % 4)]) is None
+    for column in (a, b):
+        body = to_json(column, lambda value: value)
+        assert ("runs" in body) == (rows >= PACKED)
+        back = from_json(body, lambda value: value)
+        assert isinstance(back, Coded)
+        assert np.array_equal(back.codes, column.codes)
+        assert back.distinct == column.distinct
+    with duckdb.connect() as connection:
+        write_table(connection, "t", [("a", "VARCHAR", a), ("b", "INTEGER", b)])
+        found = connection.execute("SELECT a, b FROM t").fetchall()
+    assert found == list(zip(a.values(), b.values(), strict=True))
+
+
+@pytest.mark.parametrize("lengths", [[1], [1, 0], [2, -1]])
+def test_runs_that_do_not_fit_are_damage(lengths: list[int]) -> None:
+    codes = np.repeat(np.arange(2, dtype=np.int32), PACKED)
+    body = to_json(Coded(("x", "y"), codes), lambda value: value)
+    raw = zlib.compress(np.array(lengths, dtype="<i8").tobytes(), 1)
+    body["runs"] = base64.b64encode(raw).decode("ascii")
+    with pytest.raises(ValueError, match="runs"):
+        from_json(body, lambda value: value)

@@ -13,15 +13,21 @@ from dpsql.surfaces.cli import main
 
 def test_demo_answers_and_a_second_run_is_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = tmp_path / "demo"
-    assert main(["demo", "--directory", str(where), "--quiet"]) == 0
+    assert main(["demo", "--directory", str(where)]) == 0
     text, err = capsys.readouterr()
-    assert err == ""
+    assert all(line.startswith("dpsql: planning, ") for line in err.splitlines())
     for part in ("1. What the custodian declares", "±", "unmet_need", "stderr", "left of", "rand_hie.ledger"):
         assert part in text
     commands = [line for line in text.splitlines() if line.startswith("    ")]
     assert max(len(line) for line in text.splitlines() if line not in commands and "/" not in line) <= 120
     with duckdb.connect(str(where / "rand_hie.releases.duckdb"), read_only=True) as plain:
         assert len(plain.sql("FROM dp.unmet_need").fetchall()) == 5
+    assert main(["demo", "--directory", str(where), "--quiet"]) == 0
+    quiet, err = capsys.readouterr()
+    assert err == ""
+    assert quiet.startswith("by_coinsurance\ncoinsurance ")
+    assert quiet.count("(5 rows)") == text.count("(5 rows)")  # the same result tables, and nothing else
+    assert not any(word in quiet for word in ("Guarantee", "What is left", "rand_hie.ledger"))
     assert main(["demo", "--directory", str(where), "--quiet", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["run"]["cost"] == 0

@@ -96,3 +96,34 @@ def test_units_counted_once_are_not_planned_block_by_block(con: duckdb.DuckDBPyC
     source = RowSource("t", unit=Stored("c0", "INTEGER"), limit=3, protects="c0", distinct=True)
     with pytest.raises(SQLError, match=r"COUNT\(DISTINCT"):
         compile_structured(queries, {"t": replace(tables["t"], source=source)})
+
+
+PAIRS = policy_of(
+    '[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+    + "".join(f"p{i} = {{ values = {TEN}, nulls = false }}\n" for i in range(56))
+)
+
+
+def pairs_of(text: str) -> Any:
+    own = duckdb.connect()
+    own.execute(f"CREATE TABLE t ({', '.join(f'p{i} INTEGER' for i in range(56))})")
+    found = understood(text, PAIRS, tables_of(PAIRS, engine_of(own)))
+    return found.queries, found.tables
+
+
+def test_an_or_over_many_pairs_of_columns_is_answered_whatever_their_order() -> None:
+    among = " OR ".join(f"(p{i} = 1 AND p{28 + i} = 2)" for i in range(28))
+    # The first columns of all pairs have fewer regions than the second ones.
+    finer = "; ".join(f"SELECT COUNT(*) FROM t WHERE p{28 + i} < 7 AND p0 = 1" for i in range(1, 4))
+    batch = compile_any(
+        *pairs_of(f"SELECT COUNT(*) FROM t WHERE {among}; SELECT p55, COUNT(*) FROM t GROUP BY p55; {finer}")
+    )
+    assert isinstance(batch, Compiled)
+    assert batch.cells < 1000
+
+
+def test_a_condition_that_no_order_of_columns_untangles_is_refused_soon() -> None:
+    # Each column meets three others, far apart: whatever comes first, much stays open.
+    meets = " OR ".join(f"(p{i} = 1 AND p{(i * k + 7 * k) % 40} = 2)" for i in range(40) for k in (3, 11, 17))
+    with pytest.raises(SQLError, match=r"a condition over p.* has too many parts .* split it over several statements"):
+        compile_any(*pairs_of(f"SELECT COUNT(*) FROM t WHERE {meets}; SELECT p50, COUNT(*) FROM t GROUP BY p50"))

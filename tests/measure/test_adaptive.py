@@ -1,0 +1,255 @@
+"""Runs in rounds: privacy of whole runs by brute force on tiny domains, charges, refusals, and what is never seen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.audit import audit
+from dpsql.audit.adaptive import log_quotient, logs, scores
+from dpsql.errors import IntegrityError, OperationalError
+from dpsql.measure import adaptive
+from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.policy import Policy
+
+POLICY = """
+dataset = "m-1"
+[budget]
+epsilon = 4.0
+[tables.t]
+unit = "row"
+expected_rows = 60
+[tables.t.columns]
+g = { values = ["a", "b", "c"], nulls = false }
+v = { lower = 0, upper = 4, step = 1, nulls = false }
+other = { values = [1, 2], nulls = false }
+"""
+BATCH = "SELECT g, COUNT(*) AS n FROM t GROUP BY g; SELECT COUNT(*) AS n FROM t WHERE g <> 'a'"
+
+
+@pytest.fixture
+def con(tmp_path: Path) -> dpsql.Connection:
+    with duckdb.connect(tmp_path / "m.duckdb") as raw:
+        raw.execute(
+            "CREATE TABLE t AS SELECT ['a', 'a', 'a', 'b', 'c'][1 + range::INT % 5] AS g, range::INT % 5 AS v, "
+            "1 AS other FROM range(60)"
+        )
+    (tmp_path / "m.toml").write_text(POLICY)
+    return dpsql.connect(tmp_path / "m.duckdb", policy=tmp_path / "m.toml")
+
+
+def job_of(con: dpsql.Connection, sql: str = BATCH, rounds: int = 2, method: str = "mwem") -> AdaptiveJob:
+    job = con._job(con.plan(sql, epsilon=1, method=method, rounds=rounds), "key", "label")
+    assert isinstance(job, AdaptiveJob)
+    return job
+
+
+def candidates(job: AdaptiveJob, rows: list[str]) -> list[int]:
+    """The exact candidates of a table with those groups."""
+    with duckdb.connect() as raw:
+        raw.execute("CREATE TABLE t (g VARCHAR, v INTEGER, other INTEGER)")
+        for g in rows:
+            raw.execute("INSERT INTO t VALUES (?, 1, 1)", [g])
+        engine = adaptive.room.ConnectionEngine(raw)
+        return adaptive.room._observe(job, engine, [0] * job.integers.shape[0])
+
+
+def test_whole_runs_of_every_small_table_are_within_epsilon(con: dpsql.Connection) -> None:
+    """Two rounds, all tables of at most two rows in two groups and their neighbours, all selections: exactly."""
+    job = job_of(con)
+    assert job.spent == 1
+    tables = {rows: candidates(job, list(rows)) for size in range(3)
+              for rows in itertools.combinations_with_replacement("ab", size)}  # fmt: skip
+    worst = 0.0
+    choices = range(1, job.integers.shape[0])
+    for small, large in itertools.product(tables, tables):
+        if len(large) != len(small) + 1 or any(small.count(g) > large.count(g) for g in "ab"):
+            continue
+        left, right = tables[small], tables[large]
+        for total, first, second in itertools.product((-40, 2), choices, choices):
+            for one, two in ((-9, 9), (30, 0)):
+                parts, answers = log_quotient(job, [total, first, one, second, two], left, right)
+                worst = max(worst, abs(sum(parts) + float(sum(answers))))
+    assert worst <= 1 + 1e-9
+    assert worst > 0.4  # the bound is not idle: every answer that moves spends all of its part
+
+
+def test_quotients_are_those_of_the_laws(con: dpsql.Connection) -> None:
+    """The quotients above, written down anew from the definitions."""
+    job = job_of(con)
+    left, right = candidates(job, ["a"]), candidates(job, ["a", "b"])
+    transcript = [5, 2, 3, 1, 0]
+
+    def log_p(exact: list[int]) -> float:
+        fit, found = job.start(transcript[0]), 0.0
+        b = job.reach[0] / float(job.each_measure)
+        found -= abs(transcript[0] - exact[0]) / b
+        for number, answer in zip(transcript[1::2], transcript[2::2], strict=True):
+            known = fit.whole_answers()
+            s = [abs(x - k) for x, k in zip(exact[1:], known[1:], strict=True)]
+            w = [math.exp(float(job.each_selection) * v / (2 * d)) for v, d in zip(s, job.reach[1:], strict=True)]
+            b = job.reach[number] / float(job.each_measure)
+            found += math.log(w[number - 1] / sum(w)) - abs(answer - exact[number]) / b
+            fit.learn(number, answer)
+        return found
+
+    parts, answers = log_quotient(job, transcript, left, right)
+    assert sum(parts) + float(sum(answers)) == pytest.approx(log_p(left) - log_p(right), abs=1e-9)
+
+
+def test_runs_select_and_answer_by_their_laws(con: dpsql.Connection) -> None:
+    """1500 one-round runs: how often each pair of a rounded total and a candidate comes, beside the law."""
+    job = job_of(con, rounds=1)
+    exact = candidates(job, ["a"] * 9 + ["b"])
+    runs = [adaptive._rounds(job, exact, adaptive.noise_of(job)) for _ in range(1500)]
+    expected = np.zeros(len(exact) - 1)
+    for run in runs:  # given the totals that came, exactly
+        expected += np.exp(logs(job.selection.exponents(scores(exact, job.start(run[0]).whole_answers()))))
+    found = np.bincount([run[1] - 1 for run in runs], minlength=len(expected))
+    # Independent given the totals; 5.5 standard deviations fail once in 10^7.
+    assert (np.abs(found - expected) < 5.5 * np.sqrt(expected) + 1).all()
+    off = np.array([run[2] - exact[run[1]] for run in runs], dtype=float)
+    scale = job.reach[0] / float(job.each_measure)
+    assert np.abs(off).mean() == pytest.approx(scale, rel=6 / math.sqrt(len(runs)))
+
+
+def test_a_run_is_charged_once_recorded_and_found_again(con: dpsql.Connection) -> None:
+    plan = con.plan(BATCH, epsilon="0.5", method="mwem")
+    assert plan.estimated
+    assert plan.gap is None
+    release = con.run(plan)
+    assert release.cost == 0.5
+    assert con.budget.spent == 0.5
+    assert con.run(plan).cost == 0.0
+    assert con.run(BATCH, epsilon="0.5").cost == 0.5  # another method's answers are another question
+    values = release["q1"].column("n")
+    assert sum(values) == pytest.approx(values[0] + release["q2"].column("n")[0])
+    assert min(release["q1"].column("n_low")) >= 0
+    assert con.sql("SELECT strategy FROM releases WHERE release_id = 1").fetchall() == [("mwem, errors estimated",)]
+
+
+def test_sums_lie_within_their_counts(con: dpsql.Connection) -> None:
+    rows = con.run("SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g", epsilon=1, method="mwem")["q1"]
+    for n, s in zip(rows.column("n"), rows.column("s"), strict=True):
+        assert -1e-6 <= s <= 4 * n + 1e-6
+
+
+@pytest.mark.parametrize("method", ["mwem", "mwem-strategy"])
+def test_the_text_says_that_errors_are_estimated(con: dpsql.Connection, method: str) -> None:
+    said = str(con.plan(BATCH, epsilon=1, method=method))
+    assert "estimated, not certified" in said
+    assert "certified within" not in said
+    assert method in said
+    assert "half of epsilon selects" in con.plan(BATCH, epsilon=1, method=method).explain()
+
+
+def test_plans_are_alike_on_neighbours(con: dpsql.Connection) -> None:
+    """Nothing of a plan depends on rows, nor on when it was made."""
+    one, two = (con.plan(BATCH, epsilon=1, method="mwem") for _ in range(2))
+    assert str(one) == str(two)
+
+
+REFUSED = [
+    ("SELECT AVG(v) FROM t", {}, "ask for the counts and sums"),
+    ("SELECT MEDIAN(v) FROM t", {}, "ask for the counts and sums"),
+    ("SELECT SUM(v - 2) FROM t", {}, "add COUNT"),
+    (BATCH, {"rounds": 0}, "1 to 1000"),
+    (BATCH, {"rounds": 2.5}, "1 to 1000"),
+    (BATCH, {"method": "mvem"}, "is not known"),
+    (BATCH, {"epsilon": None, "max_error": 5}, "give epsilon"),
+]
+
+
+@pytest.mark.parametrize(("sql", "options", "said"), REFUSED, ids=range(len(REFUSED)))
+def test_refusals_come_before_the_charge(
+    con: dpsql.Connection, sql: str, options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(dpsql.Error, match=said):
+        con.plan(sql, **{"epsilon": 1, "method": "mwem", **options})
+    assert con.budget.spent == 0
+
+
+def test_too_many_cells_say_size_cap_and_next_step(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.strategy.mwem.MOST_RAYS", 2)
+    with pytest.raises(dpsql.DataError, match="3 here, at most 2; ask for fewer or coarser groups"):
+        con.plan(BATCH, epsilon=1, method="mwem")
+
+
+def test_rounds_belong_to_mwem(con: dpsql.Connection) -> None:
+    with pytest.raises(dpsql.DataError, match="rounds are those of"):
+        con.plan(BATCH, epsilon=1, rounds=3)
+
+
+def test_expected_rows_are_needed(tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "m.duckdb") as raw:
+        raw.execute("CREATE TABLE t AS SELECT 'a' AS g, 1 AS v, 1 AS other")
+    (tmp_path / "m.toml").write_text(POLICY.replace("expected_rows = 60\n", ""))
+    con = dpsql.connect(tmp_path / "m.duckdb", policy=tmp_path / "m.toml")
+    with pytest.raises(dpsql.DataError, match=r"add expected_rows to \[tables.t\]"):
+        con.plan(BATCH, epsilon=1, method="mwem")
+
+
+def test_a_gaussian_budget_cannot_pay(tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "m.duckdb") as raw:
+        raw.execute("CREATE TABLE t AS SELECT 'a' AS g, 1 AS v, 1 AS other")
+    (tmp_path / "m.toml").write_text(POLICY.replace("epsilon = 4.0", "epsilon = 4.0\ndelta = 1e-9"))
+    con = dpsql.connect(tmp_path / "m.duckdb", policy=tmp_path / "m.toml")
+    with pytest.raises(dpsql.BudgetError, match="is pure"):
+        con.plan(BATCH, epsilon=1, method="mwem")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda job: replace(job, reach=tuple(max(r - 1, 0) for r in job.reach)),
+        lambda job: replace(job, each_selection=job.each_selection * 2),
+        lambda job: replace(job, rounds=job.rounds + 1),
+        lambda job: replace(job, charge=replace(job.charge, units=job.charge.units // 2, epsilon=Fraction(1, 2))),
+    ],
+    ids=["reach too small", "selection too dear", "a round too many", "charge too small"],
+)
+def test_what_does_not_add_up_is_refused_before_the_charge(con: dpsql.Connection, change: object) -> None:
+    job = change(job_of(con))  # type: ignore[operator]
+    with pytest.raises(IntegrityError, match="nothing was charged"):
+        adaptive.measure_adaptively(job, con._engine, con._open_ledger(), lambda _, __: b"")
+    assert con.budget.spent == 0
+
+
+def test_a_failed_scan_leaves_the_charge_and_no_value(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> list[int]:
+        secret = 424242
+        raise ValueError(f"the exact count is {secret}")
+
+    monkeypatch.setattr(adaptive, "_rounds", broken)
+    with pytest.raises(OperationalError) as caught:
+        con.run(con.plan(BATCH, epsilon=1, method="mwem"))
+    assert "424242" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert con.budget.spent == 1
+
+
+def test_the_order_is_charge_noise_scan_selection_record() -> None:
+    source = Path(adaptive.__file__).read_text()
+    body = source[source.index("def measure_adaptively") : source.index("def check_reach")]
+    steps = ["_check_schemas", "check_reach(", "ledger.charge(", "_shielded(", "ledger.record("]
+    assert [body.index(step) for step in steps] == sorted(body.index(step) for step in steps)
+    assert "_shielded(job, engine, noise_of(job))" in body  # drawn before the scan, and without a name
+
+
+@pytest.mark.long
+def test_the_audit_holds_and_has_power(tmp_path: Path) -> None:
+    policy = Policy.parse(POLICY)
+    schemas = {"t": {"g": "VARCHAR", "v": "INTEGER", "other": "INTEGER"}}
+    batch = BATCH + "; SELECT g, SUM(v) FROM t GROUP BY g"
+    report = audit(policy, batch, epsilon=1, method="mwem", schemas=schemas, trials=200, pairs=40, draws=20_000)
+    assert report.holds, str(report)
+    assert report.figures["share_of_an_answer"] == pytest.approx(1.0)
+    assert 0 < report.figures["epsilon_found"] <= 1

@@ -1,0 +1,125 @@
+"""``dpsql plan --max-error``, ``--relative``, ``--simultaneous``, ``--expect`` and ``--what-if``; ``run`` with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dpsql.surfaces.cli import main
+
+POLICY = """
+dataset = "c-1"
+[budget]
+rho = 0.5
+[tables.t]
+unit = "row"
+expected_rows = 1000
+[tables.t.columns]
+g = { values = ["a", "b"], nulls = false }
+"""
+BATCH = (
+    "CREATE VIEW total AS SELECT count(*) AS n FROM t; CREATE VIEW by_g AS SELECT g, count(*) AS n FROM t GROUP BY g"
+)
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def dpsql(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as duck:
+        duck.execute("CREATE TABLE t AS SELECT CASE WHEN i % 2 = 0 THEN 'a' ELSE 'b' END AS g FROM range(1000) r(i)")
+    (tmp_path / "t.toml").write_text(POLICY, encoding="utf-8")
+
+    def call(command: str, *options: str, sql: str = BATCH) -> tuple[int, str, str]:
+        places = ("--policy", str(tmp_path / "t.toml"), "--database", str(tmp_path / "t.duckdb"))
+        code = main([command, "--sql", sql, *places, *options])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_a_wanted_error_becomes_a_plan(dpsql: Run) -> None:
+    code, out, _ = dpsql("plan", "--max-error", "40")
+    assert code == 0
+    assert "Wanted     ±40, each number at 95%; this is the least budget for it" in out
+    code, out, _ = dpsql("plan", "--max-error", "40", "--simultaneous", "--json")
+    shown = json.loads(out)
+    assert code == 0
+    assert shown["alpha"] < 0.05
+    assert max(row["half_width"] for row in shown["rows"]) == pytest.approx(40, rel=0.01)
+
+
+def test_errors_by_name_and_relative_ones(dpsql: Run) -> None:
+    _, out, _ = dpsql("plan", "--max-error", "total=20", "--max-error", "by_g.n=60", "--json")
+    widths = {row["result"]: row["half_width"] for row in json.loads(out)["rows"]}
+    assert widths["total"] <= 20
+    assert widths["by_g"] <= 60
+    _, out, _ = dpsql("plan", "--relative", "0.1", "--expect", "total=300", "--json")
+    widths = {row["result"]: row["half_width"] for row in json.loads(out)["rows"]}
+    assert widths["total"] <= 30
+    assert widths["by_g"] <= 50
+
+
+def test_hints_need_no_option(dpsql: Run) -> None:
+    code, out, _ = dpsql("plan", sql="SELECT /*+ MAX_ERROR(15) */ count(*) AS n FROM t")
+    assert code == 0
+    assert "what the hints of the batch ask" in out
+
+
+def test_run_spends_the_least(dpsql: Run) -> None:
+    code, out, _ = dpsql("run", "--max-error", "40", "--json")
+    assert code == 0
+    spent = json.loads(out)["budget"]["spent"]
+    assert 0 < spent < 0.01
+    code, out, _ = dpsql("run", "--max-error", "40", "--json")
+    assert json.loads(out)["cost"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-error", "many"], "--max-error many ends in no number; write for example --max-error 50"),
+        (["--max-error", "5", "--max-error", "q1=6"], "--max-error 5 names no result"),
+        (["--relative", "x"], "invalid number value"),
+        (["--max-error", "5", "--expect", "7"], "--expect 7 names no result; write --expect NAME=7"),
+        ([], "the budget is missing; give --epsilon E, --epsilon E --delta D, --rho R, or --max-error E"),
+    ],
+    ids=["no number", "no name", "relative", "expect", "nothing"],
+)
+def test_wrong_usage(dpsql: Run, capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        dpsql("plan", *options)
+    assert stopped.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-error", "0.01"], "the least error within reach is ±"),
+        (["--max-error", "-5"], "max_error must be a positive finite number"),
+        (["--max-error", "5", "--rho", "0.1"], "keep one of the two"),
+        (["--max-error", "nosuch=5"], "total.n has no wanted error"),
+    ],
+    ids=["out of reach", "negative", "both", "unknown"],
+)
+def test_refusals(dpsql: Run, options: list[str], message: str) -> None:
+    code, _, err = dpsql("plan", *options)
+    assert code == 1
+    assert message in err
+
+
+def test_what_if_as_text_and_json(dpsql: Run) -> None:
+    code, out, _ = dpsql("plan", "--rho", "0.1", "--what-if")
+    assert code == 0
+    assert "Error against rho: each number within, at 95%" in out
+    assert "Cost of each statement" in out
+    assert "Suggestions" in out
+    _, out, _ = dpsql("plan", "--rho", "0.1", "--what-if", "--json")
+    found = json.loads(out)["what_if"]
+    assert set(found) == {"curve", "marginal_costs", "suggestions"}
+    assert found["curve"]["columns"][0] == {"name": "rho", "type": "DOUBLE"}
+    assert {row[0] for row in found["marginal_costs"]["rows"]} == {"total", "by_g"}

@@ -1,0 +1,40 @@
+"""``import dpsql`` is light: what is heavy comes with the first name that needs it."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import dpsql
+
+HEAVY = ("numpy", "scipy", "duckdb", "sqlglot", "IPython", "pandas", "pyarrow", "matplotlib")
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_importing_it_imports_nothing_heavy():
+    code = f"import sys, dpsql; print(*[name for name in {HEAVY} if name in sys.modules])"
+    assert run(code) == []
+
+
+def test_every_public_name_is_there_when_it_is_asked_for():
+    code = "import dpsql; print(*[name for name in dpsql.__all__ if getattr(dpsql, name) is None])"
+    assert run(code) == []
+    assert set(dpsql.__all__) <= set(dir(dpsql))
+    assert run("from dpsql import *; print(connect.__module__, Plan.__module__)") == ["dpsql.connection", "dpsql.plan"]
+
+
+@pytest.mark.parametrize("room", ["bounds", "policy", "strategy", "workload"])
+def test_rooms_are_attributes(room):
+    assert run(f"import dpsql; print(dpsql.{room}.__name__)") == [f"dpsql.{room}"]
+    assert getattr(dpsql, room) is importlib.import_module(f"dpsql.{room}")
+
+
+def test_a_name_that_it_does_not_have():
+    with pytest.raises(AttributeError, match="has no attribute 'conect'"):
+        _ = dpsql.conect  # type: ignore[attr-defined]
