@@ -85,9 +85,10 @@ class Earlier:
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
         found = self._found(plan.origin.prepared, plan.alpha, self._schemas())
-        if found is None or np.any(found.combination.errors > plan.errors * (1.0 + _ROUNDING)):
+        planned = plan.errors
+        if found is None or not isinstance(planned, np.ndarray):
             return None
-        return found
+        return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
 
     def store(self, found: Found, *, errors: bool, label: str, fresh: bool = False) -> tuple[ReleaseRecord, bool]:
         """The release of such an answer, written to the ledger, and whether it was there already.

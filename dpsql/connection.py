@@ -198,7 +198,9 @@ class Connection(Exceptions):
         wish = wish_of(sql, epsilon, rho, wanted)
         if wish is not None:
             if method != "auto":
-                raise DataError(f"method={method!r} has estimated errors: no budget can be found for them; give epsilon")
+                raise DataError(
+                    f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
+                )
             return self._needed(sql, wish, delta, None, tolerance, time_limit, progress).plan
         earlier = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective)
         if earlier is not None:
@@ -246,16 +248,16 @@ class Connection(Exceptions):
     ) -> NeededBudget:
         """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
 
-        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``, which ``run`` takes. It is
-        what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a rho
-        policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
+        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``, which ``run`` takes. It
+        is what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
+        rho policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
 
-        ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs; a
-        hint ``/*+ MAX_ERROR(50) */`` after SELECT counts for that SELECT. ``relative``: the same, over the
+        ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs;
+        a hint ``/*+ MAX_ERROR(50) */`` after SELECT counts for that SELECT. ``relative``: the same, over the
         answer that the policy's ``expected_rows`` (or ``expected``, rows of a group by result) let one guess;
         averages, ratios and quantiles always need such a guess (``dpsql.wanted``). ``simultaneous``: all intervals
-        together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the strategy that ``plan``
-        takes; the default chooses the one that needs the least. Raises BudgetError, with the least error
+        together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the strategy that
+        ``plan`` takes; the default chooses the one that needs the least. Raises BudgetError, with the least error
         within reach, where no budget that is left and allowed gives it; DataError for wishes that do not fit.
         """
         self._check_open()
@@ -306,10 +308,11 @@ class Connection(Exceptions):
         Spends what the plan says, once for the whole batch, before any row is read. The same
         batch at the same budget on the same data version is answered again from its earlier
         release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
-        than planned, and, where no budget is named at all, with whatever error (``dpsql.answering``). ``errors=False`` leaves the error columns out;
-        ``estimates="nonnegative"`` (or "whole") shows numbers that a table could have (``dpsql.estimates``), of an
-        earlier release too, whose views stay as they are; ``options`` go to ``plan``. Raises IntegrityError where a
-        view name is taken (write CREATE OR REPLACE VIEW), BudgetError where the purse does not hold the charge.
+        than planned, and, where no budget is named at all, with whatever error (``dpsql.answering``). ``errors=False``
+        leaves the error columns out; ``estimates="nonnegative"`` (or "whole") shows numbers that a table could have
+        (``dpsql.estimates``), of an earlier release too, whose views stay as they are; ``options`` go to ``plan``.
+        Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW), BudgetError where the purse
+        does not hold the charge.
         """
         self._check_open()
         said = self._label if label is None else label
@@ -395,11 +398,11 @@ class Connection(Exceptions):
         """Release a randomised copy of some columns of a table, once; ``.sql`` of what is returned is then free.
 
         Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
-        randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are. Charges
-        epsilon times the rows that a unit may have to the purse ``local_epsilon`` (replace one unit's values: the
-        number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows in
-        schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too many
-        combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
+        randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are.
+        Charges epsilon times the rows that a unit may have to the purse ``local_epsilon`` (replace one unit's values:
+        the number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows
+        in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
+        many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
         """
         said = self._label if label is None else label
         made, record = self._local().make(table, columns, epsilon, ids=ids, name=name, label=said)

@@ -65,7 +65,8 @@ def question_keys(policy: str, answers: Sequence[Answer]) -> list[str]:
     the statement as DuckDB would write it, the names of its columns, its groups, and the results that it reads. The
     name of its own result is left out: q1 of one batch may be q3 of another.
     """
-    version, declared = policy.partition("\n[budget]\n")[0], declarations(policy)  # what is left to spend changes no question
+    # What is left to spend changes no question.
+    version, declared = policy.partition("\n[budget]\n")[0], declarations(policy)
     keys: dict[str, str] = {}
     for answer in answers:
         body = [

@@ -102,7 +102,18 @@ ROOMS: dict[str, set[str]] = {
         *("tables", "connection", "synthetic", "drafting", "__init__", "local", "local_release"),
         "audit",
     },
-    "notebook": {"errors", "policy", "privacy", "release", "sql", "plan", "plan_text", "connection", "cursor", "surfaces"},
+    "notebook": {
+        "errors",
+        "policy",
+        "privacy",
+        "release",
+        "sql",
+        "plan",
+        "plan_text",
+        "connection",
+        "cursor",
+        "surfaces",
+    },
     "__main__": {"errors", "surfaces"},
 }
 ALLOWED_ON_A_DEVICE = {
@@ -286,7 +297,11 @@ def test_the_core_needs_four_packages() -> None:
             if top == "dpsql" or top in sys.stdlib_module_names or top in CORE:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            rooms = ("policy",) if top == "yaml" else ("surfaces", "notebook", "release", "plan", "plan_picture", "pictures")
+            rooms = (
+                ("policy",)
+                if top == "yaml"
+                else ("surfaces", "notebook", "release", "plan", "plan_picture", "pictures")
+            )
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
             if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook"):

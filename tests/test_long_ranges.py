@@ -37,8 +37,9 @@ def _policy(purse: str, columns: str = COLUMNS) -> dpsql.Policy:
 def _rows(connection: duckdb.DuckDBPyConnection) -> None:
     """Rows with values outside every declared domain, infinite dates and NULLs among them."""
     connection.execute(
-        "CREATE TABLE t AS SELECT ((i * 7919) % 1000 - 400)::INT AS k, (DATE '1999-12-01' + (i * 31 % 1000)::INT) AS day, "
-        "printf('w%04d', i * 13 % 720) AS word, ((i * 17) % 131 - 15)::INT AS v, ['a', 'b', 'c', NULL][1 + i % 4] AS s "
+        "CREATE TABLE t AS SELECT ((i * 7919) % 1000 - 400)::INT AS k, "
+        "(DATE '1999-12-01' + (i * 31 % 1000)::INT) AS day, printf('w%04d', i * 13 % 720) AS word, "
+        "((i * 17) % 131 - 15)::INT AS v, ['a', 'b', 'c', NULL][1 + i % 4] AS s "
         "FROM range(5000) t(i)"
     )
     connection.execute(
@@ -99,9 +100,7 @@ def test_every_range_is_that_of_the_rows(
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_rows_are_the_view_and_survive_a_rebuild(
-    table: duckdb.DuckDBPyConnection, tmp_path: Path, noise: str
-) -> None:
+def test_rows_are_the_view_and_survive_a_rebuild(table: duckdb.DuckDBPyConnection, tmp_path: Path, noise: str) -> None:
     con = _connect(table, tmp_path, noise)
     rel = con.run("CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n, s FROM t GROUP BY 1, 3", **ASK[noise])
     held = rel["w"]
@@ -126,8 +125,7 @@ def test_ranges_are_consistent(table: duckdb.DuckDBPyConnection, tmp_path: Path)
     con = dpsql.connect(table, policy=_policy("epsilon = 1\ndelta = 1e-6"), ledger=tmp_path / "l.ledger")
     con.run("CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n FROM t GROUP BY 1", epsilon=1, delta=1e-6)
     whole, parts = con.sql(
-        "SELECT (SELECT n FROM w WHERE k_from = -300 AND k_to = 499), "
-        "(SELECT sum(n) FROM w WHERE k_from = k_to)"
+        "SELECT (SELECT n FROM w WHERE k_from = -300 AND k_to = 499), (SELECT sum(n) FROM w WHERE k_from = k_to)"
     ).fetchall()[0]
     assert whole == pytest.approx(parts, rel=1e-9)
 
@@ -143,7 +141,8 @@ def test_the_plan_and_the_view_say_the_same_errors(
     assert isinstance(errors, RangeErrors)
     assert isinstance(widths, RangeErrors)
     con.run(plan)
-    row = con.sql("SELECT n_stderr, total_stderr, n_high - n, total - total_low FROM w WHERE k_from = -290 AND k_to = 9")
+    asked = "SELECT n_stderr, total_stderr, n_high - n, total - total_low FROM w"
+    row = con.sql(f"{asked} WHERE k_from = -290 AND k_to = 9")
     expected = [*errors.of(10, 309)[:, 0], *widths.of(10, 309)[:, 0]]
     assert row.fetchall()[0] == pytest.approx(expected, rel=1e-6)
     assert "640,800 numbers" in str(plan)
@@ -156,7 +155,8 @@ def test_the_plan_and_the_view_say_the_same_errors(
 def test_prefixes_are_a_table(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     columns = COLUMNS.replace("upper = 499", "upper = 2000")
     con = dpsql.connect(table, policy=_policy(PURSES["gaussian"], columns), ledger=tmp_path / "l.ledger")
-    con.run("SELECT dp_prefixes(k) AS upto, s, COUNT(*) AS n FROM t GROUP BY ALL HAVING n > 1 ORDER BY upto", **ASK["gaussian"])
+    text = "SELECT dp_prefixes(k) AS upto, s, COUNT(*) AS n FROM t GROUP BY ALL HAVING n > 1 ORDER BY upto"
+    con.run(text, **ASK["gaussian"])
     found = con.sql("SELECT upto, n FROM q1 WHERE s = 'a' AND upto IN (-200, 0, 700) ORDER BY upto").fetchall()
     expected = [
         (at, table.execute(f"SELECT count(*) FROM t WHERE s = 'a' AND k BETWEEN -300 AND {at}").fetchall()[0][0])
@@ -171,7 +171,7 @@ def test_what_asks_for_all_rows_is_refused(table: duckdb.DuckDBPyConnection, tmp
     rel = con.run("CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n FROM t GROUP BY 1", rho=1)
     held = rel["w"]
     for ask in (held.fetchall, lambda: list(held), lambda: held.column("n"), lambda: held.fetchmany(1_000_001)):
-        with pytest.raises(InterfaceError, match="w has 2,001,000 rows, .*WHERE k_from = ... AND k_to = ..."):
+        with pytest.raises(InterfaceError, match=r"w has 2,001,000 rows, .*WHERE k_from = \.\.\. AND k_to"):
             ask()
     assert "of 2,001,000" in str(held)
     assert "of 2,001,000" in held._repr_html_()
@@ -220,7 +220,8 @@ def test_what_cannot_be_worked_out_row_by_row_is_refused(
 def test_domains_that_no_method_plans_are_refused_with_their_size(
     table: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
-    for bounds, values in (("lower = 0, upper = 1999999", "2,000,000"), ("lower = 0, upper = 100000, step = 2", "50,001")):
+    few, coarse = ("lower = 0, upper = 1999999", "2,000,000"), ("lower = 0, upper = 100000, step = 2", "50,001")
+    for bounds, values in (few, coarse):
         columns = COLUMNS.replace("lower = -300, upper = 499", bounds)
         con = dpsql.connect(table, policy=_policy(PURSES["gaussian"], columns), ledger=tmp_path / "l.ledger")
         with pytest.raises(SQLError, match=rf"dp_ranges\(k\): the column has {values} declared values, at most"):
@@ -270,7 +271,8 @@ def test_released_errors_match_many_draws(table: duckdb.DuckDBPyConnection, tmp_
 def test_a_million_declared_values(tmp_path: Path, noise: str) -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT (i * 7919) % 1000000 AS k, i % 101 AS v FROM range(300000) t(i)")
-    columns = '[tables.t]\nunit = "row"\n[tables.t.columns]\nk = { lower = 0, upper = 999999 }\nv = { lower = 0, upper = 100 }\n'
+    declared = "k = { lower = 0, upper = 999999 }\nv = { lower = 0, upper = 100 }\n"
+    columns = f'[tables.t]\nunit = "row"\n[tables.t.columns]\n{declared}'
     con = dpsql.connect(connection, policy=_policy(PURSES[noise], columns), ledger=tmp_path / "l.ledger")
     text = "CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n, SUM(v) AS total FROM t GROUP BY 1"
     plan = con.plan(text, **ASK[noise])

@@ -296,7 +296,6 @@ class Places:
         raise SQLError(
             f"this asks more of column {name} than was released: its values outside the declared ones are all OTHER, "
             f"and nobody knows them; compare {name} with its declared values, such as {name} IN (...)",
-            code="other-values",
         )
 
 

@@ -126,7 +126,7 @@ class CombinedAnswers:
         law = self.law
         weights = self.weights
         if law.kind == "gaussian" and weights.shape[1] > weights.shape[0]:
-            weights = np.linalg.qr(weights.T, mode="r").T  # the same inner products
+            weights = np.asarray(np.linalg.qr(weights.T, mode="r")).T  # the same inner products
         elif law.kind == "laplace":
             weights = self._as_laplace()
         whole = np.zeros((self.numbers, weights.shape[1]))
@@ -139,7 +139,7 @@ class CombinedAnswers:
             return self.weights
         normal = self.weights[:, gaussian]
         if normal.shape[1] > normal.shape[0]:
-            normal = np.linalg.qr(normal.T, mode="r").T
+            normal = np.asarray(np.linalg.qr(normal.T, mode="r")).T
         return np.concatenate(
             [self.weights[:, ~gaussian], np.repeat(normal / math.sqrt(_PARTS), _PARTS, axis=1)], axis=1
         )

@@ -165,7 +165,7 @@ def deviations(noise: NoiseModel, alpha: float) -> float:
     normal's P(|z| > t / sqrt v). g is convex up to v = t^2 / 3 and concave beyond, so it lies below the convex function
     that goes on along its tangent there; and of all shares of one whole, V is largest in convex order where
     one variable has all (Marshall and Olkin 1979, 3.A and 12.F). The least t at which that bound is alpha: 2.16 for
-    95 % (one Laplace variable alone 2.118). Either is rounded outward by half a step of the noise's lattice, the weights
+    95 % (one Laplace variable alone 2.118). Either is rounded outward by half a step of the noise's lattice, weights
     being at most the error's own deviation over the noise's. Ours.
     """
     if not 0 < alpha < 1:

@@ -15,7 +15,7 @@ MOST_ENTRIES = 2**23
 
 def fits(matrix: Any) -> bool:
     """Whether ``to_text`` takes the matrix."""
-    return int(matrix.nnz if sparse.issparse(matrix) else np.count_nonzero(matrix)) <= MOST_ENTRIES
+    return int(sparse.csr_array(matrix).nnz) <= MOST_ENTRIES
 
 
 def to_text(matrix: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ Part: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True)
 class RangeNumber:
-    """One private number of every range: ``sums`` (g (n + 1),) prefix sums group by group, from 0 on; ``constant`` more.
+    """One private number of every range: ``sums`` (g (n + 1),) prefix sums, from 0 on, by group, ``constant`` more.
 
     Its standard error is ``scale`` (g,) times the root of the range's spread, its interval ``deviations`` of those.
     """
@@ -228,9 +228,10 @@ def check_few(table: RangeTable, count: int) -> None:
     if count > MOST_ROWS:
         names = [name for name, _, (part, _) in table.shown if part in ("from", "to")]
         asked = " AND ".join(f"{name} = ..." for name in names) or "..."
+        query = f"SELECT * FROM dp.{table.name} WHERE {asked}"  # noqa: S608
         raise InterfaceError(
             f"{table.name} has {len(table):,} rows, which are worked out when they are asked for; at most "
-            f"{MOST_ROWS:,} are fetched at once: SELECT * FROM dp.{table.name} WHERE {asked}"  # noqa: S608
+            f"{MOST_ROWS:,} are fetched at once: {query}"
         )
 
 

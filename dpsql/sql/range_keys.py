@@ -1,7 +1,8 @@
 """dp_ranges(c) and dp_prefixes(c): keys whose groups are all ranges, or prefixes, of a column's declared values.
 
-Few groups are listed, one condition each, like those of any expression. Many are a ``RangeKey``, planned and released in
-closed form: then nothing is left to do after the noise, for the result is a view that works out the rows asked of it.
+Few groups are listed, one condition each, like those of any expression. Many are a ``RangeKey``, planned and released
+in closed form: then nothing is left to do after the noise, for the result is a view that works out the rows that are
+asked of it.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ class Mwem:
         what = "rows of the strategy" if self.method == "mwem-strategy" else "rows of the workload"
         return (
             f"{self.method}, {self.rounds} rounds over {self.candidates.shape[0] - 1:,} {what}: half of epsilon "
-            "selects, half measures the number of rows and one row a round, with integer Laplace noise; errors are estimated, "
-            "not certified"
+            "selects, half measures the number of rows and one row a round, with integer Laplace noise; errors are "
+            "estimated, not certified"
         )
 
 

@@ -30,7 +30,8 @@ def test_convolutions_are_exact(n: int, cyclic: bool) -> None:
 def test_the_largest_counts_are_exact(cyclic: bool) -> None:
     held = Convolution(np.full(5000, 2**20 - 1, dtype=np.int64), cyclic)
     x = [2**63 - 1] * 5000
-    expected = [5000 * (2**20 - 1) * (2**63 - 1)] * 5000 if cyclic else [i * (2**20 - 1) * (2**63 - 1) for i in range(1, 5001)]
+    each = (2**20 - 1) * (2**63 - 1)
+    expected = [5000 * each] * 5000 if cyclic else [i * each for i in range(1, 5001)]
     assert held.times(x, 63) == expected
 
 

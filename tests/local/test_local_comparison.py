@@ -38,7 +38,7 @@ def test_the_figures_are_those_of_the_estimators(tmp_path: Path, monkeypatch: py
 
 
 def test_very_few_rows_are_for_the_local_release(tmp_path: Path) -> None:
-    """One row at a small epsilon: sqrt(n) / epsilon of a response over two values, sqrt(2) / epsilon of Laplace noise."""
+    """One row, a small epsilon: sqrt(n) / epsilon of a response over two values, sqrt(2) / epsilon of Laplace noise."""
     policy = POLICY.replace("expected_rows = 400", "expected_rows = 1")
     found = plan_of(tmp_path / "few", "SELECT COUNT(*) FROM visits WHERE smoker", "0.01", policy).local_comparison
     assert found is not None

@@ -19,6 +19,7 @@ from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
+from dpsql.workload.structured import compile_structured
 
 POLICY = """
 dataset = "m-1"
@@ -122,7 +123,7 @@ def test_runs_select_and_answer_by_their_laws(con: dpsql.Connection) -> None:
 
 
 def test_a_run_is_charged_once_recorded_and_found_again(con: dpsql.Connection) -> None:
-    plan = con.plan(BATCH, epsilon="0.5", method="mwem")
+    plan = con.plan(BATCH, epsilon="0.5", method="mwem", rounds=2)
     assert plan.estimated
     assert plan.gap is None
     release = con.run(plan)
@@ -137,23 +138,24 @@ def test_a_run_is_charged_once_recorded_and_found_again(con: dpsql.Connection) -
 
 
 def test_sums_lie_within_their_counts(con: dpsql.Connection) -> None:
-    rows = con.run("SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g", epsilon=1, method="mwem")["q1"]
+    rows = con.run("SELECT g, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY g", epsilon=1, method="mwem", rounds=2)["q1"]
     for n, s in zip(rows.column("n"), rows.column("s"), strict=True):
         assert -1e-6 <= s <= 4 * n + 1e-6
 
 
 @pytest.mark.parametrize("method", ["mwem", "mwem-strategy"])
 def test_the_text_says_that_errors_are_estimated(con: dpsql.Connection, method: str) -> None:
-    said = str(con.plan(BATCH, epsilon=1, method=method))
+    plan = con.plan(BATCH, epsilon=1, method=method, rounds=2)
+    said = str(plan)
     assert "estimated, not certified" in said
     assert "certified within" not in said
     assert method in said
-    assert "half of epsilon selects" in con.plan(BATCH, epsilon=1, method=method).explain()
+    assert "half of epsilon selects" in plan.explain()
 
 
 def test_plans_are_alike_on_neighbours(con: dpsql.Connection) -> None:
     """Nothing of a plan depends on rows, nor on when it was made."""
-    one, two = (con.plan(BATCH, epsilon=1, method="mwem") for _ in range(2))
+    one, two = (con.plan(BATCH, epsilon=1, method="mwem", rounds=2) for _ in range(2))
     assert str(one) == str(two)
 
 
@@ -181,6 +183,21 @@ def test_too_many_cells_say_size_cap_and_next_step(con: dpsql.Connection, monkey
     monkeypatch.setattr("dpsql.strategy.mwem.MOST_RAYS", 2)
     with pytest.raises(dpsql.DataError, match="3 here, at most 2; ask for fewer or coarser groups"):
         con.plan(BATCH, epsilon=1, method="mwem")
+
+
+def test_a_batch_measured_block_by_block_has_no_one_strategy(
+    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpsql.prepare.compile_any", compile_structured)
+    with pytest.raises(dpsql.DataError, match="measured block by block; use method='mwem'"):
+        con.plan(BATCH, epsilon=1, method="mwem-strategy")
+    assert con.run(BATCH, epsilon=1, method="mwem", rounds=1).cost == 1  # its cells are few
+
+
+def test_rounds_are_chosen_by_the_least_estimated_error(con: dpsql.Connection) -> None:
+    tried = dict(con.plan(BATCH, epsilon=1, method="mwem").strategy.tried)
+    assert sorted(tried) == [2, 4, 8, 16, 32]
+    assert con.plan(BATCH, epsilon=1, method="mwem").strategy.rounds == min(tried, key=lambda n: tried[n])
 
 
 def test_rounds_belong_to_mwem(con: dpsql.Connection) -> None:
@@ -230,7 +247,7 @@ def test_a_failed_scan_leaves_the_charge_and_no_value(con: dpsql.Connection, mon
 
     monkeypatch.setattr(adaptive, "_rounds", broken)
     with pytest.raises(OperationalError) as caught:
-        con.run(con.plan(BATCH, epsilon=1, method="mwem"))
+        con.run(con.plan(BATCH, epsilon=1, method="mwem", rounds=2))
     assert "424242" not in str(caught.value)
     assert caught.value.__context__ is None
     assert con.budget.spent == 1

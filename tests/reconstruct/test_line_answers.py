@@ -74,9 +74,9 @@ def test_errors_match_a_monte_carlo(family: str, noise: str) -> None:
     law = Noise.gaussian(Fraction(9)) if noise == "gaussian" else Noise.laplace(Fraction(2))
     rng = np.random.default_rng(5)
     size = (draws, 2 * line.rows)
-    z = np.rint(rng.normal(0, 3, size)) if noise == "gaussian" else rng.geometric(1 - np.exp(-0.5), size) - rng.geometric(
-        1 - np.exp(-0.5), size
-    )
+    q = 1 - np.exp(-0.5)
+    pure = rng.geometric(q, size) - rng.geometric(q, size)
+    z = np.rint(rng.normal(0, 3, size)) if noise == "gaussian" else pure
     found = []
     for row in z:
         held = answers.estimate(row.astype(int).tolist(), 4)

@@ -47,7 +47,8 @@ def test_the_view_has_the_rows(tmp_path: Path, spread: str, kind: str) -> None:
     table = _table(spread, kind=kind)
     rows = table.rows(0, len(table))
     assert len(rows) == len(table) == 3 * 45
-    assert [row[:2] for row in rows[:10]] == [(table.value(0), table.value(j)) for j in range(9)] + [(table.value(1),) * 2]
+    first = [(table.value(0), table.value(j)) for j in range(9)]
+    assert [row[:2] for row in rows[:10]] == [*first, (table.value(1), table.value(1))]
     assert len({row[:4] for row in rows}) == len(rows)
     store = ReleaseStore(tmp_path / "r.duckdb")
     store.write(_record(table))
@@ -63,7 +64,12 @@ def test_a_row_by_hand() -> None:
     table = RangeTable(
         "v",
         True,
-        (("a", "INTEGER", ("from", 0)), ("n", "DOUBLE", ("value", 0)), ("e", "DOUBLE", ("stderr", 0)), ("l", "DOUBLE", ("low", 0))),
+        (
+            ("a", "INTEGER", ("from", 0)),
+            ("n", "DOUBLE", ("value", 0)),
+            ("e", "DOUBLE", ("stderr", 0)),
+            ("l", "DOUBLE", ("low", 0)),
+        ),
         (5, 3),
         "INTEGER",
         (RangeNumber(Numbers(np.array([0.0, 1.0, 4.0, 9.0])), (2.0,), 0.5, 3.0),),

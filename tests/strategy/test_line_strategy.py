@@ -30,7 +30,8 @@ def _inverse(line: object, n: int) -> np.ndarray:
         return np.linalg.inv(line.matrix().astype(float))  # type: ignore[attr-defined]
     held = line.blocks
     cell = np.arange(held.padded)
-    whole = [w * (np.arange(held.padded // s)[:, None] == cell // s) for s, w in zip(held.sizes, held.weights, strict=True)]
+    levels = zip(held.sizes, held.weights, strict=True)
+    whole = [w * (np.arange(held.padded // s)[:, None] == cell // s) for s, w in levels]
     return np.linalg.pinv(np.vstack(whole).astype(float))[:n]
 
 
@@ -65,7 +66,8 @@ def test_near_the_optimum_of_the_dense_search(family: str, within: float) -> Non
     W = workload.all_range(256) if family == "ranges" else workload.prefix(256)
     best = select(W, "gaussian")
     found = line_strategy(256, family, "gaussian")
-    assert best.lower_bound is not None and found.lower_bound is not None
+    assert best.lower_bound is not None
+    assert found.lower_bound is not None
     assert found.lower_bound <= best.expected * (1 + 1e-9)
     assert 1.0 <= found.error / best.lower_bound <= within
 

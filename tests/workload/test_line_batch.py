@@ -81,7 +81,9 @@ def test_every_row_goes_to_the_cell_of_its_value_and_group() -> None:
     (layout,) = batch.layouts
     names = [axis.name for axis in layout.cells.axes]
     assert names[-1] == "k"
-    inside = [layout.cells.locate([np.array([region]), np.array([5])])[0] for region in range(layout.cells.axes[0].size)]
+    inside = [
+        layout.cells.locate([np.array([region]), np.array([5])])[0] for region in range(layout.cells.axes[0].size)
+    ]
     assert sorted(inside)[-1] == 5
     assert sorted(inside)[0] == -1
     outside = layout.cells.locate([np.array([0]), np.array([-1])])
