@@ -94,7 +94,7 @@ class Earlier:
         """The release of such an answer, written to the ledger, and whether it was there already.
 
         The same batch over the same measurements is the same release. Raises IntegrityError where a view's name is
-        taken, LedgerError where the ledger cannot be written. Spends nothing.
+        taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends nothing.
         """
         combination, ledger = found.combination, self._books.ledger()
         key = self._key(found, errors)
@@ -104,7 +104,8 @@ class Earlier:
         self._books.check_releases(ledger)
         if not fresh:
             self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
-        tables = tables_of(combination, combination.values, errors=errors)
+        # As before a charge: outer SQL that makes too much is refused rather than left out.
+        tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
         rests = ", ".join(map(str, combination.rests_on))
         guarantee = f"free, from release{'s' if len(combination.rests_on) > 1 else ''} {rests}"
         made: list[ReleaseRecord] = []

@@ -318,9 +318,9 @@ class Connection(Exceptions):
         said = self._label if label is None else label
         asked = (epsilon, delta, rho)
         if not fresh and not isinstance(batch, Plan) and asks_for_free(batch, asked, estimates, options):
-            found = self._past.answer(batch, options.get("alpha", 0.05))
-            if found is not None:
-                return self._free(found, errors=errors, label=said)
+            free = self._past.answer(batch, options.get("alpha", 0.05))
+            if free is not None:
+                return self._free(free, errors=errors, label=said)
         if isinstance(batch, Plan):
             if epsilon is not None or delta is not None or rho is not None or options:
                 raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")

@@ -165,9 +165,9 @@ def test_batches_measured_block_by_block(con: dpsql.Connection, kind: str, monke
 def test_refusals_come_before_the_charge(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     spent = con.budget.spent
     with pytest.raises(dpsql.InterfaceError, match="use one of unbiased, nonnegative, whole"):
-        con.run(COUNTS, epsilon=0.3, estimates="positive")
+        con.run("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=0.3, estimates="positive")
     with pytest.raises(dpsql.DataError, match="'whole' is for counts"):
-        con.run(BATCH, epsilon=0.3, estimates="whole")
+        con.run("SELECT g, SUM(v) AS s FROM t GROUP BY g", epsilon=0.3, estimates="whole")
     with monkeypatch.context() as held:
         held.setattr("dpsql.prepare.compile_any", compile_structured)
         held.setattr("dpsql.estimates.MOST_CELLS", 10)

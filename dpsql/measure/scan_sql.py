@@ -52,10 +52,7 @@ def select_list(layout: Layout) -> tuple[str, int]:
     held = layout.whole
     place = {id(axis): number for number, axis in enumerate(held.cells.axes)}
     if not layout.source.plain:
-        if not layout.source.distinct:
-            regions = [f"a{place[id(axis)]}" for axis in layout.cells.axes]
-        else:
-            regions = ["a0"]
+        regions = ["a0"] if layout.source.distinct else [f"a{place[id(axis)]}" for axis in layout.cells.axes]
         steps = [f"u{held.measures.index(measure)}" for measure in layout.measures]
     names = [f"a{number}" for number in range(len(regions))]
     if layout.every is not None:
