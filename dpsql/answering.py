@@ -94,7 +94,8 @@ class Earlier:
         """The release of such an answer, written to the ledger, and whether it was there already.
 
         The same batch over the same measurements is the same release. Raises IntegrityError where a view's name is
-        taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends nothing.
+        taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends
+        nothing.
         """
         combination, ledger = found.combination, self._books.ledger()
         key = self._key(found, errors)

@@ -337,9 +337,9 @@ class Connection(Exceptions):
             earlier = self._earlier(key, plan, errors=errors, estimates=estimates)
             if earlier is not None:
                 return earlier
-            found = self._past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
-            if found is not None:
-                return self._free(found, errors=errors, label=said)
+            free = self._past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
+            if free is not None:
+                return self._free(free, errors=errors, label=said)
         ledger = self._open_ledger()
         self._books.check_releases(ledger)
         self._books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)

@@ -93,9 +93,7 @@ def _order(world: World) -> Outcome:
 def _calibration(world: World) -> Outcome:
     if isinstance(world.job, AdaptiveJob):
         spent, charged = world.job.spent, world.plan.charge.epsilon
-        return Outcome(
-            "all parts of the run add up to what is charged", spent == charged, f"{world.job.rounds} rounds"
-        )
+        return Outcome("all parts of the run add up to what is charged", spent == charged, f"{world.job.rounds} rounds")
     paid, claimed = world.paid, world.plan.sensitivity
     same = paid == claimed and world.job.noise == world.plan.noise
     measure = "squared L2" if world.gaussian else "L1"
