@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.stats import chi2, norm
+from scipy.special import chdtri, ndtr
 
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
@@ -166,7 +166,7 @@ def find_budget(
             if most < units <= most * (1 + 2 * NEAR) and way.ratio(most) <= 1:
                 units = most  # the search ends a millionth above the least
             request = route.request(units)
-            charge = route.charge(request)
+            charge = route.price(request)
             say(f"{strategy.method}: {charge.guarantee}")
             found.append((not state.affords(charge), float(request.rho or request.epsilon or 0), request, charge, way))
     found.sort(key=lambda entry: entry[:2])
@@ -219,7 +219,7 @@ def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: AnyStrate
     independent = strategy.shape[0]
     if isinstance(strategy, Strategy):
         independent = min(independent, strategy.basis.shape[0])
-    return max(level, 2.0 * float(norm.sf(math.sqrt(float(chi2.isf(wanted.alpha, independent))))))
+    return max(level, 2.0 * float(ndtr(-math.sqrt(float(chdtri(independent, wanted.alpha))))))
 
 
 def _refusal(ways: Sequence[Way], charges: Sequence[Charge], state: BudgetState, wanted: Wanted) -> str:

@@ -111,6 +111,12 @@ class Plan:
         """Whether the errors are estimates, by simulation on public stand-ins for the data; else they are exact."""
         return False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy by pickle leaves out what the plan was made from: it can be run, and not be planned again
+        otherwise.
+        """
+        return {**self.__dict__, "origin": None}
+
     @property
     def cells(self) -> int:
         """How many cells the batch distinguishes."""

@@ -45,11 +45,11 @@ class Route:
         epsilon, step = max(gaussian_epsilon(mu, float_down(self.delta)), 1e-12), 1e-15
         while True:
             found = Request(epsilon=Fraction(epsilon), delta=self.delta)
-            if self.charge(found).units >= units:
+            if self.price(found).units >= units:
                 return found
             epsilon, step = epsilon * (1 + step), step * 4
 
-    def charge(self, request: Request) -> Charge:
+    def price(self, request: Request) -> Charge:
         """What ``request`` is charged this way."""
         asked = Request(epsilon=request.epsilon) if self.noise == "laplace" else request
         return next(charge for charge in charge_for(asked, self.budget) if charge.noise == self.noise)

@@ -78,7 +78,7 @@ def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
         amount = own if abs(power) < 1e-12 else Fraction(float(own) * span ** float(power))
         try:
             request = Request(rho=amount) if route.measure == "rho" else Request(amount, origin.request.delta)
-            charge = route.charge(request)
+            charge = route.price(request)
             noise = charge.calibrate(sensitivity)
         except Error:
             continue  # below the ledger's grid, or beyond what noise is drawn for

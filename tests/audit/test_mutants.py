@@ -35,7 +35,7 @@ from audit_checks import (
 
 import dpsql
 from dpsql import measure as room
-from dpsql import plan as planning
+from dpsql import prepare as planning
 from dpsql.audit.ledger import check_ledger
 from dpsql.audit.noise import fit
 from dpsql.audit.privacy import distance
@@ -158,8 +158,8 @@ def filter_as_guard(patch: Patch) -> None:
     """FILTER in place of CASE: the expression is evaluated for the rows that it leaves out."""
     real = scan_sql.select_list
 
-    def filtered(layout: Any, whole: Any = None) -> tuple[str, int]:
-        columns, keys = real(layout, whole)
+    def filtered(layout: Any) -> tuple[str, int]:
+        columns, keys = real(layout)
         for number, measure in enumerate(layout.measures):
             if measure.column == "v":
                 bare = f'(CAST("v" - CAST({int(measure.lower)} AS BIGINT) AS BIGINT) * CAST(2 AS BIGINT))'

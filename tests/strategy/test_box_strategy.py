@@ -14,7 +14,7 @@ from dpsql.linalg.exact import column_norms
 from dpsql.strategy.box_strategy import BoxStrategy, box_strategy
 from dpsql.workload import Workload
 from dpsql.workload import cells as cells_module
-from dpsql.workload import structured as structured_module
+from dpsql.workload import histograms as histograms_module
 from dpsql.workload.boxes import Boxes, BoxWorkload
 
 
@@ -190,7 +190,7 @@ def test_a_plan_over_boxes_is_that_over_cells_and_runs(tmp_path, monkeypatch):
     sql = _sql(30)
     cells = _connection(tmp_path, "cells").plan(sql, epsilon=1.0, delta=1e-9)
     monkeypatch.setattr(cells_module, "BOXES_FROM", 10)
-    monkeypatch.setattr(structured_module, "MAX_HISTOGRAM", 100)
+    monkeypatch.setattr(histograms_module, "MAX_HISTOGRAM", 100)
     con = _connection(tmp_path, "boxes")
     plan = con.plan(sql, epsilon=1.0, delta=1e-9)
     assert isinstance(plan.strategy, BoxStrategy)
