@@ -546,6 +546,7 @@ class Connection(Exceptions):
         self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased"
     ) -> Job | AdaptiveJob:
         strategy, compiled = plan.strategy, plan.compiled
+        check_apart(self.policy, {**self._sources, **self._public})  # files may have changed since the plan
         description = {
             "key": key,
             # A cursor's answers are unbiased, with the errors that were planned: it looks for such releases alone.

@@ -150,6 +150,7 @@ class Maker:
         types = {fold(column): (column, kind) for column, kind in schemas[held.name].items()}
         domain = Domain.declared(held, columns, schemas[held.name])
         kept = _public_columns(held, ids, domain, types)
+        _check_units(self.policy, held, domain)
         rows = 1 if held.unit == "row" else held.max_rows_per_unit or 1
         response = Response.of(domain.size, exact("epsilon", epsilon, shortest=True))
         per_row = response.epsilon
@@ -163,6 +164,7 @@ class Maker:
             kept,
             per_row,
             rows,
+            has_units=held.unit != "row",
         )
         charge = replace(local_charge(response.unit_epsilon(rows), ledger.budget), guarantee=released.guarantee)
         ledger.state().check(charge)
@@ -276,6 +278,20 @@ def _check_table(held: TablePolicy) -> None:
         )
     if held.counts is not None:
         raise PolicyError(f"{held.key('counts')}: rows of a pre-aggregated table stand for many; give one row per unit")
+
+
+def _check_units(policy: Policy, held: TablePolicy, domain: Domain) -> None:
+    """PolicyError where a column that says whose a row is would be released: how many rows a unit has is public."""
+    unit = policy.units[held.name]
+    if unit is None:
+        return
+    own = unit.path[0].columns if unit.path else (unit.column,)
+    for column in domain.columns:
+        if fold(column.name) in {fold(name) for name in own}:
+            raise PolicyError(
+                f"{held.key('columns', column.name)} says whose a row is: a local release protects what the rows of a "
+                "unit say, not that they are its; leave the column out"
+            )
 
 
 def _public_columns(

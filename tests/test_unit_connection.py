@@ -145,3 +145,24 @@ def test_refusals_reach_the_user_with_their_place(database: Path) -> None:
         ]:
             with pytest.raises(SQLError, match=reason):
                 con.plan(sql, epsilon=1.0, delta=1e-10)
+
+
+def test_files_that_became_one_since_the_plan_are_refused(tmp_path: Path) -> None:
+    """Two tables of rows over one file share a unit: a plan from before does not know."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("k\n1\n2\n")
+    (tmp_path / "p.toml").write_text(
+        'dataset = "apart-1"\n[budget]\nepsilon = 10\n'
+        + "".join(
+            f'[tables.{name}]\nunit = "row"\nsource = "{name}.csv"\n[tables.{name}.columns]\n'
+            'k = { lower = 0, upper = 3, type = "INTEGER" }\n'
+            for name in ("a", "b")
+        )
+    )
+    con = dpsql.connect(policy=tmp_path / "p.toml")
+    plan = con.plan("SELECT COUNT(*) FROM a; SELECT COUNT(*) FROM b", epsilon=1)
+    (tmp_path / "b.csv").unlink()
+    (tmp_path / "b.csv").hardlink_to(tmp_path / "a.csv")
+    with pytest.raises(dpsql.Error, match="one file"):
+        con.run(plan)
+    assert con.budget.spent == 0

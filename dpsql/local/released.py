@@ -41,6 +41,7 @@ class Released:
     rows_per_unit: int
     rows: int = 0
     release: int = 0
+    has_units: bool = False
 
     @cached_property
     def response(self) -> Response:
@@ -52,7 +53,7 @@ class Released:
         """The release's guarantee, for people."""
         rows = self.rows_per_unit
         each = "" if rows == 1 else f" ({rows} rows at {show(self.epsilon)} each)"
-        who = "row" if rows == 1 else "unit"
+        who = "unit" if self.has_units else "row"
         return f"epsilon {show(self.response.unit_epsilon(rows))} (local, replace one {who}{each})"
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,6 +65,7 @@ class Released:
         return {
             **{"table": self.table, "name": self.name, "columns": columns, "ids": [list(i) for i in self.ids]},
             **{"epsilon": str(self.epsilon), "rows_per_unit": self.rows_per_unit, "rows": self.rows},
+            "has_units": self.has_units,
         }
 
     @classmethod
@@ -85,6 +87,7 @@ class Released:
                 int(body["rows_per_unit"]),
                 int(body["rows"]),
                 release,
+                bool(body.get("has_units", False)),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             pass

@@ -12,6 +12,8 @@ What must hold is proved in ``dpsql.workload.rows``; that it is what this text d
   ORDER BY hash, regions, steps) <= k`` over integers. Only rows of one unit stand in its partition, ties are equal
   in all that is counted or summed, so the rows that count are a function of the unit's own rows, and a unit
   with at most k rows loses none. The hash is over the unit too, so that no cell is favoured for all units.
+  Where columns of the rows are released as they are, ``public``, these choose first: ORDER BY hash(unit, public),
+  public, and only then the rest. Which public values remain is then a function of public values alone.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit.
 
 NULL is a unit like any other. There is no condition on a row's values anywhere: the two comparisons of a place
@@ -36,7 +38,12 @@ References = Mapping[str, str]
 
 
 def rows_text(
-    source: RowSource, used: Iterable[Stored], columns: Sequence[str], *, cells: int | None = None
+    source: RowSource,
+    used: Iterable[Stored],
+    columns: Sequence[str],
+    *,
+    cells: int | None = None,
+    public: Sequence[str] = (),
 ) -> Callable[[References], str]:
     """The FROM clause of a scan over ``source``, once the engine says how it writes the tables.
 
@@ -44,6 +51,7 @@ def rows_text(
     will use; ``used`` are the stored columns of joins in them. The result has these columns; for a source
     without units one row for each row of the base, else at most ``limit`` for each unit. ``cells``: how many there
     are that a distinct source counts in, if known; a unit that cannot be in more than ``limit`` needs no truncation.
+    ``public``: names among the columns that are released as they are, and choose which rows of a unit remain.
     """
     names = [column.rpartition(" AS ")[2] for column in columns]
     wanted = tuple(used)
@@ -62,6 +70,8 @@ def rows_text(
             if cells is not None and cells <= source.limit:
                 return rows
             first = [f"({cell} < 0)"]
+        elif public:
+            first = [f"system.main.hash({', '.join([quote(UNIT), *public])})", *public]
         else:
             first = []
         return _truncated(rows, names, first, source.limit)
@@ -70,7 +80,7 @@ def rows_text(
 
 
 def _truncated(rows: str, names: Sequence[str], first: Sequence[str], limit: int) -> str:
-    """At most ``limit`` of the rows of each unit: those with ``first`` FALSE, then by hash, then by value."""
+    """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
     unit = quote(UNIT)
     order = _ascending([*first, f"system.main.hash({', '.join([unit, *names])})", *names])
     place = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS {quote(PLACE)}"

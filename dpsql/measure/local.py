@@ -7,9 +7,10 @@ the rows say, not that they are there.
 Guarantee. Every row that counts is one of k combinations of categories x (``dpsql.synthetic.domain``; a total function
 of the row, so that nothing fails), and what is released of it is x kept or replaced by one of the k - 1 others
 (``dpsql.privacy.response``, where keep/lie <= e^epsilon is proved in exact fractions). Rows are randomised
-independently, and at most ``limit`` rows of a unit count, chosen by that unit's own rows
-(``dpsql.measure.from_sql``): the probability of any outcome changes by at most e^(limit * epsilon), which is what is
-charged.
+independently, and at most ``limit`` rows of a unit count. Which, the public columns that are kept decide
+(``dpsql.measure.from_sql``), and values only among rows of one unit that are equal in all of these. So neighbours have
+as many remaining rows of each unit and public columns, which match one to one: the probability of any outcome changes
+by at most e^(limit * epsilon), which is what is charged.
 
 What is recorded is the multiset of (public columns, randomised combination): rows are sorted by what is released of
 them, and the order in which a table holds its rows, which may follow from private values, is gone.
@@ -98,7 +99,7 @@ class LocalJob:
         count = "CAST(system.main.count_star() AS BIGINT) AS n"
         if self.source.plain:
             return self.sources[self.source.table], ", ".join(columns), count
-        text = rows_text(self.source, (), columns)
+        text = rows_text(self.source, (), columns, public=[f"i{at}" for at in range(len(self.ids))])
         names = ", ".join(column.rpartition(" AS ")[2] for column in columns)
         return Rows(self.source.table, tuple(self.sources[name] for name in self.source.tables), text), names, count
 
@@ -125,7 +126,7 @@ def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Call
         raise KeyboardInterrupt
     if isinstance(failure, str):
         raise OperationalError(failure)
-    ledger.record(release, payload(release, *_in_order(codes, ids)))
+    ledger.record(release, payload(release, codes, ids))
     return release
 
 
@@ -157,7 +158,10 @@ def _shielded(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids
 
 
 def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]:
-    """The randomised combinations of all rows, and their public columns; the exact ones die with this frame."""
+    """The randomised combinations of all rows and their public columns, in an order that follows from these.
+
+    Exact combinations, and the order of the table, die with this frame.
+    """
     rows, select, _ = job.rows
     found: dict[str, Any] = engine.scan(rows, select, 0)
     codes = np.zeros(offsets.size, dtype=np.int64)
@@ -170,7 +174,8 @@ def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]
             )
         codes *= column.size
         codes += places
-    return job.response.shifted(codes, offsets), tuple(found[f"i{at}"] for at in range(len(job.ids)))
+    ids = tuple(found[f"i{at}"] for at in range(len(job.ids)))
+    return _in_order(job.response.shifted(codes, offsets), ids)
 
 
 def _in_order(codes: Codes, ids: Ids) -> tuple[Codes, Ids]:

@@ -107,6 +107,40 @@ def test_the_charge_is_epsilon_for_each_row_that_a_unit_may_have(
     assert con.budget.spent == 0
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_which_rows_of_a_unit_count_does_not_depend_on_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """The public ids that remain are released as they are: neighbours must have the same."""
+    truthful(monkeypatch)
+    policy = POLICY.replace('unit = "row"', f'unit = "note"\nmax_rows_per_unit = {limit}')
+    kept = set()
+    for number, smokes in enumerate(("i > 99", "i < 99", "i = 0", "i = 1", "i = 2", "i = 3", "i % 2 = 0")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        con = world(folder, policy=policy)
+        with duckdb.connect(str(folder / "visits.duckdb")) as connection:
+            connection.execute(f"""
+                DELETE FROM visits;
+                INSERT INTO visits SELECT i, 'NY', 1, 1, 1.0, {smokes}, NULL, CASE WHEN i < 5 THEN 'u' END
+                FROM range(9) t(i)
+            """)
+        con.synthesize("visits", ["smoker"], "1e-6", ids=["id"])
+        kept.add(tuple(sorted(row[0] for row in rows_of(con))))
+    assert len(kept) == 1
+    assert len(next(iter(kept))) == 2 * limit
+
+
+def test_whose_a_row_is_cannot_be_released(tmp_path: Path) -> None:
+    policy = POLICY.replace('unit = "row"', 'unit = "note"\nmax_rows_per_unit = 1')
+    policy = policy.replace("note = {}", 'note = { values = ["a", "b"] }')
+    con = world(tmp_path, rows=5, policy=policy)
+    with pytest.raises(PolicyError, match="says whose a row is"):
+        con.synthesize("visits", ["age", "note"], 1)
+    assert con.releases() == []
+    assert "replace one unit" in con.synthesize("visits", ["age"], 1).guarantee
+
+
 def test_groups_of_columns_can_be_released_apart_and_their_epsilons_add_up(tmp_path: Path) -> None:
     con = world(tmp_path)
     first = con.synthesize("visits", ["state"], 1)
