@@ -23,7 +23,7 @@ from dpsql.earlier import Combination, Past, combine, past_of
 from dpsql.errors import SQLError
 from dpsql.plan import Plan
 from dpsql.policy import Policy
-from dpsql.prepare import Prepared, prepare
+from dpsql.prepare import Prepared, prepare, understood_of
 from dpsql.privacy.entries import Entry
 from dpsql.release import ReleaseRecord
 from dpsql.release.payload import Measurement, pack, unpack
@@ -75,6 +75,11 @@ class Earlier:
             return None
         schemas = self._schemas()
         return self._found(prepare(sql, self._policy, schemas), alpha, schemas)
+
+    def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
+        """What ``reuse.most_precise`` needs to find a release of the same batch: its questions and results."""
+        answers = understood_of(sql, self._policy, self._schemas()).answers
+        return question_keys(self._policy.to_toml(), answers), None, [answer.name for answer in answers]
 
     def as_good_as(self, plan: Plan) -> Found | None:
         """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""

@@ -317,3 +317,6 @@ def test_what_is_too_large_is_measured_and_not_combined(con: dpsql.Connection, m
     monkeypatch.undo()
     with pytest.raises(dpsql.DataError, match="a budget is needed"):
         con.run("SELECT count(*) FROM t WHERE k = 3")
+    # The same batch is answered by its own release all the same.
+    again = con.run("SELECT k, count(*) AS n FROM t GROUP BY k")
+    assert (again.id, again.cost) == (1, 0.0)

@@ -25,7 +25,7 @@ from .joint import Joint, Past, join
 
 _MOST_PRODUCT = 4 * MOST_COLUMNS
 """Combinations of regions of joint cells, before those merge that no batch tells apart."""
-_MOST_PASTS = 100
+_MOST_PASTS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,8 @@ def combine(prepared: Prepared, pasts: Sequence[Past], alpha: float) -> Combinat
 
 
 def _joined(prepared: Prepared, pasts: Sequence[Past]) -> Joint | None:
-    """The batch and earlier ones over joint cells: as many as fit, those first that read all its columns, then newest.
+    """The batch and earlier ones over joint cells, as many as fit: those first that read all its columns and few
+    others.
 
     What fits is decided by the regions that all of them tell apart together, before any cell is made.
     """
@@ -104,8 +105,10 @@ def _joined(prepared: Prepared, pasts: Sequence[Past]) -> Joint | None:
     read = _read(prepared.compiled.layouts)
     mine = [past for past in pasts if names & {query.table for query in past.queries}]
     chosen: list[Past] = []
-    for past in sorted(mine, key=lambda past: (not read <= _read(past.layouts), -past.release))[:_MOST_PASTS]:
-        if _cells(understood, [*chosen, past]) <= _MOST_PRODUCT:
+    near = sorted(mine, key=lambda past: (not read <= _read(past.layouts), len(_read(past.layouts)), -past.release))
+    for past in near[:_MOST_PASTS]:
+        # One batch may have cells that merge; of several, none that was taken may be lost again.
+        if _cells(understood, [*chosen, past]) <= (MOST_COLUMNS if chosen else _MOST_PRODUCT):
             chosen.append(past)
     while chosen:
         found = join(understood, sorted(chosen, key=lambda past: past.release))
