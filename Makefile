@@ -36,10 +36,10 @@ lint: env
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 test-long: env
-	$(BIN)/pytest -n auto -m "long and not surfaces"
+	$(BIN)/pytest -n auto --dist worksteal -m "long and not surfaces"
 
 # The extras of notebooks and of the site, beside those of development.
 $(SURFACES): $(STAMP)
@@ -47,7 +47,7 @@ $(SURFACES): $(STAMP)
 	@touch $@
 
 test-surfaces: $(SURFACES)
-	$(BIN)/pytest -n auto -m surfaces
+	$(BIN)/pytest -n auto --dist worksteal -m surfaces
 
 docs: $(SURFACES)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

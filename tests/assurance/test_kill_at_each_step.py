@@ -31,8 +31,8 @@ def test_a_kill_at_any_step_leaves_a_whole_ledger(tmp_path: Path, record_assuran
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_kill_at_every_step_leaves_a_whole_ledger(tmp_path: Path, record_assurance, part: int) -> None:  # type: ignore[no-untyped-def]
-    """Every step there is, each in one of the parts, twice."""
+    """Every step there is, each in one of the parts; the test above kills some of them twice."""
     most = 100_000
-    found = check(tmp_path, most, times=2, part=part, parts=PARTS)
+    found = check(tmp_path, most, times=1, part=part, parts=PARTS)
     assert found["steps"] < most
     record_assurance(f"faults.kill_9_long#{part}", {"injected": found["kills"], "survived": found["kills"]})

@@ -42,7 +42,7 @@ def run(quick: bool) -> tuple[Notes, dict[str, Any], int]:
         notes, figures = Path(folder) / "notes", Path(folder) / "figures.json"
         environment = {**os.environ, "DPSQL_ASSURANCE_NOTES": str(notes), "DPSQL_ASSURANCE": str(figures)}
         marks = "not long" if quick else "long or not long"
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", marks, *chosen]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "-m", marks, *chosen]
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
         lines = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
         held = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
