@@ -201,6 +201,8 @@ def _candidates(problem: _Problem, blocks: Bools, log_most: float) -> tuple[Bool
         fewer.append(cut)
         source.append(holds)
     up = np.unique(np.vstack(larger), axis=0)
+    if not fewer:  # every column has one value: there is nothing to leave out
+        fewer, source = [blocks[:0]], [np.zeros(0, dtype=np.int64)]
     down, owner = np.vstack(fewer), np.concatenate(source)
     keep = down.any(axis=1)
     down, owner = down[keep], owner[keep]

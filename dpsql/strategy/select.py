@@ -12,7 +12,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import DataError, nearest
+from dpsql.errors import DataError, InternalError, nearest
 from dpsql.strategy import cache as kept
 from dpsql.strategy import low_rank, p_identity
 from dpsql.strategy.base import NOISES, OBJECTIVES, Strategy
@@ -176,7 +176,7 @@ def _best(task: _Task, method: str) -> Strategy:
             continue
         try:
             pieces, error = task.plan(name)
-        except DataError:
+        except (DataError, InternalError):  # too large, or too ill-conditioned for this way to plan
             if method != "auto":
                 raise
             continue
