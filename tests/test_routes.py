@@ -72,13 +72,13 @@ def test_what_no_amount_gives_is_none() -> None:
 @pytest.mark.parametrize("units", [1000, 123_456_789, 10**11 + 7, 5 * 10**12])
 def test_a_request_pays_for_its_units_and_hardly_more(route: Route, units: int) -> None:
     request = route.request(units)
-    charge = route.charge(request)
+    charge = route.price(request)
     paid = charge.units if charge.epsilon is None else int(charge.epsilon * GRID)
     assert units <= paid <= units * (1 + 1e-9) + 1 + units * 1e-9 * 1e3
     # A float as it would be given again makes the same charge.
     amount = float(request.rho or request.epsilon or 0)
     again = Request(rho=Fraction(amount)) if route.measure == "rho" else Request(Fraction(amount), request.delta)
-    assert route.charge(again) == charge
+    assert route.price(again) == charge
 
 
 def test_ways_to_pay_are_those_of_plan() -> None:
@@ -111,8 +111,8 @@ def test_what_is_left_for_one_release() -> None:
     assert Route(capped, "laplace", "pure", "epsilon").most(state) == GRID // 4
     route = Route(RHO, "laplace", "gaussian", "epsilon")
     most = route.most(fresh_state(RHO))
-    assert fresh_state(RHO).affords(route.charge(route.request(most)))
-    assert not fresh_state(RHO).affords(route.charge(route.request(int(most * 1.0001))))
+    assert fresh_state(RHO).affords(route.price(route.request(most)))
+    assert not fresh_state(RHO).affords(route.price(route.request(int(most * 1.0001))))
     assert most < LARGEST
 
 

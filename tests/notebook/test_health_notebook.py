@@ -4,10 +4,10 @@ import re
 import shutil
 from pathlib import Path
 
-import nbformat
 import pytest
 
 pytest.importorskip("nbclient", reason="`make test-surfaces` installs it")
+nbformat = pytest.importorskip("nbformat", reason="`make test-surfaces` installs it")
 
 from nbclient.exceptions import CellExecutionError
 from pages import looked_at, page_of, run_notebook
