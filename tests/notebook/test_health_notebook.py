@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("nbclient", reason="`make test-surfaces` installs it")
-nbformat = pytest.importorskip("nbformat", reason="`make test-surfaces` installs it")
 
+import nbformat
 from nbclient.exceptions import CellExecutionError
 from pages import looked_at, page_of, run_notebook
 
