@@ -71,10 +71,11 @@ class Earlier:
 
         Raises SQLError and PolicyError as planning does.
         """
-        if not self._usable():
+        usable = self._usable()
+        if not usable:
             return None
         schemas = self._schemas()
-        return self._found(prepare(sql, self._policy, schemas), alpha, schemas)
+        return self._found(prepare(sql, self._policy, schemas), alpha, schemas, usable)
 
     def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
         """What ``reuse.most_precise`` needs to find a release of the same batch: its questions and results."""
@@ -83,13 +84,16 @@ class Earlier:
 
     def as_good_as(self, plan: Plan) -> Found | None:
         """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""
-        if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled) or not self._usable():
+        if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled):
             return None
-        if plan.charge.noise == "gaussian" and self._information() < (1.0 - _ROUNDING) * plan.charge.amount / (
+        usable = self._usable()
+        if not usable:
+            return None
+        if plan.charge.noise == "gaussian" and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (
             1.0 + (plan.gap or 0.0)
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
-        found = self._found(plan.origin.prepared, plan.alpha, self._schemas())
+        found = self._found(plan.origin.prepared, plan.alpha, self._schemas(), usable)
         planned = plan.errors
         if found is None or not isinstance(planned, np.ndarray):
             return None
@@ -155,16 +159,18 @@ class Earlier:
                 continue
             if found is None:
                 continue
-            now = squared_errors(found.combination)
-            before = [float(error) for _, error in held]
-            if any(new < old * (1.0 - _BETTER) for new, old in zip(now, before, strict=True)):
+            pairs = [(new, float(old)) for new, (_, old) in zip(squared_errors(found.combination), held, strict=True)]
+            # Where not all of what an answer rested on fits any more, nothing may become worse for it.
+            if all(new <= old * (1.0 + _ROUNDING) for new, old in pairs) and any(
+                new < old * (1.0 - _BETTER) for new, old in pairs
+            ):
                 better.append(found)
         return better
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _found(self, prepared: Prepared, alpha: float, schemas: Schemas) -> Found | None:
-        combination = combine(prepared, self._pasts(schemas), alpha)
+    def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
+        combination = combine(prepared, self._pasts(schemas, usable), alpha)
         if combination is None:
             return None
         tables = {name for layout in combination.compiled.layouts for name in layout.source.tables}
@@ -182,16 +188,12 @@ class Earlier:
             and entry.charge.noise in ("gaussian", "laplace")
         ]
 
-    def _information(self) -> float:
-        """At least mu squared of all usable releases together: epsilon-DP Laplace noise has variance 2 / epsilon^2."""
-        return sum(1.0 / entry.charge.unit_variance for entry in self._usable())
-
-    def _pasts(self, schemas: Schemas) -> list[Past]:
+    def _pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:
         types = types_of(schemas)
         if types != self._types:
             self._held, self._types = {}, types
         found = []
-        for entry in self._usable():
+        for entry in usable:
             before = entry.description.get("types")
             if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
                 continue
@@ -233,6 +235,11 @@ class Earlier:
             "rests_on": list(combination.rests_on),
             "guarantee": guarantee,
         }
+
+
+def _information(usable: Sequence[Entry]) -> float:
+    """At least mu squared of these releases together: epsilon-DP Laplace noise has variance 2 / epsilon^2."""
+    return sum(1.0 / entry.charge.unit_variance for entry in usable)
 
 
 def _marked(keys: Sequence[str], errors: Sequence[float]) -> list[list[object]]:
