@@ -1,17 +1,19 @@
 """Claim: where data-dependent estimates beat the certified optimum, and where not.
 
-    python benchmarks/data_dependent.py [releases]
+    python benchmarks/data_dependent.py [releases] [--coverage]
 
 Six batches on two data sets (20,190 person-years of a health insurance trial, 336,776 flights), epsilon 0.01 to 1:
 root mean squared error over all numbers and releases of the pure plan and of the Gaussian one at delta 1e-9, each with
 unbiased and with non-negative estimates of the same measurements, and of MWEM over the workload's and over the
-strategy's rows. "even" is a guess without data: the noisy number of rows spread evenly over the cells. Everything is
+strategy's rows. With --coverage instead: which part of MWEM's 95 % intervals holds the truth, as planned and as
+released, where the policy expects the right number of rows, 1/778 of it and 30 times as many. "even" is a guess without data: the noisy number of rows spread evenly over the cells. Everything is
 the library's own code but the ledger, which is left out: exact values are measured once, noise is drawn anew.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import sys
 import tempfile
 import time
@@ -74,8 +76,8 @@ def policies() -> dict[str, dpsql.Policy]:
 
 def exact(con: dpsql.Connection, plan: dpsql.Plan) -> list[int]:
     """What a plan measures, without noise."""
-    job = con._job(plan, "", "")
-    return measure._observe(job, con._engine, [0] * job.integers.shape[0])
+    job = con._batches.job(plan, "", "")
+    return measure._observe(job, con._holdings.engine, [0] * job.integers.shape[0])
 
 
 def linear(con: dpsql.Connection, plan: dpsql.Plan, releases: int) -> tuple[float, float]:
@@ -92,13 +94,48 @@ def linear(con: dpsql.Connection, plan: dpsql.Plan, releases: int) -> tuple[floa
 
 def mwem(con: dpsql.Connection, plan: dpsql.Plan, releases: int, true: np.ndarray) -> float:
     """RMSE of MWEM."""
-    job = con._job(plan, "", "")
-    held = measure._observe(job, con._engine, [0] * job.integers.shape[0])
+    job = con._batches.job(plan, "", "")
+    held = measure._observe(job, con._holdings.engine, [0] * job.integers.shape[0])
     total = 0.0
     for _ in range(releases):
         transcript = adaptive._rounds(job, held, adaptive.noise_of(job))
         total += error(plan, plan.answers.estimate(transcript, job.common_steps) - true)
     return (total / releases) ** 0.5
+
+
+def coverage(releases: int) -> None:
+    """How many of MWEM's intervals hold the truth, before and after what the transcript says of its own errors."""
+    whole = policies()["health"].to_toml()
+    print("\n| batch | expected | epsilon | RMSE / planned | planned | released | errors stretched by |")
+    print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
+    for rows in (20_000, 26, 600_000):
+        policy = dpsql.Policy.parse(re.sub(r"expected_rows = \d+", f"expected_rows = {rows}", whole))
+        with tempfile.TemporaryDirectory() as folder:
+            con = dpsql.connect(policy=policy, ledger=Path(folder) / "health.ledger")
+            for title, (name, sql) in BATCHES.items():
+                if name != "health":
+                    continue
+                linear_plan = con.plan(sql, epsilon=1)
+                true = linear_plan.answers.estimate(exact(con, linear_plan), linear_plan.compiled.common_steps)
+                for epsilon in EPSILONS:
+                    plan = con.plan(sql, epsilon=epsilon, method="mwem")
+                    job, held = con._batches.job(plan, "", ""), exact(con, plan)
+                    found, stretched, off = np.zeros(2), [], 0.0
+                    for _ in range(releases):
+                        transcript = adaptive._rounds(job, held, adaptive.noise_of(job))
+                        away = np.abs(plan.answers.estimate(transcript, job.common_steps) - true)
+                        after = plan.after(transcript)
+                        found += [np.mean(away <= plan.widths), np.mean(away <= after.widths)]
+                        stretched.append(float(after.errors.sum() / plan.errors.sum()))
+                        off += error(plan, away)
+                    planned = error(plan, plan.errors) ** 0.5
+                    before, now = found / releases
+                    print(
+                        f"| {title.removeprefix('health: ')} | {rows:,} | {epsilon:g} | "
+                        f"{(off / releases) ** 0.5 / planned:.2f} | {before:.1%} | {now:.1%} | "
+                        f"{min(stretched):.2f} to {max(stretched):.2f} |",
+                        flush=True,
+                    )
 
 
 def error(plan: dpsql.Plan, off: np.ndarray) -> float:
@@ -163,4 +200,5 @@ def even(plan: dpsql.Plan, held: list[int]) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    count = next((int(given) for given in sys.argv[1:] if given.isdigit()), 20)
+    coverage(count) if "--coverage" in sys.argv else main(count)

@@ -52,16 +52,20 @@ from dpsql.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.connection import Connection, Release, connect
+    from dpsql.connection import Connection
     from dpsql.cursor import Cursor
+    from dpsql.opening import connect
     from dpsql.plan import Plan
     from dpsql.policy import Policy
+    from dpsql.released import Release
 
 __version__ = "0.1.0"
 
 # Public names that are imported when they are first asked for, and the rooms that are attributes of the package.
 _LATER = {
-    **dict.fromkeys(("Connection", "Release", "connect"), "dpsql.connection"),
+    "Connection": "dpsql.connection",
+    "Release": "dpsql.released",
+    "connect": "dpsql.opening",
     "Cursor": "dpsql.cursor",
     "Plan": "dpsql.plan",
     "Policy": "dpsql.policy",

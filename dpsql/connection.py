@@ -2,97 +2,33 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import duckdb
+from typing import Any, Self
 
 from dpsql.accuracy import NeededBudget, find_budget, found_before, wish_of
-from dpsql.answering import Earlier, Found, asks_for_free
-from dpsql.bookkeeping import Books, budget_of, check_places
+from dpsql.answering import Earlier, asks_for_free
+from dpsql.batches import Batches
+from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
 from dpsql.dbapi import Exceptions
-from dpsql.earlier import keep
-from dpsql.errors import DataError, IntegrityError, InterfaceError, ProgrammingError, nearest
-from dpsql.estimates import check_estimates
+from dpsql.errors import DataError, IntegrityError, InterfaceError
+from dpsql.holdings import Holdings
 from dpsql.local_release import Maker, Synthetic
-from dpsql.measure import (
-    ConnectionEngine,
-    Engine,
-    FileEngine,
-    Limits,
-    TableSource,
-    check_apart,
-    read_schemas,
-)
-from dpsql.measure.adaptive import AdaptiveJob
-from dpsql.measure.job import Job
-from dpsql.pictures import results_picture
+from dpsql.measure import Engine
 from dpsql.plan import Plan, make_plan
 from dpsql.plan_adaptive import make_adaptive_plan
-from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
+from dpsql.policy import Policy
 from dpsql.prepare import prepare
 from dpsql.privacy.accountant import BudgetState, Request
-from dpsql.privacy.ledger import Entry, Ledger
-from dpsql.release import RangeResult, RangeTable, ReleaseRecord, ReleaseStore, Result
+from dpsql.privacy.ledger import Entry
+from dpsql.release import ReleaseStore, Result
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
-from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.released import Release
 from dpsql.request import request_of
-from dpsql.reuse import most_precise, questions, reuse_key, types_of
-from dpsql.running import carried_out, job_of
-from dpsql.tables import release_tables, tables_again
 from dpsql.wanted import Wanted, wanted_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Release:
-    """What a run released: ``rel["by_state"]`` is a result, ``rel.views`` their names.
-
-    ``id`` numbers the release in the ledger; ``cost`` is what was charged, in the purse's
-    measure (epsilon, or mu squared): 0 where an earlier release already had the answers.
-    """
-
-    id: int
-    cost: float
-    guarantee: str
-    record: ReleaseRecord = field(repr=False)
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        """The names under which the results are registered in schema dp."""
-        return self.record.names
-
-    def __getitem__(self, name: str) -> Result:
-        for table in self.record.tables:
-            if table.name.lower() == name.lower():
-                return RangeResult(table) if isinstance(table, RangeTable) else Result.from_columns(table.columns)
-        raise ProgrammingError(f"release {self.id} has no result {name}: {nearest(name, self.views)}")
-
-    def plot(self, name: str | None = None, ax: Axes | None = None, *, value: str | None = None) -> Figure:
-        """The result ``name`` as a picture with error bars; without a name the first six, a part of a figure each.
-
-        ``ax`` and ``value`` as in ``Result.plot``. Raises InterfaceError where there is no number to draw, and without
-        matplotlib.
-        """
-        if name is not None or ax is not None or len(self) == 1:
-            return self[name or self.views[0]].plot(ax, value=value)
-        return results_picture([(shown, self[shown]) for shown in self.views])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.views)
-
-    def __len__(self) -> int:
-        return len(self.record.tables)
 
 
 class Connection(Exceptions):
@@ -118,7 +54,6 @@ class Connection(Exceptions):
         self.policy = policy
         self.ledger_path = ledger
         self.releases_path = releases
-        self._engine = engine
         self._label = label
         self._store = ReleaseStore(releases)
         self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor)
@@ -127,9 +62,8 @@ class Connection(Exceptions):
         self._query_timeout = check_seconds("query_timeout", query_timeout)
         self._lock = threading.RLock()
         self._closed = False
-        self._past = Earlier(self._books, policy, self.schemas)
-        self._sources = _table_sources(policy, public=False)
-        self._public = _table_sources(policy, public=True)
+        self._holdings = Holdings(engine, policy)
+        self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
 
     def __repr__(self) -> str:
         return f"<dpsql.Connection to {self.policy.dataset!r}, ledger {str(self.ledger_path)!r}>"
@@ -158,10 +92,7 @@ class Connection(Exceptions):
     def schemas(self) -> dict[str, dict[str, str]]:
         """The column types of all private tables, held against the policy. Reads no row."""
         self._check_open()
-        found = read_schemas(self._engine, [*self._sources.values(), *self._public.values()])
-        check_schema(self.policy, found)
-        check_apart(self.policy, {**self._sources, **self._public})
-        return found
+        return self._holdings.schemas()
 
     def plan(
         self,
@@ -316,57 +247,17 @@ class Connection(Exceptions):
         """
         self._check_open()
         said = self._label if label is None else label
-        asked = (epsilon, delta, rho)
-        if not fresh and not isinstance(batch, Plan) and asks_for_free(batch, asked, estimates, options):
-            alpha = options.get("alpha", 0.05)
-            free = self._past.answer(batch, alpha)
-            if free is not None:
-                return self._free(free, errors=errors, label=said)
-            answered = self._answered(*self._past.questions(batch), alpha) if self.ledger_path.exists() else None
-            if answered is not None:
-                return answered[0]
         if isinstance(batch, Plan):
             if epsilon is not None or delta is not None or rho is not None or options:
                 raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")
             plan = batch
         else:
+            if not fresh and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
+                free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
+                if free is not None:
+                    return free
             plan = self.plan(batch, epsilon, delta, rho, **options)
-        if plan.dataset != self.policy.dataset:
-            raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {self.policy.dataset!r}")
-        if plan.policy != self.policy.to_toml():
-            raise IntegrityError("the plan was made under another policy of this data set; plan again")
-        check_estimates(plan, estimates)
-        key = reuse_key(plan, errors)
-        if not fresh:
-            earlier = self._earlier(key, plan, errors=errors, estimates=estimates)
-            if earlier is not None:
-                return earlier
-            free = self._past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
-            if free is not None:
-                return self._free(free, errors=errors, label=said)
-        ledger = self._open_ledger()
-        self._books.check_releases(ledger)
-        self._books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
-        # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
-        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
-        ledger.state().check(plan.charge)
-        job = self._job(plan, key, said, errors=errors, estimates=estimates)
-        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
-
-        def payload(release: int, y: list[int]) -> bytes:
-            tables = release_tables(plan, y, errors=errors, estimates=estimates)
-            record = _record(release, plan, tables, job.label, estimates)
-            noise = job.noise
-            observed = Measurement(
-                tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"]), kept
-            )
-            return pack(record, observed)
-
-        release = carried_out(job, self._engine, ledger, payload)
-        # What users see is what the ledger gives back.
-        record, _ = unpack(ledger.release(release).payload or b"")
-        self._register(record)
-        return Release(release, plan.charge.amount, plan.charge.guarantee, record)
+        return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said)
 
     def refine(self) -> list[Release]:
         """Give the answers of earlier batches again, from all measurements together, where that makes them better.
@@ -377,17 +268,7 @@ class Connection(Exceptions):
         earlier numbers stay in their own schemas. Returns what became better, oldest first; nothing twice.
         """
         self._check_open()
-        return [self._free(found, errors=True, label=self._label, again=True) for found in self._past.refined()]
-
-    def _determined(self, sql: str, alpha: float) -> Release | None:
-        """The answer that earlier releases determine together, with whatever error; None where they do not."""
-        found = self._past.answer(sql, alpha)
-        return None if found is None else self._free(found, errors=True, label=self._label)
-
-    def _free(self, found: Found, *, errors: bool, label: str, again: bool = False) -> Release:
-        record, held = self._past.store(found, errors=errors, label=label, fresh=again)
-        self._register(record, again=held)
-        return Release(record.release_id, 0.0, record.guarantee, record)
+        return self._batches.refined(self._label)
 
     def synthesize(
         self,
@@ -410,7 +291,7 @@ class Connection(Exceptions):
         """
         said = self._label if label is None else label
         made, record = self._local().make(table, columns, epsilon, ids=ids, name=name, label=said)
-        self._register(record)
+        self._batches.register(record)
         return made
 
     def synthetic(self, name: str | None = None) -> Synthetic:
@@ -419,7 +300,7 @@ class Connection(Exceptions):
 
     def _local(self) -> Maker:
         self._check_open()
-        return Maker(self._engine, self.policy, self._books, self._sources, self._public, self.schemas)
+        return Maker(self._holdings, self._books)
 
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
@@ -462,7 +343,7 @@ class Connection(Exceptions):
         self._check_open()
         if to.lower() in (known.lower() for known in (*self.policy.tables, *self.policy.views)):
             raise IntegrityError(f"{' '.join(to.split())} is a table or view of the policy; choose another name")
-        self._books.rename(name, to, release, self._attachable())
+        self._books.rename(name, to, release, self._holdings.attachable)
 
     def drop(self, *names: str, release: int | None = None) -> None:
         """Take results out of the releases: by name, of one release if given; without names all results of ``release``.
@@ -474,7 +355,7 @@ class Connection(Exceptions):
         self._check_open()
         if not names and release is None:
             raise InterfaceError("drop() needs the names of results, or release= for all results of one release")
-        self._books.drop(names, release, self._attachable())
+        self._books.drop(names, release, self._holdings.attachable)
 
     def renew(self, was: str) -> None:
         """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
@@ -497,48 +378,6 @@ class Connection(Exceptions):
         """
         self._check_open()
 
-    def _register(self, record: ReleaseRecord, *, again: bool = False) -> None:
-        self._books.register(record, self._attachable(), again=again)
-
-    def _attachable(self) -> duckdb.DuckDBPyConnection | None:
-        """The user's own DuckDB connection, which has the releases attached."""
-        return self._engine.connection if isinstance(self._engine, ConnectionEngine) else None
-
-    def _earlier(
-        self, key: str, plan: Plan | None = None, *, errors: bool = True, estimates: str = "unbiased"
-    ) -> Release | None:
-        """The earlier release of that key; with ``plan`` its numbers as ``estimates`` says, views left as they are."""
-        found = self._books.earlier(key)
-        if found is None:
-            return None
-        entry, record, overtaken = found
-        if plan is not None and entry.description.get("estimates", "unbiased") != estimates:
-            observed = unpack(self._open_ledger().release(entry.id).payload or b"")[1]
-            record = replace(record, tables=tables_again(plan, observed, errors=errors, estimates=estimates))
-            return Release(entry.id, 0.0, entry.charge.guarantee, record)
-        if entry.shown != entry.results:
-            self._books.show_again(entry)
-        self._register(record, again=overtaken)
-        return Release(entry.id, 0.0, entry.charge.guarantee, record)
-
-    def _answered(
-        self,
-        keys: Sequence[str],
-        most: Sequence[float] | None,
-        names: Sequence[str] | None,
-        alpha: float | None,
-    ) -> tuple[Release, list[int]] | None:
-        """The most precise release that answers all of ``keys`` (``reuse.most_precise``), and its results for them."""
-        found = most_precise(self._books.entries(), keys, most, names, alpha, types_of(self.schemas()))
-        if found is None:
-            return None
-        entry, places = found
-        if names is not None:
-            again = self._earlier(str(entry.description["key"]))  # with its views, which a later release may have taken
-            return None if again is None else (again, places)
-        record, _ = unpack(self._open_ledger().release(entry.id).payload or b"")
-        return Release(entry.id, 0.0, entry.charge.guarantee, record), places
-
     def _view_names(self) -> tuple[str, ...]:
         """Names of the released views, sorted; from the ledger, as the releases file may be busy or behind."""
         if not self.ledger_path.exists():
@@ -546,130 +385,12 @@ class Connection(Exceptions):
         entries = self._books.entries()
         return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
 
-    def _job(
-        self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased"
-    ) -> Job | AdaptiveJob:
-        strategy, compiled = plan.strategy, plan.compiled
-        check_apart(self.policy, {**self._sources, **self._public})  # files may have changed since the plan
-        description = {
-            "key": key,
-            # A cursor's answers are unbiased, with the errors that were planned: it looks for such releases alone.
-            "questions": questions(plan) if estimates == "unbiased" and not plan.estimated else [],
-            **({} if estimates == "unbiased" else {"estimates": estimates}),
-            "types": types_of(plan.schemas),
-            "errors": errors,
-            "alpha": plan.alpha,
-            "names": [query.name for query in plan.queries],
-            "tables": list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables)),
-            "statements": len(plan.queries),
-            "numbers": compiled.numbers,
-            "cells": plan.cells,
-            "noise": plan.charge.noise,
-            "method": strategy.method,
-            "strategy": strategy.measured.digest(),
-        }
-        return job_of(plan, {**self._sources, **self._public}, description, label)
-
-    def _open_ledger(self) -> Ledger:
-        return self._books.ledger()
-
     def _check_open(self) -> None:
         if self._closed:
             raise InterfaceError("the connection is closed; connect again")
-
-
-def connect(
-    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | None = None,
-    *,
-    policy: Policy | str | os.PathLike[str],
-    ledger: str | os.PathLike[str] | None = None,
-    releases: str | os.PathLike[str] | None = None,
-    anchor: str | os.PathLike[str] | None = None,
-    label: str = "",
-    memory_limit: str | None = None,
-    scan_timeout: float | None = None,
-    epsilon_per_release: object = None,
-    delta_per_release: object = None,
-    rho_per_release: object = None,
-    cursor_errors: bool = False,
-    query_timeout: float | None = QUERY_SECONDS,
-) -> Connection:
-    """Connect to private tables under a policy.
-
-    ``database``: a DuckDB file (attached read-only while it is scanned), an open DuckDB
-    connection, or None where every table of the policy names a source. ``policy``: a TOML
-    file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
-    named where the policy is not a file; ``releases`` is one beside the ledger unless named.
-    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
-    asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
-    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands. ``epsilon_per_release`` and
-    ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that names no budget and that no
-    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors. ``query_timeout``: seconds
-    after which a query over the releases is stopped, None for never.
-    Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
-    """
-    budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
-    if budget_per_release != (None, None, None):
-        Request.of(*budget_per_release)
-    held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
-    if held.path is None and ledger is None:
-        raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
-    ledger_path = Path(ledger) if ledger is not None else Path(held.path or "").with_suffix(".ledger")
-    releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
-    # Absolute, so that a later change of the working directory cannot lead to another ledger.
-    ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
-    anchor_path = None if anchor is None else Path(anchor).absolute()
-    file = None if database is None or isinstance(database, duckdb.DuckDBPyConnection) else Path(database)
-    check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
-    limits = Limits(memory_limit, scan_timeout)
-    engine: Engine
-    if isinstance(database, duckdb.DuckDBPyConnection):
-        if memory_limit is not None:
-            raise InterfaceError("memory_limit is for scans in an instance of their own; set it on your connection")
-        engine = ConnectionEngine(database, limits)
-    else:
-        engine = FileEngine(None if database is None else Path(database).absolute(), limits)
-    return Connection(
-        engine,
-        held,
-        ledger_path,
-        releases_path,
-        anchor=anchor_path,
-        label=label,
-        budget_per_release=budget_per_release,
-        cursor_errors=cursor_errors,
-        query_timeout=query_timeout,
-    )
 
 
 def _check_limits(tolerance: object, time_limit: object) -> None:
     for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise DataError(f"{name} must be a number, such as {name}=0.01")
-
-
-def _table_sources(policy: Policy, *, public: bool) -> dict[str, TableSource]:
-    return {name: _table_source(policy, table) for name, table in policy.tables.items() if table.public == public}
-
-
-def _table_source(policy: Policy, table: TablePolicy) -> TableSource:
-    path, types = policy.source_path(table.name), csv_schema(table)
-    return TableSource(table.name, path, types if table.is_csv else None, pattern=table.is_pattern, declared=types)
-
-
-def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
-    said = "errors estimated" if plan.estimated else f"{estimates} estimates"
-    return ReleaseRecord(
-        release_id=release,
-        released_at=dt.datetime.now(dt.UTC),
-        tables=tables,
-        label=label or None,
-        guarantee=plan.charge.guarantee,
-        purse=plan.charge.purse,
-        cost=plan.charge.amount,
-        noise=plan.noise.kind,
-        strategy=plan.strategy.method + (f", {said}" if plan.estimated or estimates != "unbiased" else ""),
-        queries=plan.compiled.numbers,
-        gap=plan.gap,
-        sql=plan.sql,
-    )

@@ -25,8 +25,9 @@ from dpsql.sql.sandbox import Sandbox
 from dpsql.sql.statements import Statement
 
 if TYPE_CHECKING:
-    from dpsql.connection import Connection, Release
+    from dpsql.connection import Connection
     from dpsql.plan import Plan
+    from dpsql.released import Release
 
 Budget = tuple[object, object, object]  # epsilon, delta, rho
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
@@ -137,7 +138,7 @@ class Cursor:
                 return None
             held = self._planned(text, statements, (epsilon, delta, rho), dry=True)
             found = self.release if isinstance(held, list) else held
-            if not isinstance(held, list) and self._connection._past.as_good_as(held) is not None:
+            if not isinstance(held, list) and self._connection._batches.past.as_good_as(held) is not None:
                 found = None
         self._sets, self.release, self._executed = [], None, False
         return found
@@ -352,9 +353,9 @@ class Cursor:
             found = self._earlier(self._understood(statements), None)
             if found is not None:
                 return found
-            if dry and con._past.answer(text, alpha) is not None:
+            if dry and con._batches.past.answer(text, alpha) is not None:
                 return []
-            release = con._determined(text, alpha)
+            release = con._batches.determined(text, alpha, label=con._label)
             if release is not None:
                 self.release = release
                 return self._shown(release.record.tables, self._understood(statements))
@@ -384,7 +385,7 @@ class Cursor:
         keys = question_keys(con.policy.to_toml(), answers)
         whole = [answer.name for answer in answers] if any(answer.named for answer in answers) else None
         level = _ALPHA if self.errors and self._alpha is None else None
-        found = con._answered(keys, most, whole, level)
+        found = con._batches.answered(keys, most, whole, level)
         if found is None:
             return None
         self.release, places = found

@@ -12,10 +12,11 @@ import numpy as np
 
 from dpsql.bookkeeping import Books
 from dpsql.errors import IntegrityError, InterfaceError, PolicyError, ProgrammingError, nearest
+from dpsql.holdings import Holdings
 from dpsql.local.places import Places
 from dpsql.local.released import Released, table_of_rows
 from dpsql.local_asking import ask, bounds_of, result_of
-from dpsql.measure import Engine, TableSource, check_apart, read_schemas
+from dpsql.measure import read_schemas
 from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_locally
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.values import fold
@@ -124,14 +125,10 @@ class Synthetic:
 
 @dataclass(frozen=True, eq=False)
 class Maker:
-    """What a connection gives: its engine, policy, books, and the sources of private and public tables."""
+    """What a connection gives: its tables and its books."""
 
-    engine: Engine
-    policy: Policy
+    holdings: Holdings
     books: Books
-    private: Mapping[str, TableSource]
-    public: Mapping[str, TableSource]
-    schemas: Callable[[], Schemas]
 
     def make(
         self,
@@ -144,13 +141,13 @@ class Maker:
         label: str = "",
     ) -> tuple[Synthetic, ReleaseRecord]:
         """Randomise and release; see ``Connection.synthesize``."""
-        schemas = self.schemas()
-        held = self.policy.table(table)
+        schemas = self.holdings.schemas()
+        held = self.holdings.policy.table(table)
         _check_table(held)
         types = {fold(column): (column, kind) for column, kind in schemas[held.name].items()}
         domain = Domain.declared(held, columns, schemas[held.name])
         kept = _public_columns(held, ids, domain, types)
-        _check_units(self.policy, held, domain)
+        _check_units(self.holdings.policy, held, domain)
         rows = 1 if held.unit == "row" else held.max_rows_per_unit or 1
         response = Response.of(domain.size, exact("epsilon", epsilon, shortest=True))
         per_row = response.epsilon
@@ -179,7 +176,7 @@ class Maker:
             law = f"{response.keep} {response.lie}"
             return pack(record, Measurement((), "response", per_row, 1, law), whole.as_dict())
 
-        number = release_locally(job, self.engine, ledger, payload)
+        number = release_locally(job, self.holdings.engine, ledger, payload)
         whole, record = made[0]
         return self._synthetic(whole, number, charge.amount), record
 
@@ -215,13 +212,13 @@ class Maker:
                 raise IntegrityError(f"release {number} is no local release")
             return table
 
-        return Synthetic(number, cost, released, load, self.policy, self._public_schemas, self._public_rows)
+        return Synthetic(number, cost, released, load, self.holdings.policy, self._public_schemas, self._public_rows)
 
     def _public_schemas(self) -> Schemas:
-        return read_schemas(self.engine, list(self.public.values())) if self.public else {}
+        return read_schemas(self.holdings.engine, list(self.holdings.public.values())) if self.holdings.public else {}
 
     def _public_rows(self, name: str, columns: Mapping[str, str]) -> list[Any]:
-        return public_rows(self.engine, self.policy.table(name), self.public[name], columns)
+        return public_rows(self.holdings.engine, self.holdings.policy.table(name), self.holdings.public[name], columns)
 
     def _name(self, held: TablePolicy, name: str | None) -> str:
         if name is not None:
@@ -236,12 +233,12 @@ class Maker:
     def _job(
         self, released: Released, held: TablePolicy, schemas: Schemas, response: Response, charge: Charge, label: str
     ) -> LocalJob:
-        tables = {name: table_of(declared, schemas[name]) for name, declared in self.policy.tables.items()}
+        tables = {name: table_of(declared, schemas[name]) for name, declared in self.holdings.policy.tables.items()}
         table = tables[held.name]
         columns = tuple(
             _released_column(table.columns[fold(column.name)], column) for column in released.domain.columns
         )
-        check_apart(self.policy, {**self.private, **self.public})
+        self.holdings.check_apart()
         description = {
             "kind": "local",
             "once": [f"{held.name}.{column}" for column in released.domain.names],
@@ -254,7 +251,7 @@ class Maker:
             "rows_per_unit": released.rows_per_unit,
             "noise": "response",
         }
-        source = source_of(table, self.policy, tables)
+        source = source_of(table, self.holdings.policy, tables)
         return LocalJob(
             columns,
             released.ids,
@@ -262,7 +259,7 @@ class Maker:
             charge,
             source,
             {name: dict(schemas[name]) for name in source.tables},
-            {**self.private, **self.public},
+            self.holdings.sources,
             description,
             label,
         )

@@ -187,10 +187,10 @@ class World:
                 marks = ", ".join(["(" + ", ".join("?" * len(rows[0])) + ")"] * len(rows))
                 self.duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
         con = self.cons[plan.noise.kind]
-        job = con._job(plan, "", "")
+        job = con._batches.job(plan, "", "")
         x = np.zeros(job.integers.shape[1], dtype=object)
         for scan in scans_of(job.layouts):
-            found = con._engine.scan(*measure.scan_of(scan.layout, job.sources))
+            found = con._holdings.engine.scan(*measure.scan_of(scan.layout, job.sources))
             for layout, columns in scan.parts:
                 measure._add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
         return [int(value) for value in x]

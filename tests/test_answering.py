@@ -148,7 +148,7 @@ def test_views_are_registered_shown_and_rebuilt(con: dpsql.Connection) -> None:
     with pytest.raises(dpsql.IntegrityError, match="exists already"):
         con.run("CREATE VIEW low AS SELECT count(*) AS n FROM t WHERE k BETWEEN 0 AND 3")
     assert con.run("CREATE OR REPLACE VIEW low AS SELECT count(*) AS n FROM t WHERE k BETWEEN 0 AND 3").cost == 0.0
-    con._open_ledger().verify()
+    con._books.ledger().verify()
 
 
 def test_asked_again_it_is_the_same_release_until_more_is_known(con: dpsql.Connection) -> None:
@@ -230,7 +230,7 @@ def test_refining_makes_every_earlier_answer_better_and_costs_nothing(con: dpsql
     assert spent(con) == paid
     assert [e.charge.units for e in con.releases() if e.charge.units] == charges
     assert con.refine() == []
-    con._open_ledger().verify()
+    con._books.ledger().verify()
 
 
 # -- the joint cells ------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_refining_makes_every_earlier_answer_better_and_costs_nothing(con: dpsql
 def pasts(con: dpsql.Connection) -> list:
     found = []
     for entry in con.releases():
-        record, measurement = unpack(con._open_ledger().release(entry.id).payload)
+        record, measurement = unpack(con._books.ledger().release(entry.id).payload)
         found.append(past_of(entry.id, record.sql, measurement, con.policy, con.schemas()))
     return found
 

@@ -850,7 +850,7 @@ def test_kill_9_never_refunds_and_never_loses_an_answer(
     rel = con.run(COUNT, 0.5)  # free where the answer was recorded, else charged again
     assert rel.cost == (0 if released else 0.5)
     assert con.sql("SELECT * FROM q1") == rel["q1"]
-    assert con._open_ledger().verify() > 0
+    assert con._books.ledger().verify() > 0
     assert spent_units(con)["pure"] == sum(entry.charge.units for entry in con.releases())
     leftovers = [name for name in os.listdir(tmp_path) if name.endswith((".tmp", ".new"))]
     assert leftovers == []

@@ -54,8 +54,8 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
 
 def observed(con: dpsql.Connection, plan: dpsql.Plan) -> tuple[list[int], np.ndarray]:
     """What is measured without noise, and the true answers."""
-    job = con._job(plan, "", "")
-    exact = measure._observe(job, con._engine, [0] * job.integers.shape[0])
+    job = con._batches.job(plan, "", "")
+    exact = measure._observe(job, con._holdings.engine, [0] * job.integers.shape[0])
     return exact, plan.answers.estimate(exact, plan.compiled.common_steps)
 
 

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql import tables
+from dpsql import afterwards, tables
 
 POLICY = """
 dataset = "n-1"
@@ -57,7 +57,7 @@ LONG = "SELECT repeat('x', {0}) AS words, COUNT(*) AS n FROM t"
 
 
 def test_too_much_text_is_refused_before_the_charge(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_BYTES", 1000)
+    monkeypatch.setattr(afterwards, "MOST_BYTES", 1000)
     spent = con.budget.spent
     with pytest.raises(
         dpsql.SQLError, match=r"q1: .*makes 1 rows with 1,001 bytes of text.*nothing was charged"
@@ -73,7 +73,7 @@ def test_too_much_text_is_refused_before_the_charge(con: dpsql.Connection, monke
 def test_outer_sql_that_takes_too_long_is_refused_before_the_charge(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "OUTER_SECONDS", 0.5)
+    monkeypatch.setattr(afterwards, "OUTER_SECONDS", 0.5)
     endless = (
         "SELECT list_sum(list_transform(range(100000), x -> list_sum(range(100000 + x)))) AS l, COUNT(*) AS n FROM t"
     )
@@ -84,7 +84,7 @@ def test_outer_sql_that_takes_too_long_is_refused_before_the_charge(
 def test_too_much_text_after_the_charge_leaves_the_noisy_table(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MOST_BYTES", 1000)
+    monkeypatch.setattr(afterwards, "MOST_BYTES", 1000)
     plan = con.plan("SELECT repeat('x', greatest(0, COUNT(*)::INTEGER)) AS words FROM t", epsilon=1.0)
     (small,) = tables.release_tables(plan, [0] * plan.strategy.shape[0])
     assert small.columns[0][0] == "words"

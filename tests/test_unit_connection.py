@@ -119,7 +119,7 @@ def test_a_plan_that_forgot_the_rows_of_a_unit_is_not_measured(database: Path, m
             patch.setattr(Layout, "multiplicity", property(lambda layout: 1))
             plan = con.plan(BATCH, epsilon=1.0, delta=1e-10)
             assert plan.sensitivity > 0
-            job = con._job(plan, "key", "")
+            job = con._batches.job(plan, "key", "")
         with pytest.raises(IntegrityError, match="sensitivity is not that of its strategy"):
             dpsql.measure._check_sensitivity(job)  # type: ignore[attr-defined]
 

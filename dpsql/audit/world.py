@@ -13,9 +13,10 @@ import sqlglot
 
 from dpsql.audit.database import Rows, Synthetic
 from dpsql.audit.values import constants
-from dpsql.connection import Connection, connect
+from dpsql.connection import Connection
 from dpsql.measure import Job, synthetic
 from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.opening import connect
 from dpsql.plan import Plan
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
@@ -54,7 +55,7 @@ class World:
         con = connect(tables.connection, policy=tables.policy, ledger=folder / "audit.ledger", label="audit")
         plan = con.plan(batch, epsilon, delta, rho, **options)
         words = frozenset(fold(token.text) for token in sqlglot.tokenize(text, read="duckdb"))
-        return cls(tables, con, plan, con._job(plan, "audit", "audit"), words)
+        return cls(tables, con, plan, con._batches.job(plan, "audit", "audit"), words)
 
     @property
     def gaussian(self) -> bool:

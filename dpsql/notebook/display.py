@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dpsql.connection import Release
 from dpsql.notebook.results import NotebookResult, Results
 from dpsql.notebook.tables import Look, grid_of, html_of, paragraph, text_of
 from dpsql.plan import Plan
@@ -16,6 +15,7 @@ from dpsql.plan_text import SHOWN, figure, plan_head
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show
 from dpsql.release import RangeResult, Result
+from dpsql.released import Release
 
 _LABEL = re.compile(r"([A-Z][a-z]+) {2,}(.*)", re.DOTALL)
 _CELL = 'style="text-align:left;vertical-align:top"'
@@ -121,10 +121,14 @@ def plan_html(plan: Plan) -> str:
 def budget_html(state: BudgetState) -> str:
     """What is spent of a budget and what is left, purse by purse."""
     at = "" if state.budget.delta is None else f" at delta {show(state.budget.delta)}"
-    rows = [(p.name, p.measure, f"{p.total:.6g}", f"{p.spent:.6g}", f"{p.remaining:.6g}") for p in state.purses]
+    rows = [
+        (p.name, p.measure, f"{p.total:.6g}", show(Fraction(p.spent), 6), show_left(Fraction(p.remaining), 6))
+        for p in state.purses
+    ]
     kinds = ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE")
     table = Result(("purse", "measure", "total", "spent", "remaining"), kinds, rows)
-    line = f"{state.measure} {state.spent:.6g} spent of {state.total:.6g}{at}, {state.remaining:.6g} remaining"
+    spent, left = show(Fraction(state.spent), 6), show_left(Fraction(state.remaining), 6)
+    line = f"{state.measure} {spent} spent of {state.total:.6g}{at}, {left} remaining"
     return f'<div class="dpsql">{_bare(table)}{paragraph(line, "dpsql-footer")}</div>'
 
 

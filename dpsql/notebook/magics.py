@@ -12,7 +12,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 from IPython.display import display
 from traitlets import Enum, Float, Int, TraitError, Unicode, Union, validate
 
-from dpsql.connection import Connection, Release
+from dpsql.connection import Connection
 from dpsql.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
 from dpsql.notebook.connections import Connections
@@ -28,6 +28,7 @@ from dpsql.notebook.template import fill
 from dpsql.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
+from dpsql.released import Release
 from dpsql.sql.parameters import prepare
 
 Variables = Mapping[str, Any]

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from dpsql.connection import Connection, Release
+from dpsql.connection import Connection
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
@@ -16,6 +16,7 @@ from dpsql.release import RangeResult, Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.range_table import RangeRows
 from dpsql.release.text_table import clean
+from dpsql.released import Release
 
 _ALPHA = 0.05
 
@@ -227,7 +228,7 @@ def remaining_text(con: Connection) -> str:
     """What is left of the budget."""
     state = con.budget
     at = "" if state.budget.delta is None else f" at delta {show(state.budget.delta)}"
-    return f"remaining {state.measure} {state.remaining:.5g} of {state.total:.6g}{at}"
+    return f"remaining {state.measure} {show_left(Fraction(state.remaining), 5)} of {state.total:.6g}{at}"
 
 
 def error_text(results: Sequence[NotebookResult]) -> str:

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from dpsql.audit import audit as run_audit
-from dpsql.connection import connect
 from dpsql.errors import OperationalError
+from dpsql.opening import connect
 from dpsql.policy import Policy
 from dpsql.sql.options import read_options
 from dpsql.surfaces import inputs, output
@@ -31,6 +31,8 @@ def audit(options: argparse.Namespace) -> int:
             trials=options.trials,
             pairs=options.pairs,
             progress=progress,
+            method=options.method,
+            rounds=options.rounds,
         )
     finally:
         progress.done()
@@ -59,6 +61,13 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--epsilon", metavar="E", help="budget of the batch: pure, or with the policy's delta")
     command.add_argument("--delta", metavar="D", help="with --epsilon: (epsilon, delta)-differential privacy")
     command.add_argument("--rho", metavar="R", help="instead of both: zero-concentrated differential privacy")
+    command.add_argument(
+        "--method",
+        choices=("auto", "mwem", "mwem-strategy"),
+        default="auto",
+        help="the mechanism of the plan, as for dpsql plan (default: auto)",
+    )
+    command.add_argument("--rounds", metavar="N", type=int, help="rounds of mwem; chosen by simulation if left out")
     command.add_argument(
         "--database",
         metavar="FILE",

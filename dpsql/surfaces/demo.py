@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 import dpsql
-from dpsql.connection import Connection, Release, connect
+from dpsql.connection import Connection
 from dpsql.errors import IntegrityError, OperationalError
+from dpsql.opening import connect
 from dpsql.plan import Plan
 from dpsql.plan_text import figure
 from dpsql.release import Result
+from dpsql.released import Release
 from dpsql.surfaces import output
 
 EPSILON, DELTA = 1, "1e-9"

@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from dpsql.connection import Connection, connect
+from dpsql.connection import Connection
 from dpsql.errors import OperationalError
+from dpsql.opening import connect
 from dpsql.release import ReleaseStore
 from dpsql.release.limits import QUERY_SECONDS
 

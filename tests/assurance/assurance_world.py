@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import dpsql
-from dpsql.connection import Connection, Release
+from dpsql.connection import Connection
 from dpsql.engines import duckdb as engine
 from dpsql.plan import Plan
+from dpsql.released import Release
 
 HERE = Path(__file__).parent
 PACKAGE = Path(dpsql.__file__).parent
@@ -116,7 +117,7 @@ def fault_of(folder: Path, *, charges: int = 0, releases: int = 0, again: bool =
     """
     con = connect(folder)
     if con.ledger_path.exists():
-        ledger = con._open_ledger()
+        ledger = con._books.ledger()
         ledger.verify()
         state = ledger.state()
         released = list(ledger.releases())
@@ -311,7 +312,7 @@ def race() -> None:
         counts = [int(os.read(reader, 10) or b"-1") for reader in pipes]
         for _ in range(processes):
             os.wait()
-        _, state = in_child(lambda place=place: str(connect(place)._open_ledger().verify()))  # type: ignore[misc]
+        _, state = in_child(lambda place=place: str(connect(place)._books.ledger().verify()))  # type: ignore[misc]
         grants.append({"processes": processes, "granted": sum(counts), "links": state})
     print(json.dumps(grants))
 

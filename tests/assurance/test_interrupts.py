@@ -55,7 +55,7 @@ def interrupted_at(folder: Path, most: int) -> int:
         state = con.budget
         assert len(state.charges) - before in (0, 1), profile.where
         assert state.purse("pure").spent_units == UNITS * len(state.charges), profile.where  # type: ignore[union-attr]
-        assert con._open_ledger().verify() == 1 + 2 * len(state.charges) - len(state.unreleased), profile.where
+        assert con._books.ledger().verify() == 1 + 2 * len(state.charges) - len(state.unreleased), profile.where
         done = len(state.charges) - len(state.unreleased)
         assert done >= released, profile.where
         released = done

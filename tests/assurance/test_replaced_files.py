@@ -95,7 +95,7 @@ def test_a_database_replaced_after_the_charge_releases_nothing(
     assert caught.value.__context__ is None
     assert con.budget.spent == 2 * EPSILON
     assert [entry.id for entry in con.budget.unreleased] == [2]
-    assert con._open_ledger().verify() == 4
+    assert con._books.ledger().verify() == 4
     record_assurance(f"faults.database_replaced_late.{kind}", {"injected": 1, "survived": 1})
 
 
@@ -126,7 +126,7 @@ def test_a_ledger_replaced_under_the_connection_is_refused(
         garbage(con.ledger_path)
     else:
         con.ledger_path.unlink()
-    for use in (lambda: con.run(plan, fresh=True), lambda: con._open_ledger().state(), lambda: con.budget):
+    for use in (lambda: con.run(plan, fresh=True), lambda: con._books.ledger().state(), lambda: con.budget):
         with pytest.raises(dpsql.LedgerError):
             use()
     con.ledger_path.write_bytes(newest)

@@ -76,7 +76,7 @@ class World:
 
     def job(self, plan: dpsql.Plan) -> Any:
         """What ``run`` would measure for the plan."""
-        return self.con._job(plan, "key", "")
+        return self.con._batches.job(plan, "key", "")
 
     def exact(self, plan: dpsql.Plan) -> list[int]:
         """B x, without noise: what only a test may see."""
@@ -262,7 +262,7 @@ def check_order(world: World, plan: dpsql.Plan) -> None:
 
 def check_nothing_is_refunded(world: World, plan: dpsql.Plan) -> None:
     """A scan that fails leaves the charge, whatever fails in it."""
-    ledger = world.con._open_ledger()
+    ledger = world.con._books.ledger()
     for failure in (dpsql.OperationalError("the disk is gone"), MemoryError(), KeyboardInterrupt(), ValueError("7")):
         before = ledger.state()
 

@@ -42,12 +42,12 @@ def con(tmp_path: Path) -> dpsql.Connection:
         "flag = { values = [false, true] }\ni8 = { lower = -128, upper = 127 }\n"
     )
     made = dpsql.connect(duckdb.connect(), policy=policy, ledger=tmp_path / "bad.ledger")
-    made._engine = Recording()
+    made._holdings.engine = Recording()
     return made
 
 
 def test_bad_inputs_are_refused_before_any_sql(con: dpsql.Connection, assurance: Callable[..., None]) -> None:
-    engine: Any = con._engine
+    engine: Any = con._holdings.engine
     tables = {"t": table_of(con.policy.tables["t"], con.schemas()["t"])}
 
     def admitted(sql: str) -> bool:
@@ -94,7 +94,7 @@ def test_bad_inputs_are_refused_before_any_sql(con: dpsql.Connection, assurance:
 @pytest.mark.long
 def test_ten_thousand_bad_inputs(con: dpsql.Connection, assurance: Callable[..., None]) -> None:
     rng = random.Random(7)
-    engine: Any = con._engine
+    engine: Any = con._holdings.engine
     planted = bad_inputs.planted(rng)
     tables = {"t": table_of(con.policy.tables["t"], con.schemas()["t"])}
     refused: set[str] = set()

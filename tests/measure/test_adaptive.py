@@ -48,7 +48,7 @@ def con(tmp_path: Path) -> dpsql.Connection:
 
 
 def job_of(con: dpsql.Connection, sql: str = BATCH, rounds: int = 2, method: str = "mwem") -> AdaptiveJob:
-    job = con._job(con.plan(sql, epsilon=1, method=method, rounds=rounds), "key", "label")
+    job = con._batches.job(con.plan(sql, epsilon=1, method=method, rounds=rounds), "key", "label")
     assert isinstance(job, AdaptiveJob)
     return job
 
@@ -153,6 +153,57 @@ def test_the_text_says_that_errors_are_estimated(con: dpsql.Connection, method: 
     assert "half of epsilon selects" in plan.explain()
 
 
+def test_what_a_release_says_of_its_errors_follows_from_its_transcript(con: dpsql.Connection) -> None:
+    """By hand: four times the rows that were expected, and answers that the even table meets, or misses by far."""
+    plan = con.plan(BATCH, epsilon=1, method="mwem", rounds=2)
+    run, common = plan.strategy, plan.compiled.common_steps
+    assert run.rows == 60
+    assert run.misfit > 0
+    a = next(i for i in range(1, run.candidates.shape[0]) if run.model.queries[[i]].sum() == 1)  # one group of three
+    met = [240 * common, a, 80 * common, a, 80 * common]
+    assert run.stretch(met) == pytest.approx(4)
+    assert run.stretch([60 * common, a, 20 * common, a, 20 * common]) == 1.0
+    assert run.stretch([30 * common, a, 10 * common, a, 10 * common]) == 1.0  # never smaller than planned
+    off = round(40 * run.misfit * common)
+    assert run.stretch([240 * common, a, 80 * common, a, 80 * common + off]) == pytest.approx(off / common / run.misfit)
+    assert plan.after(met).errors == pytest.approx(4 * plan.errors)
+    assert plan.after(met).widths == pytest.approx(4 * plan.widths)
+    assert plan.after([0] * len(met)) is plan  # a rehearsal
+    exact = con.plan(BATCH, epsilon=1)
+    assert exact.after([1]) is exact
+
+
+@pytest.mark.parametrize("rows", [60, 48_000])
+def test_intervals_hold_on_tables_of_other_sizes_than_expected(con: dpsql.Connection, rows: int) -> None:
+    """60 rows are expected. Estimates, so no level is promised: most of them hold, also 800 times past what is said."""
+    plan = con.plan(BATCH, epsilon=1, method="mwem")
+    job = con._batches.job(plan, "key", "label")
+    groups = ["a", "a", "a", "b", "c"] * (rows // 5)
+    true = np.array([3, 1, 1, 2]) * (rows / 5)
+    planned, held = [], []
+    exact = [int(v) for v in job.integers.basis @ np.array([groups.count(g) for g in "abc"])]
+    exact = [value * job.common_steps for value in exact]
+    for _ in range(40):
+        transcript = adaptive._rounds(job, exact, adaptive.noise_of(job))
+        off = np.abs(plan.answers.estimate(transcript, job.common_steps) - true)
+        planned.append(off <= plan.widths)
+        held.append(off <= plan.after(transcript).widths)
+    assert np.mean(held) >= 0.85
+    if rows > 60:
+        assert np.mean(planned) < 0.5  # the policy's figure alone does not do
+
+
+def test_a_released_table_states_the_stretched_errors(tmp_path: Path) -> None:
+    with duckdb.connect(tmp_path / "m.duckdb") as raw:
+        raw.execute("CREATE TABLE t AS SELECT 'a' AS g, 1 AS v, 1 AS other FROM range(6000)")
+    (tmp_path / "m.toml").write_text(POLICY)
+    con = dpsql.connect(tmp_path / "m.duckdb", policy=tmp_path / "m.toml")
+    plan = con.plan(BATCH, epsilon=1, method="mwem", rounds=2)
+    release = con.run(plan)
+    assert min(release["q1"].column("n_stderr")) > 50 * plan.errors.max()
+    assert con.run(plan)["q1"].fetchall() == release["q1"].fetchall()  # found again, the same
+
+
 def test_plans_are_alike_on_neighbours(con: dpsql.Connection) -> None:
     """Nothing of a plan depends on rows, nor on when it was made."""
     one, two = (con.plan(BATCH, epsilon=1, method="mwem", rounds=2) for _ in range(2))
@@ -236,7 +287,7 @@ def test_a_gaussian_budget_cannot_pay(tmp_path: Path) -> None:
 def test_what_does_not_add_up_is_refused_before_the_charge(con: dpsql.Connection, change: object) -> None:
     job = change(job_of(con))  # type: ignore[operator]
     with pytest.raises(IntegrityError, match="nothing was charged"):
-        adaptive.measure_adaptively(job, con._engine, con._open_ledger(), lambda _, __: b"")
+        adaptive.measure_adaptively(job, con._holdings.engine, con._books.ledger(), lambda _, __: b"")
     assert con.budget.spent == 0
 
 

@@ -1,0 +1,80 @@
+"""``connect``: a policy, the files beside it and the engine that reads its tables, as one connection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+
+from dpsql.bookkeeping import check_places
+from dpsql.connection import Connection
+from dpsql.errors import InterfaceError
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits
+from dpsql.policy import Policy
+from dpsql.privacy.accountant import Request
+from dpsql.release.limits import QUERY_SECONDS
+
+
+def connect(
+    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | None = None,
+    *,
+    policy: Policy | str | os.PathLike[str],
+    ledger: str | os.PathLike[str] | None = None,
+    releases: str | os.PathLike[str] | None = None,
+    anchor: str | os.PathLike[str] | None = None,
+    label: str = "",
+    memory_limit: str | None = None,
+    scan_timeout: float | None = None,
+    epsilon_per_release: object = None,
+    delta_per_release: object = None,
+    rho_per_release: object = None,
+    cursor_errors: bool = False,
+    query_timeout: float | None = QUERY_SECONDS,
+) -> Connection:
+    """Connect to private tables under a policy.
+
+    ``database``: a DuckDB file (attached read-only while it is scanned), an open DuckDB
+    connection, or None where every table of the policy names a source. ``policy``: a TOML
+    file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
+    named where the policy is not a file; ``releases`` is one beside the ledger unless named.
+    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
+    asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
+    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands. ``epsilon_per_release`` and
+    ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that names no budget and that no
+    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors. ``query_timeout``: seconds
+    after which a query over the releases is stopped, None for never.
+    Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
+    """
+    budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
+    if budget_per_release != (None, None, None):
+        Request.of(*budget_per_release)
+    held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
+    if held.path is None and ledger is None:
+        raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
+    ledger_path = Path(ledger) if ledger is not None else Path(held.path or "").with_suffix(".ledger")
+    releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
+    # Absolute, so that a later change of the working directory cannot lead to another ledger.
+    ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
+    anchor_path = None if anchor is None else Path(anchor).absolute()
+    file = None if database is None or isinstance(database, duckdb.DuckDBPyConnection) else Path(database)
+    check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
+    limits = Limits(memory_limit, scan_timeout)
+    engine: Engine
+    if isinstance(database, duckdb.DuckDBPyConnection):
+        if memory_limit is not None:
+            raise InterfaceError("memory_limit is for scans in an instance of their own; set it on your connection")
+        engine = ConnectionEngine(database, limits)
+    else:
+        engine = FileEngine(None if database is None else Path(database).absolute(), limits)
+    return Connection(
+        engine,
+        held,
+        ledger_path,
+        releases_path,
+        anchor=anchor_path,
+        label=label,
+        budget_per_release=budget_per_release,
+        cursor_errors=cursor_errors,
+        query_timeout=query_timeout,
+    )
