@@ -94,10 +94,13 @@ def test_every_byte_of_the_header_and_single_bits(world: tuple[Path, bytes, Any]
 def test_every_byte_flipped(world: tuple[Path, bytes, Any], record_assurance: Any) -> None:
     path, good, truth = world
     found: Counter[str] = Counter()
-    for at in range(len(good)):
+    # Free space of a page is zeros and nobody's: one byte in 64 of it is enough.
+    places = [at for at, byte in enumerate(good) if byte or at % 64 == 0]
+    for at in places:
         found[outcome(path, good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :], truth)] += 1
         clean(path)
-    record_assurance("faults.ledger_bytes_long", {"injected": len(good), "survived": len(good), **found})
+    assert found["refused"] > found["as it was"] > 0
+    record_assurance("faults.ledger_bytes_long", {"injected": len(places), "survived": len(places), **found})
 
 
 def test_a_shortened_or_lengthened_file(world: tuple[Path, bytes, Any], record_assurance: Any) -> None:
