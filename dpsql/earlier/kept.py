@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,18 @@ from dpsql.workload.boxes import Boxes
 from dpsql.workload.compile import Compiled
 from dpsql.workload.integers import Factored, Integers
 
-CELLS = 1
-"""How batches become cells. Raised where one text comes to mean other cells: what was kept before is then left
-alone.
+CELLS = 2
+"""How batches become cells, and how integers are written. Raised where one text comes to mean other cells, or other
+integers: what was kept before is then left alone.
 """
 
 
-def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | None:
+def keep(compiled: object, integers: Integers, policy: str, beside: Sequence[int] = ()) -> dict[str, Any] | None:
     """What a payload holds of a measurement y = B (L x) + z of a compiled batch; None where it cannot be combined.
 
     The batch's text and the types of its tables are kept elsewhere (release and charge); x follows from them, and W,
     whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
-    ``matrices.MOST_ENTRIES`` integers are not combined.
+    ``matrices.MOST_ENTRIES`` integers are not combined. ``beside``: the releases whose batches made the cells finer.
     """
     if not isinstance(compiled, Compiled) or not isinstance(integers, Factored):
         return None
@@ -37,9 +37,10 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
     return {
         "cells": CELLS,
         "policy": meaning_of(policy),
-        "workload": workload_hash(compiled),
+        "workload": workload_hash(compiled.rows, compiled.scale),
         "mixing": to_text(integers.mixing),
         "basis": to_text(integers.basis),
+        **({"beside": list(beside)} if beside else {}),
     }
 
 
@@ -67,12 +68,12 @@ def declarations(policy: str) -> str:
     return rest[rest.index("\n[") :] if "\n[" in rest else ""
 
 
-def workload_hash(compiled: Compiled) -> str:
+def workload_hash(rows: Any, scale: np.ndarray) -> str:
     """SHA-256 of W: its integer rows and their scales."""
-    rows = sparse.csr_array(compiled.rows)
+    rows = sparse.csr_array(rows)
     rows.sort_indices()
     digest = hashlib.sha256(repr(rows.shape).encode())
     for part in (rows.indptr, rows.indices, rows.data):
         digest.update(np.asarray(part, dtype="<i8").tobytes())
-    digest.update(np.asarray(compiled.scale, dtype="<f8").tobytes())
+    digest.update(np.asarray(scale, dtype="<f8").tobytes())
     return digest.hexdigest()

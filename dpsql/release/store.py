@@ -68,6 +68,7 @@ class ReleaseStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(os.fspath(path)))
+        self._listing: tuple[_Signature, list[tuple[Any, ...]]] | None = None
         self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, _Signature] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -134,11 +135,11 @@ class ReleaseStore:
 
     def shown(self) -> dict[int, tuple[str, ...]]:
         """The names of each release's results in the file, by id."""
-        return {row[0]: tuple(row[1]) for row in self._rows("SELECT release_id, names FROM dp.releases ORDER BY 1")}
+        return {number: tuple(names) for number, _, names in self._listed()}
 
     def moments(self) -> dict[int, dt.datetime]:
         """When each release of the file was made, by id: with the ids, what tells one ledger from another."""
-        return dict(self._rows("SELECT release_id, released_at FROM dp.releases ORDER BY 1"))
+        return {number: moment for number, moment, _ in self._listed()}
 
     def table(self, release_id: int, name: str) -> Result:
         """One result of one release. Raises SQLError where there is none."""
@@ -251,6 +252,15 @@ class ReleaseStore:
             raise OperationalError(f"there is no releases file {str(self.path)!r}; {_REBUILD}")
         state = self.path.stat()
         return state.st_ino, state.st_mtime_ns, state.st_size
+
+    def _listed(self) -> list[tuple[Any, ...]]:
+        """(id, moment, names) of each release, read once for each state of the file: every release asks twice."""
+        if not self.exists():
+            return []
+        state = self._signature()
+        if self._listing is None or self._listing[0] != state:
+            self._listing = state, self._rows("SELECT release_id, released_at, names FROM dp.releases ORDER BY 1")
+        return self._listing[1]
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
         if not self.exists():
