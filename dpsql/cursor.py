@@ -5,23 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import duckdb
-
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
-from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
-from dpsql.release.limits import MOST_ROWS, at_most, within
+from dpsql.release import RangeTable, ReleaseTable
+from dpsql.result_sets import ResultSet, described, probed, read, result_set
 from dpsql.reuse import question_keys, squared_errors
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.options import budget_of, read_options
-from dpsql.sql.outer import ERRORS
 from dpsql.sql.parameters import Parameters, prepare
-from dpsql.sql.probes import answer_probes, is_probe, over_empty_tables, plainly_empty, shown_columns
-from dpsql.sql.routing import Piece, Route, route
-from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.probes import is_probe
+from dpsql.sql.routing import Route, route
 from dpsql.sql.statements import Statement
 
 if TYPE_CHECKING:
@@ -41,15 +36,6 @@ NO_BUDGET = (
     "epsilon_per_release=0.1, or write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... "
     "(con.plan(sql, epsilon=0.1) shows the errors first, for free)"
 )
-
-
-@dataclass(frozen=True)
-class _Set:
-    """One result set: column names, DuckDB types, rows."""
-
-    names: Sequence[str]
-    kinds: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]
 
 
 class Cursor:
@@ -85,7 +71,7 @@ class Cursor:
         self._alpha = alpha
         self._progress = progress
         self._closed = False
-        self._sets: list[_Set] = []
+        self._sets: list[ResultSet] = []
         self._place = 0
         self._executed = False
 
@@ -167,7 +153,7 @@ class Cursor:
         found = self._run("\n;\n".join(texts), (epsilon, delta, rho))
         each = len(found) // len(texts)
         self._take([
-            _Set(found[at].names, found[at].kinds, [row for part in found[at::each] for row in part.rows])
+            ResultSet(found[at].names, found[at].kinds, [row for part in found[at::each] for row in part.rows])
             for at in range(each)
         ])  # fmt: skip
         return self
@@ -281,10 +267,10 @@ class Cursor:
         self._check_open()
         self._sets, self._place, self.release, self._executed = [], 0, None, True
 
-    def _take(self, sets: Sequence[_Set]) -> None:
+    def _take(self, sets: Sequence[ResultSet]) -> None:
         self._sets, self._place = list(sets), 0
 
-    def _current(self) -> _Set:
+    def _current(self) -> ResultSet:
         self._check_open()
         if not self._sets:
             raise ProgrammingError("there is no result to fetch from; execute a query first")
@@ -297,7 +283,7 @@ class Cursor:
         self._place = stop
         return found
 
-    def _run(self, text: str, budget: Budget) -> list[_Set]:
+    def _run(self, text: str, budget: Budget) -> list[ResultSet]:
         """The results of a batch, one for each statement. Threads that share the connection wait for each other."""
         with self._connection._lock, self._pointing(text):
             going = route(text, self._connection.policy, self._connection._view_names)
@@ -307,7 +293,7 @@ class Cursor:
             )
             if going.private:
                 return self._private(text, going, budget)
-            return [self._read(piece, going) for piece in going.pieces]
+            return [read(self._connection, piece, going) for piece in going.pieces]
 
     @contextmanager
     def _pointing(self, text: str) -> Iterator[None]:
@@ -320,13 +306,13 @@ class Cursor:
                 error.add_note(shown)
             raise
 
-    def _private(self, text: str, going: Route, budget: Budget) -> list[_Set]:
+    def _private(self, text: str, going: Route, budget: Budget) -> list[ResultSet]:
         con = self._connection
         statements = [piece.query for piece in going.pieces if piece.query is not None]
         if len(statements) < len(going.pieces):
-            return [self._described(piece) for piece in going.pieces]
+            return [described(self._connection, piece) for piece in going.pieces]
         if all(is_probe(statement) for statement in statements):
-            return self._probed(statements)
+            return probed(con, statements, self._understood, errors=self.errors)
         held = self._planned(text, statements, budget)
         if isinstance(held, list):
             return held
@@ -335,7 +321,7 @@ class Cursor:
 
     def _planned(
         self, text: str, statements: Sequence[Statement], budget: Budget, *, dry: bool = False
-    ) -> list[_Set] | Plan:
+    ) -> list[ResultSet] | Plan:
         """The results of the release that answers the batch, or the plan that its budget is for. Spends nothing.
 
         ``dry``: what earlier releases determine together is not written down; no results then.
@@ -344,11 +330,12 @@ class Cursor:
         asked, named = self._budget(text, budget)
         alpha = _ALPHA if self._alpha is None else self._alpha
         if named:
-            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
+            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress, earlier=False)
             most = [error * (1.0 + _TOLERANCE) for error in squared_errors(plan)]
             found = self._earlier(plan.queries, most)
             if found is not None:
                 return found
+            plan = con._batches.past.complemented(plan)
         else:
             found = self._earlier(self._understood(statements), None)
             if found is not None:
@@ -380,7 +367,7 @@ class Cursor:
         tables = {name: table_of(declared, schemas[name]) for name, declared in con.policy.tables.items()}
         return understand(statements, con.policy, tables).answers
 
-    def _earlier(self, answers: Sequence[Answer], most: Sequence[float] | None) -> list[_Set] | None:
+    def _earlier(self, answers: Sequence[Answer], most: Sequence[float] | None) -> list[ResultSet] | None:
         con = self._connection
         keys = question_keys(con.policy.to_toml(), answers)
         whole = [answer.name for answer in answers] if any(answer.named for answer in answers) else None
@@ -391,67 +378,9 @@ class Cursor:
         self.release, places = found
         return self._shown([self.release.record.tables[at] for at in places], answers)
 
-    def _shown(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[_Set]:
+    def _shown(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[ResultSet]:
         """The results of a release, without the columns of errors unless they are wanted."""
-        return [_set(table, answer, self.errors) for table, answer in zip(tables, answers, strict=True)]
-
-    def _probed(self, statements: Sequence[Statement]) -> list[_Set]:
-        con = self._connection
-        failure: SQLError
-        try:
-            answers = self._understood([plainly_empty(statement) for statement in statements])
-            return [_Set(*held) for held in answer_probes(statements, answers, errors=self.errors)]
-        except SQLError as error:
-            failure = error
-        # Rows are never answered, but which columns they have is public.
-        sets = []
-        for statement in statements:
-            held = over_empty_tables(statement.tree.sql("duckdb"), con.policy, con.schemas())
-            if held is None or statement.named:
-                raise failure
-            sets.append(_Set(*held))
-        return sets
-
-    def _described(self, piece: Piece) -> _Set:
-        """The declared columns of a table of the policy; anything else about it that is no SELECT is refused."""
-        named = piece.tables[0]
-        if piece.word in ("DESCRIBE", "DESC") and named.parent is None:  # a name, no query around it
-            held = over_empty_tables(piece.text, self._connection.policy, self._connection.schemas())
-            if held is not None:
-                return _Set(*held)
-        raise NotSupportedError(
-            f"{piece.word} is not answered for the private {named.sql('duckdb')[:60]}; DESCRIBE shows its columns, and "
-            "a SELECT with LIMIT 0 those of a query"
-        )
-
-    def _read(self, piece: Piece, going: Route) -> _Set:
-        """The result of one statement that asks no private table."""
-        con = self._connection
-        if piece.text.upper().split() in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"]):
-            return self._tables()
-        con._books.catch_up()
-        if con.releases_path.exists() or not going.constant:
-            held = con.sql(piece.text)
-            return _Set(held.columns, held.types, held.fetchall())
-        failure = ""
-        with Sandbox() as sandbox:
-            try:
-                with within(sandbox.connection, con._query_timeout):
-                    cursor = sandbox.connection.execute(piece.text)
-                    described = cursor.description or []
-                    rows = cursor.fetchmany(MOST_ROWS + 1)
-                return _Set([str(d[0]) for d in described], [str(d[1]) for d in described], at_most(rows, MOST_ROWS))
-            except duckdb.Error as error:
-                failure = str(error).strip().splitlines()[0]
-        raise SQLError(failure)
-
-    def _tables(self) -> _Set:
-        """What can be asked, by name: released views, which are free, tables and views of the policy."""
-        con = self._connection
-        rows = [(name, "released") for name in con._view_names()]
-        rows += [(name, "public" if table.public else "private") for name, table in con.policy.tables.items()]
-        rows += [(name, "private view") for name in con.policy.views]
-        return _Set(["name", "kind"], ["VARCHAR", "VARCHAR"], rows)
+        return [result_set(table, answer, self.errors) for table, answer in zip(tables, answers, strict=True)]
 
 
 def _items(parameters: object) -> list[Any]:
@@ -461,25 +390,6 @@ def _items(parameters: object) -> list[Any]:
         "executemany takes a sequence with the values of each run, such as [[18], [65]], "
         f"not a {type(parameters).__name__}"
     )
-
-
-def _set(table: ReleaseTable | RangeTable, answer: Answer, errors: bool) -> _Set:
-    """A result as it was released; without ``errors`` the columns that say how far its numbers may be off go."""
-    if isinstance(table, RangeTable):
-        kept_of = [held for held in table.shown if errors or f"_{held[2][0]}" not in ERRORS]
-        few = replace(table, shown=tuple(kept_of))
-        return _Set([name for name, _, _ in few.shown], [kind for _, kind, _ in few.shown], RangeRows(few))
-    hidden: set[str] = set()
-    names = [name for name, _, _ in table.columns]
-    if not errors:
-        shown = shown_columns(answer)
-        hidden = {name for column in shown for suffix, name in column.companions if suffix in ERRORS}
-        if [name for column in shown for name in (column.name, *(beside for _, beside in column.companions))] != names:
-            # Outer SQL failed on the numbers that came out, and the result is the noisy table under it.
-            hidden = {f"{name}{suffix}" for name in names for suffix in ERRORS}
-    kept = [column for column in table.columns if column[0] not in hidden]
-    result = Result.from_columns(kept)
-    return _Set(result.columns, result.types, result.fetchall())
 
 
 def _digits(kind: str) -> tuple[int | None, int | None]:

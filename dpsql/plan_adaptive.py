@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ class AdaptivePlan(Plan):
     """A plan whose strategy is a ``Mwem``: ``errors`` and ``widths`` are estimates, ``gap`` is None.
 
     ``errors`` are root mean squares over runs on public stand-ins for the data (``dpsql.strategy.mwem``), bias
-    included, ``widths`` a normal law's multiples of them.
+    included, ``widths`` a normal law's multiples of them. Both are of as many rows as the policy expects; what a
+    release states follows from its transcript, too (``after``).
     """
 
     strategy: Any = field(repr=False)
@@ -41,6 +42,15 @@ class AdaptivePlan(Plan):
     def estimated(self) -> bool:
         """True: the errors depend on the data."""
         return True
+
+    def after(self, y: Sequence[int]) -> AdaptivePlan:
+        """The plan with the errors that the transcript ``y`` tells of: never smaller, larger where the table has more
+        rows than expected, or others than the stand-ins (``Mwem.stretch``). Post-processing; still estimated.
+        """
+        if not any(y):  # a rehearsal's zeros are no transcript
+            return self
+        stretch = self.strategy.stretch(list(y))
+        return replace(self, errors=self.errors * stretch, widths=self.widths * stretch)
 
     @property
     def sensitivity(self) -> int:

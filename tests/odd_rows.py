@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from whose_rows import Database, Row, without
 
 import dpsql
 from dpsql import measure
@@ -84,9 +85,6 @@ POOLS: dict[str, list[list[Any]]] = {
     "labs": [[7, 8, 9, 11, None], [1, 2, 5], [3, -3, 2, None]],
 }  # fmt: skip
 UNITS = ("patients", "visits", "labs")
-Row = tuple[Any, ...]
-Database = dict[str, list[Row]]
-
 ROWS_ALONE = {
     "cube": "SELECT a, b, s, COUNT(*) FROM t GROUP BY CUBE (a, b, s)",
     "closed beside open": "SELECT b, COUNT(*) FROM t GROUP BY b; SELECT COUNT(*) FROM t; SELECT s, b, COUNT(*) FROM t"
@@ -197,24 +195,6 @@ class World:
 
 
 # -- neighbours --------------------------------------------------------------------------------------
-
-
-def owner(database: Database, name: str, row: Row) -> Any:
-    """Whose a row is: by its own column, or for labs by the least patient of the visits that it may be of."""
-    if name == "patients":
-        return row[0]
-    if name == "visits":
-        return row[1]
-    mine = [visit[1] for visit in database["visits"] if visit[0] == row[0] and row[0] is not None]
-    return min(mine, key=lambda unit: (unit is None, unit or 0), default=None)
-
-
-def without(database: Database, unit: Any) -> Database:
-    """The database less all rows of a unit; the rows of t stay."""
-    return {
-        name: [row for row in rows if name == "t" or owner(database, name, row) != unit]
-        for name, rows in database.items()
-    }
 
 
 def drawn(rng: random.Random, name: str, orderly: bool) -> Row:

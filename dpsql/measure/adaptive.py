@@ -21,6 +21,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,7 +29,8 @@ from scipy import sparse
 
 from dpsql import measure as room
 from dpsql.engines.base import Engine, TableSource
-from dpsql.errors import IntegrityError, OperationalError
+from dpsql.errors import IntegrityError
+from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise, laplace_noise
@@ -99,12 +101,7 @@ def measure_adaptively(
     room._check_schemas(job, engine)
     check_reach(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    transcript, failure = _shielded(job, engine, noise_of(job))
-    # Raised here, outside any except: the frames and the context of the first error hold exact values.
-    if failure is KeyboardInterrupt:
-        raise KeyboardInterrupt
-    if isinstance(failure, str):
-        raise OperationalError(failure)
+    transcript = shielded(partial(_observed, job, engine, noise_of(job)), room.FAILED)
     ledger.record(release, payload(release, transcript))
     return release, transcript
 
@@ -141,22 +138,9 @@ def noise_of(job: AdaptiveJob) -> dict[int, list[int]]:
     return {reach: law.sample(job.rounds + 1) for reach, law in laws.items()}
 
 
-def _shielded(
-    job: AdaptiveJob, engine: Engine, noise: dict[int, list[int]]
-) -> tuple[list[int], str | type[KeyboardInterrupt] | None]:
-    """``_rounds``, or the fixed text of what went wrong; no frame of it survives."""
-    try:
-        return _rounds(job, room._observe(job, engine, [0] * job.integers.shape[0]), noise), None
-    except KeyboardInterrupt:
-        return [], KeyboardInterrupt
-    except OperationalError as error:
-        text: str = error.args[0]  # no call: a Ctrl-C in one would be raised with this error as its context
-        return [], text
-    except BaseException:  # noqa: BLE001 - whatever it is, its frames hold exact values
-        return [], (
-            "the measurement failed; details may depend on private data and are not shown. "
-            "What was charged stays charged; check memory and disk, then run again"
-        )
+def _observed(job: AdaptiveJob, engine: Engine, noise: dict[int, list[int]]) -> list[int]:
+    """The transcript of one scan."""
+    return _rounds(job, room._observe(job, engine, [0] * job.integers.shape[0]), noise)
 
 
 def _rounds(job: AdaptiveJob, exact: Sequence[int], noise: dict[int, list[int]]) -> list[int]:

@@ -27,16 +27,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engines.base import Engine, Rows, TableSource
+from dpsql.engines.base import Engine, Refusing, Rows, TableSource
 from dpsql.errors import IntegrityError, InternalError, OperationalError
 from dpsql.measure.from_sql import rows_text
 from dpsql.measure.scan_sql import region
+from dpsql.measure.shield import shielded
 from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
@@ -47,6 +49,11 @@ from dpsql.workload.value_sql import BASE, quote
 
 Ids = tuple[Any, ...]
 """The public columns of the rows, an array each."""
+
+FAILED = (
+    "the local release failed; details may depend on private data and are not shown. "
+    "What was charged stays charged; check memory and disk, then release again"
+)
 
 
 @dataclass(frozen=True)
@@ -117,15 +124,12 @@ def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Call
     for table in tables:
         if found[table] != job.schemas[table]:
             raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
+    if isinstance(engine, Refusing):
+        engine.check(*job.rows[:2], 0)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     # The lies have no name here: beside the released rows, in the frame of a later failure, they would give the exact
     # values away.
-    codes, ids, failure = _shielded(job, engine, job.response.sample(_count(job, engine)))
-    # Raised here, outside any except: the frames and the context of the first error hold exact values.
-    if failure is KeyboardInterrupt:
-        raise KeyboardInterrupt
-    if isinstance(failure, str):
-        raise OperationalError(failure)
+    codes, ids = shielded(partial(_observe, job, engine, job.response.sample(_count(job, engine))), FAILED)
     ledger.record(release, payload(release, codes, ids))
     return release
 
@@ -134,27 +138,6 @@ def _count(job: LocalJob, engine: Engine) -> int:
     """How many rows are randomised: public, by the policy."""
     rows, _, count = job.rows
     return int(engine.scan(rows, count, 0)["n"][0])
-
-
-def _shielded(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids, str | type[KeyboardInterrupt] | None]:
-    """``_observe``, or the fixed text of what went wrong; no frame of it survives."""
-    nothing = np.zeros(0, dtype=np.int64)
-    try:
-        return *_observe(job, engine, offsets), None
-    except KeyboardInterrupt:
-        return nothing, (), KeyboardInterrupt
-    except OperationalError as error:
-        text: str = error.args[0]  # no call: a Ctrl-C in one would be raised with this error as its context
-        return nothing, (), text
-    except BaseException:  # noqa: BLE001 - whatever it is, its frames hold exact values
-        return (
-            nothing,
-            (),
-            (
-                "the local release failed; details may depend on private data and are not shown. "
-                "What was charged stays charged; check memory and disk, then release again"
-            ),
-        )
 
 
 def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]:

@@ -6,6 +6,7 @@ import html
 import io
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from dpsql.notebook.results import NotebookResult, Results
@@ -13,7 +14,7 @@ from dpsql.notebook.tables import Look, grid_of, html_of, paragraph, text_of
 from dpsql.plan import Plan
 from dpsql.plan_text import SHOWN, figure, plan_head
 from dpsql.privacy.accountant import BudgetState
-from dpsql.privacy.amounts import show
+from dpsql.privacy.amounts import show, show_left
 from dpsql.release import RangeResult, Result
 from dpsql.released import Release
 

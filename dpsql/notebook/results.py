@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any, overload
 
 from dpsql.connection import Connection
@@ -11,7 +12,7 @@ from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
 from dpsql.plan_text import figure
-from dpsql.privacy.amounts import show
+from dpsql.privacy.amounts import show, show_left
 from dpsql.release import RangeResult, Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.range_table import RangeRows

@@ -14,6 +14,8 @@ from dpsql.errors import DataError, Error
 GRID = 10**12  # units to one: every amount is an integer number of 1e-12
 LARGEST = 2**62  # units; one purse and its sums stay inside a signed 64-bit integer
 
+_HAIR = Fraction(1, 10**14)
+
 Number = int | float | str | Decimal | Fraction
 
 
@@ -55,16 +57,31 @@ def to_units(value: Fraction) -> int:
     return value.numerator * GRID // value.denominator
 
 
-def show(value: Fraction) -> str:
-    """``value`` in at most nine digits, rounded up, so that a guarantee is never overstated.
+def show(value: Fraction, digits: int = 9) -> str:
+    """``value`` in at most ``digits`` digits, rounded up, so that a guarantee or what is spent is never understated.
 
     Up means from one part in 1e14: the float nearest to 1e-9 shows as 1e-9.
     """
+    return _shown(value, digits, up=True)
+
+
+def show_left(value: Fraction, digits: int = 9) -> str:
+    """``value`` in at most ``digits`` digits, rounded down, so that what is left is never overstated.
+
+    Down means from one part in 1e14: the float nearest to 0.7, which is below it, shows as 0.7.
+    """
+    return _shown(value, digits, up=False)
+
+
+def _shown(value: Fraction, digits: int, *, up: bool) -> str:
     if value <= 0:
         return "0"
-    shown = Decimal(f"{Decimal(value.numerator) / Decimal(value.denominator):.8e}")
-    if Fraction(shown) < value * (1 - Fraction(1, 10**14)):
-        shown += Decimal(1).scaleb(shown.adjusted() - 8)
+    shown = Decimal(f"{Decimal(value.numerator) / Decimal(value.denominator):.{digits - 1}e}")
+    step = Decimal(1).scaleb(shown.adjusted() - digits + 1)
+    if up and Fraction(shown) < value * (1 - _HAIR):
+        shown += step
+    elif not up and Fraction(shown) > value * (1 + _HAIR):
+        shown -= step
     return f"{shown.normalize():f}" if -5 < shown.adjusted() < 16 else f"{shown.normalize():e}"
 
 

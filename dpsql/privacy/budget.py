@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.errors import DataError, PolicyError
-from dpsql.privacy.amounts import GRID, LARGEST, Number, exact, float_down, show, to_units
+from dpsql.privacy.amounts import GRID, LARGEST, Number, exact, float_down, show, show_left, to_units
 from dpsql.privacy.calibrate import gaussian_mu
 from dpsql.privacy.charge import PURSES, Charge
 
@@ -214,4 +214,4 @@ class Purse:
 
     def __str__(self) -> str:
         left, total = Fraction(self.remaining_units, GRID), Fraction(self.total_units, GRID)
-        return f"{self.name}: {self.measure} {show(left)} left of {show(total)}"
+        return f"{self.name}: {self.measure} {show_left(left)} left of {show(total)}"

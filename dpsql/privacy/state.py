@@ -9,7 +9,7 @@ from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from dpsql.errors import BudgetError
-from dpsql.privacy.amounts import GRID, float_down, show
+from dpsql.privacy.amounts import GRID, float_down, show, show_left
 from dpsql.privacy.budget import Budget, Purse, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
 from dpsql.privacy.charge import Charge
@@ -123,7 +123,7 @@ class BudgetState:
         asked = show(Fraction(charge.units, GRID))
         message = (
             f"a release at {charge.guarantee} needs {purse.measure} {asked} of the {purse.name} purse,"
-            f" which has {show(Fraction(purse.remaining_units, GRID))} left of"
+            f" which has {show_left(Fraction(purse.remaining_units, GRID))} left of"
             f" {show(Fraction(purse.total_units, GRID))}; "
         )
         other = ""
@@ -141,7 +141,7 @@ class BudgetState:
 
     def __str__(self) -> str:
         at = "" if self.delta is None else f" at delta {show(self.budget.delta or Fraction(0))}"
-        lines = [f"{self.measure} {self.spent:.6g} spent of {self.total:.6g}{at}"]
+        lines = [f"{self.measure} {show(Fraction(self.spent), 6)} spent of {self.total:.6g}{at}"]
         for purse in self.purses:
             line = f"  {purse}"
             if purse.name == "gaussian" and self.budget.delta is not None:

@@ -60,7 +60,7 @@ class Fit:
     """The state w of a ``Model`` while answers come in."""
 
     def __init__(self, model: Model, mass: float) -> None:
-        self._model = model
+        self.model = model
         self._mass = mass
         self._learnt: list[tuple[int, float]] = []
         rays = model.queries.shape[1]
@@ -69,7 +69,7 @@ class Fit:
 
     def learn(self, number: int, answer: int) -> None:
         """Take in one noisy answer (in units of 1/L) to query ``number``."""
-        model = self._model
+        model = self.model
         if not 0 < number < model.queries.shape[0]:
             raise InternalError("a transcript names a query that there is not")
         self._learnt.append((number, answer / model.scale / float(model.norms[number])))
@@ -82,9 +82,9 @@ class Fit:
 
     def _pull(self, query: int, aim: float) -> None:
         """One step; ``w`` is scaled back to the mass after each pass alone, so that a step costs what the query has."""
-        held = self._model.queries
+        held = self.model.queries
         part = slice(held.indptr[query], held.indptr[query + 1])
-        at, a = held.indices[part], held.data[part] / self._model.norms[query]
+        at, a = held.indices[part], held.data[part] / self.model.norms[query]
         before = self.w[at]
         # Beyond what the mass allows an answer says no more than that; this keeps the exponent small, too.
         off = float(np.clip(aim, -self._mass, self._mass)) - float(a @ before) * (self._mass / self._sum)
@@ -92,13 +92,19 @@ class Fit:
         self._sum += float(after.sum()) - float(before.sum())
         self.w[at] = after
 
+    def answer(self, number: int) -> float:
+        """The value of one query on w, in natural units."""
+        held = self.model.queries
+        part = slice(held.indptr[number], held.indptr[number + 1])
+        return float(held.data[part] @ self.w[held.indices[part]])
+
     def answers(self) -> Floats:
         """The queries' values on w (p,), in natural units."""
-        return np.asarray(self._model.queries @ self.w)
+        return np.asarray(self.model.queries @ self.w)
 
     def whole_answers(self) -> list[int]:
         """``answers`` in units of 1/L, rounded to whole numbers (p,)."""
-        scale = self._model.scale
+        scale = self.model.scale
         if scale == 1:
             return [int(value) for value in np.rint(self.answers()).tolist()]
         return [round(value * scale) if scale < 2**40 else int(value) * scale for value in self.answers().tolist()]

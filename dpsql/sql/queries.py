@@ -16,7 +16,7 @@ from dpsql.sql.computed import Computed
 from dpsql.sql.core_tables import core_columns, has_other
 from dpsql.sql.cores import PRIVATE, CoreDraft
 from dpsql.sql.joins import RowScope
-from dpsql.sql.outer import ERRORS, OTHER, Item, Named, Selected, hole, quoted
+from dpsql.sql.outer import ERRORS, OTHER, Item, Named, Selected, United, hole, quoted
 from dpsql.sql.over_cores import Nested, OverCore
 from dpsql.sql.refusals import check_clauses
 from dpsql.sql.select_names import SelectNames, unwrapped
@@ -144,24 +144,23 @@ class _Reader:
             return Read((core,), None, used)
         cores: list[Core] = []
         tables: list[Table] = []
-        branches: list[str] = []
         for number, keys in enumerate(draft.grouping.sets):
             label = self.label if len(draft.grouping.sets) == 1 else f"{self.label}.{number + 1}"
             core, used = draft.core(keys, draft.of_keys(keys), label, statement)
             cores.append(core)
             tables.extend(used)
-            bits = "".join(
-                f", {_grouping_bits(asked, keys)} AS {quoted(name)}" for asked, name in self.over.bits.items()
-            )
-            branches.append(f"SELECT *{bits} FROM {hole(number)}")  # noqa: S608
-        sources = [Named(core.name, core_columns(core)) for core in cores]
+        sets = draft.grouping.sets
+        bits = tuple(
+            (name, tuple(_grouping_bits(asked, keys) for keys in sets)) for asked, name in self.over.bits.items()
+        )
+        united = United(self.label, tuple(Named(core.name, core_columns(core)) for core in cores), bits)
         items = tuple(self.items)
         if distinct is not None:
             items = tuple(replace(item, companions=()) for item in items)
         outer = Selected(
             items,
-            f"FROM ({' UNION ALL BY NAME '.join(branches)}){self.conditions}",
-            (*sources, *self.over.sources),
+            f"FROM {hole(0)}{self.conditions}",
+            (united, *self.over.sources),
             "DISTINCT " if distinct is not None else "",
             self.order,
         )

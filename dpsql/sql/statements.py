@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -92,6 +93,8 @@ def parse(text: str) -> tuple[Statement, ...]:
         token.token_type is TokenType.FROM and after.token_type is TokenType.L_PAREN
         for token, after in itertools.pairwise(tokens)
     )
+    if commented:
+        _refuse_lost_hints(tokens, trees)
     statements: list[Statement] = []
     unnamed = 0
     for tree in trees:
@@ -340,6 +343,23 @@ def _refuse_stray_hints(tree: exp.Expr) -> None:
                 raise refuse(
                     f"the hint /*{comment}*/ stands where none is read; write it right after SELECT", node, code="hint"
                 )
+
+
+def _refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]) -> None:
+    """A hint that the parser drops, as in ``COUNT(/*+ WEIGHT(2) */ *)``, must not pass for one that is read."""
+    hints = [(token, text) for token in tokens for text in token.comments or [] if text.lstrip().startswith("+")]
+    if not hints:
+        return
+    lost = Counter(text for _, text in hints)
+    lost.subtract(text for tree in trees if tree is not None for node in nodes(tree) for text in node.comments or [])
+    for token, text in hints:
+        if lost[text] > 0 and token.token_type is not TokenType.SELECT:
+            at = token.line, max(1, token.col - (token.end - token.start)), (token.line, max(1, token.col))
+            raise SQLError(
+                _one_line(f"the hint /*{text}*/ stands where none is read; write it right after SELECT"),
+                *at,
+                code="hint",
+            )
 
 
 def _within(hint: str, text: str) -> float | None:

@@ -11,12 +11,22 @@ not public, and one query a round. The other half is for selecting, one part a r
 
 Candidates are weighed by what one unit can change of them (their reach): a score is the distance between true and
 made-up answer in that unit. Weights of hints do not count.
+
+What a run says of its own errors (``Mwem.stretch``, free: a function of the transcript). The estimates are of as many
+rows as the policy expects, and of stand-ins. Both can be wrong, and the transcript tells:
+
+- It has the noisy number of rows. With c times the rows and epsilon / c everything is c times as large, to the letter.
+  At the same epsilon there is less noise beside the rows, so that it should be no larger (assumed, not proved). So
+  errors are taken c times, c = noisy rows / expected ones, where c > 1.
+- The selected candidates are about the worst answered ones, and their noisy answers say how far off the made-up table
+  was. Where that is more, by root mean squares over the later half of the rounds, than it was on stand-ins of so many
+  rows, the errors are taken so many times more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -26,7 +36,7 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.linalg.forms import is_sparse
-from dpsql.reconstruct.multiplicative_weights import Model, model_of
+from dpsql.reconstruct.multiplicative_weights import Fit, Model, model_of
 from dpsql.strategy.base import Strategy
 from dpsql.strategy.select import select
 from dpsql.workload.compile import Compiled
@@ -52,7 +62,8 @@ class Mwem:
 
     ``candidates`` (1 + m x n, integer csr): row 0 counts the rows of the table, the others may be selected. ``reach``
     (1 + m,): how far one unit can move each of L times them, exact. ``rounds``; ``epsilon`` of all of it together.
-    ``tried``: (rounds, estimated total squared error).
+    ``tried``: (rounds, estimated total squared error). ``rows``: those that the estimates are for; ``misfit``: how far
+    off selected candidates were found on the stand-ins, as ``misfit_of``.
     """
 
     method: str
@@ -62,6 +73,8 @@ class Mwem:
     rounds: int
     epsilon: Fraction
     tried: tuple[tuple[int, float], ...] = ()
+    rows: int = 1
+    misfit: float = 0.0
     noise: str = "laplace"
     objective: str = "total"
     gap: None = None
@@ -103,6 +116,29 @@ class Mwem:
             "estimated, not certified"
         )
 
+    def stretch(self, transcript: Sequence[int]) -> float:
+        """By what the estimated errors are multiplied once a transcript is there, at least 1; as the module says."""
+        larger = max(1.0, transcript[0] / self.model.scale / self.rows)
+        if not self.misfit:
+            return larger
+        fit, found = self.model.start(transcript[0]), []
+        for number, answer in zip(transcript[1::2], transcript[2::2], strict=True):
+            found.append(misfit_of(fit, number, answer))
+            fit.learn(number, answer)
+        return larger * max(1.0, _later(found) / (self.misfit * larger))
+
+
+def misfit_of(fit: Fit, number: int, answer: int) -> float:
+    """How far off the made-up table is from a noisy answer that it has not learnt, in what one row can change."""
+    model = fit.model
+    return (answer / model.scale - fit.answer(number)) / float(model.norms[number])
+
+
+def _later(misfits: Sequence[float]) -> float:
+    """The root mean square over the later half of the rounds."""
+    late = np.asarray(misfits[len(misfits) // 2 :])
+    return float(np.sqrt(np.mean(late**2))) if late.size else 0.0
+
 
 def mwem(
     compiled: Compiled,
@@ -139,16 +175,16 @@ def mwem(
     for number in ROUNDS if rounds is None else (rounds,):
         run = Mwem(method, candidates, reach, model, number, epsilon)
         say(f"{number} rounds")
-        errors = _simulated(run, rows, answers, _TRIED)
+        errors, _ = _simulated(run, rows, answers, _TRIED)
         tried.append((number, float((errors * weight).sum())))
     best = min(tried, key=lambda t: t[1])[0]
-    chosen = Mwem(method, candidates, reach, model, best, epsilon, tuple(tried))
-    errors = _simulated(chosen, rows, answers, _RUNS)
+    chosen = Mwem(method, candidates, reach, model, best, epsilon, tuple(tried), rows)
+    errors, misfit = _simulated(chosen, rows, answers, _RUNS)
     for span in compiled.spans:
         part = slice(span.start, span.stop)
         errors[part] = errors[part].mean()
     errors[np.diff(compiled.rows.indptr) == 0] = 0.0
-    return chosen, errors
+    return replace(chosen, misfit=misfit), errors
 
 
 def _cone(compiled: Compiled, method: str) -> Cone:
@@ -211,22 +247,29 @@ def _stand_ins(rays: int, rows: int, draws: np.random.Generator) -> list[Floats]
     return [held * (rows / float(held.sum())) for held in made]
 
 
-def _simulated(run: Mwem, rows: int, answers: Any, runs: int) -> Floats:
-    """Mean squared errors (m,) of the batch's numbers over ``runs`` of each kind of stand-in; floats, for estimates."""
+def _simulated(run: Mwem, rows: int, answers: Any, runs: int) -> tuple[Floats, float]:
+    """Mean squared errors (m,) of the batch's numbers over ``runs`` of each kind of stand-in, and their misfit.
+
+    In floats, for estimates.
+    """
     draws = np.random.default_rng(_SIMULATION_SEED)
-    total = np.zeros(answers.shape[0])
+    total, misfits = np.zeros(answers.shape[0]), []
     units = run.reach[0] / run.model.scale  # rows of a unit
     for _ in range(runs):
         for w in _stand_ins(answers.shape[1], rows, draws):
             asked = run.model.queries @ w
             fit = run.model.start(round(float(asked[0]) * run.model.scale + _laplace(draws, run, 0)))
+            found = []
             for _ in range(run.rounds):
                 scores = np.abs(asked - fit.answers())[1:] / run.model.norms[1:]
                 exponent = float(run.each_selection) * scores / (2 * units)
                 number = 1 + int(np.argmax(exponent + draws.gumbel(size=len(exponent))))
-                fit.learn(number, round(float(asked[number]) * run.model.scale + _laplace(draws, run, number)))
+                answer = round(float(asked[number]) * run.model.scale + _laplace(draws, run, number))
+                found.append(misfit_of(fit, number, answer))
+                fit.learn(number, answer)
             total += (answers @ (fit.w - w)) ** 2
-    return np.asarray(total / (3 * runs))
+            misfits.append(_later(found))
+    return np.asarray(total / (3 * runs)), float(np.sqrt(np.mean(np.square(misfits))))
 
 
 def _laplace(draws: np.random.Generator, run: Mwem, number: int) -> float:

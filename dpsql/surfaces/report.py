@@ -10,12 +10,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.pictures import budget_picture
 from dpsql.plan import Plan
 from dpsql.plan_text import figure as rounded
+from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.release import ReleaseStore, Result
 from dpsql.release.writing import quoted
@@ -214,10 +216,11 @@ def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]],
     if held["purse_total"] is None or held["purse_spent"] is None:
         return
     total, spent = held["purse_total"], held["purse_spent"]
+    gone, left = show(Fraction(spent), 6), show_left(Fraction(max(total - spent, 0.0)), 6)
     yield h.heading("The budget")
     yield h.paragraph(
-        f"The {held['purse']} purse holds {measure} {total:.6g} for ever. After this release {spent:.6g} was spent and "
-        f"{max(total - spent, 0.0):.6g} left. Charges add up and are never given back."
+        f"The {held['purse']} purse holds {measure} {total:.6g} for ever. After this release {gone} was spent and "
+        f"{left} left. Charges add up and are never given back."
     )
     yield h.share(spent, total)
     charges = [

@@ -219,6 +219,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+ROUNDS = """
+dataset = "rounds-1"
+[budget]
+epsilon = 4
+[tables.t]
+unit = "row"
+expected_rows = 60
+[tables.t.columns]
+g = { values = ["a", "b", "c"], nulls = false }
+"""
 QUICK = ["audit", "small.toml", "small.sql", "--rho", "2", "--trials", "100", "--pairs", "20", "--quiet"]
 
 
@@ -230,6 +240,21 @@ def test_the_command_reports_and_touches_nothing(place: Path, capsys: pytest.Cap
     assert {"pairs", "scans", "z", "z_if_doubled", "draws", "chi_square_p", "attained"} <= set(found)
     assert found["attained"] == pytest.approx(1)
     assert sorted(path.name for path in place.iterdir()) == ["small.sql", "small.toml"]
+
+
+def test_the_command_audits_mechanisms_in_rounds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "rounds.toml").write_text(ROUNDS)
+    (place / "rounds.sql").write_text("SELECT g, COUNT(*) AS n FROM t GROUP BY g")
+    argv = ["audit", "rounds.toml", "rounds.sql", "--epsilon", "1", "--method", "mwem", "--rounds", "2", *QUICK[5:]]
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["epsilon_found"] <= found["epsilon_claimed"] == 1
+    assert "selections have their law" in [check["check"] for check in found["checks"]]
+    with pytest.raises(SystemExit) as stop:
+        main(["audit", "rounds.toml", "rounds.sql", "--epsilon", "1", "--method", "matrix"])
+    assert stop.value.code == 2
+    assert main([*argv[:5], "--rounds", "2", *QUICK[5:]]) == 1
+    assert "rounds" in capsys.readouterr().err
 
 
 def test_a_failed_check_is_exit_code_1(

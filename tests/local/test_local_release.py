@@ -21,6 +21,7 @@ import dpsql
 import dpsql.measure.local as private
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import BudgetError, IntegrityError, LedgerError, OperationalError, PolicyError
+from dpsql.holdings import Holdings
 from dpsql.privacy.accountant import Budget, local_charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.response import Response
@@ -320,7 +321,7 @@ def test_a_schema_that_changed_is_refused_before_the_charge(tmp_path: Path, monk
     con = world(tmp_path)
     seen = con.schemas()
     monkeypatch.setattr(FileEngine, "schemas", lambda *_: {**seen, "visits": {**seen["visits"], "new": "INTEGER"}})
-    monkeypatch.setattr(dpsql.Connection, "schemas", lambda _: seen)
+    monkeypatch.setattr(Holdings, "schemas", lambda _: seen)
     with pytest.raises(IntegrityError, match="columns of visits have changed"):
         con.synthesize("visits", ["age"], 1)
     assert not con.releases()

@@ -307,9 +307,10 @@ def test_a_failed_scan_leaves_the_charge_and_no_value(con: dpsql.Connection, mon
 def test_the_order_is_charge_noise_scan_selection_record() -> None:
     source = Path(adaptive.__file__).read_text()
     body = source[source.index("def measure_adaptively") : source.index("def check_reach")]
-    steps = ["_check_schemas", "check_reach(", "ledger.charge(", "_shielded(", "ledger.record("]
+    steps = ["_check_schemas", "check_reach(", "ledger.charge(", "shielded(", "ledger.record("]
     assert [body.index(step) for step in steps] == sorted(body.index(step) for step in steps)
-    assert "_shielded(job, engine, noise_of(job))" in body  # drawn before the scan, and without a name
+    # Drawn before the scan, and without a name.
+    assert "shielded(partial(_observed, job, engine, noise_of(job)), room.FAILED)" in body
 
 
 @pytest.mark.long

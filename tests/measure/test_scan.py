@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -18,6 +19,7 @@ from dpsql import measure
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import OperationalError
 from dpsql.measure.scan_sql import select_list
+from dpsql.measure.shield import shielded
 from dpsql.policy import Policy
 
 NUMBERS = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3 }\nk = {}\n')
@@ -222,8 +224,7 @@ def test_the_exact_vector_does_not_outlive_the_scan(tmp_path: Path) -> None:
     engine = engine_of(database)
     compiled = compiled_of("SELECT COUNT(*) FROM t WHERE k = 1", policy, tables_of(policy, engine))
     job = job_of(compiled, policy)
-    y, failure = measure._shielded(job, engine, [10**30] * compiled.rows.shape[1])
-    assert failure is None
+    y = shielded(partial(measure._observe, job, engine, [10**30] * compiled.rows.shape[1]), measure.FAILED)
     assert y == [77 + 10**30]
     gc.collect()
     held = [o for o in gc.get_objects() if isinstance(o, dict) and "n" in o and isinstance(o.get("n"), np.ndarray)]

@@ -2,7 +2,7 @@
 
 Small databases are drawn from adversarial rows: keys that two units share, keys that dangle, NULL
 keys and units, duplicates in public tables. Each is compared with the same database without one
-unit, in DuckDB itself; who owns a row is worked out here, apart from the code.
+unit, in DuckDB itself; who owns a row is worked out apart from the code.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from unit_rows import Ask, compiled_of, policy_of, sources_of, tables_of
+from whose_rows import Database, Row, without
 
 from dpsql import measure
 from dpsql.engines import duckdb as engine_module
@@ -84,8 +85,6 @@ VALUES: dict[str, tuple[Sequence[Any], ...]] = {
     "labs": ((7, 7, 8, 8, 9, None), (3, -3, 2, None)),
     "notes": (SOME, (7, 7, 8, None), (0, 2, 5)),
 }
-Row = tuple[Any, ...]
-Database = dict[str, list[Row]]
 
 
 class Worst(NamedTuple):
@@ -151,23 +150,6 @@ CROWDS: list[Database] = [
         "notes": [(1, key, 2) for key in range(10, 15)],
     },
 ]
-
-
-def without(database: Database, unit: object) -> Database:
-    """The database without the rows of a unit; a lab result belongs to the least patient of its visits."""
-    owners: dict[object, object] = {}
-    for visit, patient, *_ in database["visits"]:
-        if visit is None:
-            continue
-        if visit not in owners or owners[visit] is None or (patient is not None and patient < owners[visit]):
-            owners[visit] = patient
-    owner: dict[str, Callable[[Row], object]] = {
-        "patients": lambda row: row[0],
-        "visits": lambda row: row[1],
-        "labs": lambda row: owners.get(row[0]),
-        "notes": lambda row: row[0],
-    }
-    return {name: [row for row in rows if owner[name](row) != unit] for name, rows in database.items()}
 
 
 def many() -> list[Database]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -23,7 +24,7 @@ from dpsql.privacy.accountant import (
     fresh_state,
     local_charge,
 )
-from dpsql.privacy.amounts import GRID, exact, show, to_units
+from dpsql.privacy.amounts import GRID, exact, show, show_left, to_units
 from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu, pure_as_mu, pure_as_rho
 
 MIXED = Budget.of("4.0", "1e-9", "1.0")
@@ -281,6 +282,27 @@ def test_a_purse_is_never_overdrawn() -> None:
 
 
 # -- amounts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("digits", [5, 6, 9])
+def test_what_is_left_is_never_overstated_and_what_is_spent_never_understated(digits: int) -> None:
+    source = random.Random(20150101)
+    for _ in range(2000):
+        value = Fraction(source.randrange(1, 10 ** source.randrange(1, 16)), 10**12)
+        down, up = Fraction(show_left(value, digits)), Fraction(show(value, digits))
+        assert value * (1 - Fraction(2, 10 ** (digits - 1))) <= down <= value <= up
+        assert up <= value * (1 + Fraction(2, 10 ** (digits - 1)))
+    assert [show_left(Fraction(x), digits) for x in (0, 0.7, 0.1 + 0.2, 1, 1e-9)] == ["0", "0.7", "0.3", "1", "1e-9"]
+
+
+def test_a_budget_shows_the_figures_that_a_reader_expects() -> None:
+    """Charges are rounded down to the grid: a hair more than 0.4 is left, and 55 of 1/55 are a hair less than 1."""
+    state = BudgetState(PURE, (Purse("pure", GRID, to_units(Fraction(6, 10)) - 1),))
+    assert str(state).splitlines()[:2] == ["epsilon 0.6 spent of 1", "  pure: epsilon 0.4 left of 1"]
+    (whole,) = charge_for(Request.of(1), PURE)
+    assert "has 0.4 left of 1" in state.refusal(whole)
+    state = BudgetState(PURE, (Purse("pure", GRID, 55 * to_units(Fraction(1, 55))),))
+    assert str(state).startswith("epsilon 1 spent of 1\n")
 
 
 def test_shown_guarantees_are_never_better_than_true_ones() -> None:
