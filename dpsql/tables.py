@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from dpsql import afterwards
+from dpsql.afterwards import after_the_noise
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.estimates import Feasible, feasible, holding
 from dpsql.plan import Plan
@@ -18,13 +19,11 @@ from dpsql.range_tables import has_ranges, range_tables
 from dpsql.reconstruct import evaluate, quantile
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import RangeTable, ReleaseTable
-from dpsql.release.columns import PACKED, Coded, Numbers, coded, fetched
+from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
-from dpsql.release.writing import write_table
 from dpsql.sql import Answer
 from dpsql.sql.core_tables import core_columns
-from dpsql.sql.outer import ERRORS, ColumnInfo, quoted
-from dpsql.sql.sandbox import Sandbox
+from dpsql.sql.outer import ERRORS, ColumnInfo
 from dpsql.sql.selects import distinct_names
 from dpsql.workload.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
 from dpsql.workload.line_batch import Lined
@@ -34,13 +33,6 @@ Columns = list[tuple[str, str, Any]]
 Shown = tuple[ColumnInfo, ...]
 
 _EPOCH = dt.date(1970, 1, 1)
-
-
-MOST_BYTES = 128_000_000
-"""Text that the outer SQL of a batch may make; the ledger keeps results as JSON, which may take six times as much."""
-MOST_ROWS = 5_000_000
-OUTER_SECONDS = 60.0
-"""How long the outer SQL of one statement may take."""
 
 
 def release_tables(
@@ -63,7 +55,7 @@ def release_tables(
         raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
     values = plan.answers.estimate(y, plan.compiled.common_steps)
     possible = None if estimates == "unbiased" and not plan.estimated else feasible(plan, y, estimates)
-    held = cast("Planned", plan)  # its errors are arrays, as it has no ranges
+    held = cast("Planned", plan.after(y))  # its errors are arrays, as it has no ranges
     return tables_of(held, values, errors=errors, rehearsal=rehearsal, possible=possible)
 
 
@@ -124,7 +116,7 @@ def tables_of(
 
     ``possible``: what is shown instead of them, beside their errors (``dpsql.estimates``).
     """
-    room = MOST_BYTES
+    room = afterwards.MOST_BYTES
     estimates = _Estimates(plan, values, possible)
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
@@ -161,63 +153,22 @@ def _after_outer(
     that it may make.
     """
     assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
-    by_column: list[Any] = []
-    described: list[Any] = []
-    size, refused, failed = 0, "", False
-    with Sandbox() as sandbox:
-        for core, columns in noisy:
-            write_table(sandbox.connection, core.name, columns)
-        for name in answer.reads:
-            write_table(sandbox.connection, name, made[name].columns)
-        try:
-            late = sandbox.run(f"CREATE TEMP TABLE dpsql_result AS {answer.outer.sql(True)}", OUTER_SECONDS)
-            if late:
-                refused = f"takes longer than {OUTER_SECONDS:.0f} s"
-            else:
-                described, count, size = _measured(sandbox)
-                if count > MOST_ROWS or size > room:
-                    refused = (
-                        f"makes {count:,} rows with {size:,} bytes of text, at most {MOST_ROWS:,} and {room:,} fit"
-                    )
-                else:
-                    by_column = _fetched(sandbox, described, count)
-        except duckdb.Error:
-            failed = True
+    held = {core.name: columns for core, columns in noisy}
+    columns, refused, size = after_the_noise(
+        answer.outer, held, {name: made[name].columns for name in answer.reads}, room
+    )
     if refused and rehearsal:
         raise SQLError(
             f"{answer.name}: what is left to do after the noise {refused} (nothing was charged); simplify it, or "
             "release the groups alone and query the release",
             code="too-large",
         )
-    if refused or failed:  # the numbers are charged and must not be lost to a cast that they do not survive
-        if noisy:
-            return *_titled(*noisy[0]), 0
-        return list(made[answer.reads[0]].columns), shown[answer.reads[0]], 0
-    return (
-        [(str(d[0]), str(d[1]), v) for d, v in zip(described, by_column, strict=True)],
-        answer.outer.columns,
-        size,
-    )
-
-
-def _measured(sandbox: Sandbox) -> tuple[list[Any], int, int]:
-    """The description of the outer SQL's result, its rows, and the bytes of its text."""
-    held = sandbox.connection
-    described = held.execute("DESCRIBE dpsql_result").fetchall()
-    sized = [f"octet_length(CAST({quoted(str(d[0]))} AS BLOB))" for d in described if str(d[1]) == "BLOB"]
-    sized += [f"strlen({quoted(str(d[0]))})" for d in described if str(d[1]).startswith(("VARCHAR", "JSON"))]
-    total = " + ".join(f"coalesce(sum({size}), 0)" for size in sized) or "0"
-    count, size = held.execute(f"SELECT count(*), {total} FROM dpsql_result").fetchone() or (0, 0)  # noqa: S608
-    return described, int(count), int(size)
-
-
-def _fetched(sandbox: Sandbox, described: list[Any], count: int) -> list[Any]:
-    """The columns of the outer SQL's result."""
-    if count >= PACKED:
-        listed = [(quoted(str(d[0])), str(d[1])) for d in described]
-        return list(fetched(sandbox.connection, "dpsql_result", listed))
-    rows = sandbox.connection.execute("SELECT * FROM dpsql_result").fetchall()
-    return list(zip(*rows, strict=True)) if rows else [() for _ in described]
+    if columns is not None:
+        return columns, answer.outer.columns, size
+    # The numbers are charged and must not be lost to a cast that they do not survive.
+    if noisy:
+        return *_titled(*noisy[0]), 0
+    return list(made[answer.reads[0]].columns), shown[answer.reads[0]], 0
 
 
 def _titled(core: Core, columns: Columns) -> tuple[Columns, Shown]:

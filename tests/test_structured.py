@@ -13,11 +13,11 @@ from helpers import engine_of, policy_of, sources_of, tables_of, understood
 
 import dpsql
 from dpsql import measure
+from dpsql.errors import DataError
 from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
-from dpsql.strategy import StructuredStrategy, select, structured_strategy
-from dpsql.strategy import structured_bound as bounds
+from dpsql.strategy import StructuredStrategy, select, shared_rows, structured, structured_strategy
 from dpsql.strategy.block_strategy import block_strategy
 from dpsql.strategy.structured_blocks import error_of, precisions
 from dpsql.strategy.structured_bound import structured_bound
@@ -378,7 +378,7 @@ def test_the_bound_is_that_of_the_matrix_over_all_cells(con: duckdb.DuckDBPyConn
 
 def test_a_bound_that_costs_too_much_is_none(con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, _ = compiled("ranges", con)
-    monkeypatch.setattr(bounds, "MOST_ORDER", 3)
+    monkeypatch.setattr(shared_rows, "MOST_ORDER", 3)
     strategy = structured_strategy(batch, "gaussian")
     assert (strategy.lower_bound, strategy.gap) == (None, None)
     assert structured_strategy(batch, "laplace").gap is None
@@ -398,6 +398,21 @@ def test_marginals_over_many_columns_are_certified(con: duckdb.DuckDBPyConnectio
         gap = structured_strategy(batch, "gaussian").gap
         assert gap is not None
         assert 0 <= gap < most
+
+
+def test_what_cannot_be_planned_says_what_to_leave_out(
+    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, _ = compiled("cube", con)
+    for cap, said in (
+        ("MAX_MEASURED", r"needs about [0-9,]+ measurements, at most 3 are made: .* or leave out \w+"),
+        ("MAX_RESIDUALS", r"more than 3 residuals, .* or leave out \w+"),
+        ("MAX_AXES", r"combines \d+ columns and conditions, at most 1 are planned: leave out \d of them, such as \w+"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(structured, cap, 1 if cap == "MAX_AXES" else 3)
+            with pytest.raises(DataError, match=said):
+                structured_strategy(batch, "gaussian")
 
 
 # -- whole tables under Laplace noise ----------------------------------------------------------------

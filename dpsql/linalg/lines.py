@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,15 +76,11 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class CyclicLine:
-    """B_ij = f(i - j), ``kernel`` (n,) int64 = f of period n, symmetric: f(k) = f(n - k).
-
-    With the eigenvalues c_m of B, real, the range of k cells has the spread (1 / n) sum_m |1_k^(m)|^2 / c_m^2,
-    |1_k^(m)|^2 = (1 - cos(2 pi m k / n)) / (1 - cos(2 pi m / n)), k^2 at m = 0. B is square, so its inverse
-    is the least squares estimate. Raises InternalError where an eigenvalue might be zero.
-    """
+class _KernelLine:
+    """A square matrix that convolves with a ``kernel`` (n,) int64; no column is longer than the first."""
 
     kernel: Ints = field(repr=False)
+    _cyclic: ClassVar[bool]
 
     @property
     def n(self) -> int:
@@ -108,7 +104,31 @@ class CyclicLine:
 
     @cached_property
     def _product(self) -> Convolution:
-        return Convolution(self.kernel, cyclic=True)
+        return Convolution(self.kernel, cyclic=self._cyclic)
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """A convolution."""
+        return self._product.times(x, bits)
+
+    def digest(self) -> bytes:
+        """Of the kernel."""
+        return hashlib.sha256((b"cyclic" if self._cyclic else b"causal") + self.kernel.tobytes()).digest()
+
+    def matrix(self) -> Ints:
+        """n x n."""
+        return self._product.matrix()
+
+
+@dataclass(frozen=True, eq=False)
+class CyclicLine(_KernelLine):
+    """B_ij = f(i - j), ``kernel`` (n,) int64 = f of period n, symmetric: f(k) = f(n - k).
+
+    With the eigenvalues c_m of B, real, the range of k cells has the spread (1 / n) sum_m |1_k^(m)|^2 / c_m^2,
+    |1_k^(m)|^2 = (1 - cos(2 pi m k / n)) / (1 - cos(2 pi m / n)), k^2 at m = 0. B is square, so its inverse
+    is the least squares estimate. Raises InternalError where an eigenvalue might be zero.
+    """
+
+    _cyclic = True
 
     @cached_property
     def eigenvalues(self) -> Floats:
@@ -129,10 +149,6 @@ class CyclicLine:
         k = np.arange(n + 1)
         return ByLength(k.astype(np.float64) ** 2 / (n * c[0] ** 2) + cosines[0] - cosines[k % n])
 
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """A cyclic convolution."""
-        return self._product.times(x, bits)
-
     def prefix_sums(self, y: Floats) -> Floats:
         """Of B^-1 y: two FFTs."""
         x = fft.irfft(fft.rfft(y) / self.eigenvalues, self.n) if self.n > 1 else y / self.eigenvalues
@@ -148,48 +164,16 @@ class CyclicLine:
             twice[-1] = 1.0
         return float((twice * self.eigenvalues**2).sum() / self.n)
 
-    def digest(self) -> bytes:
-        """Of the kernel."""
-        return hashlib.sha256(b"cyclic" + self.kernel.tobytes()).digest()
-
-    def matrix(self) -> Ints:
-        """n x n."""
-        return self._product.matrix()
-
 
 @dataclass(frozen=True, eq=False)
-class CausalLine:
+class CausalLine(_KernelLine):
     """B_ij = f(i - j) for i >= j, else 0, ``kernel`` (n,) int64 = f, f(0) > 0.
 
     With rho the coefficients of 1 / ((1 - z) f(z)), prefix j is sum_i rho_(j-1-i) y_i, of spread
     rho_0^2 + ... + rho_(j-1)^2. B is square. The spread is that of prefixes alone.
     """
 
-    kernel: Ints = field(repr=False)
-
-    @property
-    def n(self) -> int:
-        """Cells."""
-        return self.kernel.size
-
-    @property
-    def rows(self) -> int:
-        """As many as cells."""
-        return self.kernel.size
-
-    @cached_property
-    def l1(self) -> int:
-        """Of the first column, the longest."""
-        return int(np.abs(self.kernel).sum())
-
-    @cached_property
-    def l2_squared(self) -> int:
-        """Of the first column, in Python integers."""
-        return int((self.kernel.astype(object) ** 2).sum())
-
-    @cached_property
-    def _product(self) -> Convolution:
-        return Convolution(self.kernel, cyclic=False)
+    _cyclic = False
 
     @cached_property
     def _rho(self) -> Floats:
@@ -213,10 +197,6 @@ class CausalLine:
         """By the number of the prefix."""
         return ByLength(np.concatenate([[0.0], np.cumsum(self._rho**2)]))
 
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """A convolution."""
-        return self._product.times(x, bits)
-
     def prefix_sums(self, y: Floats) -> Floats:
         """A convolution of y with rho."""
         return np.concatenate([[0.0], _series(self._rho, y, self.n)])
@@ -225,14 +205,6 @@ class CausalLine:
         """Of the first column in floats: each other one is a part of it."""
         held = np.abs(self.kernel.astype(np.float64))
         return float(held.sum() if order == 1 else held @ held)
-
-    def digest(self) -> bytes:
-        """Of the kernel."""
-        return hashlib.sha256(b"causal" + self.kernel.tobytes()).digest()
-
-    def matrix(self) -> Ints:
-        """n x n."""
-        return self._product.matrix()
 
 
 @dataclass(frozen=True)

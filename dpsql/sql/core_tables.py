@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dpsql.sql.outer import ERRORS, OTHER, ColumnInfo, companion_names
+from collections.abc import Mapping, Sequence
+
+from dpsql.sql.outer import ERRORS, OTHER, ColumnInfo, United, companion_names
 from dpsql.workload.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
 
 
@@ -36,6 +38,16 @@ def core_types(core: Core) -> list[tuple[str, str]]:
         ends = {"_low": kind, "_high": kind}
         found.extend((name, ends.get(suffix, beside)) for suffix, name in info.companions)
     return found
+
+
+def noisy_types(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str, list[tuple[str, str]]]:
+    """(name, DuckDB type) of the columns of the tables that gathered outer SQL reads: ``unions``, and other cores'."""
+    types = {core.name: core_types(core) for core in cores}
+    found = {}
+    for name, union in unions.items():
+        columns = dict(column for table in union.tables for column in types.pop(table.name))
+        found[name] = [*columns.items(), *((bits, "INTEGER") for bits, _ in union.bits)]
+    return {**types, **found}
 
 
 def has_other(key: Key) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from sqlglot import exp
@@ -153,6 +154,7 @@ class CoreDraft:
         collector = self.collector
         places: list[tuple[int, int]] = []
         outputs = [o for i, o in enumerate(collector.outputs) if i not in collector.units]
+        own = count()
         queries: list[Query] = []
         tables: list[Table] = []
         if outputs:
@@ -160,7 +162,7 @@ class CoreDraft:
             tables.append(self.computed.table())
         for number, output in enumerate(collector.outputs):
             if number not in collector.units:
-                places.append((0, outputs.index(output)))
+                places.append((0, next(own)))
                 continue
             units = distinct_table(self.computed.table(), collector.units[number], keys)
             places.append((len(queries), 0))

@@ -8,7 +8,7 @@ follow it under its name, such as n_stderr.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -84,6 +84,33 @@ class Named:
 
 
 @dataclass(frozen=True)
+class United:
+    """The rows of noisy ``tables``, one table after the other; a column that a table lacks is NULL in its rows.
+
+    ``bits``: columns of its own, a whole number for each table. ``name`` is what one table of all the rows may be
+    called, which DuckDB reads at once where thousands of tables in one statement would take it minutes.
+    """
+
+    name: str
+    tables: tuple[Named, ...]
+    bits: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def sql(self, errors: bool) -> str:
+        """UNION ALL BY NAME of the tables."""
+        parts = []
+        for number, table in enumerate(self.tables):
+            beside = "".join(f", {values[number]} AS {quoted(name)}" for name, values in self.bits)
+            parts.append(f"SELECT *{beside} FROM ({table.sql(errors)})")  # noqa: S608
+        return " UNION ALL BY NAME ".join(parts)
+
+    @property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        """Those of all tables, in the order in which they come."""
+        found = {column.name: column for table in self.tables for column in table.columns}
+        return (*found.values(), *(ColumnInfo(name) for name, _ in self.bits))
+
+
+@dataclass(frozen=True)
 class Selected:
     """SELECT ``items`` ``clauses``: a query over ``sources``, whose places ``clauses`` and items mark.
 
@@ -112,6 +139,23 @@ class Selected:
             written.extend(f"{sql} AS {quoted(next(names))}" for _, sql in item.companions)
         text = f"SELECT {self.distinct}{', '.join(written)} {self.clauses}{self.order}"
         return filled(text, self.sources, errors)
+
+    def shown(self) -> list[tuple[str, str]] | None:
+        """(its own name, name in a noisy table) of every column, where it does no more than show noisy tables."""
+        if self.clauses != f"FROM {hole(0)}" or len(self.sources) != 1 or self.distinct or self.order:
+            return None
+        if not isinstance(self.sources[0], United):
+            return None
+        named: dict[str, str] = {}
+        for info in self.sources[0].columns:
+            named |= {quoted(name): name for name in (info.name, *(name for _, name in info.companions))}
+        pairs = []
+        for item, info in zip(self.items, self.columns, strict=True):
+            pairs.append((info.name, item.sql))
+            pairs += [(name, sql) for (_, name), (_, sql) in zip(info.companions, item.companions, strict=True)]
+        if any(sql not in named for _, sql in pairs):
+            return None
+        return [(name, named[sql]) for name, sql in pairs]
 
     def keeping(self, kept: Sequence[frozenset[str]]) -> Selected:
         """The same with only those companions, item by item."""
@@ -159,6 +203,29 @@ def combined(left: Relation, operator: str, right: Relation, order: str = "") ->
         kept = [x & y for x, y in zip(a, b, strict=True)]
         return Combined(keep(left, kept), operator, keep(right, kept), order)
     return Combined(bare(left), operator, bare(right), order)
+
+
+def gathered(relation: Relation) -> tuple[Relation, dict[str, United]]:
+    """The relation with one table instead of every union of several noisy tables, and these unions by name."""
+    found: dict[str, United] = {}
+
+    def held(part: Relation) -> Relation:
+        if isinstance(part, United) and len(part.tables) > 1:
+            found[part.name] = part
+            return Named(part.name, part.columns)
+        return _over(part, held)
+
+    return held(relation), found
+
+
+def _over(relation: Relation, change: Callable[[Relation], Relation]) -> Relation:
+    """The relation with what it reads changed."""
+    if isinstance(relation, Selected):
+        return replace(relation, sources=tuple(change(source) for source in relation.sources))
+    if isinstance(relation, Combined):
+        sources = tuple(change(source) for source in relation.sources)
+        return replace(relation, left=change(relation.left), right=change(relation.right), sources=sources)
+    return relation
 
 
 def bare(relation: Relation) -> Relation:

@@ -96,8 +96,8 @@ class OverCore:
         if not isinstance(query, exp.Query):
             raise refuse("a subquery here is not answered; make it a view of its own", query, code="subquery")
         self.sources.append(self.nested(query))
-        # The cores come first among the sources.
-        return exp.to_identifier(hole(len(self.draft.grouping.sets) + len(self.sources) - 1), quoted=False)
+        # The union of the cores comes first among the sources.
+        return exp.to_identifier(hole(len(self.sources)), quoted=False)
 
     def _bits(self, node: exp.Expression) -> str:
         numbers = []

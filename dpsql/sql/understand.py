@@ -9,7 +9,7 @@ them is outer SQL, which costs nothing and reveals nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +22,16 @@ from dpsql.sql import selects
 from dpsql.sql.answers import Answer, Understood
 from dpsql.sql.batch_tables import united
 from dpsql.sql.computed import Computed
-from dpsql.sql.core_tables import core_columns, core_types
+from dpsql.sql.core_tables import core_columns, core_types, noisy_types
 from dpsql.sql.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
 from dpsql.sql.joins import read_rows
 from dpsql.sql.names import result_names
-from dpsql.sql.outer import Named, Relation, bare, combined, quoted
+from dpsql.sql.outer import Named, Relation, bare, combined, gathered, quoted
 from dpsql.sql.public_keys import from_the_private_side
 from dpsql.sql.queries import read_select
 from dpsql.sql.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.scope import find_table
-from dpsql.sql.statements import Statement, parse, refuse
+from dpsql.sql.statements import Hints, Statement, hints_of, parse, refuse
 from dpsql.sql.uncollected import uncollected
 from dpsql.workload.batch import Core, Table
 
@@ -135,18 +135,18 @@ class _Statement:
             if fold(read) not in batch.created:
                 batch.sandbox.create(read, batch.types[fold(read)])
                 batch.created.add(fold(read))
-        sql = outer.sql(True)
+        relation, unions = gathered(outer)
+        sql, noisy = relation.sql(True), noisy_types(self.cores, unions)
         # Statements of one shape are asked about once; a statement that DuckDB does not run ends the batch.
-        cores = tuple(tuple(core_types(core)) for core in self.cores)
         shape = sql
-        for number, core in enumerate(self.cores):
-            shape = shape.replace(quoted(core.name), f"#{number}")
-        key = shape_of(shape), cores
+        for number, name in enumerate(noisy):
+            shape = shape.replace(quoted(name), f"#{number}")
+        key = shape_of(shape), tuple(tuple(types) for types in noisy.values())
         if key not in batch.described:
-            batch.described[key] = self._described(sql, cores)
+            batch.described[key] = self._described(sql, noisy)
         return batch.described[key]
 
-    def _described(self, sql: str, cores: Sequence[Types]) -> Types:
+    def _described(self, sql: str, noisy: Mapping[str, Types]) -> Types:
         """The types of outer SQL's columns over noisy tables of these types, as DuckDB says; SQLError otherwise."""
         sandbox, name = self.batch.sandbox, self.statement.name
         changing = changing_function(sql)
@@ -157,11 +157,11 @@ class _Statement:
                 code="changing-function",
             )
         with sandbox.scratch():  # a later result may have a core's name
-            for core, held in zip(self.cores, cores, strict=True):
-                sandbox.create(core.name, held)
+            for noisy_table, held in noisy.items():
+                sandbox.create(noisy_table, held)
             types, said = sandbox.describe(sql)
         if said:
-            said = _in_words(said, self.cores)
+            said = _in_words(said, noisy)
             raise refuse(f"{name}, after the noise: {said}", self.statement.tree, code="after-the-noise")
         for column, kind in types:
             if not is_plain(kind):
@@ -371,6 +371,13 @@ class _Statement:
         return found
 
     def _row_wise(self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None) -> Rows:
+        if hints_of(query) != Hints():
+            raise refuse(
+                "a hint is for what is counted or summed, and this SELECT gives rows; write it right after the SELECT "
+                "that aggregates them",
+                query,
+                code="hint",
+            )
         whole = expanded(query, [(alias, rows.names) for alias, rows in sources])
         names = [str(item.alias_or_name) or item.sql("duckdb") for item in whole.expressions]
         if columns is not None and len(columns) > len(names):
@@ -392,11 +399,11 @@ class _Statement:
         return found
 
 
-def _in_words(said: str, cores: Sequence[Core]) -> str:
+def _in_words(said: str, noisy: Iterable[str]) -> str:
     """What DuckDB says, without the names that the columns of noisy tables have inside."""
     unknown = re.match(r'Binder Error: Column "(.*)" referenced that exists in the SELECT clause', said)
     if unknown is not None:  # every item has an alias, so DuckDB takes an unknown column for its own alias
         return f"no result that it reads has a column {unknown[1]}"
-    for core in cores:
-        said = said.replace(core.name, "the noisy table")
+    for name in noisy:
+        said = said.replace(name, "the noisy table")
     return said

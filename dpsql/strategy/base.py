@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.workload.integers import Factored, Integers
+from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
@@ -102,7 +103,7 @@ class Strategy:
         out = mixing @ self.basis
         return np.asarray(dense(out), dtype=np.float64)
 
-    def error(self, W: Workload) -> float:
+    def error(self, W: Workload | Marginals) -> float:
         """sensitivity^2 ||W B^+||_F^2: the total squared error of W without the privacy factor.
 
         Times 2 / epsilon^2 for Laplace noise, times the variance of a unit-sensitivity Gaussian
@@ -110,22 +111,22 @@ class Strategy:
         """
         if W is self.planned:
             return self.expected
-        self._check_columns(W)
+        W = self._explicit(W)
         try:
             trace = self._frame().trace(W)
         except InternalError:
             return float("inf")
         return float(self.sensitivity**2 * trace)
 
-    def variances(self, W: Workload) -> Floats:
+    def variances(self, W: Workload | Marginals) -> Floats:
         """sensitivity^2 ||w_i B^+||^2 for every query w_i of W (m,): squared errors without the privacy factor.
 
         They add up to ``error``. Raises InternalError where W is not in the row space of B, DataError where
         its queries are too many to be taken one by one.
         """
-        return np.asarray(self.sensitivity**2 * self._frame().variances(W))
+        return np.asarray(self.sensitivity**2 * self._frame().variances(self._explicit(W)))
 
-    def largest(self, W: Workload) -> float:
+    def largest(self, W: Workload | Marginals) -> float:
         """The largest squared error of a query of W, without the privacy factor; see ``variances``."""
         if W is not self.planned:
             return float(self.variances(W).max())
@@ -138,14 +139,14 @@ class Strategy:
         """The largest standard error of a planned query, for noise of standard deviation 1 at sensitivity 1."""
         return sqrt(self.largest(self.planned))
 
-    def reconstruction(self, W: Workload) -> Any:
+    def reconstruction(self, W: Workload | Marginals) -> Any:
         """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.
 
         Raises DataError where W has other columns, names queries that the strategy does not support
         (``require``), or where R would have more than 2^27 entries; InternalError where the residual exceeds 1e-9
         of the largest entry of W for a reason of rounding.
         """
-        self._check_columns(W)
+        W = self._explicit(W)
         m, p = W.shape[0], self.shape[0]
         frame = self._frame()
         if m * p > MATRIX_CAP and not frame.thin:
@@ -160,21 +161,20 @@ class Strategy:
                 self.require(W)  # says which queries, where it is they
             raise
 
-    def unsupported(self, W: Workload) -> tuple[int, ...]:
+    def unsupported(self, W: Workload | Marginals) -> tuple[int, ...]:
         """The numbers (rows of W, from 0) of the queries that are no combination of the measurements.
 
         A query is refused where its part outside the row space of B exceeds 1e-9 of its length. Cost
         O(v^2 n + m v n). Raises DataError where W has other columns or more than 2^27 entries.
         """
-        self._check_columns(W)
-        M = W.matrix()
+        M = self._explicit(W).matrix()
         rows = self._frame().rows.toarray().astype(np.float64)
         rows /= np.sqrt((rows * rows).sum(axis=1))[:, None]
         Q = np.linalg.qr(rows.T)[0]
         rest = np.sqrt(((M - (M @ Q) @ Q.T) ** 2).sum(axis=1))
         return tuple(int(i) for i in np.flatnonzero(rest > 1e-9 * np.sqrt((M * M).sum(axis=1))))
 
-    def require(self, W: Workload) -> None:
+    def require(self, W: Workload | Marginals) -> None:
         """Raises DataError naming the queries of W that this strategy does not support; else nothing."""
         missing = self.unsupported(W)
         if missing:
@@ -184,11 +184,13 @@ class Strategy:
                 "select a strategy for them"
             )
 
-    def _check_columns(self, W: Workload) -> None:
+    def _explicit(self, W: Workload | Marginals) -> Workload:
+        """W over the columns that are measured, marginals written out over all their cells."""
         if W.shape[1] != self.shape[1]:
             raise DataError(
                 f"strategy: it measures {self.shape[1]} columns; the workload has {W.shape[1]}; select for that one"
             )
+        return W.explicit() if isinstance(W, Marginals) else W
 
     def _frame(self) -> Any:
         from dpsql.strategy.frame import Frame

@@ -161,11 +161,11 @@ class BlockStrategy(Strategy):
         rows = [k * block_rows(self.sizes, S).toarray() for S, k in self.multipliers.items()]
         return np.vstack(rows).astype(np.float64)
 
-    def reconstruction(self, W: Workload) -> Any:
+    def reconstruction(self, W: Workload | Marginals) -> Any:
         """Refused: ``solve`` reconstructs all marginals at once."""
         raise DataError("strategy: blocks of marginals are reconstructed by solve, without a matrix")
 
-    def unsupported(self, W: Workload) -> tuple[int, ...]:
+    def unsupported(self, W: Workload | Marginals) -> tuple[int, ...]:
         """Refused: ``variance`` tells which marginals are answered."""
         raise DataError("strategy: ask variance about one marginal after the other; there is no matrix to look at")
 

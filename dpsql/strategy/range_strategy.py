@@ -27,6 +27,7 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg.sine import SineMatrix, cosine_sums
 from dpsql.strategy.base import Strategy
 from dpsql.strategy.range_transform import all_ranges, range_transform, roots, total_error
+from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
@@ -82,7 +83,7 @@ class RangeStrategy(Strategy):
         rest = exact - np.array(self.integers(near.astype(np.int64)), dtype=object)
         return np.asarray(near + self.mixing.inverse(rest.astype(np.float64)) / d)
 
-    def variances(self, W: Workload) -> Floats:
+    def variances(self, W: Workload | Marginals) -> Floats:
         """l2_squared ||w_i B^-1||^2 for every query of W (m,). O(n log n) each; DataError as ``reconstruction``."""
         R = self.reconstruction(W)
         return np.asarray(self.l2_squared * (R * R).sum(axis=1))
@@ -110,27 +111,27 @@ class RangeStrategy(Strategy):
         """B (n x n) as floats. Raises DataError above 2^24 entries."""
         return np.asarray(self.mixing.matrix() * self.factors, dtype=np.float64)
 
-    def error(self, W: Workload) -> float:
+    def error(self, W: Workload | Marginals) -> float:
         """l2_squared ||W B^-1||_F^2; O(n log n) a query for other workloads than all ranges.
 
         Raises DataError where W has other columns, other contributions, or more than 2^27 entries.
         """
-        if W is self.planned or (W.shape[1] == self.shape[1] and all_ranges(W)):
+        if W is self.planned or (isinstance(W, Workload) and W.shape[1] == self.shape[1] and all_ranges(W)):
             return self.expected
         return float(self.variances(W).sum())
 
-    def reconstruction(self, W: Workload) -> Any:
+    def reconstruction(self, W: Workload | Marginals) -> Any:
         """R = W B^-1 (m x n). Raises DataError where W has other columns or more than 2^27 entries."""
-        self._check_columns(W)
+        W = self._explicit(W)
         if W.contributions is not None:
             raise DataError("strategy: the range transform measures one count a cell; this workload has measures")
         if W.shape[0] * W.shape[1] > MATRIX_CAP:
             raise DataError(f"strategy: the reconstruction would have {W.shape[0]} x {W.shape[1]} entries; use solve")
         return np.stack([self._solved(row) for row in W.matrix()])
 
-    def unsupported(self, W: Workload) -> tuple[int, ...]:
+    def unsupported(self, W: Workload | Marginals) -> tuple[int, ...]:
         """None: B has full rank. Raises DataError where W has other columns."""
-        self._check_columns(W)
+        self._explicit(W)
         return ()
 
     def _solved(self, row: Floats) -> Floats:

@@ -18,14 +18,15 @@ weights are one class: on the contrasts within it a Gram matrix is a multiple of
 contrast to anything else. A class of c regions is one coordinate for its mean and one for all c - 1 contrasts, and K
 falls apart by the contrasts that are taken. Where that loses anything (the norms are compared) no bound is given.
 
-Regions that no block counts get little weight or none: the best of a few amounts is taken, each being valid. Tables
+Regions that no block counts get little weight or none: the best of a few amounts is taken, each being valid. Without
+weight they have no coordinates, so that marginals over hundreds of columns leave parts of one row. Tables
 add up, (k_t t_t)^2 for k_t rows of a unit: the error on one table is no less than the table's own optimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
 from typing import Any
@@ -35,17 +36,15 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.strategy import shared_rows
+from dpsql.strategy.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.layout import common_multiplicity
-from dpsql.workload.regions import LineAxis
 from dpsql.workload.structured import Structured
 
 Floats = NDArray[np.float64]
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
 
-MOST_ORDER = 2_500
-"""The most rows of one part of K."""
 _CUBES = 3e10  # sum of the parts' orders cubed: a few seconds
-_ENTRIES = 2**27  # entries that blocks add to K
 _LABELS = 2**21
 _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
 _LOST = 1e-9
@@ -65,14 +64,10 @@ def structured_bound(batch: Structured) -> float | None:
             continue
         try:
             found = _Table(batch, table, blocks).bound()
-        except _LostError:
+        except LostError:
             return None
         total += (batch.layouts[owned[0]].multiplicity / common) ** 2 * found**2
     return total
-
-
-class _LostError(Exception):
-    """The classes do not carry a factor, or a part is too large."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +87,11 @@ class _Table:
 
     def __init__(self, batch: Structured, table: int, blocks: Sequence[RowBlock]) -> None:
         self.sizes = batch.sizes[table]
-        self.spans = [_alike(mine, self.sizes) for mine in _by_span(blocks)]
+        self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]
-        self.dead = _dead(batch, table)
+        self.dead = dead_regions(batch, table)
         self.axes = sorted({axis for block in blocks for axis in block.axes} | {axis for _, axis in self.dead})
-        self.alone = {axis for mine in self.spans for axis in _unlike(mine)}
+        self.alone = {axis for mine in self.spans for axis in unlike(mine)}
         self.factors: dict[int, list[RowFactor]] = {axis: [] for axis in self.axes}
         for factor in {id(f): f for block in self.blocks for f in block.factors}.values():
             for axis in factor.axes:
@@ -106,14 +101,23 @@ class _Table:
         self.spent = 0
 
     def bound(self) -> float:
-        """tr K^1/2 at the best of a few weights. Raises _LostError."""
-        self.classes = {axis: self._classes(axis) for axis in self.axes}
+        """tr K^1/2 at the best of a few weights. Raises LostError."""
+        every = {axis: self._classes(axis) for axis in self.axes}
         idle = any(self._idle(axis).any() for axis in self.axes)
-        best = 0.0
+        best: float | None = None
+        lost = False
         for share in _UNCOUNTED if idle else (1.0,):
-            best = max(best, self._at(share))
+            if lost and share:
+                continue  # as many coordinates as before
+            self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
+            try:
+                best = max(best or 0.0, self._at(share))
+            except LostError:
+                lost = True
             if self.spent > _CUBES / 20:
                 break
+        if best is None:
+            raise LostError
         return best
 
     # -- coordinates ------------------------------------------------------------------------------
@@ -133,12 +137,17 @@ class _Table:
         if axis in self.alone:
             marks.append(np.arange(d))
         else:
-            marks.extend(_treated(factor.matrix) for factor in self.factors[axis])
+            marks.extend(treated(factor.matrix) for factor in self.factors[axis])
         _, inverse = np.unique(np.stack(marks), axis=1, return_inverse=True)
         found = [np.flatnonzero(inverse.ravel() == number) for number in range(int(inverse.max()) + 1)]
-        if len(found) > MOST_ORDER:
-            raise _LostError
+        if len(found) > shared_rows.MOST_ORDER:
+            raise LostError
         return found
+
+    def _counted(self, axis: int, classes: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """The classes that some block counts; the others have no coordinates where they have no weight."""
+        idle = self._idle(axis)
+        return [members for members in classes if not idle[members[0]]]
 
     def _basis(self, axis: int, component: int) -> _Basis:
         if (axis, component) not in self.bases:
@@ -167,8 +176,8 @@ class _Table:
         """A factor in the mean coordinates of its axes: (rows x their product)."""
         if len(factor.axes) == 1:
             return np.asarray(factor.matrix @ self._basis(factor.axes[0], component).means)
-        if prod(len(self.classes[axis]) for axis in factor.axes) > MOST_ORDER:
-            raise _LostError
+        if prod(len(self.classes[axis]) for axis in factor.axes) > shared_rows.MOST_ORDER:
+            raise LostError
         held = factor.matrix.toarray().reshape(-1, *(self.sizes[axis] for axis in factor.axes))
         for at, axis in enumerate(factor.axes):
             moved = np.tensordot(held, self._basis(axis, component).means, axes=(1 + at, 0))
@@ -202,9 +211,9 @@ class _Table:
                         whole += (c - 1) * value**2
             exact = float((P.data**2).sum())
             if abs(exact - whole) > _LOST * exact:
-                raise _LostError
+                raise LostError
         elif any(len(members) > 1 for f in (left, right) for axis in f.axes for members in self.classes[axis]):
-            raise _LostError
+            raise LostError
         scale = max(map(abs, within.values()), default=0.0)
         found = (means, {number: value for number, value in within.items() if abs(value) > 1e-14 * scale})
         self.products[key] = found
@@ -220,7 +229,7 @@ class _Table:
                 weight = np.multiply.outer(weight, _by_region(self._basis(axis, component), self.classes[axis]) ** 2)
             exact = float((factor.matrix.power(2).toarray().ravel() * weight.ravel()).sum())
             if abs(exact - float(found @ found)) > _LOST * exact:
-                raise _LostError
+                raise LostError
             self.products[key] = found
         return np.asarray(self.products[key])
 
@@ -241,13 +250,13 @@ class _Table:
                         columns = self._numbers(held, memo, contrasts, other.component, right)
                         work += len(rows) * len(columns)
                         labels += len(rows) + len(columns)
-                        if work > _ENTRIES or labels > _LABELS or len(held) > MOST_ORDER:
-                            raise _LostError
+                        if work > ENTRIES or labels > _LABELS or len(held) > shared_rows.MOST_ORDER:
+                            raise LostError
                         added.append((contrasts, rows, columns, parts, scale if one is other else 2.0 * scale))
         cubes = sum(len(held) ** 3 for held in places.values())
         self.spent += cubes + work
         if cubes > _CUBES:
-            raise _LostError
+            raise LostError
         by_part: dict[Label, list[Any]] = {}
         for contrasts, *item in added:
             by_part.setdefault(contrasts, []).append(item)
@@ -313,100 +322,11 @@ def _kron(parts: Sequence[Floats]) -> Floats:
     return out
 
 
-def _by_span(blocks: Sequence[RowBlock]) -> list[list[RowBlock]]:
-    """The blocks that share their rows."""
-    found: dict[tuple[int, int], list[RowBlock]] = {}
-    for block in blocks:
-        found.setdefault((block.start, block.stop), []).append(block)
-    return list(found.values())
-
-
-def _unlike(mine: Sequence[RowBlock]) -> set[int]:
-    """Axes whose regions stay apart: of factors over several, or of factors that meet one over other axes."""
-    out = {axis for block in mine for factor in block.factors if len(factor.axes) > 1 for axis in factor.axes}
-    for one, other in combinations(mine, 2):
-        axes = {factor.keys: factor.axes for factor in one.factors if factor.keys}
-        for factor in other.factors:
-            if factor.keys and axes[factor.keys] != factor.axes:
-                out |= {*axes[factor.keys], *factor.axes}
-    return out
-
-
-def _alike(mine: Sequence[RowBlock], sizes: Sequence[int]) -> list[RowBlock]:
-    """The same blocks with one division of the keys among factors: the finest that all of them have."""
-    sets = [frozenset(factor.keys) for block in mine for factor in block.factors if factor.keys]
-    joined: list[frozenset[int]] = []
-    for keys in sets:
-        near = [other for other in joined if other & keys]
-        joined = [other for other in joined if not other & keys] + [keys.union(*near)]
-    if all(keys in joined for keys in sets):
-        return list(mine)
-    out = []
-    for block in mine:
-        factors = [factor for factor in block.factors if not factor.keys]
-        for keys in joined:
-            factors.append(_product([f for f in block.factors if f.keys and set(f.keys) <= keys], block, sizes))
-        out.append(replace(block, factors=tuple(factors)))
-    return out
-
-
-def _product(factors: Sequence[RowFactor], block: RowBlock, sizes: Sequence[int]) -> RowFactor:
-    """The Kronecker product of factors as one."""
-    keys = tuple(sorted(key for factor in factors for key in factor.keys))
-    axes = tuple(sorted(axis for factor in factors for axis in factor.axes))
-    if len(factors) == 1 and factors[0].keys == keys:
-        return factors[0]
-    rows, columns = [block.key_sizes[key] for key in keys], [sizes[axis] for axis in axes]
-    if prod(columns) > MOST_ORDER or prod(rows) * prod(columns) > _ENTRIES // 8:
-        raise _LostError
-    held: Any = np.ones((1,) * (len(keys) + len(axes)))
-    for factor in factors:
-        places = [keys.index(key) for key in factor.keys] + [len(keys) + axes.index(axis) for axis in factor.axes]
-        one = factor.matrix.toarray().reshape([(rows + columns)[place] for place in places])
-        shape = [1] * held.ndim
-        for place in places:
-            shape[place] = (rows + columns)[place]
-        held = held * one.transpose(np.argsort(places)).reshape(shape)
-    return RowFactor(axes, keys, sparse.csr_array(held.reshape(prod(rows), prod(columns))))
-
-
 def _by_region(basis: _Basis, classes: Sequence[NDArray[np.int64]]) -> Floats:
     """Lambda^1/2 of every region."""
     out = np.zeros(basis.means.shape[0])
     for weight, members in zip(basis.weights, classes, strict=True):
         out[members] = np.sqrt(weight)
-    return out
-
-
-def _dead(batch: Structured, table: int) -> Mapping[tuple[int, int], int]:
-    """The NULL region of each measure's own column, by (component, axis): a row there adds 0 to its sums."""
-    at = {held.start: held for held in batch.histograms}
-    layouts = [batch.layouts[number] for number in batch.owners[table]]
-    summed: dict[str, set[int]] = {}
-    for layout in layouts:
-        for measure, start in zip(layout.measures, layout.entry[1:, 0].tolist(), strict=True):
-            summed.setdefault(measure.column, set()).add(at[start].component)
-    out: dict[tuple[int, int], int] = {}
-    for layout in layouts if summed else ():
-        for axis, cut in zip(at[int(layout.entry[0, 0])].axes, layout.cells.axes, strict=True):
-            if isinstance(cut, LineAxis) and cut.null_region >= 0:
-                out.update(((component, axis), cut.null_region) for component in summed.get(cut.column, ()))
-    return out
-
-
-def _treated(matrix: Any) -> NDArray[np.int64]:
-    """Labels (d,) of the columns: equal ones for equal columns, and for lone equal entries in rows of their own."""
-    columns = sparse.csc_array(matrix)
-    columns.sort_indices()
-    filled = np.bincount(columns.indices, minlength=matrix.shape[0])
-    names: dict[object, int] = {}
-    out = np.empty(matrix.shape[1], dtype=np.int64)
-    for at, (a, b) in enumerate(zip(columns.indptr[:-1].tolist(), columns.indptr[1:].tolist(), strict=True)):
-        if b - a == 1 and filled[columns.indices[a]] == 1 and matrix.shape[0] > 1:
-            name: object = float(columns.data[a])
-        else:
-            name = (columns.indices[a:b].tobytes(), columns.data[a:b].tobytes())
-        out[at] = names.setdefault(name, len(names))
     return out
 
 
@@ -419,4 +339,4 @@ def _root_trace(K: Floats) -> float:
     return float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
 
 
-__all__ = ["MOST_ORDER", "structured_bound"]
+__all__ = ["structured_bound"]

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
+from math import prod
 
 from dpsql.policy import ColumnPolicy, TablePolicy
 from dpsql.reconstruct.formulas import Formula
@@ -175,13 +177,10 @@ class Query:
     weight: float = 1.0
     max_error: float | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of groups."""
-        count = 1
-        for key in self.keys:
-            count *= len(key)
-        return count
+        return prod(len(key) for key in self.keys)
 
 
 @dataclass(frozen=True)

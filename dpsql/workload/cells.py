@@ -17,27 +17,15 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from dpsql.errors import SQLError
+from dpsql.workload import cell_limits
 from dpsql.workload.alive import Alive, is_conjunction
 from dpsql.workload.boxes import Boxes
+from dpsql.workload.cell_limits import check_condition, check_counted, check_states, check_sweep, check_work
 from dpsql.workload.conditions import FALSE, TRUE, And, Condition, LineAtom, OpaqueAtom, Or, atoms, substitute
 from dpsql.workload.regions import Axis, AxisTruths, BoolArray, IntArray, mix
 
-# Caps on public quantities, so that a batch is refused before it exhausts the machine.
-MAX_COMBINATIONS = 50_000_000
-# Blocks that are no conjunctions are resolved for every combination, at eight bytes each.
-MAX_CELLS_TIMES_BLOCKS = 200_000_000
-# States are held in memory for all blocks at once, eight bytes each, or one for a conjunction.
-MAX_STATE_BYTES = 800_000_000
-# Atoms of a condition times the ways in which one axis resolves it: about 20 s of work.
-MAX_RESOLUTIONS = 10_000_000
-MAX_OF_ONE = 250_000  # of one condition: under a second
-# Pairs of a cell and a block that counts it: each is an entry of W, 12 bytes in each of a few copies.
-MAX_COUNTED = 60_000_000
 # Combinations from which conjunctions are planned without a list of their cells: that costs less there.
 BOXES_FROM = 5_000_000
-# States times blocks times changes on the last axis: about 20 s for each sweep.
-MAX_SWEEP = 1_000_000_000_000
 
 MANY_AXES = 8
 """Columns of one condition from which the order of the axes goes by its parts."""
@@ -134,10 +122,10 @@ class _Progress:
             if not mine:
                 table[number] = interned.setdefault(residual, len(interned))
                 continue
-            _check_condition(len(mine) * size // 8, axis.axis.name)
+            check_condition(len(mine) * size // 8, axis.axis.name)
             classes, inverse = _classes(np.array([axis.truth(a) for a in mine]))
             self.resolutions += len(every) * classes.shape[1]
-            _check_condition(self.resolutions, axis.axis.name, MAX_OF_ONE)
+            check_condition(self.resolutions, axis.axis.name, cell_limits.MAX_OF_ONE)
             ids = [
                 interned.setdefault(substitute(residual, dict(zip(mine, column.tolist(), strict=True))), len(interned))
                 for column in classes.T
@@ -191,18 +179,18 @@ def compile_cells(
         n_states, size = alive.alive.shape[1], axis.axis.size
         if boxes and not others and axis is ordered[-1] and n_states * size > BOXES_FROM:
             holds = alive.holds(axis, name)
-            _check_sweep(n_states * len(sets) * int(np.count_nonzero(np.diff(holds, axis=1))), len(blocks))
+            check_sweep(n_states * len(sets) * int(np.count_nonzero(np.diff(holds, axis=1))), len(blocks))
             return Boxes(tuple(a.axis for a in ordered), tuple(transitions), alive.alive, holds)
-        _check_work(n_states * size, len(mine), len(blocks), axis.axis.name)
+        check_work(n_states * size, len(mine), len(blocks), axis.axis.name)
         fresh = {}
         for b in mine:
             before = progress[b].resolutions
             fresh[b] = _advance(progress[b], state[b], axis, name)
             resolutions += progress[b].resolutions - before
-            _check_condition(resolutions, axis.axis.name)
+            check_condition(resolutions, axis.axis.name)
         holds = alive.holds(axis, name)
         first, after = _merge(alive, holds, state, fresh)
-        _check_states(len(first), len(sets), len(others), axis.axis.name)
+        check_states(len(first), len(sets), len(others), axis.axis.name)
         transitions.append(after)
         origin, region = np.divmod(first, size)
         state = state[:, origin]
@@ -218,7 +206,7 @@ def compile_cells(
     place[sets] = np.arange(len(sets))
     place[others] = -1 - np.arange(len(others))
     kept = alive.alive[:, counted]
-    _check_counted(int(np.count_nonzero(kept)) + int(np.count_nonzero(marks >= 0)), int(counted.sum()), len(blocks))
+    check_counted(int(np.count_nonzero(kept)) + int(np.count_nonzero(marks >= 0)), int(counted.sum()), len(blocks))
     return Cells(
         tuple(a.axis for a in ordered),
         tuple(transitions),
@@ -373,50 +361,3 @@ def _advance(progress: _Progress, state: IntArray, axis: AxisTruths, name: objec
         labels = labels + np.maximum(key, 0) * progress.stride[name]
         after = np.where(key < 0, 0, after)
     return np.where(after == 0, 0, after * progress.groups + labels)
-
-
-def _check_condition(work: int, name: str, most: int | None = None) -> None:
-    most = MAX_RESOLUTIONS if most is None else most
-    if work > most:
-        raise SQLError(
-            f"a condition over {name} and other columns has too many parts ({work:,} steps, at most "
-            f"{most:,}): split it over several statements",
-            code="too-large",
-        )
-
-
-def _check_states(states: int, sets: int, others: int, name: str) -> None:
-    if states * (sets + 8 * others) > MAX_STATE_BYTES:
-        raise SQLError(
-            f"the batch tells {states:,} sets of rows apart by {name}, over {sets + others:,} query blocks; at most "
-            f"{MAX_STATE_BYTES // max(1, sets + 8 * others):,} are planned with as many: split the batch",
-            code="too-large",
-        )
-
-
-def _check_counted(entries: int, cells: int, blocks: int) -> None:
-    if entries > MAX_COUNTED:
-        raise SQLError(
-            f"the batch tells {cells:,} cells apart, and its {blocks:,} query blocks count {entries:,}; at most "
-            f"{MAX_COUNTED:,} are planned: split the batch",
-            code="too-large",
-        )
-
-
-def _check_sweep(work: int, blocks: int) -> None:
-    if work > MAX_SWEEP:
-        raise SQLError(
-            f"the batch's {blocks:,} query blocks take {work:,} steps to tell apart, at most {MAX_SWEEP:,} are "
-            "planned: split the batch into batches of fewer conditions, or over fewer columns",
-            code="too-large",
-        )
-
-
-def _check_work(combinations: int, users: int, blocks: int, name: str) -> None:
-    if combinations > MAX_COMBINATIONS or combinations * users > MAX_CELLS_TIMES_BLOCKS:
-        raise SQLError(
-            f"the batch makes {combinations:,} combinations of regions at {name}, over {blocks:,} query "
-            f"blocks; at most {MAX_COMBINATIONS:,} combinations and {MAX_CELLS_TIMES_BLOCKS:,} with those of their "
-            "queries that are no plain conjunctions are planned: split the batch into batches over fewer columns",
-            code="too-large",
-        )

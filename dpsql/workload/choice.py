@@ -17,7 +17,9 @@ from dpsql.errors import SQLError
 from dpsql.linalg.blocks import RowFactor
 from dpsql.workload.batch import Query, Table
 from dpsql.workload.compile import Compiled, compile_batch
-from dpsql.workload.structured import MAX_NUMBERS, CutTables, Structured, compile_structured
+from dpsql.workload.cut_tables import CutTables
+from dpsql.workload.structured import MAX_NUMBERS, Structured, compile_structured
+from dpsql.workload.too_many import check_numbers
 
 FEW_CELLS = 2_000
 """Up to so many combinations of regions a batch is one matrix."""
@@ -30,6 +32,7 @@ WIDE = 2**18
 
 def compile_any(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compiled | Structured:
     """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons."""
+    check_numbers(queries, MAX_NUMBERS)
     cut = CutTables(queries, tables)
     sizes = cut.sizes
     if sum(map(prod, sizes)) <= FEW_CELLS or all(len(mine) <= 1 for mine in sizes):

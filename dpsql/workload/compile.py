@@ -29,6 +29,7 @@ from dpsql.workload.measures import Measure
 from dpsql.workload.regions import BoolArray, IntArray, KeyDomain
 from dpsql.workload.rows import RowSource
 from dpsql.workload.terms import Measures, axes_of, case_groups, common_unit, keys_of
+from dpsql.workload.too_many import check_numbers
 
 MAX_NUMBERS = 1_000_000
 MAX_DISTINCT_STATES = 200_000
@@ -122,10 +123,7 @@ def compile_rows(
     """Layouts, rows and scale of ``Compiled``: what the queries say of x, without what one row can do to it."""
     spans = spans_of(queries)
     total = spans[-1].stop if spans else 0
-    if total > MAX_NUMBERS:
-        raise SQLError(
-            f"the batch has {total:,} numbers, at most {MAX_NUMBERS:,} are planned together: split it", code="too-large"
-        )
+    check_numbers(queries, MAX_NUMBERS)
     pieces = []
     names = list(dict.fromkeys(query.table for query in queries))
     for name in names:
@@ -140,6 +138,14 @@ def compile_rows(
         offset += piece.rows.shape[1]
     rows, divisor = _primitive(sparse.csr_array(rows))
     return tuple(layouts), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
+
+
+def contributions_of(layouts: Sequence[Layout], size: int) -> sparse.csr_array | None:
+    """``Compiled.contributions`` of any layouts over ``size`` entries of x."""
+    plain = None
+    if any(layout.measures for layout in layouts):
+        plain = corners_of([layout.entry for layout in layouts], size)
+    return _contributions(layouts, plain, size)
 
 
 def _contributions(layouts: Sequence[Layout], plain: sparse.csr_array | None, size: int) -> sparse.csr_array | None:

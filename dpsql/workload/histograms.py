@@ -13,6 +13,7 @@ from dpsql.errors import SQLError
 from dpsql.workload.grid import Grid
 from dpsql.workload.kronecker import Histogram
 from dpsql.workload.layout import Layout
+from dpsql.workload.too_many import listed, to_leave_out
 
 MAX_HISTOGRAM = 2**22  # cells of one histogram
 MAX_ENTRIES = 2**24  # of x
@@ -82,9 +83,13 @@ def _check(components: Mapping[AxisSet, set[int]], whole: Layout, sizes: Sequenc
             raise too_large([whole.cells.axes[axis].name for axis in axes], shape, MAX_HISTOGRAM)
         total += prod(shape) * len(found)
     if total > MAX_ENTRIES:
+        named = [[whole.cells.axes[axis].name for axis in axes] for axes in components]
+        held = [prod(sizes[axis] for axis in axes) * len(found) for axes, found in components.items()]
+        dropped = to_leave_out(named, held, max(0, MAX_ENTRIES - start))
         raise SQLError(
             f"the batch needs {len(components):,} histograms with {total:,} cells and sums together, at most "
-            f"{MAX_ENTRIES:,} are planned: ask for fewer groupings, or split the batch",
+            f"{MAX_ENTRIES:,} are planned: ask for fewer groupings, split the batch, coarsen the columns, or leave "
+            f"out {listed(dropped)}",
             code="too-large",
         )
 

@@ -15,32 +15,25 @@ what is measured of the x_T separately adds up to every answer (``dpsql.strategy
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from dpsql.errors import InternalError, SQLError
-from dpsql.linalg.blocks import RowBlock, RowFactor
-from dpsql.workload.batch import CaseKey, Key, Query, RangeKey, Table
-from dpsql.workload.conditions import FALSE, TRUE, And, Condition, Constant, LineAtom, Or, atoms, conjunction, gather
-from dpsql.workload.grid import Grid
-from dpsql.workload.histograms import lay_out, too_large
+from dpsql.errors import SQLError
+from dpsql.linalg.blocks import RowBlock
+from dpsql.workload.batch import Query, Table
+from dpsql.workload.cut_tables import CutTables
+from dpsql.workload.histograms import lay_out
 from dpsql.workload.kronecker import Histogram
 from dpsql.workload.layout import Layout, Span, common_steps, spans_of
-from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain
-from dpsql.workload.rows import RowSource
-from dpsql.workload.terms import Measures, axes_of, keys_of
+from dpsql.workload.regions import IntArray
+from dpsql.workload.too_many import check_numbers
 
 MAX_NUMBERS = 4_000_000
-MAX_FACTOR = 2**25  # entries of one factor, written out
-MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to see whether any can hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +95,7 @@ def compile_structured(
     Raises SQLError where a histogram, the entries of x or a factor are above the caps, with the columns to drop.
     """
     spans = spans_of(queries)
-    total = spans[-1].stop if spans else 0
-    if total > MAX_NUMBERS:
-        raise SQLError(
-            f"the batch has {total:,} numbers, at most {MAX_NUMBERS:,} are planned together: split it", code="too-large"
-        )
+    check_numbers(queries, MAX_NUMBERS)
     blocks: list[RowBlock] = []
     layouts: list[Layout] = []
     histograms: list[Histogram] = []
@@ -154,252 +143,6 @@ def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, .
     return replace(batch, layouts=tuple(layouts), histograms=tuple(histograms), owners=tuple(owners))
 
 
-class CutTables:
-    """The tables of a batch with their axes cut, before either way of compiling. Cost: cutting the axes."""
-
-    def __init__(self, queries: Sequence[Query], tables: Mapping[str, Table]) -> None:
-        self.spans = spans_of(queries)
-        self.counted_once = False
-        self.held: dict[str, _Table] = {}
-        for number, name in enumerate(dict.fromkeys(query.table for query in queries)):
-            source = tables[name].source
-            if source is not None and source.distinct:
-                self.counted_once = True
-                continue
-            mine = [span for span in self.spans if queries[span.query].table == name]
-            self.held[name] = _Table(tables[name], number, queries, mine)
-
-    @property
-    def sizes(self) -> list[tuple[int, ...]]:
-        """The numbers of regions of each table's axes, tables of units counted once left out."""
-        return [table.sizes for table in self.held.values()]
-
-    @property
-    def widest(self) -> int:
-        """The most combinations of regions that one part of a condition is over."""
-        return max((table.widest for table in self.held.values()), default=1)
-
-
 def regions_of(queries: Sequence[Query], tables: Mapping[str, Table]) -> list[tuple[int, ...]]:
     """The numbers of regions of each table's axes, tables of units counted once left out. Cost: cutting the axes."""
     return CutTables(queries, tables).sizes
-
-
-@dataclass(frozen=True)
-class _Use:
-    """A term on one component: the rows for which ``condition`` holds, times ``coefficient``."""
-
-    component: int
-    coefficient: Fraction
-    condition: Condition
-
-
-class _Table:
-    """Compiles the queries of one table."""
-
-    def __init__(self, table: Table, number: int, queries: Sequence[Query], spans: Sequence[Span]) -> None:
-        self.table = table
-        self.number = number
-        self.queries = queries
-        self.spans = spans
-        self.measures = Measures(table)
-        self.asked: dict[Condition, None] = {}
-        self.uses = {span.start: self._uses(span) for span in spans}
-        found = axes_of(table, self.asked, keys_of(queries[span.query] for span in spans))
-        self.axes: list[AxisTruths] = found
-        self.sizes = tuple(truths.axis.size for truths in found)
-        self.place = {_name(truths): at for at, truths in enumerate(found)}
-        self.factors: dict[object, RowFactor | None] = {}
-
-    @cached_property
-    def widest(self) -> int:
-        """The most combinations of regions that one part of a condition is over."""
-        parts = {part for held in self.asked for part in (held.operands if isinstance(held, And) else (held,))}
-        return max((prod(self.sizes[axis] for axis in self._used(part)) for part in parts), default=1)
-
-    # -- blocks -----------------------------------------------------------------------------------
-
-    def _uses(self, span: Span) -> list[_Use]:
-        """What a span sums. Notes all conditions of the batch, also those of sums that come to nothing.
-
-        A row without a region on an axis is in no cell, so the axes must be those of one matrix over all of them.
-        """
-        found: list[_Use] = []
-        for term in span.output.terms:
-            measure, known = self.measures.of(term), self.measures.known(term)
-            where = term.condition if known is None else conjunction(term.condition, known)
-            groups = [key.conditions for key in self.queries[span.query].keys if isinstance(key, CaseKey)]
-            some = itertools.islice(itertools.product(*groups), MAX_TRIED)
-            if all(gather(And, where, *chosen) == FALSE for chosen in some):
-                continue
-            self.asked.update(dict.fromkeys([where, *(condition for held in groups for condition in held)]))
-            if measure is None:
-                found.append(_Use(0, term.coefficient, where))
-                continue
-            found.append(_Use(0, term.coefficient * measure.mid, where))
-            # z is 0 where the column is NULL, so that its sum needs no condition on that.
-            found.append(_Use(self.measures.place(measure), term.coefficient * measure.half, term.condition))
-        return [use for use in found if use.coefficient]
-
-    def blocks(self) -> list[RowBlock]:
-        """One block for each span and component."""
-        out = []
-        for span in self.spans:
-            query = self.queries[span.query]
-            held: dict[int, list[tuple[_Use, tuple[RowFactor, ...]]]] = {}
-            for use in self.uses[span.start]:
-                factors = self._factors(query, use.condition, span.output.name)
-                if factors is not None:
-                    held.setdefault(use.component, []).append((use, factors))
-            reach = sum(abs(float(use.coefficient)) for found in held.values() for use, _ in found)
-            weight = query.weight / (reach if span.output.sums and reach else 1.0)
-            key_sizes = tuple(len(key) for key in query.keys)
-            for component, found in held.items():
-                coefficient, factors = float(found[0][0].coefficient), found[0][1]
-                if len(found) > 1:
-                    coefficient, factors = 1.0, self._sum(found, key_sizes, span.output.name)
-                    if not factors:
-                        continue
-                out.append(
-                    RowBlock(span.start, span.stop, self.number, component, coefficient, weight, key_sizes, factors)
-                )
-        return out
-
-    def _factors(self, query: Query, condition: Condition, name: str) -> tuple[RowFactor, ...] | None:
-        """The factors of a condition and the query's keys: axes that neither ties together stay apart.
-
-        None where no row satisfies it.
-        """
-        conjuncts = condition.operands if isinstance(condition, And) else (condition,)
-        parts: list[tuple[frozenset[int], Any, int]] = [
-            (frozenset(self._used(part)), part, -1) for part in conjuncts if part != TRUE
-        ]
-        parts += [(frozenset(self._key_axes(key)), key, at) for at, key in enumerate(query.keys)]
-        groups: list[tuple[frozenset[int], list[tuple[Any, int]]]] = []
-        for axes, part, at in parts:
-            near = [group for group in groups if group[0] & axes]
-            groups = [group for group in groups if not group[0] & axes]
-            merged = [item for group in near for item in group[1]]
-            groups.append((axes.union(*(group[0] for group in near)), [*merged, (part, at)]))
-        out = []
-        for axes, items in groups:
-            items.sort(key=lambda item: item[1])
-            memo = (axes, tuple((id(part) if at >= 0 else part, at) for part, at in items))
-            if memo not in self.factors:
-                self.factors[memo] = self._factor(tuple(sorted(axes)), items, name)
-            factor = self.factors[memo]
-            if factor is None:
-                return None
-            out.append(factor)
-        return tuple(out)
-
-    def _used(self, condition: Condition) -> set[int]:
-        return {self.place[a.column if isinstance(a, LineAtom) else a.predicate] for a in atoms(condition)}
-
-    def _key_axes(self, key: Key) -> set[int]:
-        if isinstance(key, KeyDomain):
-            return {self.place[key.column]}
-        if isinstance(key, RangeKey):  # a batch with one is compiled by ``line_batch``
-            raise InternalError(f"workload: {key.name} is no key of blocks")
-        return {axis for condition in key.conditions for axis in self._used(condition)}
-
-    def _factor(self, axes: tuple[int, ...], items: Sequence[tuple[Any, int]], name: str) -> RowFactor | None:
-        conditions = [part for part, at in items if at < 0]
-        keys = [(part, at) for part, at in items if at >= 0]
-        sizes = tuple(self.sizes[axis] for axis in axes)
-        _check_factor(prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
-        holds = np.ones(sizes, dtype=bool)
-        for condition in conditions:
-            holds = holds & self._truth(condition, axes)
-        if len(axes) == 1 and len(keys) == 1 and isinstance(keys[0][0], KeyDomain):
-            group = self.axes[axes[0]].key_of_region
-            assert group is not None  # noqa: S101 - a key column is cut with its groups
-            used = np.flatnonzero(holds & (group >= 0))
-            entries = (np.ones(len(used)), (group[used], used))
-            matrix = sparse.csr_array(entries, shape=(len(keys[0][0]), sizes[0]))
-        else:
-            rows = prod(len(key) for key, _ in keys)
-            _check_factor(rows * prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
-            table = holds.reshape(1, -1)
-            for key, _ in keys:
-                table = (table[:, None, :] & self._members(key, axes)[None]).reshape(-1, prod(sizes))
-            matrix = sparse.csr_array(table.astype(np.float64))
-        return RowFactor(axes, tuple(at for _, at in keys), matrix) if matrix.nnz else None
-
-    def _members(self, key: Key, axes: tuple[int, ...]) -> BoolArray:
-        """(groups x combinations): which combinations of regions are in which group of a key."""
-        shape = tuple(self.sizes[axis] for axis in axes)
-        if isinstance(key, CaseKey):
-            held = [np.broadcast_to(self._truth(condition, axes), shape).ravel() for condition in key.conditions]
-            return np.array(held).reshape(len(key), -1)
-        group = self.axes[self.place[key.column]].key_of_region
-        assert group is not None  # noqa: S101 - a key column is cut with its groups
-        along = np.broadcast_to(self._along(group, self.place[key.column], axes), shape).ravel()
-        return np.asarray(along[None, :] == np.arange(len(key))[:, None])
-
-    def _along(self, values: Any, axis: int, axes: tuple[int, ...]) -> Any:
-        return values.reshape([-1 if at == axis else 1 for at in axes])
-
-    def _truth(self, condition: Condition, axes: tuple[int, ...]) -> BoolArray:
-        """Where a condition holds, over the product of ``axes`` (to be broadcast)."""
-        if isinstance(condition, Constant):
-            return np.full((1,) * len(axes), condition.truth)
-        if isinstance(condition, And | Or):
-            combine = np.logical_and if isinstance(condition, And) else np.logical_or
-            out = self._truth(condition.operands[0], axes)
-            for part in condition.operands[1:]:
-                out = combine(out, self._truth(part, axes))
-            return np.asarray(out)
-        axis = self.place[condition.column if isinstance(condition, LineAtom) else condition.predicate]
-        return np.asarray(self._along(self.axes[axis].truth(condition), axis, axes))
-
-    def _sum(
-        self, found: Sequence[tuple[_Use, tuple[RowFactor, ...]]], key_sizes: tuple[int, ...], name: str
-    ) -> tuple[RowFactor, ...]:
-        """Several terms on one component as one factor over all their axes; none where they cancel."""
-        axes = tuple(sorted({axis for _, factors in found for factor in factors for axis in factor.axes}))
-        sizes = tuple(self.sizes[axis] for axis in axes)
-        _check_factor(prod(key_sizes) * prod(sizes), [self.axes[a].axis.name for a in axes], sizes, name)
-        total = np.zeros((*key_sizes, *sizes))
-        for use, factors in found:
-            one = np.ones((1,) * (len(key_sizes) + len(axes)))
-            for factor in factors:
-                held = factor.matrix.toarray()
-                held = held.reshape([key_sizes[k] for k in factor.keys] + [self.sizes[a] for a in factor.axes])
-                places = [*factor.keys, *(len(key_sizes) + axes.index(a) for a in factor.axes)]
-                shape = [1] * one.ndim
-                for place, size in zip(places, held.shape, strict=True):
-                    shape[place] = size
-                one = one * held.transpose(np.argsort(places)).reshape(shape)
-            total = total + float(use.coefficient) * one
-        matrix = sparse.csr_array(np.ascontiguousarray(total).reshape(prod(key_sizes), prod(sizes)))
-        matrix.eliminate_zeros()
-        return (RowFactor(axes, tuple(range(len(key_sizes))), matrix),) if matrix.nnz else ()
-
-    # -- histograms -------------------------------------------------------------------------------
-
-    def layouts(self, blocks: Sequence[RowBlock], start: int) -> list[tuple[Layout, list[Histogram]]]:
-        """A layout for each set of axes that lies in no other, with the components that its blocks need."""
-        wanted: dict[tuple[int, ...], set[int]] = {}
-        for block in blocks:
-            wanted.setdefault(block.axes, set()).add(block.component)
-        computed = {c.name: c.value for c in self.table.columns.values() if c.value is not None}
-        whole = Layout(
-            self.table.name,
-            Grid(tuple(truths.axis for truths in self.axes)),
-            tuple(self.measures.found.values()),
-            np.zeros((0, 0), dtype=np.int64),
-            self.table.source or RowSource(self.table.name),
-            computed,
-        )
-        return lay_out(self.number, whole, self.sizes, wanted, start)
-
-
-def _name(truths: AxisTruths) -> object:
-    axis: Any = truths.axis
-    return axis.column if hasattr(axis, "column") else axis.predicate
-
-
-def _check_factor(entries: int, names: Sequence[str], sizes: Sequence[int], name: str) -> None:
-    if entries > MAX_FACTOR:
-        raise too_large(names, sizes, MAX_FACTOR, f" for each of the groups of {name}" if name else "")

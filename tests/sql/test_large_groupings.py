@@ -66,11 +66,23 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
+TOO_MANY = {
+    "many small groupings": (
+        f"SELECT COUNT(*) FROM t GROUP BY dp_marginals(4, {listed(WIDE[8:])})",
+        ["numbers, at most 4,000,000 are planned together", "q1 has ", " in 9,108 groupings", "leave out c9, c11"],
+    ),
+    "many statements": (
+        "; ".join(["SELECT c0, c2, COUNT(*), SUM(c5) FROM t GROUP BY c0, c2"] * 240),
+        ["4,800,000 numbers, at most 4,000,000 are planned together: split it; q1 alone has 20,000"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*REFUSED, *TOO_MANY])
 def test_a_grouping_that_is_too_large_is_refused_with_its_columns(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch, parts = REFUSED[name]
+    batch, parts = {**REFUSED, **TOO_MANY}[name]
     con = duckdb.connect()
     con.execute(f"CREATE TABLE t ({', '.join(f'{column} INTEGER' for column in WIDE)})")
     ledger = tmp_path / "l.ledger"
@@ -83,5 +95,5 @@ def test_a_grouping_that_is_too_large_is_refused_with_its_columns(
     for part in parts:
         assert part in message
     assert len(message) < 600
-    assert caught.value.code == "too-many-groups"
+    assert caught.value.code == ("too-large" if name in TOO_MANY else "too-many-groups")
     assert (ledger.read_bytes() if ledger.exists() else b"") == before

@@ -102,3 +102,16 @@ def test_refused_sizes_and_sets():
     with pytest.raises(DataError, match="subsets"):
         residual_plan([2] * 40, [range(40)])
     assert prod(residual_plan((3, 1), [(0, 1)]).sizes) == 3
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_the_error_of_marginals_is_that_of_their_matrix(noise):
+    S = strategy.select(workload.marginals((3, 2, 4), (2,)), noise)
+    pairs, single = workload.marginals((3, 2, 4), (2,)), workload.marginals((3, 2, 4), (1,))
+    assert S.error(pairs) == pytest.approx(S.expected, rel=1e-6)
+    assert S.error(single) == pytest.approx(S.error(single.explicit()), rel=1e-9)
+    assert S.variances(single).sum() == pytest.approx(S.error(single), rel=1e-9)
+    assert S.unsupported(single) == ()
+    np.testing.assert_allclose(S.reconstruction(single) @ S.matrix(), single.explicit().matrix(), atol=1e-9)
+    with pytest.raises(DataError, match="it measures 24 columns"):
+        S.error(workload.marginals((3, 2), (1,)))

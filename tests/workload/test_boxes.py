@@ -14,6 +14,7 @@ from dpsql import measure
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.linalg.exact import column_norms
 from dpsql.measure import ConnectionEngine
+from dpsql.workload import cell_limits
 from dpsql.workload import cells as cells_module
 from dpsql.workload.alive import words
 from dpsql.workload.boxes import Boxes, BoxIntegers, BoxWorkload
@@ -165,12 +166,12 @@ def test_caps(monkeypatch):
     rng = random.Random(4)
     blocks = list(dict.fromkeys(Block(_box(rng)) for _ in range(20)))
     axes = _axes(blocks)
-    monkeypatch.setattr(cells_module, "MAX_COUNTED", 100)
+    monkeypatch.setattr(cell_limits, "MAX_COUNTED", 100)
     with pytest.raises(SQLError, match=r"query blocks count [\d,]+; at most 100 are planned: split the batch"):
         compile_cells(axes, blocks, {})
     monkeypatch.setattr(cells_module, "BOXES_FROM", 10)
     assert isinstance(compile_cells(axes, blocks, {}, boxes=True), Boxes)
-    monkeypatch.setattr(cells_module, "MAX_SWEEP", 100)
+    monkeypatch.setattr(cell_limits, "MAX_SWEEP", 100)
     with pytest.raises(SQLError, match="steps to tell apart, at most 100 are planned: split the batch"):
         compile_cells(axes, blocks, {}, boxes=True)
 

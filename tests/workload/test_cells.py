@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import SQLError
-from dpsql.workload import cells as cells_module
+from dpsql.workload import cell_limits
 from dpsql.workload.cells import Block, Cells, compile_cells
 from dpsql.workload.conditions import (
     FALSE,
@@ -187,14 +187,14 @@ def test_work_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = [LineAtom(c, (LINE.point(i),)) for c in "ab" for i in range(100)]  # type: ignore[arg-type]
     axes = [line_axis(c, LINE, [w for w in wide if w.column == c]) for c in "ab"]
     blocks = [Block(w) for w in wide]
-    monkeypatch.setattr(cells_module, "MAX_COMBINATIONS", 5000)
+    monkeypatch.setattr(cell_limits, "MAX_COMBINATIONS", 5000)
     with pytest.raises(SQLError, match="10,201 combinations of regions"):
         compile_cells(axes, blocks, {})
-    monkeypatch.setattr(cells_module, "MAX_COMBINATIONS", 20_000_000)
-    monkeypatch.setattr(cells_module, "MAX_STATE_BYTES", 100_000)
+    monkeypatch.setattr(cell_limits, "MAX_COMBINATIONS", 20_000_000)
+    monkeypatch.setattr(cell_limits, "MAX_STATE_BYTES", 100_000)
     with pytest.raises(SQLError, match="10,201 sets of rows"):
         compile_cells(axes, blocks, {})
     pairs = disjunction(*(conjunction(wide[i], wide[100 + i]) for i in range(100)))
-    monkeypatch.setattr(cells_module, "MAX_RESOLUTIONS", 1000)
+    monkeypatch.setattr(cell_limits, "MAX_RESOLUTIONS", 1000)
     with pytest.raises(SQLError, match="too many parts"):
         compile_cells(axes, [Block(pairs)], {})

@@ -1,0 +1,183 @@
+"""Rows of reconstruction written out, for combinations of several answers: averages, ratios and quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+
+from dpsql.errors import DataError
+from dpsql.linalg.blocks import RowBlock, RowFactor
+
+from .residual_estimates import Estimate, Known, tag, within
+from .spread import Floats
+
+MOST = 2**24  # entries of explicit rows made at once
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualRows:
+    """The rows of R of blocks, written out or as their inner products."""
+
+    known: Known
+
+    def reach(self, block: RowBlock) -> int:
+        """How many measurements a block's rows have weights on."""
+        if not any(residual.whole for residual in self.known.residuals):
+            return sum(residual.rows for residual in self.known.parts(block))
+        held = {at: r.rows for known in self.known.parts(block) for r, at, _ in known.sources}
+        return sum(held.values())
+
+    def explicit(self, block: RowBlock, chosen: Any = None) -> dict[int, Floats]:
+        """Rows of R of a block (all, or the ``chosen``) on each measurement, by where it begins in y."""
+        out: dict[int, Floats] = {}
+        for known, rows in self._centred(block, chosen):
+            for residual, at, weight in known.sources:
+                if residual.whole:
+                    shape = [part.p if axis in known.axes else 1
+                             for axis, part in zip(residual.axes, residual.integers, strict=True)]  # fmt: skip
+                    wide = np.broadcast_to(rows.reshape(-1, *shape), (rows.shape[0], *residual.shape))
+                    mine = weight * known.multiplier * wide.reshape(rows.shape[0], -1)
+                else:
+                    mine = rows
+                out[at] = out[at] + mine if at in out else mine
+        return out
+
+    def _centred(self, block: RowBlock, chosen: Any = None) -> Iterator[tuple[Estimate, Floats]]:
+        """Rows of a block on each residual, as if that were measured once."""
+        sizes = self.known.sizes[block.table]
+        for residual in self.known.parts(block):
+            order: list[int] = []
+            parts = []
+            for factor in block.factors:
+                inside, integers = within(factor, residual)
+                parts.append(factor.weights(inside, integers, sizes).reshape(-1, *(part.p for part in integers)))
+                order.extend(inside)
+            count = block.stop - block.start
+            groups = np.arange(count) if chosen is None else chosen
+            if len(groups) * residual.rows > 16 * MOST:
+                raise DataError(
+                    "an average or ratio over so many groups at once needs too much memory; group by fewer columns"
+                )
+            labels = np.unravel_index(groups, block.key_sizes) if block.key_sizes else ()
+            rows: Any = np.full((len(groups), 1), block.coefficient / residual.multiplier)
+            for factor, part in zip(block.factors, parts, strict=True):
+                mine = np.zeros(len(groups), dtype=np.int64)
+                for key in factor.keys:
+                    mine = mine * block.key_sizes[key] + labels[key]
+                flat = part.reshape(part.shape[0], -1)[mine]
+                rows = (rows[:, :, None] * flat[:, None, :]).reshape(len(groups), -1)
+            shape = [residual.integers[residual.axes.index(axis)].p for axis in order]
+            rows = rows.reshape(len(groups), *shape).transpose(0, *(1 + np.argsort(order)))
+            yield residual, np.ascontiguousarray(rows).reshape(len(groups), -1)
+
+    def products(self, mine: Sequence[Sequence[RowBlock]], groups: int) -> Floats | None:
+        """Inner products (g x k x k) of the outputs' rows, factor by factor.
+
+        None where blocks fall into factors over different axes, so that products of factors are not those of rows.
+        """
+        gram = np.zeros((groups, len(mine), len(mine)))
+        for (i, left), (j, right) in combinations_with_replacement(list(enumerate(mine)), 2):
+            for one in left:
+                for other in right:
+                    if (one.table, one.component) != (other.table, other.component):
+                        continue
+                    shared = [residual for residual in self.known.parts(one) if set(residual.axes) <= set(other.axes)]
+                    for residual in shared:
+                        found = self._product(one, other, residual)
+                        if found is None:
+                            return None
+                        gram[:, i, j] += found
+            gram[:, j, i] = gram[:, i, j]
+        return gram
+
+    def _product(self, one: RowBlock, other: RowBlock, residual: Estimate) -> Floats | None:
+        """Inner products (g,) of two blocks' rows in a residual; None where their factors are over different axes."""
+        sizes = self.known.sizes[one.table]
+        sides: list[dict[tuple[tuple[int, ...], tuple[int, ...]], RowFactor]] = []
+        scale = one.coefficient * other.coefficient / float(residual.multiplier) ** 2
+        for block in (one, other):
+            held: dict[tuple[tuple[int, ...], tuple[int, ...]], RowFactor] = {}
+            for factor in block.factors:
+                inside, _ = within(factor, residual)
+                if not factor.keys and not inside:
+                    scale *= float(factor.weights((), (), sizes)[0, 0])
+                else:
+                    held[factor.keys, inside] = factor
+            sides.append(held)
+        if sides[0].keys() != sides[1].keys():
+            return None
+        parts = []
+        factors = []
+        for key, first in sides[0].items():
+            second = sides[1][key]
+            inside, integers = within(first, residual)
+            memo = (id(first), id(second), inside, *(tag(part) for part in integers))
+            if memo not in self._dots:
+                if first is second:
+                    self._dots[memo] = first.squares(inside, integers, sizes)
+                else:
+                    a, b = first.weights(inside, integers, sizes), second.weights(inside, integers, sizes)
+                    self._dots[memo] = np.einsum("ij,ij->i", a, b)
+            parts.append(self._dots[memo])
+            factors.append(first)
+        return (
+            RowBlock(one.start, one.stop, one.table, one.component, 1.0, 1.0, one.key_sizes, tuple(factors)).outer(
+                parts
+            )
+            * scale
+        )
+
+    @cached_property
+    def _dots(self) -> dict[tuple[object, ...], Floats]:
+        return {}
+
+    def explicit_products(self, mine: Sequence[Sequence[RowBlock]], groups: int) -> Floats:
+        """The same from rows written out, a few groups at a time."""
+        gram = np.zeros((groups, len(mine), len(mine)))
+        widest = max((self.reach(b) for blocks in mine for b in blocks), default=1)
+        step = max(1, MOST // max(1, widest))
+        for low in range(0, groups, step):
+            chosen = np.arange(low, min(groups, low + step))
+            held: dict[int, list[tuple[int, Floats]]] = {}
+            for number, blocks in enumerate(mine):
+                for block in blocks:
+                    for at, rows in self.explicit(block, chosen).items():
+                        held.setdefault(at, []).append((number, rows))
+            for found in held.values():
+                for i, left in found:
+                    for j, right in found:
+                        gram[chosen, i, j] += np.einsum("gp,gp->g", left, right)
+        return gram
+
+    def all_columns(self, mine: Sequence[Sequence[RowBlock]], groups: int) -> Floats:
+        starts: dict[int, int] = {}
+        width = 0
+        for blocks in mine:
+            for block in blocks:
+                for known in self.known.parts(block):
+                    for residual, at, _ in known.sources:
+                        if at not in starts:
+                            starts[at] = width
+                            width += residual.rows
+        if groups * len(mine) * width > 16 * MOST:
+            raise DataError(
+                "an average, ratio or quantile over so many groups needs too much memory with Laplace noise; group by "
+                "fewer columns, or give a delta"
+            )
+        out = np.zeros((len(mine), groups, width))
+        for number, blocks in enumerate(mine):
+            for block in blocks:
+                for at, rows in self.explicit(block).items():
+                    out[number, :, starts[at] : starts[at] + rows.shape[1]] += rows
+        return out.reshape(-1, width)
+
+
+def roots_of(gram: Floats) -> Floats:
+    """A root of each positive semidefinite matrix (g x k x k), row by row: the rows' inner products are gram."""
+    s, V = np.linalg.eigh(gram)
+    return np.asarray(V * np.sqrt(np.maximum(s, 0.0))[:, None, :])

@@ -1,0 +1,221 @@
+"""The matrices that residuals of structured batches are measured by, one for each axis.
+
+Where all blocks have equal Gram matrices on an axis, up to a factor, the best B_T is the product of the axes'
+best (``dpsql.strategy.product``); for marginals that is d I - 1 1^T, and the error is the singular value bound, the
+least of any Gaussian matrix mechanism (Li and Miklau 2013, Thm 5.5): certified. Otherwise each axis gets the
+optimum of its blocks' summed Gram matrices, each scaled by what the other axes leave of it; the error is computed from
+what is measured, exactly, and set against ``structured_bound`` where that is within reach. The Laplace optimum is not
+known; of d I - 1 1^T, I and the best that ``select`` finds for the axis, the least l^2 ||w B^+||^2 is taken, and all of
+it only where whole tables (``dpsql.strategy.structured_blocks``) have no lower error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
+from dpsql.linalg.forms import dense
+from dpsql.linalg.inner import Dense
+from dpsql.strategy.reduce import cholesky
+from dpsql.strategy.select import select
+from dpsql.workload.matrix import Workload
+from dpsql.workload.structured import Structured
+
+Floats = NDArray[np.float64]
+Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
+
+MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own
+_RIDGE = 1e-8
+_NEGLIGIBLE = 1e-13
+
+
+class ResidualMatrices:
+    """The matrices of residuals, axis by axis, each distinct problem solved once."""
+
+    def __init__(self, batch: Structured, noise: str, tolerance: float, deadline: float | None) -> None:
+        self.batch = batch
+        self.noise = noise
+        self.tolerance = tolerance
+        self.deadline = deadline
+        self.solved: dict[bytes, Mixed] = {}
+        self.grams: dict[tuple[int, tuple[int, ...]], Floats | None] = {}
+        self.parts: dict[tuple[int, tuple[int, ...]], float] = {}
+        self.errors: dict[tuple[object, ...], float] = {}
+
+    def integers(self, place: Place, blocks: Sequence[RowBlock]) -> tuple[AxisIntegers, ...]:
+        """A matrix for each axis of a residual."""
+        table, _, axes = place
+        sizes = self.batch.sizes[table]
+        return tuple(self._axis(axis, axes, sizes[axis], blocks) for axis in axes)
+
+    def _axis(self, axis: int, axes: tuple[int, ...], d: int, blocks: Sequence[RowBlock]) -> AxisIntegers:
+        if d == 2:
+            return Plain(2) if self.noise == "laplace" else Centre(2)
+        total = np.zeros((d, d))
+        level = 0.0
+        for block in blocks:
+            gram, scale = self._gram(block, axis, axes)
+            if gram is None:
+                level += scale
+            elif scale:
+                total += scale * gram
+        trace = float(np.trace(total))
+        if trace <= 0 or _is_centring(total, d):
+            return Plain(d) if self.noise == "laplace" else Centre(d)
+        total = total / (trace + level * (d - 1))
+        if level:
+            total += (np.eye(d) - 1.0 / d) * (level / (trace + level * (d - 1)))
+        return self._solve(total, d)
+
+    def _gram(self, block: RowBlock, axis: int, axes: tuple[int, ...]) -> tuple[Floats | None, float]:
+        """(The centred Gram matrix of a block on one axis, what its other factors leave of it); None for C itself."""
+        scale = (block.weight * block.coefficient) ** 2
+        gram: Floats | None = None
+        for factor in block.factors:
+            inside = tuple(i for i in factor.axes if i in axes)
+            if axis in inside:
+                gram = self._factor_gram(factor, block.table, inside, axis)
+            else:
+                scale *= self._length(factor, block.table, inside)
+        return gram, scale
+
+    def _factor_gram(self, factor: Any, table: int, inside: tuple[int, ...], axis: int) -> Floats | None:
+        key = (id(factor), (*inside, -1, axis))
+        if key not in self.grams:
+            sizes = self.batch.sizes[table]
+            d = sizes[axis]
+            matrix = factor.matrix
+            if len(factor.axes) == 1 and _is_marginal(matrix):
+                self.grams[key] = None
+            else:
+                if d > MAX_AXIS:
+                    raise DataError(
+                        f"strategy: {self.batch.names[table][axis]} has {d:,} regions, at most {MAX_AXIS:,} are "
+                        "planned beside many others unless each is a group: drop the column, or use coarser ranges"
+                    )
+                held = _centred(factor, inside, sizes)
+                held = np.moveaxis(held, 1 + inside.index(axis), -1).reshape(-1, d)
+                self.grams[key] = held.T @ held
+        return self.grams[key]
+
+    def _length(self, factor: Any, table: int, inside: tuple[int, ...]) -> float:
+        """||M||^2 of a factor's part, centred along ``inside``."""
+        key = (id(factor), inside)
+        if key not in self.parts:
+            sizes = self.batch.sizes[table]
+            if len(factor.axes) == 1 and inside:
+                self.parts[key] = float(Plain(sizes[inside[0]]).squares(factor.matrix).sum())
+            else:
+                held = _centred(factor, inside, sizes)
+                self.parts[key] = float((held * held).sum())
+            whole = float(factor.matrix.power(2).sum()) if hasattr(factor.matrix, "power") else 0.0
+            if self.parts[key] <= _NEGLIGIBLE * whole:
+                self.parts[key] = 0.0
+        return self.parts[key]
+
+    def reaches(self, block: RowBlock, axes: tuple[int, ...]) -> bool:
+        """Whether a block has a part in a residual: some of its groups differ there."""
+        return all(
+            self._length(factor, block.table, tuple(i for i in factor.axes if i in axes)) > 0
+            for factor in block.factors
+        )
+
+    def squared(self, block: RowBlock, axes: tuple[int, ...], integers: tuple[AxisIntegers, ...]) -> float:
+        """weight^2 ||w_T B_T^+||^2 of a block's part in a residual."""
+        total = (block.weight * block.coefficient) ** 2
+        sizes = self.batch.sizes[block.table]
+        for factor in block.factors:
+            inside = tuple(i for i in factor.axes if i in axes)
+            mine = tuple(integers[axes.index(i)] for i in inside)
+            key = (id(factor), inside, tuple(_tag(part) for part in mine))
+            if key not in self.errors:
+                self.errors[key] = float(factor.squares(inside, mine, sizes).sum())
+            total *= self.errors[key]
+        return total
+
+    def _solve(self, gram: Floats, d: int) -> AxisIntegers:
+        key = np.round(gram / np.abs(gram).max(), 9).tobytes()
+        if key not in self.solved:
+            self.solved[key] = self._selected(gram, d)
+        found = self.solved[key]
+        if self.noise == "gaussian":
+            return found
+        choices: tuple[AxisIntegers, ...] = (found, Plain(d), Centre(d))
+        root = _root(gram)
+        return min(choices, key=lambda part: part.norms[0] ** 2 * float(part.squares(root).sum()))
+
+    def _selected(self, gram: Floats, d: int) -> Mixed:
+        """The best strategy for a Gram matrix on what is orthogonal to 1, in the basis e_a - e_d."""
+        inner = gram[:-1, :-1] + _RIDGE * np.trace(gram) / d * (np.eye(d - 1) + 1.0)
+        rows = sparse.csr_array(np.hstack([np.eye(d - 1, dtype=np.int64), -np.ones((d - 1, 1), dtype=np.int64)]))
+        # A centred w has the coordinates w[:-1] in rows e_a - e_d, since its entries add up to 0.
+        held = Workload(rows, Dense(cholesky(inner)))
+        left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
+        chosen = select(held, self.noise, tolerance=self.tolerance / 3, time_limit=left)
+        mixing = dense(chosen.mixing)
+        matrix = np.asarray(mixing @ chosen.basis.toarray(), dtype=np.int64)
+        return _shortened(matrix, _root(gram), 0 if self.noise == "laplace" else 1, self.tolerance / 10.0)
+
+
+def _is_marginal(matrix: Any) -> bool:
+    p, d = matrix.shape
+    return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
+
+
+def _tag(part: AxisIntegers) -> object:
+    return id(part) if isinstance(part, Mixed) else (type(part), part.d)
+
+
+def _is_centring(gram: Floats, d: int) -> bool:
+    level = np.trace(gram) / (d - 1)
+    return bool(np.abs(gram - level * (np.eye(d) - 1.0 / d)).max() <= 1e-9 * level)
+
+
+def _centred(factor: Any, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Floats:
+    """A factor's part: (rows, regions of each inner axis), centred along them, averaged over the others."""
+    held = factor.part(inside, sizes)
+    held = held.toarray() if hasattr(held, "toarray") else np.asarray(held)
+    held = held.reshape(-1, *(sizes[i] for i in inside))
+    for at in range(len(inside)):
+        held = held - held.mean(axis=1 + at, keepdims=True)
+    return np.asarray(held)
+
+
+def _root(gram: Floats) -> Floats:
+    s, V = np.linalg.eigh(gram)
+    return np.asarray(np.sqrt(np.maximum(s, 0.0))[:, None] * V.T)
+
+
+def _shortened(matrix: NDArray[np.int64], root: Floats, order: int, tolerance: float) -> Mixed:
+    """The strategy of ``matrix`` in fewer bits, its error within ``tolerance``: products of several must fit 62 bits.
+
+    Rows that are orthogonal to 1 stay so: they are rounded in the basis e_a - e_d. ``root``: of the Gram matrix.
+    """
+
+    def error(part: Mixed) -> float:
+        norm = float(part.norms[order])
+        return (norm if order else norm**2) * float(part.squares(root).sum())
+
+    matrix = matrix[np.abs(matrix).any(axis=1)]
+    centred = not matrix.sum(axis=1).any()
+    rank = matrix.shape[1] - int(centred)
+    held = matrix[:, :-1] if centred else matrix
+    whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)))
+    target, top = (1.0 + tolerance) * error(whole), float(np.abs(held).max())
+    for bits in range(3, 24):
+        short = np.rint(held * (2.0**bits / top)).astype(np.int64)
+        short = short[np.abs(short).any(axis=1)]
+        if np.linalg.matrix_rank(short.astype(np.float64)) < rank:
+            continue
+        short = short // np.gcd.reduce(short, axis=None)
+        found = Mixed(np.hstack([short, -short.sum(axis=1, keepdims=True)]) if centred else short)
+        if found.growth < whole.growth and error(found) <= target:
+            return found
+    return whole
