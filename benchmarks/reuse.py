@@ -1,6 +1,6 @@
 """Claim: what was released answers later questions, so most of a long series of questions costs nothing.
 
-    python benchmarks/reuse.py [sessions]
+    python benchmarks/reuse.py [sessions] [line]
 
 20 sessions of 10 queries each, one batch a query, on 336,776 flights, epsilon 0.1 a query. A session has a theme of two
 columns; it begins with their cross table and goes on with drill-downs, parts, totals and averages of the theme, and now
@@ -8,7 +8,9 @@ and then with a question about something else. The same series several times: ev
 itself, which is how tools without a memory are used; free where what was released gives at least the error that 0.1
 would buy; free wherever what was released determines the answer, with whatever error; and the last at an epsilon a
 charge that spends as much in all as the first. Printed: epsilon, charges avoided, root mean squared error of all counts
-against DuckDB's exact answers, seconds; and the same when every question is asked once more at the end, free.
+against DuckDB's exact answers, seconds; and the same when every question is asked once more at the end, free. ``line``
+is one of the lines, 1 to 3, or 4: budgets found for wanted errors, alone and beside an earlier release, and the error
+that 200,000 draws of their noise give.
 """
 
 from __future__ import annotations
@@ -140,7 +142,53 @@ def stderr(result: dpsql.Result) -> list[float]:
     return [float(row[at]) for row in result.fetchall()]
 
 
+def half_width(plan: dpsql.Plan, draws: int = 200_000) -> float:
+    """The largest 95 % quantile of the absolute errors of a plan's numbers, by drawing its noise, in whole numbers."""
+    source = np.random.default_rng(SEED)
+    combined = getattr(plan.answers, "combined", None)
+    if combined is None:
+        seen = [(plan.noise, plan.strategy.shape[0])]
+        weights = plan.answers.whole.toarray() / plan.compiled.common_steps * np.sqrt(plan.noise.variance)
+    else:
+        seen = [(one.noise, one.matrix.shape[0]) for one in combined.observed]
+        weights = combined.weights
+    total = np.zeros((weights.shape[0], draws))
+    at = 0
+    for noise, count in seen:
+        for _ in range(count):
+            size = float(noise.parameter)  # b, or sigma squared
+            raw = source.normal(0, size**0.5, draws) if noise.kind == "gaussian" else source.laplace(0, size, draws)
+            total += np.outer(weights[:, at], np.rint(raw) / float(noise.variance) ** 0.5)
+            at += 1
+    return float(np.quantile(np.abs(total), 0.95, axis=1).max())
+
+
+def budgets() -> None:
+    """Wanted errors, the budget found, and the error that its noise gives."""
+    asked = "SELECT month, COUNT(*) AS n FROM flights WHERE origin IN ('EWR', 'JFK', 'LGA') GROUP BY month"
+    print(
+        "| objective | earlier releases | asked | budget | 95 % of errors within | off by |\n|---|---|---|---|---|---|"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        con = dpsql.connect(policy=batch_error.policy(), ledger=Path(folder) / "flights.ledger")
+        for earlier in ("none", "month x origin at epsilon 0.008"):
+            if earlier != "none":
+                con.run("SELECT month, origin, COUNT(*) AS n FROM flights GROUP BY month, origin", epsilon=0.008)
+            for objective in (None, "total", "max"):
+                for measure, error in (("epsilon", 200.0), ("rho", 300.0)):
+                    needed = con.budget_for(asked, max_error=error, objective=objective, measure=measure)
+                    found = half_width(needed.plan)
+                    print(
+                        f"| {objective or 'least'} | {earlier} | {error:g} | {measure} {needed:.4g} | {found:.1f} | "
+                        f"{100 * (found / error - 1):+.2f} % |",
+                        flush=True,
+                    )
+
+
 def main() -> None:
+    if sys.argv[2:] == ["4"]:
+        budgets()
+        return
     source = random.Random(SEED)
     sessions = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     queries = [query for _ in range(sessions) for query in session(source)]
@@ -156,10 +204,14 @@ def main() -> None:
         "\n| | epsilon a charge | charges | avoided | epsilon spent | RMSE of counts | s |"
         "\n|---|---|---|---|---|---|---|"
     )
-    whole = run(queries, exact, "every query charged", EPSILON)
-    run(queries, exact, "free where as good as charged", EPSILON)
-    part = run(queries, exact, "free wherever it is known", EPSILON)
-    run(queries, exact, "free wherever it is known", EPSILON * whole / part)
+    chosen = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    if chosen in (0, 1):
+        run(queries, exact, "every query charged", EPSILON)
+    if chosen in (0, 2):
+        run(queries, exact, "free where as good as charged", EPSILON)
+    if chosen in (0, 3):
+        part = run(queries, exact, "free wherever it is known", EPSILON)
+        run(queries, exact, "free wherever it is known", EPSILON * (EPSILON * len(queries)) / part)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ All intervals together (``simultaneous``): each is given the level alpha' at whi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -117,15 +117,23 @@ class Way:
         """The largest half-width over what is asked of it, of all numbers."""
         noise = self.route.step(units).calibrate(self._sensitivity)
         common = as_measured(self.strategy, self.compiled).common_steps
-        widths = self.answers.widths(noise, self.alpha, common)
-        largest = max((float(widths[part].max(initial=0.0)) / asked for part, asked in self.goal.asked), default=0.0)
-        for number, goal in enumerate(self.goal.derived):
+
+        def rows(number: int) -> Any:
             if number not in self._rows:
                 assert not isinstance(self.answers, LineAnswers)  # noqa: S101 - formulas over a line are refused
-                self._rows[number] = self.answers.rows(goal.parts, noise)
-            reach = goal.reach(self._rows[number], noise, self.alpha, common)
-            largest = max(largest, reach / goal.asked)
-        return largest
+                self._rows[number] = self.answers.rows(self.goal.derived[number].parts, noise)
+            return self._rows[number]
+
+        return ratio_of(self.goal, self.answers.widths(noise, self.alpha, common), rows, noise, self.alpha, common)
+
+
+def ratio_of(goal: Goal, widths: Any, rows: Callable[[int], Any], noise: Any, alpha: float, common: int) -> float:
+    """The largest half-width over what is asked of it. ``rows(k)``: of the parts of the k-th formula, for ``noise``."""
+    largest = max((float(widths[part].max(initial=0.0)) / asked for part, asked in goal.asked), default=0.0)
+    for number, derived in enumerate(goal.derived):
+        reach = derived.reach(rows(number), noise, alpha, common)
+        largest = max(largest, reach / derived.asked)
+    return largest
 
 
 def find_budget(
@@ -138,14 +146,16 @@ def find_budget(
     tolerance: float = 1e-3,
     time_limit: float | None = None,
     progress: Say | None = None,
+    known: Known | None = None,
 ) -> NeededBudget:
     """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
 
     ``wanted.objective`` "least" chooses the strategy that needs the least; "total" and "max" keep the strategy that
     ``plan`` takes for that objective, so that planning at the number found gives the same. Where a purse for each kind
-    of noise could pay, the least epsilon that is still allowed wins. Raises BudgetError, with the least error
-    within reach, where neither what is left nor the cap on one release holds what is needed; DataError and SQLError for
-    wishes that do not fit the batch (``goal_of``).
+    of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say; the new
+    measurement then complements them (``dpsql.accuracy_earlier``), and 0 is found where they suffice. Raises
+    BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
+    needed; DataError and SQLError for wishes that do not fit the batch (``goal_of``).
     """
     began, say = monotonic(), progress or (lambda _: None)
     goal = goal_of(prepared, wanted)
@@ -170,16 +180,45 @@ def find_budget(
             say(f"{strategy.method}: {charge.guarantee}")
             found.append((not state.affords(charge), float(request.rho or request.epsilon or 0), request, charge, way))
     found.sort(key=lambda entry: entry[:2])
+    if known is not None and found:
+        better = known.better(prepared, state, wanted, goal, found, tolerance)
+        if better is not None:
+            return better
     if not found or found[0][0]:
-        raise BudgetError(_refusal(ways, [entry[3] for entry in found], state, wanted))
+        raise BudgetError(refusal(ways, [entry[3] for entry in found], state, wanted))
     _, value, request, charge, way = found[0]
     origin = Origin(prepared, state, request, tolerance, way.strategy.objective)
-    others = tuple(
+    others = others_of(found)
+    return NeededBudget(value, plan_of(origin, charge, way.strategy, way.alpha, others, wanted), request)
+
+
+FoundWay = tuple[bool, float, Request, Charge, Way]
+"""A way and its least charge: whether that is more than is allowed, its figure, the request for it, the charge."""
+
+
+class Known(Protocol):
+    """What earlier releases say of a batch; ``dpsql.accuracy_earlier``."""
+
+    def better(
+        self,
+        prepared: Prepared,
+        state: BudgetState,
+        wanted: Wanted,
+        goal: Goal,
+        found: Sequence[FoundWay],
+        tolerance: float,
+    ) -> NeededBudget | None:
+        """The least budget with them, None where they help little. BudgetError where even that is too much."""
+        ...
+
+
+def others_of(found: Sequence[FoundWay]) -> tuple[Alternative, ...]:
+    """The other ways to pay than the first."""
+    return tuple(
         Alternative(c, w.strategy.method, c.unit_variance * true_error(w.strategy, w.compiled), not short)
         for short, _, _, c, w in found[1:]
-        if w.route != way.route
+        if w.route != found[0][4].route
     )
-    return NeededBudget(value, plan_of(origin, charge, way.strategy, way.alpha, others, wanted), request)
 
 
 def _strategies(
@@ -203,6 +242,14 @@ def _strategies(
 
 def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: AnyStrategy) -> float:
     """The level of single intervals that the wish needs: alpha, or one at which all hold together; see the module."""
+    independent = strategy.shape[0]
+    if isinstance(strategy, Strategy):
+        independent = min(independent, strategy.basis.shape[0])
+    return level_for(prepared, goal, wanted, strategy.noise, independent)
+
+
+def level_for(prepared: Prepared, goal: Goal, wanted: Wanted, noise: str, independent: int) -> float:
+    """``level_of`` for a kind of noise and numbers that are combinations of ``independent`` Gaussian variables."""
     if not wanted.simultaneous:
         return wanted.alpha
     if goal.derived:
@@ -213,16 +260,21 @@ def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: AnyStrate
         rows = sparse.csr_array(compiled.rows[np.concatenate([np.arange(p.start, p.stop) for p, _ in goal.asked])])
         # Numbers that are multiples of each other hold or fail together.
         count = int(distinct_columns(sparse.csr_array(rows.T), up_to_sign=True).keep.size)
-    level = simultaneous_alpha(wanted.alpha, count, strategy.noise)
-    if strategy.noise != "gaussian":
+    level = simultaneous_alpha(wanted.alpha, count, noise)
+    if noise != "gaussian":
         return level
-    independent = strategy.shape[0]
-    if isinstance(strategy, Strategy):
-        independent = min(independent, strategy.basis.shape[0])
     return max(level, 2.0 * float(ndtr(-math.sqrt(float(chdtri(independent, wanted.alpha))))))
 
 
-def _refusal(ways: Sequence[Way], charges: Sequence[Charge], state: BudgetState, wanted: Wanted) -> str:
+class Reaching(Protocol):
+    """A way to pay, and how far its half-widths are from what is asked."""
+
+    @property
+    def route(self) -> Route: ...
+    def ratio(self, units: int) -> float: ...
+
+
+def refusal(ways: Sequence[Reaching], charges: Sequence[Charge], state: BudgetState, wanted: Wanted) -> str:
     """One line: what is needed, what is allowed, the least error within reach, what next."""
     need = f"the wanted error needs {charges[0].guarantee}" if charges else "no budget gives the wanted error"
     reached = [(way.ratio(most), way.route, most) for way in ways if (most := way.route.most(state)) > 0]

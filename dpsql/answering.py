@@ -13,25 +13,35 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from dpsql.accuracy import wish_of
+from dpsql.accuracy_earlier import KnownBefore, met
 from dpsql.bookkeeping import Books
-from dpsql.earlier import Combination, Past, combine, past_of
-from dpsql.errors import SQLError
-from dpsql.plan import Plan
+from dpsql.earlier import Combination, Past, combine, complement, measured_again, past_of, setting_of
+from dpsql.earlier.complement import WORTH
+from dpsql.earlier.kept import integers_of
+from dpsql.errors import IntegrityError, SQLError
+from dpsql.plan import Plan, mean_square
+from dpsql.plan_complement import ComplementPlan, complement_plan, noted
 from dpsql.policy import Policy
 from dpsql.prepare import Prepared, prepare, understood_of
 from dpsql.privacy.entries import Entry
+from dpsql.reconstruct.combined import MOST_COLUMNS
 from dpsql.release import ReleaseRecord
 from dpsql.release.payload import Measurement, pack, unpack
-from dpsql.reuse import question_keys, squared_errors, types_of
+from dpsql.reuse import most_precise, question_keys, squared_errors, types_of
+from dpsql.sql.answers import Understood
 from dpsql.sql.options import budget_of, read_options
+from dpsql.strategy import Strategy
 from dpsql.tables import tables_of
-from dpsql.wanted import wanted_of
+from dpsql.wanted import goal_of, wanted_of
 from dpsql.workload.compile import Compiled
+from dpsql.workload.integers import Factored
 
 _BETTER = 1e-3
 """By so much, relatively, an error must fall for a refined answer to be worth a release."""
@@ -64,6 +74,8 @@ class Earlier:
         self._policy = policy
         self._schemas = schemas
         self._held: dict[int, Past | None] = {}
+        self._meant: dict[str, Understood] = {}
+        self._latest: Prepared | None = None
         self._types: dict[str, str] = {}
 
     def answer(self, sql: str, alpha: float) -> Found | None:
@@ -75,11 +87,15 @@ class Earlier:
         if not usable:
             return None
         schemas = self._schemas()
-        return self._found(prepare(sql, self._policy, schemas), alpha, schemas, usable)
+        self._latest = prepare(sql, self._policy, schemas)
+        return self._found(self._latest, alpha, schemas, usable)
 
     def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
         """What ``reuse.most_precise`` needs to find a release of the same batch: its questions and results."""
-        answers = understood_of(sql, self._policy, self._schemas()).answers
+        if self._latest is not None and self._latest.sql == sql:  # ``answer`` was asked just before
+            answers = self._latest.understood.answers
+        else:
+            answers = understood_of(sql, self._policy, self._schemas()).answers
         return question_keys(self._policy.to_toml(), answers), None, [answer.name for answer in answers]
 
     def as_good_as(self, plan: Plan) -> Found | None:
@@ -89,12 +105,18 @@ class Earlier:
         usable = self._usable()
         if not usable:
             return None
-        if plan.charge.noise == "gaussian" and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (
-            1.0 + (plan.gap or 0.0)
+        if (
+            not plan.rests_on
+            and plan.wanted is None
+            and plan.charge.noise == "gaussian"
+            and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (1.0 + (plan.gap or 0.0))
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
         found = self._found(plan.origin.prepared, plan.alpha, self._schemas(), usable)
         planned = plan.errors
+        if found is not None and plan.wanted is not None:
+            goal = goal_of(plan.origin.prepared, plan.wanted)
+            return found if met(found.combination, plan.origin.prepared, goal, plan.wanted) else None
         if found is None or not isinstance(planned, np.ndarray):
             return None
         return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
@@ -167,10 +189,77 @@ class Earlier:
                 better.append(found)
         return better
 
+    def complemented(self, plan: Plan, tolerance: float = 1e-3, time_limit: float | None = None) -> Plan:
+        """The plan of the same batch at the same charge that rests on earlier releases, where they help; else ``plan``.
+
+        Where they answer the batch with no more error than planned, ``plan`` with a note of it: its run is free.
+        ``time_limit``: seconds for the search of a strategy beside them.
+        """
+        if plan.estimated or plan.origin is None or not isinstance(plan.strategy, Strategy):
+            return plan
+        usable = self._usable()
+        if not usable:
+            return plan
+        free = self.as_good_as(plan)
+        if free is not None:
+            return noted(plan, free.combination.rests_on)
+        prepared = plan.origin.prepared
+        setting = setting_of(prepared, self._pasts(self._schemas(), usable), self._first(prepared))
+        if setting is None:
+            return plan
+        deadline = inf if time_limit is None else monotonic() + time_limit
+        found = complement(setting, plan.strategy, plan.charge, tolerance, deadline)
+        if found is None or found.error > (1.0 - WORTH) * plan.error:
+            return plan
+        made = complement_plan(plan, found)
+        # Where noise is as coarse as its lattice, intervals of several measurements are rounded outward more.
+        return made if mean_square(made.widths) < mean_square(plan.widths) else plan
+
+    def answers_others(self, release: int) -> bool:
+        """Whether ``pasts`` has the release, over no more cells than are combined."""
+        usable = [entry for entry in self._usable() if entry.id == release]
+        return any(past.integers.shape[1] <= MOST_COLUMNS for past in self._pasts(self._schemas(), usable))
+
+    def known(self, prepared: Prepared, alpha: float) -> KnownBefore | None:
+        """What earlier releases say of a batch, for the search of a budget; None where there are none."""
+        usable = self._usable()
+        if not usable or not isinstance(prepared.compiled, Compiled):
+            return None
+        pasts = self._pasts(self._schemas(), usable)
+        first = self._first(prepared)
+        return KnownBefore(combine(prepared, pasts, alpha, first), setting_of(prepared, pasts, first))
+
+    def as_measured(self, plan: Plan, entry: Entry) -> Plan:
+        """The plan of a batch as an earlier release of it measured it: beside the releases that it rested on.
+
+        Raises IntegrityError where these are no longer understood as they were.
+        """
+        alone = plan.alone if isinstance(plan, ComplementPlan) else plan
+        rests_on = set(entry.description.get("rests_on") or ())
+        if not rests_on:
+            return alone
+        usable = [other for other in self._usable() if other.id in rests_on]
+        measured = unpack(self._books.ledger().release(entry.id).payload or b"")[1]
+        pasts = self._pasts(self._schemas(), usable)
+        setting = None
+        if alone.origin is not None and measured.kept is not None and len(pasts) == len(rests_on):
+            setting = setting_of(alone.origin.prepared, pasts, frozenset(rests_on))
+        if setting is not None and measured.kept is not None and isinstance(alone.strategy, Strategy):
+            held = integers_of(measured.kept)
+            if held.digest() != measured.strategy:  # the same integers, which were measured as a dense matrix
+                held = Factored(held.mixing.toarray(), held.basis)
+            found = measured_again(setting, held, entry.charge, alone.strategy)
+            if found is not None:
+                return complement_plan(alone, found)
+        raise IntegrityError(
+            f"release {entry.id} rests on earlier ones that this policy understands otherwise; its own results stay, "
+            "and fresh=True measures again"
+        )
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
-        combination = combine(prepared, self._pasts(schemas, usable), alpha)
+        combination = combine(prepared, self._pasts(schemas, usable), alpha, self._first(prepared))
         if combination is None:
             return None
         tables = {name for layout in combination.compiled.layouts for name in layout.source.tables}
@@ -191,7 +280,7 @@ class Earlier:
     def _pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:
         types = types_of(schemas)
         if types != self._types:
-            self._held, self._types = {}, types
+            self._held, self._meant, self._types = {}, {}, types
         found = []
         for entry in usable:
             before = entry.description.get("types")
@@ -199,11 +288,32 @@ class Earlier:
                 continue
             if entry.id not in self._held:
                 record, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
-                self._held[entry.id] = past_of(entry.id, record.sql, measurement, self._policy, schemas)
+                texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
+                self._held[entry.id] = past_of(
+                    *(entry.id, record.sql, measurement, self._policy, schemas), self._understood, texts
+                )
             past = self._held[entry.id]
             if past is not None:
                 found.append(past)
         return found
+
+    def _first(self, prepared: Prepared) -> frozenset[int]:
+        """What the most precise answer of the same questions so far rests on: it is to count in any later one."""
+        keys = question_keys(self._policy.to_toml(), prepared.understood.answers)
+        found = most_precise(self._books.entries(), keys, None, None, None, types_of(prepared.schemas))
+        if found is None:
+            return frozenset()
+        return frozenset({found[0].id, *found[0].description.get("rests_on", ())})
+
+    def _text(self, release: int) -> str:
+        """The batch of a release."""
+        return unpack(self._books.ledger().release(release).payload or b"")[0].sql
+
+    def _understood(self, sql: str) -> Understood:
+        """What a batch of an earlier release asks, understood once for all releases of one text."""
+        if sql not in self._meant:
+            self._meant[sql] = understood_of(sql, self._policy, self._schemas())
+        return self._meant[sql]
 
     def _key(self, found: Found, errors: bool) -> str:
         combination = found.combination

@@ -65,6 +65,7 @@ class Batches:
         entry, record, overtaken = found
         if plan is not None and entry.description.get("estimates", "unbiased") != estimates:
             observed = unpack(self.books.ledger().release(entry.id).payload or b"")[1]
+            plan = self.past.as_measured(plan, entry)
             record = replace(record, tables=tables_again(plan, observed, errors=errors, estimates=estimates))
             return Release(entry.id, 0.0, entry.charge.guarantee, record)
         if entry.shown != entry.results:
@@ -139,6 +140,7 @@ class Batches:
             "noise": plan.charge.noise,
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
+            **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
         }
         return job_of(plan, self.holdings.sources, description, label)
 
@@ -150,7 +152,7 @@ class Batches:
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
-        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
+        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy, plan.beside)
 
         def payload(release: int, y: list[int]) -> bytes:
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
@@ -170,6 +172,8 @@ class Batches:
 
 def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
     said = "errors estimated" if plan.estimated else f"{estimates} estimates"
+    rests = f" with release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
+    method = plan.strategy.method + (rests if plan.rests_on else "")
     return ReleaseRecord(
         release_id=release,
         released_at=dt.datetime.now(dt.UTC),
@@ -179,7 +183,7 @@ def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -
         purse=plan.charge.purse,
         cost=plan.charge.amount,
         noise=plan.noise.kind,
-        strategy=plan.strategy.method + (f", {said}" if plan.estimated or estimates != "unbiased" else ""),
+        strategy=method + (f", {said}" if plan.estimated or estimates != "unbiased" else ""),
         queries=plan.compiled.numbers,
         gap=plan.gap,
         sql=plan.sql,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
 from dpsql.dbapi import Exceptions
 from dpsql.errors import DataError, IntegrityError, InterfaceError
+from dpsql.expected import workload_sql
 from dpsql.holdings import Holdings
 from dpsql.local_release import Maker, Synthetic
 from dpsql.measure import Engine
@@ -112,6 +114,7 @@ class Connection(Exceptions):
         expected: Mapping[str, object] | None = None,
         method: str = "auto",
         rounds: int | None = None,
+        earlier: bool = True,
     ) -> Plan:
         """What a batch would release, with an error bar on every number. Free.
 
@@ -120,9 +123,12 @@ class Connection(Exceptions):
         (``dpsql.sql.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
         ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
         hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
-        it (``budget_for``). ``method``: "auto", or "mwem" and "mwem-strategy" (``dpsql.strategy.mwem``), whose errors
-        depend on the data and are estimated only; ``rounds`` of theirs. Reads the column types of the tables, never a
-        row. Raises SQLError, PolicyError, DataError, BudgetError, all before anything is spent.
+        it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, the plan measures what
+        complements them, at the same charge, and its errors are those of all measurements together
+        (``dpsql.plan_complement``); False plans as if there were none. ``method``: "auto", or "mwem" and
+        "mwem-strategy" (``dpsql.strategy.mwem``), whose errors depend on the data and are estimated only; ``rounds`` of
+        theirs. Reads the column types of the tables, never a row. Raises SQLError, PolicyError, DataError, BudgetError,
+        all before anything is spent.
         """
         self._check_open()
         wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
@@ -132,10 +138,10 @@ class Connection(Exceptions):
                 raise DataError(
                     f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
                 )
-            return self._needed(sql, wish, delta, None, tolerance, time_limit, progress).plan
-        earlier = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective)
-        if earlier is not None:
-            return earlier
+            return self._needed(sql, wish, delta, None, tolerance, time_limit, progress, earlier).plan
+        known = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective)
+        if known is not None:
+            return known
         request = request_of(sql, epsilon, delta, rho)
         _check_limits(tolerance, time_limit)
         if method != "auto":
@@ -148,7 +154,8 @@ class Connection(Exceptions):
             )
         if rounds is not None:
             raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
-        return make_plan(
+        began = monotonic()
+        alone = make_plan(
             sql,
             self.policy,
             self.schemas(),
@@ -160,6 +167,10 @@ class Connection(Exceptions):
             progress=progress,
             objective=objective or "total",
         )
+        if not earlier:
+            return alone
+        left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
+        return self._batches.past.complemented(alone, tolerance, left)
 
     def budget_for(
         self,
@@ -176,6 +187,7 @@ class Connection(Exceptions):
         tolerance: float = 1e-3,
         time_limit: float | None = None,
         progress: Callable[[str], None] | None = None,
+        earlier: bool = True,
     ) -> NeededBudget:
         """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
 
@@ -188,15 +200,17 @@ class Connection(Exceptions):
         answer that the policy's ``expected_rows`` (or ``expected``, rows of a group by result) let one guess;
         averages, ratios and quantiles always need such a guess (``dpsql.wanted``). ``simultaneous``: all intervals
         together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the strategy that
-        ``plan`` takes; the default chooses the one that needs the least. Raises BudgetError, with the least error
-        within reach, where no budget that is left and allowed gives it; DataError for wishes that do not fit.
+        ``plan`` takes; the default chooses the one that needs the least. ``earlier``: what earlier releases know need
+        not be paid for again; 0 is found where they suffice, and ``run`` of it is free. Raises BudgetError, with the
+        least error within reach, where no budget that is left and allowed gives it; DataError for wishes that do not
+        fit.
         """
         self._check_open()
         wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
         wish = wish_of(sql, None, None, wanted)
         if wish is None:
             raise DataError("no error is wanted; give max_error=50, relative=0.05, or hints /*+ MAX_ERROR(50) */")
-        return self._needed(sql, wish, delta, measure, tolerance, time_limit, progress)
+        return self._needed(sql, wish, delta, measure, tolerance, time_limit, progress, earlier)
 
     def _needed(
         self,
@@ -207,11 +221,13 @@ class Connection(Exceptions):
         tolerance: float,
         time_limit: float | None,
         progress: Callable[[str], None] | None,
+        earlier: bool,
     ) -> NeededBudget:
         _check_limits(tolerance, time_limit)
         at = None if delta is None else Request.of(1, delta).delta
+        prepared = prepare(sql, self.policy, self.schemas(), progress)
         return find_budget(
-            prepare(sql, self.policy, self.schemas(), progress),
+            prepared,
             self.budget,
             wanted,
             delta=at,
@@ -219,6 +235,7 @@ class Connection(Exceptions):
             tolerance=tolerance,
             time_limit=time_limit,
             progress=progress,
+            known=self._batches.past.known(prepared, wanted.alpha) if earlier else None,
         )
 
     def run(
@@ -256,8 +273,39 @@ class Connection(Exceptions):
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
                 if free is not None:
                     return free
-            plan = self.plan(batch, epsilon, delta, rho, **options)
+            plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said)
+
+    def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
+        """The SQL batch of an expected workload, such as "ranges(age)" or "marginals(2, sex, state)". Free.
+
+        To be planned, priced (``budget_for``) and run like any batch; ``dpsql.expected`` has the words. ``table``: the
+        private table, needed where the policy has several. Raises DataError and PolicyError.
+        """
+        return workload_sql(self.policy, declared, table)
+
+    def release_workload(
+        self,
+        declared: str | Sequence[str],
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        table: str | None = None,
+        label: str | None = None,
+        **options: Any,
+    ) -> Release:
+        """Measure an expected workload once (``workload``, ``run``); questions within it are free from then on.
+
+        ``answers_others`` says whether that holds for all of them, or, for very large workloads, for its own
+        statements alone.
+        """
+        return self.run(self.workload(declared, table), epsilon, delta, rho, label=label, **options)
+
+    def answers_others(self, release: int) -> bool:
+        """Whether other questions can rest on a release: its measurement was kept, and is not too large. Free."""
+        self._check_open()
+        return self._batches.past.answers_others(release)
 
     def refine(self) -> list[Release]:
         """Give the answers of earlier batches again, from all measurements together, where that makes them better.

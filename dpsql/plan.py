@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -111,11 +111,30 @@ class Plan:
         """Whether the errors are estimates, by simulation on public stand-ins for the data; else they are exact."""
         return False
 
+    @property
+    def rests_on(self) -> tuple[int, ...]:
+        """The earlier releases that the answers rest on besides the new measurement (``dpsql.plan_complement``)."""
+        return ()
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """The earlier releases whose batches share the cells that are measured."""
+        return ()
+
+    @property
+    def asked(self) -> Compiled | Structured | Lined:
+        """The batch over its own cells."""
+        return self.compiled
+
     def __getstate__(self) -> dict[str, Any]:
         """A copy by pickle leaves out what the plan was made from: it can be run, and not be planned again
         otherwise.
         """
         return {**self.__dict__, "origin": None}
+
+    def after(self, y: Sequence[int]) -> Plan:
+        """The plan with the errors of a release that measured ``y``: its own, but where errors are estimated only."""
+        return self
 
     @property
     def cells(self) -> int:

@@ -54,9 +54,19 @@ def plan_head(plan: Plan) -> list[str]:
     scan = scan_text(plan.compiled.layouts, plan.expected_rows)
     scans = [f"Scan       {scan}"] if scan else []
     return [
-        *(f"Guarantee  {plan.privacy}", _cost(plan), *_wanted(plan), _batch(plan), *scans, _strategy(plan)),
-        *(*_alternatives(plan), *_local(plan), *notes),
+        *(f"Guarantee  {plan.privacy}", _cost(plan), *_wanted(plan), _batch(plan), *scans, *_rests(plan)),
+        *(_strategy(plan), *_alternatives(plan), *_local(plan), *notes),
     ]
+
+
+def _rests(plan: Plan) -> list[str]:
+    """Which earlier releases the answers rest on, too."""
+    if not plan.rests_on:
+        return []
+    which = f"release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
+    alone = getattr(plan, "alone", None)
+    gain = "" if alone is None else f"; without, {(alone.error / plan.error) ** 0.5:.2f} times the error"
+    return [f"Earlier    rests on {which} and the new measurement, which alone is charged{gain}"]
 
 
 def _wanted(plan: Plan) -> list[str]:
@@ -97,7 +107,8 @@ def plan_text(plan: Plan) -> str:
     if plan.estimated:
         lines.append(
             "Errors depend on the data. These are estimated, not certified: root mean squares over runs on public "
-            f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's multiple."
+            f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's multiple. "
+            "What a release states is larger where its measurements show more rows than expected, or a worse fit."
         )
     else:
         lines.append(
@@ -189,7 +200,7 @@ def _strategy(plan: Plan) -> str:
         what = "largest" if strategy.objective == "max" else "total"
         proof = (
             f"{what} squared error certified within {max(plan.gap, 1e-6):.2%} of the least of any Gaussian matrix "
-            "mechanism"
+            f"mechanism{' beside these releases' if plan.rests_on else ''}"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"
     return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"

@@ -65,7 +65,8 @@ def prepare(
     else:
         compiled = compile_any(understood.queries, understood.tables)
     if not compiled.answered.size:
-        raise SQLError("no number of the batch depends on the data; there is nothing to measure")
+        why = "".join(f" ({note})" for note in understood.notes[:3])
+        raise SQLError(f"no number of the batch depends on the data; there is nothing to measure{why}")
     say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
     return Prepared(sql, policy, schemas, understood, compiled)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
+from typing import Any
 
 import numpy as np
 
@@ -63,23 +65,22 @@ class Combination:
         return cores_of(self.queries, self.compiled.spans)
 
 
-def combine(prepared: Prepared, pasts: Sequence[Past], alpha: float) -> Combination | None:
+def combine(
+    prepared: Prepared, pasts: Sequence[Past], alpha: float, first: frozenset[int] = frozenset()
+) -> Combination | None:
     """What ``pasts`` say together about a batch; None where they do not determine every number of it.
 
     Generalised least squares over all of them (``dpsql.reconstruct.combined``). Free: post-processing of what was
     released. Batches in blocks or closed forms are not combined. Where all earlier batches together tell too many cells
-    apart, those are left out that do not fit (``_joined``).
+    apart, those are left out that do not fit (``joined``), those of ``first`` last.
     """
     compiled = prepared.compiled
     if not isinstance(compiled, Compiled) or not pasts:
         return None
-    joint = _joined(prepared, pasts)
+    joint = joined(prepared, pasts, first)
     if joint is None or not joint.observations:
         return None
-    observed = [Observed(o.matrix, o.divisor, o.y, Noise(o.noise, o.parameter)) for o in joint.observations]
-    answers = combined_answers(
-        joint.rows.astype(np.float64).multiply(joint.scale[:, None]), observed, compiled.common_steps
-    )
+    answers = combined_answers(asked_of(joint), observed_of(joint), compiled.common_steps)
     if answers is None:
         return None
     return Combination(
@@ -93,22 +94,44 @@ def combine(prepared: Prepared, pasts: Sequence[Past], alpha: float) -> Combinat
     )
 
 
-def _joined(prepared: Prepared, pasts: Sequence[Past]) -> Joint | None:
-    """The batch and earlier ones over joint cells, as many as fit: those first that read all its columns and few
-    others.
+def asked_of(joint: Joint) -> Any:
+    """W over joint cells, in floats."""
+    return joint.rows.astype(np.float64).multiply(joint.scale[:, None])
+
+
+def observed_of(joint: Joint) -> list[Observed]:
+    """Every earlier measurement, as it is combined."""
+    return [Observed(o.matrix, o.divisor, o.y, Noise(o.noise, o.parameter)) for o in joint.observations]
+
+
+def joined(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] = frozenset()) -> Joint | None:
+    """The batch and earlier ones over joint cells, as many as fit: those of ``first``, which an earlier answer of the
+    same batch rests on, so that no answer becomes worse; then those that read all its columns and few others.
 
     What fits is decided by the regions that all of them tell apart together, before any cell is made.
     """
+    return _joined(prepared, tuple(pasts), first)
+
+
+@functools.lru_cache(maxsize=4)  # what is free is asked first, then what complements it
+def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int]) -> Joint | None:
     understood = prepared.understood
     assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
     names = {query.table for query in understood.queries}
     read = _read(prepared.compiled.layouts)
-    mine = [past for past in pasts if names & {query.table for query in past.queries}]
+    mine = [past for past in pasts if names & past.tables]
     chosen: list[Past] = []
-    near = sorted(mine, key=lambda past: (not read <= _read(past.layouts), len(_read(past.layouts)), -past.release))
+
+    def far(past: Past) -> tuple[bool, bool, int, int]:
+        held = _read(past.layouts)
+        return past.release not in first, not read <= held, len(held), -past.release
+
+    near = sorted(mine, key=far)
     for past in near[:_MOST_PASTS]:
         # One batch may have cells that merge; of several, none that was taken may be lost again.
-        if _cells(understood, [*chosen, past]) <= (MOST_COLUMNS if chosen else _MOST_PRODUCT):
+        known = {number for other in chosen for number in other.parts}
+        room = MOST_COLUMNS if chosen else _MOST_PRODUCT
+        if (chosen and known.issuperset(past.parts)) or _cells(understood, [*chosen, past]) <= room:
             chosen.append(past)
     while chosen:
         found = join(understood, sorted(chosen, key=lambda past: past.release))
@@ -125,9 +148,10 @@ def _read(layouts: Sequence[Layout]) -> set[tuple[str, str]]:
 
 def _cells(understood: Understood, pasts: Sequence[Past]) -> float:
     """Combinations of regions that all these batches tell apart together; infinite where they do not go together."""
+    parts = list({id(part): part for past in pasts for part in past.parts.values()}.values())
     try:
-        tables = united([*understood.tables.values(), *(t for past in pasts for t in past.tables.values())])
-        queries = [query for past in pasts for query in past.queries]
+        tables = united(table for part in (understood, *parts) for table in part.tables.values())
+        queries = [query for part in parts for query in part.queries]
         return sum(map(prod, regions_of([*queries, *understood.queries], tables)))
     except (SQLError, InternalError):
         return inf

@@ -11,7 +11,7 @@ cell of a batch that uses the column, and in those of a batch that does not. Com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -25,8 +25,8 @@ from dpsql.prepare import understood_of
 from dpsql.release.payload import Measurement
 from dpsql.sql.answers import Understood
 from dpsql.sql.batch_tables import united
-from dpsql.workload.batch import Query, Table
-from dpsql.workload.compile import compile_batch, compile_rows
+from dpsql.workload.batch import Query
+from dpsql.workload.compile import compile_rows
 from dpsql.workload.integers import Factored
 from dpsql.workload.layout import Layout
 
@@ -35,15 +35,23 @@ from .kept import CELLS, integers_of, meaning_of, workload_hash
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """An earlier release, understood again: what it measured, of what, and what came out."""
+    """An earlier release, understood again: what it measured, of what, and what came out.
+
+    ``parts``: the batches, by their releases, whose cells it measured: its own and, where it complemented earlier ones,
+    theirs. ``rows``: W of all of them, its own last.
+    """
 
     release: int
-    queries: tuple[Query, ...] = field(repr=False)
-    tables: Mapping[str, Table] = field(repr=False)
+    parts: Mapping[int, Understood] = field(repr=False)
     layouts: tuple[Layout, ...] = field(repr=False)
     rows: sparse.csr_array = field(repr=False)
     integers: Factored = field(repr=False)
     measurement: Measurement = field(repr=False)
+
+    @property
+    def tables(self) -> set[str]:
+        """The tables that it reads, by the names that queries use."""
+        return {query.table for part in self.parts.values() for query in part.queries}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +68,16 @@ class Observation:
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """W of the new batch over joint cells, and what was observed of them; ``numbers`` of W (m,)."""
+    """W of the new batch over joint cells, and what was observed of them.
 
+    ``layouts`` say where rows of tables go; ``beside`` are the releases whose batches have the cells made finer.
+    """
+
+    layouts: tuple[Layout, ...] = field(repr=False)
     rows: sparse.csr_array = field(repr=False)
     scale: np.ndarray = field(repr=False)
     observations: tuple[Observation, ...]
+    beside: tuple[int, ...]
 
 
 def past_of(
@@ -73,27 +86,33 @@ def past_of(
     measurement: Measurement,
     policy: Policy,
     schemas: Mapping[str, Mapping[str, str]],
+    understood: Callable[[str], Understood] | None = None,
+    texts: Mapping[int, str] | None = None,
 ) -> Past | None:
     """An earlier release as the policy and types of today read its batch; None where it cannot be combined.
 
     That is where nothing was kept of its integers, where the policy says other things of tables and columns by now, and
-    where the batch comes to another W.
+    where the batch comes to another W. ``texts``: the batches of the releases beside which it was measured.
+    ``understood`` may remember what a text means, as equal texts are then compiled once.
     """
     kept = measurement.kept
     if kept is None or kept.get("cells") != CELLS or kept.get("policy") != meaning_of(policy.to_toml()):
         return None
+    read = understood or (lambda text: understood_of(text, policy, schemas))
+    beside = [int(number) for number in kept.get("beside", ())]
     try:
-        understood = understood_of(sql, policy, schemas)
-        compiled = compile_batch(understood.queries, understood.tables, boxes=False)
-    except SQLError:
+        parts = {number: read((texts or {})[number]) for number in beside} | {release: read(sql)}
+        layouts, rows, scale = _compiled([parts[number] for number in beside], parts[release])
+    except (SQLError, InternalError, KeyError):
         return None
     integers = integers_of(kept)
-    if workload_hash(compiled) != kept.get("workload") or integers.shape != (
+    mine = rows.shape[0] - _numbers(parts[release].queries)
+    if workload_hash(sparse.csr_array(rows[mine:]), scale[mine:]) != kept.get("workload") or integers.shape != (
         len(measurement.y),
-        compiled.rows.shape[1],
+        rows.shape[1],
     ):
         return None
-    return Past(release, understood.queries, understood.tables, compiled.layouts, compiled.rows, integers, measurement)
+    return Past(release, parts, layouts, rows, integers, measurement)
 
 
 def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:
@@ -102,18 +121,23 @@ def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:
     Earlier batches over other tables are left out. Cost: one compilation of all batches together.
     """
     names = {query.table for query in understood.queries}
-    mine = [past for past in pasts if names & {query.table for query in past.queries}]
+    mine = [past for past in pasts if names & past.tables]
+    held = {number: part for past in mine for number, part in past.parts.items()}
+    beside = tuple(sorted(held))
     try:
-        tables = united([*understood.tables.values(), *(t for past in mine for t in past.tables.values())])
-        queries = [query for past in mine for query in past.queries]
-        layouts, rows, scale = compile_rows([*queries, *understood.queries], tables)
+        layouts, rows, scale = _compiled([held[number] for number in beside], understood)
     except (SQLError, InternalError):  # too many cells; or one name for two computed columns
         return None
-    start, observations = 0, []
+    starts, start = {}, 0
+    for part in _once([held[number] for number in beside]):
+        starts[id(part)] = start
+        start += _numbers(part.queries)
+    observations = []
     for past in mine:
-        stop = start + past.rows.shape[0]
-        onto = _onto(past, layouts, sparse.csr_array(rows[start:stop]))
-        start = stop
+        last = past.parts[past.release]
+        others = _once([past.parts[number] for number in sorted(past.parts) if number != past.release])
+        at = [np.arange(starts[id(part)], starts[id(part)] + _numbers(part.queries)) for part in (*others, last)]
+        onto = onto_joint(past.layouts, past.rows, layouts, sparse.csr_array(rows[np.concatenate(at)]))
         if onto is None:
             return None
         matrix = sparse.csr_array(past.integers.mixing @ (past.integers.basis @ onto))
@@ -121,22 +145,44 @@ def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:
         observations.append(
             Observation(past.release, matrix, found.common_steps, found.y, found.noise, found.parameter)
         )
-    return Joint(sparse.csr_array(rows[start:]), scale[start:], tuple(observations))
+    return Joint(layouts, sparse.csr_array(rows[start:]), scale[start:], tuple(observations), beside)
 
 
-def _onto(past: Past, layouts: Sequence[Layout], rows: sparse.csr_array) -> sparse.csr_array | None:
-    """M (entries of the past x joint entries), x = M x'; None where it is not found. ``rows``: the past's, joint."""
+def _compiled(
+    beside: Sequence[Understood], last: Understood
+) -> tuple[tuple[Layout, ...], sparse.csr_array, np.ndarray]:
+    """Layouts, rows and scale of several batches together, one of equal texts once, and of ``last``, always last."""
+    parts = [*_once(beside), last]
+    tables = united(
+        [*last.tables.values(), *(t for part in parts[:-1] for t in part.tables.values())],
+    )
+    return compile_rows([query for part in parts for query in part.queries], tables)
+
+
+def _once(parts: Sequence[Understood]) -> list[Understood]:
+    return list({id(part): part for part in parts}.values())
+
+
+def _numbers(queries: Sequence[Query]) -> int:
+    """How many rows of W queries have."""
+    return sum(query.rows * len(query.outputs) for query in queries)
+
+
+def onto_joint(
+    coarse_layouts: Sequence[Layout], coarse_rows: sparse.csr_array, layouts: Sequence[Layout], rows: sparse.csr_array
+) -> sparse.csr_array | None:
+    """M (entries of a batch x joint entries), x = M x'; None where it is not found. ``rows``: the batch's, joint."""
     by_table = {layout.table: layout for layout in layouts}
     at_old, at_new = [], []
-    for old in past.layouts:
+    for old in coarse_layouts:
         new = by_table[old.table]
         places = [0, *(1 + new.measures.index(measure) if measure in new.measures else -1 for measure in old.measures)]
         if -1 in places:
             return None
-        coarse, fine = _cells(old.entry), _cells(new.entry)
+        coarse, fine = distinct_cells(old.entry), distinct_cells(new.entry)
         stacked = sparse.vstack(
             [
-                sparse.hstack([_columns(past.rows, coarse[number]), _columns(rows, fine[place])], format="csr")
+                sparse.hstack([_columns(coarse_rows, coarse[number]), _columns(rows, fine[place])], format="csr")
                 for number, place in enumerate(places)
             ],
             format="csr",
@@ -154,13 +200,13 @@ def _onto(past: Past, layouts: Sequence[Layout], rows: sparse.csr_array) -> spar
     old_entries, new_entries = np.concatenate(at_old), np.concatenate(at_new)
     onto = sparse.csr_array(
         (np.ones(len(old_entries), dtype=np.int64), (old_entries, new_entries)),
-        shape=(past.rows.shape[1], rows.shape[1]),
+        shape=(coarse_rows.shape[1], rows.shape[1]),
     )
-    apart = abs(sparse.csr_array(past.rows @ onto - rows)).sum()
+    apart = abs(sparse.csr_array(coarse_rows @ onto - rows)).sum()
     return onto if apart == 0 else None
 
 
-def _cells(entry: np.ndarray) -> np.ndarray:
+def distinct_cells(entry: np.ndarray) -> np.ndarray:
     """One column of ``entry`` for each merged cell that fills an entry."""
     filled = entry[:, (entry >= 0).any(axis=0)]
     return np.asarray(filled[:, np.unique(filled.max(axis=0), return_index=True)[1]])

@@ -6,10 +6,7 @@ import argparse
 from typing import Any
 
 from dpsql.plan import Plan
-from dpsql.suggestions import suggestions
 from dpsql.surfaces import output
-from dpsql.what_if import curve, marginal_costs
-from dpsql.what_if_text import what_if_text
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -101,7 +98,7 @@ def explained(plan: Plan, options: argparse.Namespace) -> None:
         progress = output.Progress(quiet=options.quiet, what="planning again")
         progress("without each statement, with coarser groups and tighter bounds")
         try:
-            text = what_if_text(plan)
+            text = plan.what_if()
         finally:
             progress.done()
         output.show("\n" + text)
@@ -110,7 +107,7 @@ def explained(plan: Plan, options: argparse.Namespace) -> None:
 def what_if_json(plan: Plan) -> dict[str, Any]:
     """The same for programs."""
     return {
-        "curve": output.table_json(curve(plan)),
-        "marginal_costs": output.table_json(marginal_costs(plan)),
-        "suggestions": output.table_json(suggestions(plan)),
+        "curve": output.table_json(plan.curve()),
+        "marginal_costs": output.table_json(plan.marginal_costs()),
+        "suggestions": output.table_json(plan.suggestions()),
     }

@@ -1,4 +1,4 @@
-"""The command line: ``dpsql plan|run|budget|report|releases|sql|policy|synthesize|audit|demo``.
+"""The command line: ``dpsql plan|run|release|budget|report|releases|sql|policy|synthesize|audit|demo``.
 
 Exit codes: 0 done, 1 a dpsql.Error (one line on stderr; with --json also {"error": ...} on stdout) or an
 audit that failed, 2 wrong usage, 130 interrupted.
@@ -17,7 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 import dpsql
 from dpsql.errors import Error, SQLError
-from dpsql.surfaces import accuracy, auditing, commands, demo, formats, output, policies, releases, synthesizing
+from dpsql.surfaces import (
+    accuracy,
+    auditing,
+    commands,
+    demo,
+    formats,
+    output,
+    policies,
+    releases,
+    releasing,
+    synthesizing,
+)
 from dpsql.surfaces.colours import marked
 
 DESCRIPTION = """\
@@ -32,6 +43,7 @@ examples:
   dpsql policy check visits.toml --database visits.duckdb
   dpsql plan batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
   dpsql run batch.sql --database visits.duckdb --policy visits.toml --epsilon 1
+  dpsql release --policy visits.toml --workload "ranges(age)" --workload "marginals(2, sex, state)" --epsilon 1
   dpsql sql --policy visits.toml "SELECT * FROM by_state ORDER BY n DESC LIMIT 3"
   dpsql releases export --policy visits.toml --format csv -o tables/
   dpsql report release --policy visits.toml -o report.html
@@ -129,6 +141,13 @@ def parser() -> argparse.ArgumentParser:
     running = add("run", commands.run, "spend the budget of a batch once, show and keep its noisy tables")
     _running(running)
     formats.arguments(running)
+    expected = add(
+        "release", releasing.release, "release an expected workload once, so that questions within it are free"
+    )
+    releasing.arguments(expected)
+    _planning(expected)
+    expected.add_argument("--fresh", action="store_true", help="measure and pay again even where the ledger has it")
+    expected.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
     _places(add("budget", commands.budget, "show what is spent, by whom and for what, and what is left"))
 
     _report(names)
@@ -145,11 +164,11 @@ def parser() -> argparse.ArgumentParser:
 
     _policy(names)
 
-    releasing = _adder(names)(
+    lying = _adder(names)(
         "synthesize", synthesizing.synthesize, "release randomised rows of a table once, and ask them anything; local"
     )
-    synthesizing.arguments(releasing)
-    _places(releasing)
+    synthesizing.arguments(lying)
+    _places(lying)
 
     auditing.arguments(
         _adder(names)("audit", auditing.audit, "hold a batch to its promise on generated neighbouring databases")
@@ -318,6 +337,9 @@ def _planning(command: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto: the strategy of least error, known before anything is spent; mwem, mwem-strategy: queries chosen "
         "by the data in rounds, errors estimated only",
+    )
+    command.add_argument(
+        "--no-earlier", dest="earlier", action="store_false", help="plan as if nothing had been released before"
     )
     command.add_argument("--rounds", metavar="N", type=int, help="rounds of mwem; chosen by simulation if left out")
     accuracy.arguments(command)

@@ -17,18 +17,16 @@ from dpsql.surfaces.releases import entry_json
 def plan(options: argparse.Namespace) -> None:
     """Show what a batch would release and with which errors; free."""
     with inputs.connected(options) as con:
-        accuracy.explained(_plan(con, options, inputs.batch(options)), options)
+        accuracy.explained(planned(con, options, inputs.batch(options)), options)
 
 
 def run(options: argparse.Namespace) -> None:
     """Plan a batch, spend its budget, show the noisy tables."""
     with inputs.connected(options) as con:
-        planned = _plan(con, options, inputs.batch(options))
-        formats.check(
-            options, len(planned.queries), con.ledger_path, con.releases_path, con.policy.path, options.database
-        )
+        held = planned(con, options, inputs.batch(options))
+        formats.check(options, len(held.queries), con.ledger_path, con.releases_path, con.policy.path, options.database)
         release = con.run(
-            planned, fresh=options.fresh, errors=options.errors, estimates=options.estimates, label=options.label
+            held, fresh=options.fresh, errors=options.errors, estimates=options.estimates, label=options.label
         )
         state = con.budget
         formats.deliver(
@@ -71,8 +69,8 @@ def report_plan(options: argparse.Namespace) -> None:
 
     with inputs.connected(options) as con:
         formats.check_file(options, con.ledger_path, con.releases_path, con.policy.path, options.database)
-        planned = _plan(con, options, inputs.batch(options))
-        _write(page(planned, con.budget), options)
+        held = planned(con, options, inputs.batch(options))
+        _write(page(held, con.budget), options)
 
 
 def report_release(options: argparse.Namespace) -> None:
@@ -95,7 +93,8 @@ def _write(page: str, options: argparse.Namespace) -> None:
         print(f"Written to {options.output}; open it in a browser or print it, it needs no network.")
 
 
-def _plan(con: Connection, options: argparse.Namespace, text: str) -> Plan:
+def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
+    """The plan of a batch as the options ask for it; wrong usage where they name no budget and no wanted error."""
     wanted = accuracy.wanted(options)
     asked = wanted or "MAX_ERROR" in text.upper()
     if options.epsilon is None and options.rho is None and not asked and not any(read_options(text)[1]):
@@ -113,6 +112,7 @@ def _plan(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             objective=options.objective,
             method=options.method,
             rounds=options.rounds,
+            earlier=options.earlier and not getattr(options, "fresh", False),
             **wanted,
         )
     finally:

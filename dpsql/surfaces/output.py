@@ -99,6 +99,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             for way in plan.alternatives
         ],
         "rows": plan.rows(),
+        "notes": list(plan.notes),
         "local": None if plan.local_comparison is None else _local_json(plan.local_comparison),
     }
 
