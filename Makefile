@@ -21,7 +21,7 @@ help:
 	@echo "make docs       the site of docs/, into site/"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
-	@echo "make bench      every benchmark, one after the other"
+	@echo "make bench      every benchmark but that of Spark, one after the other"
 
 env: $(STAMP)
 
@@ -73,6 +73,6 @@ assurance: $(ACCOUNTING)
 	$(BIN)/python tests/audit/assurance_page.py
 
 bench: env
-	@for file in $(filter-out $(addprefix benchmarks/,data.py report.py lsa_figures.py low_rank_trends.py),$(wildcard benchmarks/*.py)); do \
+	@for file in $(filter-out $(addprefix benchmarks/,data.py report.py lsa_figures.py low_rank_trends.py spark.py),$(wildcard benchmarks/*.py)); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit 1; \
 	done

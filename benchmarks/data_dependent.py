@@ -6,8 +6,9 @@ Six batches on two data sets (20,190 person-years of a health insurance trial, 3
 root mean squared error over all numbers and releases of the pure plan and of the Gaussian one at delta 1e-9, each with
 unbiased and with non-negative estimates of the same measurements, and of MWEM over the workload's and over the
 strategy's rows. With --coverage instead: which part of MWEM's 95 % intervals holds the truth, as planned and as
-released, where the policy expects the right number of rows, 1/778 of it and 30 times as many. "even" is a guess without data: the noisy number of rows spread evenly over the cells. Everything is
-the library's own code but the ledger, which is left out: exact values are measured once, noise is drawn anew.
+released, where the policy expects the right number of rows, 1/778 of it and 30 times as many. "even" is a guess without
+data: the noisy number of rows spread evenly over the cells. Everything is the library's own code but the ledger, which
+is left out: exact values are measured once, noise is drawn anew.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ class Connection(Exceptions):
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
                 if free is not None:
                     return free
-            plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
+            plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
         return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said)
 
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:

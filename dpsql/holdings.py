@@ -54,4 +54,5 @@ class Holdings:
 
     def _source(self, table: TablePolicy) -> TableSource:
         path, types = self.policy.source_path(table.name), csv_schema(table)
-        return TableSource(table.name, path, types if table.is_csv else None, pattern=table.is_pattern, declared=types)
+        csv_types, remote = types if table.is_csv else None, self.policy.spark_table(table.name)
+        return TableSource(table.name, path, csv_types, pattern=table.is_pattern, declared=types, remote=remote)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from dpsql.bookkeeping import check_places
 from dpsql.connection import Connection
-from dpsql.errors import InterfaceError
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits
+from dpsql.errors import InterfaceError, PolicyError
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
 from dpsql.release.limits import QUERY_SECONDS
 
 
 def connect(
-    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | None = None,
+    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | Any | None = None,
     *,
     policy: Policy | str | os.PathLike[str],
     ledger: str | os.PathLike[str] | None = None,
@@ -35,8 +36,8 @@ def connect(
     """Connect to private tables under a policy.
 
     ``database``: a DuckDB file (attached read-only while it is scanned), an open DuckDB
-    connection, or None where every table of the policy names a source. ``policy``: a TOML
-    file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
+    connection, a SparkSession (``docs/spark.md``), or None where every table of the policy names files as its source.
+    ``policy``: a TOML file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
     named where the policy is not a file; ``releases`` is one beside the ledger unless named.
     ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
     asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
@@ -57,16 +58,25 @@ def connect(
     # Absolute, so that a later change of the working directory cannot lead to another ledger.
     ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
     anchor_path = None if anchor is None else Path(anchor).absolute()
-    file = None if database is None or isinstance(database, duckdb.DuckDBPyConnection) else Path(database)
+    file = None
+    if not (database is None or isinstance(database, duckdb.DuckDBPyConnection) or is_session(database)):
+        file = Path(database)
     check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
     limits = Limits(memory_limit, scan_timeout)
     engine: Engine
     if isinstance(database, duckdb.DuckDBPyConnection):
+        _check_files(held)
         if memory_limit is not None:
             raise InterfaceError("memory_limit is for scans in an instance of their own; set it on your connection")
         engine = ConnectionEngine(database, limits)
+    elif is_session(database):
+        if memory_limit is not None:
+            raise InterfaceError("memory_limit is for scans of DuckDB; give Spark's executors what they need")
+        _check_spark(held)
+        engine = SparkEngine(database, limits)
     else:
-        engine = FileEngine(None if database is None else Path(database).absolute(), limits)
+        _check_files(held)
+        engine = FileEngine(None if file is None else file.absolute(), limits)
     return Connection(
         engine,
         held,
@@ -78,3 +88,23 @@ def connect(
         cursor_errors=cursor_errors,
         query_timeout=query_timeout,
     )
+
+
+def _check_files(policy: Policy) -> None:
+    """Refuse tables of Spark where there is no session."""
+    for table in policy.tables.values():
+        if table.is_spark:
+            raise PolicyError(
+                f"{table.key('source')} is a table of Spark; pass the session: "
+                "dpsql.connect(spark, policy=..., ledger=...)"
+            )
+
+
+def _check_spark(policy: Policy) -> None:
+    """Refuse files where Spark counts: one policy has its tables in one place."""
+    for table in policy.tables.values():
+        if table.source is not None and not table.is_spark:
+            raise PolicyError(
+                f"{table.key('source')} names files and the connection is a Spark session, which would have another "
+                'table of that name; write source = "spark:catalog.schema.table", or connect without a session'
+            )

@@ -107,8 +107,9 @@ def plan_text(plan: Plan) -> str:
     if plan.estimated:
         lines.append(
             "Errors depend on the data. These are estimated, not certified: root mean squares over runs on public "
-            f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's multiple. "
-            "What a release states is larger where its measurements show more rows than expected, or a worse fit."
+            f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's "
+            "multiple. What a release states is larger where its measurements show more rows than expected, or a worse "
+            "fit."
         )
     else:
         lines.append(

@@ -142,7 +142,10 @@ def test_many_groupings_are_released(tmp_path: Path) -> None:
     domains = "\n".join(f"{name} = {{ values = [0, 1], nulls = false }}" for name in names)
     with duckdb.connect(tmp_path / "wide.duckdb") as raw:
         raw.execute(f"CREATE TABLE t AS SELECT {', '.join(f'range % 2 AS {name}' for name in names)} FROM range(100)")
-    policy = f'dataset = "w-1"\n[budget]\nepsilon = 1000.0\ndelta = 1e-3\n[tables.t]\nunit = "row"\n[tables.t.columns]\n{domains}'
+    policy = (
+        'dataset = "w-1"\n[budget]\nepsilon = 1000.0\ndelta = 1e-3\n[tables.t]\nunit = "row"\n'
+        f"[tables.t.columns]\n{domains}"
+    )
     con = dpsql.connect(tmp_path / "wide.duckdb", policy=dpsql.Policy.parse(policy), ledger=tmp_path / "wide.ledger")
     listed = ", ".join(quoted(name) for name in names)
     select = f"SELECT {listed}, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, {listed})"

@@ -59,6 +59,23 @@ def observed(con: dpsql.Connection, plan: dpsql.Plan) -> tuple[list[int], np.nda
     return exact, plan.answers.estimate(exact, plan.compiled.common_steps)
 
 
+def test_whole_numbers_beside_earlier_sums_need_a_plan_of_their_own(tmp_path: Path) -> None:
+    policy = dpsql.Policy.parse(
+        'dataset = "e-2"\n[budget]\nepsilon = 100.0\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'
+        "k = { lower = 0, upper = 7, nulls = false }\nv = { lower = 0, upper = 9, nulls = false }\n"
+    )
+    with duckdb.connect(tmp_path / "e.duckdb") as raw:
+        raw.execute("CREATE TABLE t AS SELECT (i % 8)::INTEGER AS k, (i % 10)::INTEGER AS v FROM range(100) r(i)")
+    con = dpsql.connect(tmp_path / "e.duckdb", policy=policy, ledger=tmp_path / "e.ledger")
+    con.run("SELECT k, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY k", epsilon=1)
+    sql = "SELECT k < 4 AS low, k % 2 AS odd, COUNT(*) AS n FROM t GROUP BY low, odd"
+    plan = con.plan(sql, epsilon=1)
+    assert plan.rests_on == (1,)
+    with pytest.raises(dpsql.DataError, match="earlier=False"):
+        con.run(plan, estimates="whole")
+    assert set(con.run(sql, epsilon=1, estimates="whole")["q1"].df()["n"] % 1) == {0}
+
+
 @pytest.mark.parametrize("noise", ["pure", "gaussian"])
 def test_never_worse_and_covered(con: dpsql.Connection, noise: str) -> None:
     """Of every release: in the planned units no farther from the truth; over 120 releases the intervals cover."""

@@ -55,18 +55,36 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "linalg", "plan", "prepare", "privacy", "reconstruct", "sql", "strategy", "wanted", "workload"),
         *("routes",),
     },
+    "accuracy_earlier": {
+        *("accuracy", "earlier", "errors", "plan", "plan_complement", "prepare", "privacy", "routes", "strategy"),
+        *("wanted", "workload"),
+    },
+    "plan_complement": {"earlier", "plan", "prepare", "release", "wanted", "workload"},
+    "expected": {"errors", "policy", "sql"},
     "estimates": {"errors", "plan", "reconstruct", "workload"},
     "plan_adaptive": {"errors", "plan", "policy", "prepare", "privacy", "reconstruct", "strategy", "workload"},
     "running": {"measure", "plan", "plan_adaptive", "privacy"},
     "range_tables": {"errors", "plan", "reconstruct", "release", "sql", "workload"},
     "afterwards": {"release", "sql"},
-    "tables": {"afterwards", "range_tables", "errors", "estimates", "plan", "reconstruct", "release", "sql", "workload"},
+    "tables": {
+        "afterwards",
+        "range_tables",
+        "errors",
+        "estimates",
+        "plan",
+        "reconstruct",
+        "release",
+        "sql",
+        "workload",
+    },
     "bookkeeping": {"errors", "policy", "privacy", "release"},
     # What earlier measurements say of a new batch: public numbers alone, so neither an engine nor measure/.
-    "earlier": {"errors", "linalg", "policy", "prepare", "privacy", "reconstruct", "release", "sql", "workload"},
+    "earlier": {
+        *("errors", "linalg", "policy", "prepare", "privacy", "reconstruct", "release", "sql", "strategy", "workload"),
+    },
     "answering": {
         *("accuracy", "bookkeeping", "earlier", "errors", "plan", "policy", "prepare", "privacy", "release", "reuse"),
-        *("sql", "tables", "wanted", "workload"),
+        *("accuracy_earlier", "plan_complement", "reconstruct", "sql", "strategy", "tables", "wanted", "workload"),
     },
     "local_asking": {"errors", "local", "policy", "release", "sql", "tables", "workload"},
     "holdings": {"measure", "policy"},
@@ -80,7 +98,8 @@ ROOMS: dict[str, set[str]] = {
         *("released", "reuse", "running", "tables"),
     },
     "connection": {
-        *("accuracy", "answering", "batches", "bookkeeping", "cursor", "dbapi", "errors", "holdings", "local_release"),
+        *("accuracy", "answering", "batches", "bookkeeping", "cursor", "dbapi", "errors", "expected", "holdings"),
+        *("local_release",),
         *("measure", "plan", "plan_adaptive", "policy", "prepare", "privacy", "release", "released", "request"),
         "wanted",
     },
@@ -88,7 +107,8 @@ ROOMS: dict[str, set[str]] = {
     "request": {"errors", "privacy", "sql"},
     "reuse": {"earlier", "plan", "privacy", "sql", "workload"},
     "dbapi": {"errors"},
-    "cursor": {"errors", "release", "reuse", "sql"},
+    "result_sets": {"errors", "release", "sql"},
+    "cursor": {"errors", "release", "result_sets", "reuse", "sql"},
     "drafting": {"errors", "policy", "measure"},
     "audit": {"errors", "policy", "privacy", "release", "workload", "measure", "plan", "connection", "opening"},
     "__init__": {
@@ -132,8 +152,9 @@ ALLOWED_ON_A_DEVICE = {
     *("__future__", "collections", "dataclasses", "datetime", "decimal", "enum", "functools", "math", "typing"),
 }
 CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
-# Optional packages may be imported in the rooms that show results (yaml: that read policies), inside functions only.
-OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml"}
+# Optional packages may be imported in the rooms that show results (yaml: that read policies; pyspark: that read
+# tables), inside functions only.
+OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml", "pyspark"}
 
 
 def sources() -> list[tuple[str, Path, ast.Module]]:
@@ -267,8 +288,8 @@ def test_lies_are_drawn_after_the_charge_and_before_the_rows_are_read() -> None:
     (tree,) = [tree for room, path, tree in sources() if room == "measure" and path.name == "local.py"]
     (function,) = [node for node in tree.body if getattr(node, "name", "") == "release_locally"]
     order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
-    steps = [name for name in order if name in ("schemas", "charge", "_count", "sample", "_shielded", "record")]
-    assert steps == ["schemas", "charge", "_count", "sample", "_shielded", "record"]
+    steps = [name for name in order if name in ("schemas", "charge", "_count", "sample", "shielded", "record")]
+    assert steps == ["schemas", "charge", "_count", "sample", "shielded", "record"]
 
 
 def test_noise_is_drawn_once_and_before_the_scan() -> None:
@@ -276,8 +297,8 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "measure"]
     # By where a call ends: what is an argument of another call runs before it.
     order = [name for name, _ in sorted(calls(function), key=lambda c: (c[1].end_lineno, c[1].end_col_offset))]
-    steps = [name for name in order if name in ("_check_schemas", "charge", "sample", "_shielded", "record")]
-    assert steps == ["_check_schemas", "charge", "sample", "_shielded", "record"]
+    steps = [name for name in order if name in ("_check_schemas", "charge", "sample", "shielded", "record")]
+    assert steps == ["_check_schemas", "charge", "sample", "shielded", "record"]
 
 
 def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
@@ -308,11 +329,8 @@ def test_the_core_needs_four_packages() -> None:
             if top == "dpsql" or top in sys.stdlib_module_names or top in CORE:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            rooms = (
-                ("policy",)
-                if top == "yaml"
-                else ("surfaces", "notebook", "release", "plan", "plan_picture", "pictures")
-            )
+            shown = ("surfaces", "notebook", "release", "plan", "plan_picture", "pictures")
+            rooms = {"yaml": ("policy",), "pyspark": ("engines",)}.get(top, shown)
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
             if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook"):

@@ -481,3 +481,21 @@ def test_examples_run_in_plain_duckdb(name: str) -> None:
             if declared.values is not None:
                 found = con.execute(f'SELECT DISTINCT "{declared.name}" FROM {name}').fetchall()
                 assert {value for (value,) in found} - {None} <= set(declared.values)
+
+
+@pytest.mark.parametrize(("one", "two"), [("t", "main.t"), ("main.T", "t"), ("MAIN.t", "main.T")])
+def test_one_table_under_two_names_is_refused(one: str, two: str) -> None:
+    """A name without a schema is one of main; each declaration alone would be charged for half of what a row moves."""
+    text = f'''dataset = "d-1"
+[budget]
+epsilon = 1
+[tables."{one}"]
+unit = "row"
+[tables."{two}"]
+unit = "row"
+'''
+    with pytest.raises(PolicyError, match=r"tables.* and tables.*(name one table)|one name in DuckDB"):
+        Policy.parse(text)
+    with pytest.raises(PolicyError, match="has the name of a table"):
+        Policy.parse(text.split(f'[tables."{two}"]')[0] + f'[views.{one.rpartition(".")[2]}]\nsql = "SELECT * FROM x"')
+    assert len(Policy.parse(text.replace(f'"{two}"', '"other.t"')).tables) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ class TableSource:
     ``pattern`` what the names of its files match; None for a table of the database. ``csv_types`` gives the declared
     type of every declared CSV column, since types sniffed from private data would depend on it; ``declared`` those of
     columns that paths may add (``engines/files.py``). ``files`` are for the engine: what the path stands for.
+    ``remote`` are the parts of the table's name in a catalog of the engine's own, such as Spark's.
     """
 
     name: str
@@ -32,6 +33,7 @@ class TableSource:
     pattern: bool = False
     declared: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    remote: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,4 +65,18 @@ class Engine(Protocol):
 
         A table stands in FROM under the alias ``BASE``; ``Rows`` write the clause themselves.
         """
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """An engine of another dialect: it says before a charge what it cannot run.
+
+    Statements are DuckDB's. An engine that translates them has ``check`` too, which raises NotSupportedError where a
+    part has no meaning of its own there, and OperationalError where the table cannot be read. It looks at the
+    statement, the settings and the schema alone, never at a row.
+    """
+
+    def check(self, source: TableSource | Rows, select: str, group_by: int) -> None:
+        """Nothing, or the reason why ``scan`` of the same arguments would not be run."""
         ...

@@ -24,19 +24,22 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
-from dpsql.engines.base import Engine, TableSource
+from dpsql.engines.base import Engine, Refusing, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine
 from dpsql.engines.limits import Limits
-from dpsql.errors import IntegrityError, OperationalError
+from dpsql.engines.spark import SparkEngine, is_session
+from dpsql.errors import IntegrityError
 from dpsql.measure.apart import check_apart
 from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
+from dpsql.measure.shield import shielded
 from dpsql.privacy.ledger import Ledger
 from dpsql.workload.boxes import Boxes
 from dpsql.workload.layout import Layout
@@ -49,14 +52,21 @@ __all__ = [
     "FileEngine",
     "Job",
     "Limits",
+    "SparkEngine",
     "TableSource",
     "check_apart",
+    "is_session",
     "measure",
     "read_declared",
     "read_schemas",
 ]
 
 Scan: TypeAlias = "dict[str, np.ndarray]"
+
+FAILED = (
+    "the measurement failed; details may depend on private data and are not shown. "
+    "What was charged stays charged; check memory and disk, then run again"
+)
 
 
 def read_schemas(engine: Engine, sources: Iterable[TableSource]) -> dict[str, dict[str, str]]:
@@ -78,12 +88,7 @@ def measure(
     _check_sensitivity(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
-    y, failure = _shielded(job, engine, job.noise.sample(job.integers.shape[0]))
-    # Raised here, outside any except: the frames and the context of the first error hold exact values.
-    if failure is KeyboardInterrupt:
-        raise KeyboardInterrupt
-    if isinstance(failure, str):
-        raise OperationalError(failure)
+    y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
     ledger.record(release, payload(release, y))
     return release, y
 
@@ -96,6 +101,9 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
             raise IntegrityError(
                 f"the columns of {table} have changed since the plan was made; plan again (nothing was charged)"
             )
+    if isinstance(engine, Refusing):
+        for scan in scans_of(job.layouts):
+            engine.check(*scan_of(scan.layout, job.sources))
 
 
 def _check_sensitivity(job: Job) -> None:
@@ -117,22 +125,6 @@ def _check_sensitivity(job: Job) -> None:
         found = max(found, moved)
     if not found <= float(Fraction(job.sensitivity, job.common_steps**order)) * (1.0 + 1e-4):
         raise IntegrityError("the plan's sensitivity is not that of its strategy; plan again (nothing was charged)")
-
-
-def _shielded(job: Job, engine: Engine, noise: list[int]) -> tuple[list[int], str | type[KeyboardInterrupt] | None]:
-    """``_observe``, or the fixed text of what went wrong; no frame of it survives."""
-    try:
-        return _observe(job, engine, noise), None
-    except KeyboardInterrupt:
-        return [], KeyboardInterrupt
-    except OperationalError as error:
-        text: str = error.args[0]  # no call: a Ctrl-C in one would be raised with this error as its context
-        return [], text
-    except BaseException:  # noqa: BLE001 - whatever it is, its frames hold exact values
-        return [], (
-            "the measurement failed; details may depend on private data and are not shown. "
-            "What was charged stays charged; check memory and disk, then run again"
-        )
 
 
 def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:

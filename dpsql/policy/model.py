@@ -17,6 +17,7 @@ from typing import Self
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.settings import fix, flag, folded, names, positive, references, text
+from dpsql.policy.spark_source import is_spark, spark_parts
 from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
 from dpsql.policy.values import dotted, fold, number, shown
 
@@ -165,12 +166,17 @@ class TablePolicy:
     @property
     def is_csv(self) -> bool:
         """Whether the source is CSV files, whose types only the policy can give."""
-        return self.source is not None and fold(self.source).endswith((".csv", ".csv.gz"))
+        return self.source is not None and not self.is_spark and fold(self.source).endswith((".csv", ".csv.gz"))
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether the source is a table of a Spark catalog."""
+        return is_spark(self.source)
 
     @property
     def is_pattern(self) -> bool:
         """Whether the source is a pattern that names of files match, such as "flights/*.parquet"."""
-        return self.source is not None and any(char in self.source for char in "*?[")
+        return self.source is not None and not self.is_spark and any(char in self.source for char in "*?[")
 
     def _check_public(self) -> None:
         given = {
@@ -200,6 +206,9 @@ class TablePolicy:
 
     def _check_source(self, source: str) -> None:
         where = self.key("source")
+        if self.is_spark:
+            spark_parts(where, source)
+            return
         if "://" in source:
             raise PolicyError(f"{where} is {shown(source)}; name local files, without a protocol")
         last = source.replace("\\", "/").rpartition("/")[2]
@@ -248,7 +257,15 @@ class Policy:
             raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
         fix(self, "tables", folded("tables", self.tables, "tables"))
         fix(self, "views", folded("views", self.views, "views"))
-        taken = {fold(name) for name in self.tables}
+        taken: dict[str, str] = {}
+        for name in self.tables:
+            # A name without a schema is one of main: two declarations of one table would count its rows apart.
+            other = taken.setdefault(fold(name).removeprefix("main."), name)
+            if other != name:
+                raise PolicyError(
+                    f"{dotted('tables', other)} and {dotted('tables', name)} name one table, and one row of it would "
+                    "count in both; keep one of them"
+                )
         for name, sql in self.views.items():
             text(dotted("views", name, "sql"), sql)
             if fold(name) in taken:
@@ -309,10 +326,15 @@ class Policy:
         A file, a folder, or a pattern; in a pattern the folder's own name stands for itself.
         """
         table = self.table(name)
-        if table.source is None:
+        if table.source is None or table.is_spark:
             return None
         folder = Path.cwd() if self.path is None else self.path.absolute().parent
         return (Path(glob.escape(str(folder))) if table.is_pattern else folder) / table.source
+
+    def spark_table(self, name: str) -> tuple[str, str, str] | None:
+        """Catalog, schema and table of Spark that table ``name`` names as its source; None for any other."""
+        table = self.table(name)
+        return spark_parts(table.key("source"), table.source) if table.source is not None and table.is_spark else None
 
     def to_toml(self) -> str:
         """TOML text that parses back to an equal policy; comments of the original are not kept."""

@@ -10,6 +10,7 @@ from typing import Any
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy
+from dpsql.policy.spark_source import is_spark
 from dpsql.policy.values import dotted, kind_of
 
 TOP_KEYS = ("dataset", "budget", "tables", "views")
@@ -103,6 +104,12 @@ def _table_policy(name: str, value: object) -> TablePolicy:
     built = {column: _column_policy(where, column, settings) for column, settings in columns.items()}
     if "key" in given:
         given["unique"] = given.pop("key")
+    source = given.get("source")
+    if isinstance(source, list) and any(is_spark(part) for part in source):
+        raise PolicyError(
+            f"{where}.source names several things, a Spark table among them; one name is one table: "
+            "keep one of them, or declare two tables"
+        )
     return TablePolicy(name, built, where=where, **given)
 
 

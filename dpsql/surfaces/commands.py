@@ -112,7 +112,9 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             objective=options.objective,
             method=options.method,
             rounds=options.rounds,
-            earlier=options.earlier and not getattr(options, "fresh", False),
+            earlier=options.earlier
+            and not getattr(options, "fresh", False)
+            and getattr(options, "estimates", "") != "whole",
             **wanted,
         )
     finally:

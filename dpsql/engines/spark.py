@@ -1,0 +1,195 @@
+"""Spark: private tables of its catalogs, counted where they lie; only the histogram comes to this process.
+
+The statement is the one that DuckDB would run, written for Spark with a closed list of expressions (``spark_sql``) in a
+session of its own (``spark_session``). What has no equal meaning there is refused by ``check``, before the charge.
+
+Retries. The statement reads, and adds whole numbers up; it has no random, no time and no order in it but that of equal
+rows. Spark takes the result of each partition once, whichever attempt of a task was first, and an attempt gives what
+any other gives: so retried, speculative and recomputed tasks, and executors that come and go, change no count. A job
+that fails in the end gives no numbers; the charge stands.
+
+Precondition: the table is Parquet, ORC, Delta or Iceberg, whose readers have a value for all that can be stored;
+text formats guess and skip, each in its way. Neighbours are rows as read. The files must not change during a scan.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dpsql.engines.base import BASE, IntArray, Rows, TableSource
+from dpsql.engines.limits import UNLIMITED, Limits
+from dpsql.engines.spark_session import check_open, check_session, inside, is_session, private_session
+from dpsql.engines.spark_sql import Source, quote, translated
+from dpsql.errors import OperationalError, PolicyError
+
+__all__ = ["SparkEngine", "is_session"]
+
+T = TypeVar("T")
+FORMATS = ("parquet", "orc", "delta", "iceberg")
+TYPES = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+_CATALOG = ("spark_catalog", "default")
+
+
+@dataclass(frozen=True, eq=False)
+class SparkEngine:
+    """Tables behind a session that the user holds open. Raises InterfaceError for one that cannot be used."""
+
+    session: Any
+    limits: Limits = UNLIMITED
+
+    def __post_init__(self) -> None:
+        check_session(self.session)
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table; the data are not read."""
+        names = {source.name: table_name(source) for source in sources}
+        return self._done("read the schema of the tables", lambda own: _apart(
+            {name: _table(own, name, parts) for name, parts in names.items()}
+        ))  # fmt: skip
+
+    def check(self, source: TableSource | Rows, select: str, group_by: int) -> None:
+        """Nothing, or the reason why ``scan`` would not be run: translated, analysed and planned, not executed."""
+
+        def planned(own: Any) -> str:
+            frame = own.sql(self._statement(own, source, select, group_by)[0])
+            return str(frame._jdf.queryExecution().executedPlan().nodeName())
+
+        self._done("plan the statement", planned)
+
+    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
+
+        def work() -> dict[str, IntArray]:
+            own = private_session(self.session)
+            statement, names = self._statement(own, source, select, group_by)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of versions of pandas, which is not used
+                table = own.sql(statement).toArrow()
+            return {name: np.asarray(table.column(at)) for at, name in enumerate(names)}
+
+        seconds = self.limits.seconds
+        found, outcome = inside(self.session, work, seconds)
+        if outcome == "interrupted":
+            raise KeyboardInterrupt
+        if outcome == "late":
+            raise OperationalError(
+                f"the scan of {source.name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
+                "What was charged stays charged; allow more time, then run again"
+            )
+        if found is None:
+            raise OperationalError(
+                f"the scan of {source.name} failed inside Spark; its message may hold private values and is not shown. "
+                "What was charged stays charged; check the executors, memory and files, then run again"
+            )
+        return found
+
+    def _statement(self, own: Any, source: TableSource | Rows, select: str, group_by: int) -> tuple[str, list[str]]:
+        tables = source.tables if isinstance(source, Rows) else (source,)
+        names = {table.name: f"dpsql_table_{at}" for at, table in enumerate(tables)}
+        known: dict[str, Source] = {}
+        for table in tables:
+            parts = table_name(table)
+            known[names[table.name]] = Source(_reference(parts), _table(own, table.name, parts)[0])
+        if isinstance(source, Rows):
+            rows = source.text({name: f'"{text}"' for name, text in names.items()})
+        else:
+            rows = f'"{names[source.name]}" AS "{BASE}"'
+        grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
+        return translated(f"SELECT {select} FROM {rows}{grouping}", known)  # noqa: S608
+
+    def _done(self, what: str, work: Callable[[Any], T]) -> T:
+        check_open(self.session)
+        found, outcome = inside(self.session, lambda: (work(private_session(self.session)),), None)
+        if outcome == "interrupted":
+            raise KeyboardInterrupt
+        if found is None:
+            raise OperationalError(
+                f"Spark cannot {what}; check the session, its catalogs and the files (nothing was charged)"
+            )
+        return found[0]
+
+
+def table_name(source: TableSource) -> tuple[str, ...]:
+    """Catalog, schema and table; a table without a source is in the default schema of Spark's own catalog."""
+    if source.path is not None:
+        raise PolicyError(
+            f"tables.{source.name} has files as its source, and Spark reads tables of its catalogs; "
+            'write source = "spark:catalog.schema.table", or connect without a session'
+        )
+    if source.remote is not None:
+        return source.remote
+    schema, _, table = source.name.rpartition(".")
+    return (_CATALOG[0], schema or _CATALOG[1], table)
+
+
+def _reference(parts: Sequence[str]) -> str:
+    return ".".join(map(quote, parts))
+
+
+def _table(own: Any, name: str, parts: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The columns of a table and where it lies. Raises PolicyError for what is no table that can be counted."""
+    shown = ".".join(parts)
+    if not own.catalog.tableExists(_reference(parts)):
+        raise PolicyError(f"tables.{name}: Spark has no table {shown}; correct the source, or the name of the table")
+    said = _description(own, parts)
+    if said.get("type", "") not in ("MANAGED", "EXTERNAL"):
+        raise PolicyError(f"tables.{name}: {shown} is a view or the like; the policy must name a table")
+    if said.get("provider", "").lower() not in FORMATS:
+        raise PolicyError(
+            f"tables.{name}: {shown} is stored in a format in which one row can make a scan fail; "
+            f"store it as {', '.join(FORMATS)}"
+        )
+    fields = own.table(_reference(parts)).schema.fields
+    columns = {str(field.name): _type(field) for field in fields}
+    if len({column.lower() for column in columns}) < len(fields):
+        raise PolicyError(f"tables.{name}: {shown} has two columns whose names differ in case alone; rename one")
+    return columns, said.get("location", "")
+
+
+def _description(own: Any, parts: Sequence[str]) -> Mapping[str, str]:
+    """What the catalog says of a table: its type, provider and location."""
+    rows = own.sql(f"DESCRIBE TABLE EXTENDED {_reference(parts)}").collect()
+    names = [str(row[0]) for row in rows]
+    start = names.index("# Detailed Table Information")
+    return {str(row[0]).lower(): str(row[1]) for row in rows[start + 1 :]}
+
+
+def _type(field: Any) -> str:
+    """The DuckDB type of a column, or a name that no policy can declare."""
+    shown = str(field.dataType.simpleString())
+    stored = str((field.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING", shown))
+    if stored.startswith("char("):
+        # Padded where it is read, and by other rules where it is compared.
+        return "SPARK CHAR"
+    if shown.startswith("decimal("):
+        return shown.upper()
+    return TYPES.get(shown, f"SPARK {shown.split('(')[0].split('<')[0].split()[0].upper()}")
+
+
+def _apart(found: Mapping[str, tuple[dict[str, str], str]]) -> dict[str, dict[str, str]]:
+    """The columns; PolicyError where two names of the policy are one table, or two tables over one folder."""
+    seen: dict[str, str] = {}
+    for name, (_, location) in found.items():
+        other = seen.setdefault(location or name, name)
+        if other != name:
+            raise PolicyError(
+                f"tables {other} and {name} are one table of Spark, so that one row of it counts in both; "
+                "declare it once"
+            )
+    return {name: columns for name, (columns, _) in found.items()}

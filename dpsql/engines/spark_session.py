@@ -1,0 +1,212 @@
+"""A Spark session of dpsql's own beside the user's: its settings, its silence, and what a failure may say.
+
+``newSession`` shares the cluster, the catalogs and their tables, and nothing else: no setting, temporary view or
+function of the user's session reaches it, and none of its own reaches back. Settings that change what SQL means go
+back to Spark's defaults, and a few are fixed; those of catalogs, file systems, partitions and adaptive execution
+are the user's. A session lives for one scan, so that files written since the last one are found.
+
+Nothing that Spark says of a failure gets out: work runs in a thread whose exceptions die there, a job group lets it be
+stopped, and the log of the driver is off meanwhile. Logs of executors are their own; no expression of a scan can fail
+on a value (``spark_values``), so that they have none to print.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeVar
+
+from dpsql.errors import Error, InterfaceError, OperationalError
+
+T = TypeVar("T")
+Outcome = Literal["done", "failed", "late", "interrupted"]
+
+# Settings of the user's session that a scan keeps; every other one of SQL has Spark's default.
+_KEPT = (
+    *("spark.sql.catalog.", "spark.sql.adaptive.", "spark.sql.shuffle.partitions", "spark.sql.files.max"),
+    *("spark.sql.autoBroadcastJoinThreshold", "spark.sql.broadcastTimeout", "spark.sql.hive.", "fs."),
+    *("spark.sql.execution.arrow.maxRecordsPerBatch", "spark.sql.warehouse.dir", "spark.sql.sources.parallel"),
+)
+FIXED = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.sources.validatePartitionColumns": "false",
+    # Rules that work constants out while a statement is optimised, at the ends of the calendar too, where that fails.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+        for rule in ("UnwrapCastInBinaryComparison", "PushFoldableIntoBranches")
+    ),
+    # From 8,000 bytes on the JVM interprets a method; Spark then goes row by row through compiled parts.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
+_AGAIN = 0.2  # seconds between two cancellations: a job of the group may begin after the first
+_PATIENCE = 1.0
+_NO_PYSPARK = 'pyspark is not installed; run pip install "dpsql[spark]", which needs Java 17 as well'
+
+
+def is_session(found: object) -> bool:
+    """Whether something is a session of Spark, known by where its class comes from."""
+    return any(
+        kind.__name__ == "SparkSession" and kind.__module__.split(".")[0] == "pyspark" for kind in type(found).__mro__
+    )
+
+
+def check_session(session: Any) -> None:
+    """Refuse a version that was not tested, Spark Connect, and a session that is stopped. InterfaceError."""
+    try:
+        import pyspark
+    except ImportError:
+        pyspark = None
+    if pyspark is None:
+        raise InterfaceError(_NO_PYSPARK)
+    if pyspark.__version__.split(".")[0] != "4":
+        raise InterfaceError(f"PySpark {pyspark.__version__} is not supported; install one from 4 up to, not with, 5")
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise InterfaceError(
+            "this is a Spark Connect session, which hides the driver's logs and settings; "
+            "run dpsql where the driver runs and pass its session"
+        )
+    check_open(session)
+
+
+def check_open(session: Any) -> None:
+    """Refuse a session that is stopped, or whose Java process is gone. InterfaceError; nothing was charged."""
+    context = getattr(session, "_sc", None)
+    if context is None or getattr(context, "_jsc", None) is None:
+        raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
+    found, outcome = inside(session, lambda: bool(context._jsc.sc().isStopped()), None, quiet=False)
+    if outcome == "interrupted":
+        raise KeyboardInterrupt
+    if outcome != "done":
+        raise InterfaceError(
+            "the Java process of the Spark session cannot be reached; make a new session, which needs Java 17 on PATH "
+            "or in JAVA_HOME, and connect again (nothing was charged)"
+        )
+    if found:
+        raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
+
+
+def private_session(session: Any) -> Any:
+    """A session for one scan beside ``session``; see the module."""
+    made = session.newSession()
+    own, theirs = _settings(made), _settings(session)
+    for key in own:
+        if key.startswith("spark.sql.") and not key.startswith(_KEPT) and made.conf.isModifiable(key):
+            made.conf.unset(key)
+    for key, value in theirs.items():
+        if key.startswith(_KEPT) and own.get(key) != value and (made.conf.isModifiable(key) or key.startswith("fs.")):
+            made.conf.set(key, value)
+    for key, value in FIXED.items():
+        made.conf.set(key, value)
+    return made
+
+
+def _settings(session: Any) -> dict[str, str]:
+    found = session.conf.getAll
+    return dict(found() if callable(found) else found)
+
+
+def inside(
+    session: Any, work: Callable[[], T], seconds: float | None, *, quiet: bool = True
+) -> tuple[T | None, Outcome]:
+    """What ``work`` returns, or how it ended without; errors of dpsql itself are raised again here.
+
+    It runs in a thread, under a job group of its own, while this one waits: a deadline or Ctrl-C cancels the group.
+    Whatever Spark raises is dropped there, for its text and its frames may hold private values.
+    """
+    found: list[T] = []
+    said: list[tuple[type[Error], str]] = []
+    ended = threading.Event()
+    group = f"dpsql-{uuid.uuid4().hex}"
+    context = session._sc
+
+    def run() -> None:
+        with contextlib.suppress(BaseException):
+            try:
+                if quiet:
+                    context.setJobGroup(group, "dpsql", interruptOnCancel=True)
+                found.append(work())
+            except Error as error:
+                said.append((type(error), str(error)))
+        ended.set()
+
+    start, outcome = time.monotonic(), "done"
+    with silence(context) if quiet else contextlib.nullcontext():
+        threading.Thread(target=run, name="dpsql-spark", daemon=True).start()
+        while not ended.is_set():
+            try:
+                if outcome == "done":
+                    left = math.inf if seconds is None else seconds - (time.monotonic() - start)
+                    ended.wait(max(0.0, min(left, _PATIENCE)))
+                    outcome = "late" if left <= 0.0 else outcome
+                else:
+                    with contextlib.suppress(Exception):
+                        context.cancelJobGroup(group)
+                    ended.wait(_AGAIN)
+            except KeyboardInterrupt:
+                outcome = "interrupted"
+    if outcome == "interrupted":
+        return None, "interrupted"
+    if said:
+        kind, text = said[0]
+        raise kind(text)
+    if found:
+        return found[0], "done"
+    return None, "late" if outcome == "late" else "failed"
+
+
+_quiet = threading.Lock()
+_held: list[list[tuple[Any, Any]]] = []
+_depth = 0
+
+
+@contextlib.contextmanager
+def silence(context: Any) -> Iterator[None]:
+    """The driver's log off: every logger of Log4j, put back as it was when the last scan has ended.
+
+    Raises OperationalError where it cannot be, as Spark logs the values that an error names.
+    """
+    global _depth
+    done = False
+    with _quiet, contextlib.suppress(Exception):
+        if not _depth:
+            _held.append(_switched_off(context))
+        _depth += 1
+        done = True
+    if not done:
+        raise OperationalError(
+            "the log of Spark's driver cannot be switched off, and it may print private values; "
+            "let Spark log through its own Log4j 2"
+        )
+    try:
+        yield
+    finally:
+        with _quiet, contextlib.suppress(Exception):
+            _depth -= 1
+            if not _depth:
+                _restore(context, _held.pop())
+
+
+def _switched_off(context: Any) -> list[tuple[Any, Any]]:
+    log4j = context._jvm.org.apache.logging.log4j
+    held = log4j.LogManager.getContext(False)
+    before = []
+    for logger in list(held.getConfiguration().getLoggers().values()):
+        before.append((logger, logger.getExplicitLevel()))
+        logger.setLevel(log4j.Level.OFF)
+    held.updateLoggers()
+    return before
+
+
+def _restore(context: Any, before: list[tuple[Any, Any]]) -> None:
+    for logger, level in before:
+        logger.setLevel(level)
+    context._jvm.org.apache.logging.log4j.LogManager.getContext(False).updateLoggers()

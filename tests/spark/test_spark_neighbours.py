@@ -1,0 +1,109 @@
+"""Neighbours on Spark: one odd row, or one unit of them, never decides success and moves the integers by its bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+from helpers import compiled_of, engine_of, job_of, policy_of, tables_of
+from spark_tables import carry, x_of
+from test_spark_functions import ROWS, TYPES, _row
+
+from dpsql import measure
+from dpsql.measure import SparkEngine, TableSource
+from dpsql.measure.reading import scan_of
+
+pytestmark = pytest.mark.spark
+
+DECLARED = """
+i8 = { lower = -5, upper = 5 }
+i16 = { lower = -100, upper = 100 }
+i32 = { lower = -1000, upper = 1000 }
+i64 = { lower = -9000000000, upper = 9000000000, step = 1000000000 }
+f64 = { lower = -1.5, upper = 2.5, step = 0.5 }
+dec = { lower = 0, upper = 100, step = 0.01 }
+mid = { lower = -1, upper = 100 }
+txt = { values = ["", "a", "ß", "😀a"], other = true }
+flag = { values = [true, false] }
+d = { lower = 1999-01-01, upper = 2021-12-31 }
+ts = { lower = 2021-01-01T00:00:00, upper = 2021-12-31T00:00:00 }
+"""
+BATCHES = [
+    "SELECT txt, COUNT(*), SUM(f64), SUM(dec), SUM(i64), SUM(mid) FROM odd GROUP BY txt",
+    "SELECT flag, COUNT(*), SUM(i8 * i16), SUM(f64 / 3), VAR_POP(i8) FROM odd WHERE year(d) > 2000 GROUP BY flag",
+    "SELECT month(d) AS m, COUNT(*) FROM odd WHERE LOWER(txt) LIKE '%a%' OR f64 * i32 > 10 GROUP BY m",
+    "SELECT COUNT_IF(i32 // i8 > 3), COUNT_IF(date_trunc('quarter', ts) < TIMESTAMP '2021-07-01'),"
+    " COUNT_IF(1 / f64 < 0), COUNT_IF(d + INTERVAL 1 MONTH > ts), COUNT_IF(TRY_CAST(f64 AS INTEGER) = 2) FROM odd",
+    "SELECT i16, COUNT(*) FROM odd GROUP BY i16",
+]  # fmt: skip
+
+
+def _table(spark: Any, folder: Path, name: str, rows: list[list[Any]], more: str = "") -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    columns = ", ".join(f"{column} {kind}" for column, kind in TYPES.items())
+    con.execute(f"CREATE TABLE {name} (id INTEGER, {columns}{more and f', {more} INTEGER'})")
+    marks = ", ".join(f"CAST(? AS {kind})" for kind in ("INTEGER", *TYPES.values(), *(("INTEGER",) if more else ())))
+    con.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+    carry(con, spark, name, folder)
+    return con
+
+
+@pytest.mark.parametrize("number", range(len(BATCHES)))
+def test_an_odd_row_moves_one_cell_by_its_bound_and_never_fails(number: int, spark: Any, tmp_path: Path) -> None:
+    """Copy k of the table has odd row k in addition; all copies are counted in one statement, so that none may fail."""
+    base = [[*_row(n), 0] for n in range(0, ROWS, 5)]
+    rows = [[*row[:-1], copy] for copy in range(ROWS + 1) for row in base]
+    rows += [[*_row(n), n + 1] for n in range(ROWS)]
+    con = _table(spark, tmp_path, "odd", rows, "dpsql_copy")
+    policy = policy_of(f'[tables.odd]\nunit = "row"\n[tables.odd.columns]\n{DECLARED}')
+    compiled = compiled_of(BATCHES[number], policy, tables_of(policy, engine_of(con)))
+    job = job_of(compiled, policy)
+    (layout,) = job.layouts
+    source, select, keys = scan_of(layout, job.sources)
+    assert isinstance(source, TableSource)
+    engine = SparkEngine(spark)
+    found = engine.scan(source, f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
+    vectors = []
+    for copy in range(ROWS + 1):
+        x = np.zeros(compiled.rows.shape[1], dtype=object)
+        mine = found["copy"] == copy
+        measure._add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
+        vectors.append(x)
+    moved = [vector - vectors[0] for vector in vectors[1:]]
+    counted = sum(any(change) for change in moved)
+    assert counted >= 3
+    width = 1 + len(layout.measures)
+    for change in moved:
+        assert np.count_nonzero(change) <= width
+        assert max(map(abs, change)) <= job.common_steps
+
+
+def test_a_unit_of_odd_rows_moves_at_most_its_rows(spark: Any, tmp_path: Path) -> None:
+    policy = policy_of(f'[tables.odd]\nunit = "id"\nmax_rows_per_unit = 3\n[tables.odd.columns]\n{DECLARED}')
+    base = [[n % 7, *_row(n)[1:]] for n in range(0, ROWS, 3)]
+    unit = [[99, *_row(n)[1:]] for n in range(40)]
+    batch = "SELECT txt, flag, COUNT(*), SUM(f64) FROM odd GROUP BY txt, flag"
+    found = []
+    for rows in (base, base + unit):
+        con = _table(spark, tmp_path, "odd", rows)
+        found.append(np.array(x_of(batch, policy, SparkEngine(spark), con), dtype=object))
+    compiled = compiled_of(batch, policy, tables_of(policy, engine_of(con)))
+    change = found[1] - found[0]
+    assert any(change)
+    assert sum(map(abs, change)) <= 3 * 2 * compiled.common_steps  # three rows, a count and a sum each
+    counts = np.abs(change).max()
+    assert counts <= 3 * compiled.common_steps
+
+
+def test_units_count_once_in_a_cell_and_in_few_cells(spark: Any, tmp_path: Path) -> None:
+    policy = policy_of(f'[tables.odd]\nunit = "id"\nmax_rows_per_unit = 2\n[tables.odd.columns]\n{DECLARED}')
+    rows = [[n % 5 if n % 11 else None, *_row(n)[1:]] for n in range(ROWS)]
+    con = _table(spark, tmp_path, "odd", rows)
+    batch = "SELECT flag, COUNT(DISTINCT id) FROM odd GROUP BY flag"
+    ours, theirs = (x_of(batch, policy, engine, con) for engine in (SparkEngine(spark), engine_of(con)))
+    # Five units in at most two of three cells each; which two, each engine's hash decides.
+    assert sum(ours) == sum(theirs) == 10
+    assert max(ours) <= 5

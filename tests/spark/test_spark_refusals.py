@@ -1,0 +1,236 @@
+"""What is refused without any Spark: names of tables, connections, statements outside the closed list."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from helpers import compiled_of, job_of, policy_of, tables_of
+
+import dpsql
+from dpsql.engines.spark_session import check_session, is_session
+from dpsql.engines.spark_sql import Source, translated
+from dpsql.errors import NotSupportedError, PolicyError
+from dpsql.holdings import Holdings
+from dpsql.measure import ConnectionEngine
+from dpsql.measure.reading import scan_of
+from dpsql.policy import Policy
+
+TABLE = '[tables.visits]\nunit = "row"\nsource = {}\n[tables.visits.columns]\nage = {{ lower = 0, upper = 9 }}\n'
+SPARK = TABLE.format('"spark:lake.clinic.visits"')
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("spark:lake.clinic.visits", ("lake", "clinic", "visits")),
+        ("SPARK:spark_catalog.default.t", ("spark_catalog", "default", "t")),
+        ("spark:lake.`a.b`.`x``y`", ("lake", "a.b", "x`y")),
+        ("spark:lake.data.csv", ("lake", "data", "csv")),
+        ("spark:lake.data.`a*b`", ("lake", "data", "a*b")),
+    ],
+)
+def test_a_source_names_catalog_schema_and_table(source: str, parts: tuple[str, ...]) -> None:
+    policy = policy_of(TABLE.format(f"'{source}'"))
+    assert policy.spark_table("visits") == parts
+    assert policy.source_path("visits") is None
+    table = policy.table("visits")
+    assert (table.is_spark, table.is_csv, table.is_pattern) == (True, False, False)
+    assert Policy.parse(policy.to_toml()) == policy
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "spark:",
+        "spark:visits",
+        "spark:clinic.visits",
+        "spark:a.b.c.d",
+        "spark:a.b.",
+        "spark:a..c",
+        "spark:a.b.c d",
+        "spark:a.b.`c",
+    ],
+)
+def test_any_other_name_is_refused(source: str) -> None:
+    with pytest.raises(PolicyError, match=r"tables.visits.source is .*write catalog, schema and table"):
+        policy_of(TABLE.format(f"'{source}'"))
+
+
+def test_a_temporary_view_of_all_sessions_is_refused() -> None:
+    with pytest.raises(PolicyError, match="temporary view"):
+        policy_of(TABLE.format("'spark:spark_catalog.global_temp.visits'"))
+
+
+def test_a_file_and_a_spark_table_for_one_name_are_refused() -> None:
+    with pytest.raises(PolicyError, match="one name is one table"):
+        policy_of(TABLE.format('["visits.parquet", "spark:lake.clinic.visits"]'))
+
+
+class SparkSession:
+    """A session as far as its class tells."""
+
+    __module__ = "pyspark.sql.session"
+    _sc = None
+
+
+@pytest.mark.parametrize("database", [None, "some.duckdb", "connection"])
+def test_a_spark_table_needs_a_session(database: str | None, tmp_path: Path) -> None:
+    held: Any = duckdb.connect() if database == "connection" else database
+    with pytest.raises(PolicyError, match=r"tables.visits.source is a table of Spark; pass the session"):
+        dpsql.connect(held, policy=policy_of(SPARK), ledger=tmp_path / "x.ledger")
+
+
+def test_files_are_refused_beside_a_session(tmp_path: Path) -> None:
+    policy = policy_of(TABLE.format('"visits.parquet"'))
+    with pytest.raises(PolicyError, match="names files and the connection is a Spark session"):
+        dpsql.connect(SparkSession(), policy=policy, ledger=tmp_path / "x.ledger")
+
+
+def test_the_memory_of_a_scan_is_sparks(tmp_path: Path) -> None:
+    with pytest.raises(dpsql.InterfaceError, match="give Spark's executors"):
+        dpsql.connect(SparkSession(), policy=policy_of(SPARK), ledger=tmp_path / "x.ledger", memory_limit="1GB")
+
+
+def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(dpsql.InterfaceError, match=r'pip install "dpsql\[spark\]", which needs Java 17'):
+        check_session(SparkSession())
+
+
+class _Library:
+    def __init__(self, version: str) -> None:
+        self.__version__ = version
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "5.0.0"])
+def test_another_version_of_pyspark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", _Library(version))  # type: ignore[arg-type]
+    with pytest.raises(dpsql.InterfaceError, match=f"PySpark {version} is not supported"):
+        check_session(SparkSession())
+
+
+def test_a_stopped_session_and_spark_connect_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", _Library("4.1.0"))  # type: ignore[arg-type]
+    with pytest.raises(dpsql.InterfaceError, match="the Spark session is stopped"):
+        check_session(SparkSession())
+    monkeypatch.setattr(SparkSession, "__module__", "pyspark.sql.connect.session")
+    with pytest.raises(dpsql.InterfaceError, match="Spark Connect"):
+        check_session(SparkSession())
+
+
+def test_sessions_are_known_by_where_they_come_from() -> None:
+    assert is_session(SparkSession())
+    assert not is_session(duckdb.connect())
+    assert not is_session("spark")
+
+
+def test_the_command_line_says_how_spark_is_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dpsql.surfaces.cli import main
+
+    policy, batch = tmp_path / "p.toml", tmp_path / "b.sql"
+    policy.write_text('dataset = "d-1"\n[budget]\nepsilon = 1.0\n' + SPARK)
+    batch.write_text("SELECT COUNT(*) FROM visits")
+    for command in ("plan", "run"):
+        assert main([command, str(batch), "--policy", str(policy), "--epsilon", "1"]) == 1
+        assert "dpsql.connect(spark, policy=..., ledger=...)" in " ".join(capsys.readouterr().err.split())
+
+
+KNOWN = {
+    "t": Source("`c`.`s`.`t`", {"i": "INTEGER", "d": "DOUBLE", "s": "VARCHAR", "day": "DATE", "dec": "DECIMAL(10,2)"})
+}
+N = "CAST(system.main.count_star() AS BIGINT) AS n"
+
+
+def _refused(select: str, said: str, after: str = "") -> None:
+    with pytest.raises(NotSupportedError, match=said) as refusal:
+        translated(f'SELECT {select}, {N} FROM "t" AS "dpsql_base" {after}', KNOWN)
+    assert str(refusal.value).startswith("Spark: ")
+    assert str(refusal.value).endswith("(nothing was charged)")
+
+
+@pytest.mark.parametrize(
+    ("select", "said"),
+    [
+        ("system.main.md5(s) AS a", "md5 of s is not admitted"),
+        ("md5(s) AS a", "not admitted"),
+        ("(SELECT 1) AS a", "not admitted"),
+        ("i + 1 AS a", "not admitted"),
+        ("CAST(s AS INTEGER) AS a", "CAST of s casts VARCHAR to INTEGER"),
+        ("TRY_CAST(s AS DOUBLE) AS a", "casts VARCHAR to DOUBLE"),
+        ("CAST(d AS VARCHAR) = '0.1' AS a", "casts DOUBLE to VARCHAR"),
+        ("CASE WHEN i < s THEN 1 ELSE 0 END AS a", "compares INTEGER with VARCHAR, which Spark would cast"),
+        ("CASE WHEN d < 1 THEN 1 ELSE 0 END AS a", "compares DOUBLE with INTEGER"),
+        ("CASE WHEN (s COLLATE \"nocase\") < 'a' THEN 1 ELSE 0 END AS a", "the collation nocase"),
+        ("system.main.\"+\"(i, d) AS a", "\\+ of INTEGER and DOUBLE"),
+        ("CAST(i AS UBIGINT) AS a", "has no counterpart"),
+        ("CASE WHEN i = 1 THEN i ELSE d END AS a", "values of several types"),
+        ("unknown AS a", "the column unknown has no type there"),
+        ("s AS a", "a column of VARCHAR cannot be brought back"),
+        ("system.main.\"~~\"(s, s) AS a", "LIKE takes a constant pattern"),
+        ("system.main.\"~~\"(s, '!#$@^~|=+;%') AS a", "could be its escape"),
+    ],
+)  # fmt: skip
+def test_what_is_outside_the_closed_list_is_refused_by_name(select: str, said: str) -> None:
+    _refused(select, said)
+
+
+@pytest.mark.parametrize(
+    "after", ["ORDER BY 1", "LIMIT 3", "HAVING TRUE", "GROUP BY 2", "GROUP BY i", "GROUP BY ROLLUP (i)"]
+)
+def test_clauses_of_no_generated_statement_are_refused(after: str) -> None:
+    _refused("i AS a", "not admitted|groups by something else", after)
+
+
+def test_joins_other_than_left_are_refused() -> None:
+    _refused("1 AS a", "no LEFT JOIN", 'JOIN "t" AS u ON u.i = "dpsql_base".i')
+    _refused("1 AS a", "no LEFT JOIN", 'CROSS JOIN "t" AS u')
+
+
+def test_rows_are_never_brought_back() -> None:
+    with pytest.raises(NotSupportedError, match="rows are not brought back"):
+        translated('SELECT i AS a FROM "t" AS "dpsql_base"', KNOWN)
+
+
+def test_a_wide_product_is_refused_where_38_digits_do_not_hold_it() -> None:
+    wide = 'CAST("dpsql_base".i AS HUGEINT)'
+    product = f'system.main."*"(system.main."*"({wide}, CAST({10**30} AS HUGEINT)), CAST(5 AS HUGEINT))'
+    _refused(f"CASE WHEN {product} > 0 THEN 1 ELSE 0 END AS a", "38 digits")
+
+
+def test_text_constants_are_hexadecimal_and_names_are_quoted() -> None:
+    tables = {"t": Source("`c`.`s`.`t`", {"a`b": "VARCHAR"})}
+    text, names = translated(
+        f"SELECT CASE WHEN \"dpsql_base\".\"a`b\" = '${{x}}''; DROP' THEN 1 ELSE 0 END AS a0, {N} "
+        'FROM "t" AS "dpsql_base" GROUP BY 1', tables
+    )  # fmt: skip
+    assert "DROP" not in text
+    assert "$" not in text
+    assert "`dpsql_base`.`a``b`" in text
+    assert names == ["a0", "n"]
+
+
+def test_a_policys_tables_go_to_spark_by_their_names() -> None:
+    holdings = Holdings(ConnectionEngine(duckdb.connect()), policy_of(SPARK))
+    assert holdings.sources["visits"].remote == ("lake", "clinic", "visits")
+
+
+def test_the_statement_of_a_batch_is_one_of_spark() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE visits (age INTEGER, cost DOUBLE)")
+    policy = policy_of('[tables.visits]\nunit = "row"\n[tables.visits.columns]\nage = { lower = 0, upper = 9 }\n')
+    compiled = compiled_of(
+        "SELECT age, COUNT(*) FROM visits GROUP BY age", policy, tables_of(policy, ConnectionEngine(con))
+    )
+    source, select, keys = scan_of(compiled.layouts[0], job_of(compiled, policy).sources)
+    text, names = translated(
+        f'SELECT {select} FROM "visits" AS "dpsql_base" GROUP BY {keys}',
+        {"visits": Source("`c`.`s`.`visits`", {"age": "INTEGER", "cost": "DOUBLE"})},
+    )
+    assert source.name == "visits"
+    assert names == ["a0", "n"]
+    assert "`dpsql_base`.`age` IS NULL" in text
+    assert text.endswith("FROM `c`.`s`.`visits` AS `dpsql_base` GROUP BY 1")
