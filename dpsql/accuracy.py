@@ -82,12 +82,12 @@ class NeededBudget(float):
     @property
     def guarantee(self) -> str:
         """What the release alone satisfies."""
-        return self.plan.charge.guarantee
+        return self.plan.charge.guarantee if self else "free, from earlier releases"
 
     @property
     def cost(self) -> float:
         """What a run charges, in the purse's measure: epsilon, or mu squared."""
-        return self.plan.charge.amount
+        return self.plan.charge.amount if self else 0.0
 
     def __repr__(self) -> str:
         return f"<NeededBudget {self.guarantee}>"
@@ -307,16 +307,20 @@ def _other_purse(route: Route, state: BudgetState) -> str:
 # -- what a call asks --------------------------------------------------------------------------------------
 
 
-def found_before(sql: str, policy: str, given: Sequence[object], alpha: float, objective: str | None) -> Plan | None:
+def found_before(
+    sql: str, policy: str, given: Sequence[object], alpha: float, objective: str | None, earlier: bool = True
+) -> Plan | None:
     """The plan of a ``NeededBudget`` that is given as the budget of the batch it was found for, else None.
 
-    Raises DataError where it is given for another batch under the name of another figure.
+    Without ``earlier`` one that earlier releases made smaller counts as a number. Raises DataError where it is given
+    for another batch under the name of another figure.
     """
     for name, value in zip(("epsilon", "rho"), given, strict=True):
         if not isinstance(value, NeededBudget):
             continue
         plan, wanted = value.plan, value.plan.wanted
         same = plan.sql == sql and plan.policy == policy and objective is None
+        same = same and (earlier or bool(value and not plan.rests_on))
         if same and wanted is not None and alpha in (0.05, wanted.alpha):
             return plan
         if getattr(value, name) is None:

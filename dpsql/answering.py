@@ -215,6 +215,25 @@ class Earlier:
         # Where noise is as coarse as its lattice, intervals of several measurements are rounded outward more.
         return made if mean_square(made.widths) < mean_square(plan.widths) else plan
 
+    def check_held(self, plan: Plan) -> None:
+        """IntegrityError where this ledger lacks a measurement that the plan's answers rest on.
+
+        A plan made beside another ledger, or beside one that was restored from a copy since, would put what was paid
+        for there into a release that this ledger says less was paid for.
+        """
+        if not isinstance(plan, ComplementPlan):
+            return
+        usable = {entry.id for entry in self._usable()}
+        answers: Any = plan.answers
+        *before, _ = answers.combined.observed
+        for number, one in zip(plan.rests_on, before, strict=True):
+            found = unpack(self._books.ledger().release(number).payload or b"")[1] if number in usable else None
+            if found is None or tuple(found.y) != tuple(one.y):
+                raise IntegrityError(
+                    f"the plan rests on a release {number} that this ledger does not hold; plan again "
+                    "(nothing was charged)"
+                )
+
     def answers_others(self, release: int) -> bool:
         """Whether ``pasts`` has the release, over no more cells than are combined."""
         usable = [entry for entry in self._usable() if entry.id == release]

@@ -10,7 +10,7 @@ from typing import Any
 from dpsql.answering import Earlier, Found
 from dpsql.bookkeeping import Books
 from dpsql.earlier import keep
-from dpsql.errors import IntegrityError
+from dpsql.errors import BudgetError, IntegrityError
 from dpsql.estimates import check_estimates
 from dpsql.holdings import Holdings
 from dpsql.measure.adaptive import AdaptiveJob
@@ -33,17 +33,26 @@ class Batches:
     past: Earlier
 
     def run(
-        self, plan: Plan, *, fresh: bool = False, errors: bool = True, estimates: str = "unbiased", label: str = ""
+        self,
+        plan: Plan,
+        *,
+        fresh: bool = False,
+        errors: bool = True,
+        estimates: str = "unbiased",
+        label: str = "",
+        unpaid: bool = False,
     ) -> Release:
         """The release of a plan: an earlier one where it serves (not if ``fresh``), else measured and charged now.
 
-        Nothing that can be refused is refused after the charge. Raises as ``Connection.run``.
+        Nothing that can be refused is refused after the charge. ``unpaid``: the budget that was found is 0, so that
+        BudgetError is raised instead of a charge. Raises as ``Connection.run``.
         """
         policy = self.holdings.policy
         if plan.dataset != policy.dataset:
             raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {policy.dataset!r}")
         if plan.policy != policy.to_toml():
             raise IntegrityError("the plan was made under another policy of this data set; plan again")
+        self.past.check_held(plan)
         check_estimates(plan, estimates)
         key = reuse_key(plan, errors)
         if not fresh:
@@ -53,6 +62,11 @@ class Batches:
             free = self.past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
             if free is not None:
                 return self.free(free, errors=errors, label=label)
+        if unpaid:
+            raise BudgetError(
+                "the budget that was found is 0, as earlier releases answer the batch; of this ledger and with these "
+                "estimates they do not: find the budget again, or give one (nothing was charged)"
+            )
         return self._measured(plan, key, errors=errors, estimates=estimates, label=label)
 
     def earlier(

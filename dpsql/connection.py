@@ -139,7 +139,7 @@ class Connection(Exceptions):
                     f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
                 )
             return self._needed(sql, wish, delta, None, tolerance, time_limit, progress, earlier).plan
-        known = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective)
+        known = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective, earlier)
         if known is not None:
             return known
         request = request_of(sql, epsilon, delta, rho)
@@ -273,8 +273,13 @@ class Connection(Exceptions):
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
                 if free is not None:
                     return free
+                raise DataError(
+                    "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
+                    "and delta=..., or rho=..., or the error that is wanted, max_error=..."
+                )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
-        return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said)
+        unpaid = any(isinstance(given, NeededBudget) and not given for given in (epsilon, rho))
+        return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
 
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
         """The SQL batch of an expected workload, such as "ranges(age)" or "marginals(2, sex, state)". Free.

@@ -111,7 +111,8 @@ def _table(policy: Policy, name: str | None) -> TablePolicy:
     if name is None:
         if len(private) == 1:
             return private[0]
-        raise DataError(f"the policy has several private tables; name one: {', '.join(t.name for t in private)}")
+        names = ", ".join(held.name for held in private)
+        raise DataError(f"the policy has several private tables; name one with table=... (--table NAME): {names}")
     for held in private:
         if held.name.lower() == name.lower():
             return held

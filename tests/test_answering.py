@@ -178,13 +178,13 @@ def test_asked_again_it_is_the_same_release_until_more_is_known(con: dpsql.Conne
 )
 def test_what_was_not_measured_needs_a_budget(con: dpsql.Connection, asked: str) -> None:
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         con.run(asked)
     assert con.run(asked, epsilon=0.01).cost == 0.01
 
 
 def test_without_any_release_a_budget_is_needed_and_no_ledger_is_made(con: dpsql.Connection) -> None:
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         con.run("SELECT count(*) FROM t")
     assert not con.ledger_path.exists()
 
@@ -195,14 +195,14 @@ def test_other_data_versions_policies_and_types_are_not_combined(tmp_path: Path)
     asked = "SELECT count(*) FROM t WHERE k = 3"
     assert con.run(asked).cost == 0.0
     other = connected(tmp_path, POLICY.replace("upper = 9", "upper = 8"))
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         other.run(asked)
     typed = connected(tmp_path, POLICY.replace('upper = 9, type = "INTEGER"', 'upper = 9, type = "BIGINT"'))
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         typed.run(asked)
     renewed = connected(tmp_path, POLICY.replace("survey-1", "survey-2"))
     renewed.renew("survey-1")
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         renewed.run(asked)
     renewed.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=1)
     assert renewed.run(asked).guarantee == "free, from release 3"
@@ -307,7 +307,7 @@ def test_noiseless_measurements_give_exact_answers(
 def test_integers_of_an_older_reading_are_left_alone(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
     monkeypatch.setattr("dpsql.earlier.joint.CELLS", 3)
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         con.run("SELECT count(*) FROM t WHERE k = 3")
 
 
@@ -315,7 +315,7 @@ def test_what_is_too_large_is_measured_and_not_combined(con: dpsql.Connection, m
     monkeypatch.setattr("dpsql.release.matrices.MOST_ENTRIES", 3)
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
     monkeypatch.undo()
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         con.run("SELECT count(*) FROM t WHERE k = 3")
     # The same batch is answered by its own release all the same.
     again = con.run("SELECT k, count(*) AS n FROM t GROUP BY k")

@@ -97,7 +97,9 @@ def test_what_is_no_workload(declared: str | list[str], said: str) -> None:
 
 
 def test_the_table_is_named_where_there_are_several() -> None:
-    with pytest.raises(dpsql.DataError, match="several private tables; name one: visits, staff"):
+    with pytest.raises(
+        dpsql.DataError, match="several private tables; name one with table=... .--table NAME.: visits, staff"
+    ):
         words("ranges(age)", None)
     with pytest.raises(dpsql.PolicyError, match="no private table visit: did you mean visits"):
         words("ranges(age)", "visit")
@@ -175,4 +177,4 @@ def test_the_command_needs_a_workload(policy: Path, capsys: pytest.CaptureFixtur
     assert usage.value.code == 2
     assert "the workload is missing" in capsys.readouterr().err
     assert main(["release", "--policy", str(policy), "--workload", "ranges(age)", "--epsilon", "1"]) == 1
-    assert "name one: visits, staff" in capsys.readouterr().err
+    assert "(--table NAME): visits, staff" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,7 @@ CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
 OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml", "pyspark"}
 
 
+@cache
 def sources() -> list[tuple[str, Path, ast.Module]]:
     """(room, path, tree) of every module; the link to the example batches is not followed."""
     found = []

@@ -13,6 +13,7 @@ on a value (``spark_values``), so that they have none to print.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 import time
@@ -47,6 +48,8 @@ FIXED = {
     # From 8,000 bytes on the JVM interprets a method; Spark then goes row by row through compiled parts.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
+_PY4J = ("py4j", "py4j.clientserver", "py4j.java_gateway")
+_PYSPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _AGAIN = 0.2  # seconds between two cancellations: a job of the group may begin after the first
 _PATIENCE = 1.0
 _NO_PYSPARK = 'pyspark is not installed; run pip install "dpsql[spark]", which needs Java 17 as well'
@@ -124,35 +127,45 @@ def inside(
     """
     found: list[T] = []
     said: list[tuple[type[Error], str]] = []
-    ended = threading.Event()
+    ended, stopped = threading.Event(), threading.Event()
     group = f"dpsql-{uuid.uuid4().hex}"
     context = session._sc
 
     def run() -> None:
+        # All of it here: a Ctrl-C is raised in the main thread alone, so that none leaves the log as it should not be.
         with contextlib.suppress(BaseException):
             try:
-                if quiet:
-                    context.setJobGroup(group, "dpsql", interruptOnCancel=True)
-                found.append(work())
+                with silence(context) if quiet else contextlib.nullcontext():
+                    if quiet:
+                        context.setJobGroup(group, "dpsql", interruptOnCancel=True)
+                    if not stopped.is_set():
+                        found.append(work())
             except Error as error:
                 said.append((type(error), str(error)))
         ended.set()
 
-    start, outcome = time.monotonic(), "done"
-    with silence(context) if quiet else contextlib.nullcontext():
-        threading.Thread(target=run, name="dpsql-spark", daemon=True).start()
-        while not ended.is_set():
-            try:
+    worker = threading.Thread(target=run, name="dpsql-spark", daemon=True)
+    start, outcome, begun = time.monotonic(), "done", False
+    while not ended.is_set():
+        try:
+            while not ended.is_set():
                 if outcome == "done":
+                    if not begun:
+                        begun = True
+                        worker.start()
                     left = math.inf if seconds is None else seconds - (time.monotonic() - start)
                     ended.wait(max(0.0, min(left, _PATIENCE)))
                     outcome = "late" if left <= 0.0 else outcome
+                elif worker.ident is None:
+                    ended.set()  # interrupted before it ran
                 else:
+                    stopped.set()
                     with contextlib.suppress(Exception):
                         context.cancelJobGroup(group)
                     ended.wait(_AGAIN)
-            except KeyboardInterrupt:
-                outcome = "interrupted"
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+            stopped.set()
     if outcome == "interrupted":
         return None, "interrupted"
     if said:
@@ -170,7 +183,7 @@ _depth = 0
 
 @contextlib.contextmanager
 def silence(context: Any) -> Iterator[None]:
-    """The driver's log off: every logger of Log4j, put back as it was when the last scan has ended.
+    """The driver's log off: every logger of Log4j, and Python's of py4j, put back when the last scan has ended.
 
     Raises OperationalError where it cannot be, as Spark logs the values that an error names.
     """
@@ -196,13 +209,26 @@ def silence(context: Any) -> Iterator[None]:
 
 
 def _switched_off(context: Any) -> list[tuple[Any, Any]]:
+    """Every logger that was switched off and its level; none is where one of them cannot be."""
+    from pyspark.logger import PySparkLogger
+
     log4j = context._jvm.org.apache.logging.log4j
-    held = log4j.LogManager.getContext(False)
-    before = []
-    for logger in list(held.getConfiguration().getLoggers().values()):
-        before.append((logger, logger.getExplicitLevel()))
-        logger.setLevel(log4j.Level.OFF)
-    held.updateLoggers()
+    before: list[tuple[Any, Any]] = []
+    done = False
+    try:
+        # At DEBUG these print what Java answers, stack traces and paths among it; PySpark's print errors of statements.
+        for one in [logging.getLogger(name) for name in _PY4J] + [PySparkLogger.getLogger(name) for name in _PYSPARK]:
+            before.append((one, one.level))
+            one.setLevel(logging.CRITICAL + 1)
+        held = log4j.LogManager.getContext(False)
+        for logger in list(held.getConfiguration().getLoggers().values()):
+            before.append((logger, logger.getExplicitLevel()))
+            logger.setLevel(log4j.Level.OFF)
+        held.updateLoggers()
+        done = True
+    finally:
+        if not done:
+            _restore(context, before)
     return before
 
 

@@ -351,7 +351,9 @@ def _refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]
     if not hints:
         return
     lost = Counter(text for _, text in hints)
-    lost.subtract(text for tree in trees if tree is not None for node in nodes(tree) for text in node.comments or [])
+    # What stands behind a semicolon is kept with it, and read by nobody.
+    read = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
+    lost.subtract(text for tree in read for node in nodes(tree) for text in node.comments or [])
     for token, text in hints:
         if lost[text] > 0 and token.token_type is not TokenType.SELECT:
             at = token.line, max(1, token.col - (token.end - token.start)), (token.line, max(1, token.col))

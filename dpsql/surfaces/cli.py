@@ -148,6 +148,7 @@ def parser() -> argparse.ArgumentParser:
     _planning(expected)
     expected.add_argument("--fresh", action="store_true", help="measure and pay again even where the ledger has it")
     expected.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
+    _scanning(expected)
     _places(add("budget", commands.budget, "show what is spent, by whom and for what, and what is left"))
 
     _report(names)
@@ -362,6 +363,10 @@ def _running(command: argparse.ArgumentParser) -> None:
         "earlier run of the same batch",
     )
     command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
+    _scanning(command)
+
+
+def _scanning(command: argparse.ArgumentParser) -> None:
     command.add_argument("--memory-limit", metavar="SIZE", help="the most memory of a scan, such as 4GB")
     command.add_argument("--scan-timeout", metavar="SECONDS", type=float, help="stop a scan after that; it is charged")
 

@@ -21,13 +21,20 @@ def plan(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plan a batch, spend its budget, show the noisy tables."""
+    """Plan a batch, spend its budget, show the noisy tables; without a budget, what earlier releases say for free."""
     with inputs.connected(options) as con:
-        held = planned(con, options, inputs.batch(options))
-        formats.check(options, len(held.queries), con.ledger_path, con.releases_path, con.policy.path, options.database)
-        release = con.run(
-            held, fresh=options.fresh, errors=options.errors, estimates=options.estimates, label=options.label
-        )
+        text = inputs.batch(options)
+        files = con.ledger_path, con.releases_path, con.policy.path, options.database
+        if not budget_named(options, text) and _may_be_free(options):
+            formats.check(options, 1, *files)
+            release = con.run(text, alpha=options.alpha, errors=options.errors, label=options.label)
+            formats.check(options, len(list(release)), *files)
+        else:
+            held = planned(con, options, text)
+            formats.check(options, len(held.queries), *files)
+            release = con.run(
+                held, fresh=options.fresh, errors=options.errors, estimates=options.estimates, label=options.label
+            )
         state = con.budget
         formats.deliver(
             options,
@@ -38,6 +45,8 @@ def run(options: argparse.Namespace) -> None:
         if options.quiet or formats.chosen(options) == "json":
             return
         spent = f"spent {release.guarantee}" if release.cost else "free: these answers were in the ledger already"
+        if release.guarantee.startswith("free"):  # worked out from releases, which it names
+            spent = release.guarantee
         where = f"{con.releases_path}, schema dp" if con.releases_path.exists() else "the ledger alone"
         # Where stdout is data, remarks go to stderr.
         stream = sys.stdout if formats.chosen(options) == "table" or options.output else sys.stderr
@@ -93,11 +102,24 @@ def _write(page: str, options: argparse.Namespace) -> None:
         print(f"Written to {options.output}; open it in a browser or print it, it needs no network.")
 
 
+def budget_named(options: argparse.Namespace, text: str) -> bool:
+    """Whether the options, the batch's hints or its OPTIONS say what to spend or which error to reach."""
+    if options.epsilon is not None or options.rho is not None or accuracy.wanted(options):
+        return True
+    return "MAX_ERROR" in text.upper() or any(read_options(text)[1])
+
+
+def _may_be_free(options: argparse.Namespace) -> bool:
+    """Whether no option asks for something that earlier releases alone cannot give."""
+    given = options.delta, options.objective, options.rounds
+    plain = options.method == "auto" and options.estimates == "unbiased"
+    return plain and options.earlier and not options.fresh and all(option is None for option in given)
+
+
 def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
     """The plan of a batch as the options ask for it; wrong usage where they name no budget and no wanted error."""
     wanted = accuracy.wanted(options)
-    asked = wanted or "MAX_ERROR" in text.upper()
-    if options.epsilon is None and options.rho is None and not asked and not any(read_options(text)[1]):
+    if not budget_named(options, text):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, --rho R, or --max-error E")
     progress = output.Progress(quiet=options.quiet)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.errors import InternalError
+from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.workload.batch import CaseKey, Key, Query, RangeKey, Table
 from dpsql.workload.conditions import FALSE, TRUE, And, Condition, Constant, LineAtom, Or, atoms, conjunction, gather
@@ -26,6 +26,7 @@ from dpsql.workload.rows import RowSource
 from dpsql.workload.terms import Measures, axes_of, keys_of
 
 MAX_FACTOR = 2**25  # entries of one factor, written out
+MAX_STEPS = 2**32  # steps to write one out, some seconds: its entries times the parts of its conditions
 MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to see whether any can hold
 
 
@@ -178,6 +179,7 @@ class _Table:
         keys = [(part, at) for part, at in items if at >= 0]
         sizes = tuple(self.sizes[axis] for axis in axes)
         _check_factor(prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
+        _check_steps(sum(map(_parts, conditions)), [self.axes[axis].axis.name for axis in axes], sizes)
         holds = np.ones(sizes, dtype=bool)
         for condition in conditions:
             holds = holds & self._truth(condition, axes)
@@ -268,6 +270,19 @@ class _Table:
 def _name(truths: AxisTruths) -> object:
     axis: Any = truths.axis
     return axis.column if hasattr(axis, "column") else axis.predicate
+
+
+def _parts(condition: Condition) -> int:
+    return sum(map(_parts, condition.operands)) if isinstance(condition, And | Or) else 1
+
+
+def _check_steps(parts: int, names: Sequence[str], sizes: Sequence[int]) -> None:
+    if len(sizes) > 1 and parts * prod(sizes) > MAX_STEPS:
+        raise SQLError(
+            f"a condition has {parts:,} parts over {prod(sizes):,} combinations of regions of {' and '.join(names)}, "
+            f"at most {MAX_STEPS // prod(sizes):,} parts are planned there: split it over several statements",
+            code="too-large",
+        )
 
 
 def _check_factor(entries: int, names: Sequence[str], sizes: Sequence[int], name: str) -> None:

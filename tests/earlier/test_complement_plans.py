@@ -411,11 +411,54 @@ def test_releases_of_another_version_are_left_alone(con: dpsql.Connection, tmp_p
             newer.run(old)
     assert newer.plan(PART, epsilon=0.5).rests_on == ()
     assert newer.budget_for(PART, max_error=25) > needed
-    with pytest.raises(dpsql.DataError, match="a budget is needed"):
+    with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):
         newer.run(CROSS)
     with pytest.raises(dpsql.LedgerError):
         con.run(plan)  # the ledger has gone on
     assert len(newer.releases()) == 1
+
+
+def test_a_plan_beside_releases_of_another_ledger_is_refused(con: dpsql.Connection, tmp_path: Path) -> None:
+    """Its answers would hold what that ledger paid for. So would those of one that was restored from a copy since."""
+    con.run(CROSS, epsilon=0.3)
+    plan = con.plan(PART, epsilon=0.2)
+    assert plan.rests_on == (1,)
+    other = dpsql.connect(policy=tmp_path / "p.toml", ledger=tmp_path / "other.ledger")
+    with pytest.raises(dpsql.IntegrityError, match="rests on a release 1 that this ledger does not hold; plan again"):
+        other.run(plan)
+    other.run(CROSS, epsilon=0.3)  # a release of that number and text, and of other noise
+    with pytest.raises(dpsql.IntegrityError, match="nothing was charged"):
+        other.run(plan)
+    assert len(other.releases()) == 1
+    assert con.run(plan).cost == plan.charge.amount
+
+
+def test_a_budget_of_nothing_charges_nothing(con: dpsql.Connection, tmp_path: Path) -> None:
+    con.run(CROSS, epsilon=50)
+    needed = con.budget_for(PART, max_error=30)
+    assert (float(needed), needed.cost, repr(needed)) == (0.0, 0.0, "<NeededBudget free, from earlier releases>")
+    assert con.run(PART, epsilon=needed).cost == 0.0
+    before = spent(con)
+    with pytest.raises(dpsql.BudgetError, match="the budget that was found is 0"):
+        con.run(PART, epsilon=needed, estimates="nonnegative")
+    with pytest.raises(dpsql.DataError, match="epsilon"):
+        con.run(PART, epsilon=needed, fresh=True)
+    other = dpsql.connect(policy=tmp_path / "p.toml", ledger=tmp_path / "other.ledger")
+    with pytest.raises(dpsql.BudgetError, match="nothing was charged"):
+        other.run(PART, epsilon=needed)
+    assert spent(con) == before
+    assert spent(other) == 0.0
+
+
+def test_a_budget_found_beside_releases_is_a_number_where_they_do_not_count(con: dpsql.Connection) -> None:
+    con.run(CROSS, epsilon=0.5)
+    needed = con.budget_for(PART, max_error=25)
+    assert needed.plan.rests_on == (1,)
+    alone = con.plan(PART, epsilon=needed, earlier=False)
+    assert alone.rests_on == ()
+    assert float(alone.widths.max()) > 25
+    con.run(PART, epsilon=needed, fresh=True)
+    assert "rests_on" not in con.releases()[-1].description
 
 
 def test_releases_under_another_policy_are_left_alone(con: dpsql.Connection, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import pytest
 from helpers import policy_of
 
 import dpsql
+from dpsql.engines.spark_session import inside
 from dpsql.measure import SparkEngine, TableSource
 from dpsql.privacy.noise import Noise
 
@@ -238,6 +241,51 @@ def test_a_failed_job_leaves_the_charge_and_says_nothing(
     assert [entry.released for entry in con.releases()] == [None]
 
 
+def test_pythons_own_loggers_are_silent_during_a_scan(
+    con: dpsql.Connection, spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "secret" in record.getMessage()]
+
+    plan = con.plan("SELECT state, COUNT(*) FROM visits GROUP BY state", 1)
+    _failing(monkeypatch)
+    py4j = logging.getLogger("py4j")
+    before = py4j.level
+    py4j.setLevel(logging.DEBUG)
+    caplog.set_level(logging.DEBUG)
+    try:
+        with pytest.raises(dpsql.OperationalError, match="failed inside Spark"):
+            con.run(plan)
+        assert said() == []
+        assert py4j.level == logging.DEBUG
+        # What is silenced would have been printed.
+        with contextlib.suppress(Exception):
+            spark.sql(f"SELECT {FAILING} FROM spark_catalog.default.visits").collect()
+        assert said() != []
+    finally:
+        py4j.setLevel(before)
+
+
+def test_an_interrupt_before_the_work_began_stops_it(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    began: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        assert inside(spark, lambda: began.append(1), None) == (None, "interrupted")
+    assert began == []
+    real = threading.Thread.start
+
+    def late(self: threading.Thread) -> None:
+        real(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", late)
+        assert inside(spark, lambda: None, None) == (None, "interrupted")
+
+
 def test_the_log_is_as_before_when_the_last_of_several_scans_has_ended(spark: Any, visits: object) -> None:
     def levels() -> list[str]:
         held = spark._jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration().getLoggers()
@@ -324,6 +372,7 @@ from helpers import policy_of
 from spark_tables import new_session
 import dpsql
 from dpsql.engines import spark_session
+from dpsql.engines.spark_session import inside
 from dpsql.measure import SparkEngine, TableSource
 spark = new_session(Path({folder!r}))
 spark.sql("CREATE TABLE default.visits USING parquet AS SELECT CAST(1 AS INT) AS age, 'secret' AS name")

@@ -123,3 +123,44 @@ def test_what_if_as_text_and_json(dpsql: Run) -> None:
     assert set(found) == {"curve", "marginal_costs", "suggestions"}
     assert found["curve"]["columns"][0] == {"name": "rho", "type": "DOUBLE"}
     assert {row[0] for row in found["marginal_costs"]["rows"]} == {"total", "by_g"}
+
+
+def test_a_run_without_a_budget_gives_the_free_answer_or_says_that_there_is_none(dpsql: Run, tmp_path: Path) -> None:
+    part = "SELECT count(*) AS n FROM t WHERE g = 'a'"
+    refused = "no budget is given and the releases do not determine this batch; give epsilon=..."
+    code, out, err = dpsql("run", sql=part)
+    assert (code, out) == (1, "")
+    assert refused in err
+    assert not (tmp_path / "t.ledger").exists()
+    dpsql("run", "--rho", "0.1", "--quiet", sql="SELECT g, count(*) AS n FROM t WHERE g = 'a' GROUP BY g")
+    code, out, _ = dpsql("run", "--json", sql=part)
+    found = json.loads(out)
+    assert (code, found["cost"], found["guarantee"]) == (0, 0, "free, from release 1")
+    assert found["budget"]["spent"] == pytest.approx(0.1)
+    assert "Release 2, free, from release 1; in " in dpsql("run", sql=part)[1]
+    code, _, err = dpsql("run")
+    assert (code, refused in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--fresh"], ["--no-earlier"], ["--delta", "1e-9"], ["--estimates", "whole"], ["--objective", "max"]],
+    ids=["fresh", "no earlier", "delta", "estimates", "objective"],
+)
+def test_what_no_release_can_give_needs_a_budget(
+    dpsql: Run, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    dpsql("run", "--rho", "0.1", "--quiet")
+    with pytest.raises(SystemExit) as stopped:
+        dpsql("run", *option)
+    assert stopped.value.code == 2
+    assert "the budget is missing" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_file_that_holds_one_result_is_refused_for_free_answers_too(
+    dpsql: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dpsql("run", "--rho", "0.1", "--quiet")
+    with pytest.raises(SystemExit):
+        dpsql("run", "--format", "csv", sql="SELECT count(*) AS n FROM t; SELECT g, count(*) AS n FROM t GROUP BY g")
+    assert "there are 2 results" in " ".join(capsys.readouterr().err.split())
