@@ -42,6 +42,7 @@ BATCHES = {
     "cube": UNITED,
     "marginals": "SELECT h, a, COUNT(*) FROM t GROUP BY dp_marginals(2, h, a)",
     "bits": "SELECT g, h, GROUPING(g) AS one, GROUPING(h, g) AS two, SUM(b) AS s FROM t GROUP BY ROLLUP (g, h)",
+    "bits of one": "SELECT g, GROUPING(g) AS one, SUM(b) AS s FROM t GROUP BY dp_marginals(1, g)",
     "keys of CASE": "SELECT CASE WHEN a < 2 THEN 'low' ELSE 'high' END AS c, g, COUNT(*) FROM t GROUP BY CUBE (c, g)",
     "twice": f"WITH u AS ({UNITED}) SELECT u.g, v.n, u.n FROM u JOIN u v ON u.g = v.g AND u.n > v.n ORDER BY ALL",
     "sides": f"{UNITED} UNION ALL SELECT g, NULL, NULL, COUNT(*), 0 FROM t GROUP BY GROUPING SETS (g, ())",

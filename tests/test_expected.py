@@ -98,7 +98,7 @@ def test_what_is_no_workload(declared: str | list[str], said: str) -> None:
 
 def test_the_table_is_named_where_there_are_several() -> None:
     with pytest.raises(
-        dpsql.DataError, match="several private tables; name one with table=... .--table NAME.: visits, staff"
+        dpsql.DataError, match=r"several private tables; name one with table=\.\.\. \(--table NAME\): visits, staff"
     ):
         words("ranges(age)", None)
     with pytest.raises(dpsql.PolicyError, match="no private table visit: did you mean visits"):

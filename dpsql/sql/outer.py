@@ -210,7 +210,7 @@ def gathered(relation: Relation) -> tuple[Relation, dict[str, United]]:
     found: dict[str, United] = {}
 
     def held(part: Relation) -> Relation:
-        if isinstance(part, United) and len(part.tables) > 1:
+        if isinstance(part, United) and (len(part.tables) > 1 or part.bits):
             found[part.name] = part
             return Named(part.name, part.columns)
         return _over(part, held)
