@@ -14,7 +14,7 @@ from dpsql.notebook.tables import Look, grid_of, html_of, paragraph, text_of
 from dpsql.plan import Plan
 from dpsql.plan_text import SHOWN, figure, plan_head
 from dpsql.privacy.accountant import BudgetState
-from dpsql.privacy.amounts import show, show_left
+from dpsql.privacy.amounts import show, show_grantable, show_left
 from dpsql.release import RangeResult, Result
 from dpsql.released import Release
 
@@ -128,7 +128,7 @@ def budget_html(state: BudgetState) -> str:
     ]
     kinds = ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE")
     table = Result(("purse", "measure", "total", "spent", "remaining"), kinds, rows)
-    spent, left = show(Fraction(state.spent), 6), show_left(Fraction(state.remaining), 6)
+    spent, left = show(Fraction(state.spent), 6), show_grantable(state.remaining, 6)
     line = f"{state.measure} {spent} spent of {state.total:.6g}{at}, {left} remaining"
     return f'<div class="dpsql">{_bare(table)}{paragraph(line, "dpsql-footer")}</div>'
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from typing import Any, overload
 
 from dpsql.connection import Connection
@@ -12,7 +11,7 @@ from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
 from dpsql.plan_text import figure
-from dpsql.privacy.amounts import show, show_left
+from dpsql.privacy.amounts import show, show_grantable
 from dpsql.release import RangeResult, Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.range_table import RangeRows
@@ -229,7 +228,7 @@ def remaining_text(con: Connection) -> str:
     """What is left of the budget."""
     state = con.budget
     at = "" if state.budget.delta is None else f" at delta {show(state.budget.delta)}"
-    return f"remaining {state.measure} {show_left(Fraction(state.remaining), 5)} of {state.total:.6g}{at}"
+    return f"remaining {state.measure} {show_grantable(state.remaining, 5)} of {state.total:.6g}{at}"
 
 
 def error_text(results: Sequence[NotebookResult]) -> str:

@@ -15,6 +15,7 @@ GRID = 10**12  # units to one: every amount is an integer number of 1e-12
 LARGEST = 2**62  # units; one purse and its sums stay inside a signed 64-bit integer
 
 _HAIR = Fraction(1, 10**14)
+_SEARCH = Fraction(1, 10**9)
 
 Number = int | float | str | Decimal | Fraction
 
@@ -65,22 +66,28 @@ def show(value: Fraction, digits: int = 9) -> str:
     return _shown(value, digits, up=True)
 
 
-def show_left(value: Fraction, digits: int = 9) -> str:
+def show_left(value: Fraction, digits: int = 9, hair: Fraction = _HAIR) -> str:
     """``value`` in at most ``digits`` digits, rounded down, so that what is left is never overstated.
 
-    Down means from one part in 1e14: the float nearest to 0.7, which is below it, shows as 0.7.
+    Down means from one part in 1e14, or from ``hair`` on: the float nearest to 0.7, which is below it, shows as 0.7,
+    and what a search for the largest epsilon ends a hair below shows as that epsilon.
     """
-    return _shown(value, digits, up=False)
+    return _shown(value, digits, up=False, hair=hair)
 
 
-def _shown(value: Fraction, digits: int, *, up: bool) -> str:
+def show_grantable(epsilon: float, digits: int) -> str:
+    """``show_left`` of an epsilon that was found by a search (``BudgetState.remaining``)."""
+    return show_left(Fraction(epsilon), digits, _SEARCH)
+
+
+def _shown(value: Fraction, digits: int, *, up: bool, hair: Fraction = _HAIR) -> str:
     if value <= 0:
         return "0"
     shown = Decimal(f"{Decimal(value.numerator) / Decimal(value.denominator):.{digits - 1}e}")
     step = Decimal(1).scaleb(shown.adjusted() - digits + 1)
     if up and Fraction(shown) < value * (1 - _HAIR):
         shown += step
-    elif not up and Fraction(shown) > value * (1 + _HAIR):
+    elif not up and Fraction(shown) > value * (1 + hair):
         shown -= step
     return f"{shown.normalize():f}" if -5 < shown.adjusted() < 16 else f"{shown.normalize():e}"
 

@@ -24,7 +24,7 @@ from dpsql.privacy.accountant import (
     fresh_state,
     local_charge,
 )
-from dpsql.privacy.amounts import GRID, exact, show, show_left, to_units
+from dpsql.privacy.amounts import GRID, exact, show, show_grantable, show_left, to_units
 from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu, pure_as_mu, pure_as_rho
 
 MIXED = Budget.of("4.0", "1e-9", "1.0")
@@ -384,3 +384,9 @@ def test_two_purses_hold_against_the_same_analyst(share: float) -> None:
     worst = np.maximum.reduce([response(0.4, left), gaussian(second, left), both])
     assert WEIGHTS @ worst <= 1e-6
     assert WEIGHTS @ worst > 0.3e-6  # and it is not vacuous: most of delta is there to be used
+
+
+def test_a_searched_figure_shows_without_its_hair() -> None:
+    assert show_grantable(3.5 * (1 - 1e-10), 5) == "3.5"
+    assert show_grantable(3.49994, 5) == "3.4999"
+    assert show_grantable(3.49996, 5) == "3.4999"
