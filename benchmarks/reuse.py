@@ -95,7 +95,7 @@ def ask(con: dpsql.Connection, query: str, how: str, epsilon: float) -> dpsql.Re
     if how == "free wherever it is known":
         try:
             return con.run(query)
-        except dpsql.DataError:  # a budget is needed
+        except dpsql.DataError:  # the releases do not determine it
             return con.run(query, epsilon=epsilon)
     return con.run(query, epsilon=epsilon, fresh=how == "every query charged")
 
