@@ -72,6 +72,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     try:
         tokens = DUCKDB.tokenize(text)
         _refuse_commands(tokens)
+        _hints_to_their_statements(tokens)
         trees = DUCKDB.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
@@ -333,6 +334,15 @@ def hints_of(select: exp.Select) -> Hints:
 def weight_of(select: exp.Select) -> float:
     """The number of a ``/*+ WEIGHT(4) */`` hint after SELECT, 1 without one. Raises as ``hints_of``."""
     return hints_of(select).weight
+
+
+def _hints_to_their_statements(tokens: Sequence[Token]) -> None:
+    """A hint between a semicolon and SELECT belongs to that SELECT, as it does before the first statement."""
+    for token, after in itertools.pairwise(tokens):
+        if token.token_type is TokenType.SEMICOLON and after.token_type is TokenType.SELECT and token.comments:
+            hints = [text for text in token.comments if text.lstrip().startswith("+")]
+            token.comments = [text for text in token.comments if text not in hints]
+            after.comments = hints + (after.comments or [])
 
 
 def _refuse_stray_hints(tree: exp.Expr) -> None:
