@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +44,17 @@ TYPES = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _CATALOG = ("spark_catalog", "default")
+_MOST_PLANS = 64  # kept at once: one for each scan of a batch
+_Asked = tuple[TableSource | Rows, str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """A statement that Spark has planned: what was asked, its DataFrame, which holds its session, and its columns."""
+
+    of: _Asked
+    frame: Any
+    names: list[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +63,7 @@ class SparkEngine:
 
     session: Any
     limits: Limits = UNLIMITED
+    _planned: list[_Planned] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_session(self.session)
@@ -64,24 +76,46 @@ class SparkEngine:
         ))  # fmt: skip
 
     def check(self, source: TableSource | Rows, select: str, group_by: int) -> None:
-        """Nothing, or the reason why ``scan`` would not be run: translated, analysed and planned, not executed."""
+        """Nothing, or the reason why ``scan`` would not be run: translated, analysed and planned, not executed.
 
-        def planned(own: Any) -> str:
-            frame = own.sql(self._statement(own, source, select, group_by)[0])
-            return str(frame._jdf.queryExecution().executedPlan().nodeName())
+        The plan is kept for the next ``scan`` of the same statement, which is its only use: that one counts the files
+        that are here now. ``run`` checks just before the charge and scans just after it. A file that is gone by then
+        makes the scan fail, as during a scan; one that came meanwhile is not of this run. A statement that is checked
+        again is planned again.
+        """
 
-        self._done("plan the statement", planned)
+        def planned(own: Any) -> _Planned:
+            statement, names = self._statement(own, source, select, group_by)
+            frame = own.sql(statement)
+            frame._jdf.queryExecution().executedPlan()
+            return _Planned((source, select, group_by), frame, names)
+
+        self._kept((source, select, group_by))
+        found = self._done("plan the statement", planned)
+        self._planned[: 1 - _MOST_PLANS] = []
+        self._planned.append(found)
+
+    def _kept(self, of: _Asked) -> _Planned | None:
+        """What ``check`` planned for a statement, given up here."""
+        for found in list(self._planned):
+            if found.of == of:
+                self._planned.remove(found)
+                return found
+        return None
 
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
 
         def work() -> dict[str, IntArray]:
-            own = private_session(self.session)
-            statement, names = self._statement(own, source, select, group_by)
+            planned = self._kept((source, select, group_by))
+            if planned is None:
+                own = private_session(self.session)
+                statement, names = self._statement(own, source, select, group_by)
+                planned = _Planned((source, select, group_by), own.sql(statement), names)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions of pandas, which is not used
-                table = own.sql(statement).toArrow()
-            return {name: np.asarray(table.column(at)) for at, name in enumerate(names)}
+                table = planned.frame.toArrow()
+            return {name: np.asarray(table.column(at)) for at, name in enumerate(planned.names)}
 
         seconds = self.limits.seconds
         found, outcome = inside(self.session, work, seconds)

@@ -6,6 +6,7 @@ and times, DOUBLE of what it does not hold exactly (each engine rounds its own w
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 
@@ -25,7 +26,11 @@ from dpsql.engines.spark_values import (
 )
 
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_DAY = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( \(BC\))?")
+_DAY = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( \(BC\))?", re.ASCII)
+_MOMENT = re.compile(r"(\S+(?: \(BC\))?) (\d\d:\d\d:\d\d\.\d{6})", re.ASCII)
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
+_PLAIN = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_REAL = re.compile(r"-?(\d+(\.\d+)?(e[+-]?\d+)?|inf(inity)?)|nan", re.ASCII)
 _EXACT = 2**53
 _INFINITE_DAY, _INFINITE_MOMENT = 2**31 - 1, 2**63 - 1
 
@@ -37,29 +42,34 @@ def sizes(kind: str) -> tuple[int, int]:
 
 
 def constant(text: str, kind: str) -> Expr:
-    """CAST('...' AS type) of a constant that ``value_sql`` wrote."""
+    """CAST('...' AS type) of a constant that ``value_sql`` wrote; any other text is refused, as engines read more."""
     if kind == "VARCHAR":
         return string(text)
-    if kind == "DOUBLE":
-        return Expr(f"CAST('{float(text)!r}' AS DOUBLE)".replace("'inf'", "'Infinity'").replace("'-inf'", "'-Infinity'")
-                    .replace("'nan'", "'NaN'"), kind)  # fmt: skip
-    if kind in INTEGERS:
-        return integer(int(text), kind)
-    if kind.startswith("DECIMAL("):
-        return Expr(f"CAST('{text}' AS {kind})", kind)
-    if kind == "DATE":
-        return date_constant(_day(text))
-    if kind == "TIMESTAMP":
-        if text.endswith("infinity"):
-            return moment_constant(-_INFINITE_MOMENT if text.startswith("-") else _INFINITE_MOMENT)
-        found = re.fullmatch(r"(\S+) (\d\d:\d\d:\d\d\.\d{6})", text) or re.fullmatch(
-            r"(\S+ \(BC\)) (\d\d:\d\d:\d\d\.\d{6})", text
-        )
-        if found is not None:
-            clock = dt.time.fromisoformat(found[2])
-            seconds = (clock.hour * 60 + clock.minute) * 60 + clock.second
-            return moment_constant((_day(found[1]) * 86_400 + seconds) * 1_000_000 + clock.microsecond)
-    raise refusal(f"a constant of type {kind} is not admitted", "write another one")
+    found = None
+    if kind == "DOUBLE" and _REAL.fullmatch(text):
+        shown = repr(float(text)).replace("inf", "Infinity").replace("nan", "NaN")
+        found = Expr(f"CAST('{shown}' AS DOUBLE)", kind)
+    elif kind in INTEGERS and _WHOLE.fullmatch(text):
+        found = integer(int(text), kind)
+    elif kind.startswith("DECIMAL(") and _PLAIN.fullmatch(text):
+        found = Expr(f"CAST('{text}' AS {kind})", kind)
+    elif kind in ("DATE", "TIMESTAMP"):
+        with contextlib.suppress(ValueError):  # the 30th of February
+            found = _moment(text) if kind == "TIMESTAMP" else date_constant(_day(text))
+    if found is None:
+        raise refusal(f"a text as a constant of type {kind} is not admitted", "write it as a number, a date or a time")
+    return found
+
+
+def _moment(text: str) -> Expr | None:
+    if text.endswith("infinity"):
+        return moment_constant(-_INFINITE_MOMENT if text.startswith("-") else _INFINITE_MOMENT)
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    clock = dt.time.fromisoformat(found[2])
+    seconds = (clock.hour * 60 + clock.minute) * 60 + clock.second
+    return moment_constant((_day(found[1]) * 86_400 + seconds) * 1_000_000 + clock.microsecond)
 
 
 def _day(text: str) -> int:

@@ -3,7 +3,8 @@
 ``newSession`` shares the cluster, the catalogs and their tables, and nothing else: no setting, temporary view or
 function of the user's session reaches it, and none of its own reaches back. Settings that change what SQL means go
 back to Spark's defaults, and a few are fixed; those of catalogs, file systems, partitions and adaptive execution
-are the user's. A session lives for one scan, so that files written since the last one are found.
+are the user's. A session lives for one scan and the check before it, so that files written since the last one are
+found.
 
 Nothing that Spark says of a failure gets out: work runs in a thread whose exceptions die there, a job group lets it be
 stopped, and the log of the driver is off meanwhile. Logs of executors are their own; no expression of a scan can fail
@@ -45,6 +46,8 @@ FIXED = {
         f"org.apache.spark.sql.catalyst.optimizer.{rule}"
         for rule in ("UnwrapCastInBinaryComparison", "PushFoldableIntoBranches")
     ),
+    # Else each session has a class loader of its own, and Spark and the JVM compile the same scan again for each run.
+    "spark.sql.artifact.isolation.enabled": "false",
     # From 8,000 bytes on the JVM interprets a method; Spark then goes row by row through compiled parts.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
@@ -221,7 +224,11 @@ def _switched_off(context: Any) -> list[tuple[Any, Any]]:
             before.append((one, one.level))
             one.setLevel(logging.CRITICAL + 1)
         held = log4j.LogManager.getContext(False)
-        for logger in list(held.getConfiguration().getLoggers().values()):
+        configuration = held.getConfiguration()
+        # An array: an iteration over what Java holds ends by an exception of Java, the slowest of all calls here.
+        names = configuration.getLoggers().keySet().toArray()
+        for name in (names[at] for at in range(len(names))):
+            logger = configuration.getLoggerConfig(name)
             before.append((logger, logger.getExplicitLevel()))
             logger.setLevel(log4j.Level.OFF)
         held.updateLoggers()

@@ -12,7 +12,7 @@ of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workload.measures
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlglot
@@ -20,6 +20,8 @@ from sqlglot import exp
 
 from dpsql.engines import spark_casts as casts
 from dpsql.engines import spark_values as values
+from dpsql.engines.spark_keys import packed
+from dpsql.engines.spark_layers import Layers
 from dpsql.engines.spark_values import Expr, refusal
 
 MOST_ROWS = 2**38
@@ -61,7 +63,9 @@ class Source:
 
 
 def quote(name: str) -> str:
-    """An identifier of Spark."""
+    """An identifier of Spark; refused with the character that marks values (``spark_layers``)."""
+    if "\x01" in name:
+        raise refusal("a name has the control character 1 in it", "rename it")
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -89,41 +93,55 @@ def _select(select: exp.Select, tables: Mapping[str, Source], cast: str = "") ->
     if any(value for name, value in select.args.items() if name not in known):
         raise refusal("a clause of the statement is not admitted", "plan again")
     source, scope = _from(select, tables)
-    writer = _Writer(scope)
-    names, listed, found = [], [], {}
+    writer = _Writer(scope, select)
+    found: dict[str, Expr] = {}
     for item in select.expressions:
         if isinstance(item, exp.Star):
-            starred = scope.columns("")
-            listed += [f"{column.text} AS {quote(name)}" for name, column in starred.items()]
-            names += list(starred)
-            found.update(starred)
+            for name, column in scope.columns("").items():
+                found[name] = replace(column, text=writer.layers.column(column.text))
             continue
-        name = item.alias_or_name or "1"
         value = writer.value(item.this if isinstance(item, exp.Alias) else item)
-        if cast:
-            if not value.whole:
-                raise refusal(
-                    f"a column of {value.type} cannot be brought back",
-                    "only counts and sums come from Spark; use a local release on one machine",
-                )
-            value = Expr(f"CAST({value.text} AS {cast})", cast)
-        listed.append(f"{value.text} AS {quote(name)}")
-        names.append(name)
-        found[name] = value
-    text = f"SELECT {', '.join(listed)} FROM {source}"  # noqa: S608
-    if select.args.get("where"):
-        text += f" WHERE {writer.value(select.args['where'].this).text}"
-    if select.args.get("group"):
-        group = select.args["group"]
-        places = [int(part.this) if isinstance(part, exp.Literal) else 0 for part in group.expressions]
-        if (
-            len([value for value in group.args.values() if value]) > 1
-            or not places
-            or (places != list(range(1, len(places) + 1)))
-        ):
-            raise refusal("the statement groups by something else than its first columns", "plan again")
-        text += f" GROUP BY {', '.join(map(str, places))}"
-    return text, {name: values.column(quote(name), column.type) for name, column in found.items()}
+        if cast and not value.whole:
+            raise refusal(
+                f"a column of {value.type} cannot be brought back",
+                "only counts and sums come from Spark; use a local release on one machine",
+            )
+        found[item.alias_or_name or "1"] = value
+    keys = _keys(select)
+    one = packed(list(found.values())[:keys]) if cast else None
+    shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
+    if one is not None:
+        shown = {"dpsql_key": one[0], **dict(list(shown.items())[keys:])}
+    where = [writer.value(select.args["where"].this).text] if select.args.get("where") else []
+    (text, *where), source = writer.layers.written([_listed(shown), *where], source)
+    text = f"SELECT {text} FROM {source}"  # noqa: S608
+    if where:
+        text += f" WHERE {where[0]}"
+    if keys:
+        text += f" GROUP BY {', '.join(str(at + 1) for at in range(1 if one else keys))}"
+    if one is not None:
+        again = dict(zip(found, [*one[1], *map(quote, list(found)[keys:])], strict=True))
+        text = f"SELECT {_listed(again)} FROM ({text}) AS dpsql_groups"  # noqa: S608
+    return text, {name: values.column(quote(name), cast or value.type) for name, value in found.items()}
+
+
+def _listed(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{text} AS {quote(name)}" for name, text in texts.items())
+
+
+def _keys(select: exp.Select) -> int:
+    """How many of the first columns a SELECT groups by."""
+    group = select.args.get("group")
+    if not group:
+        return 0
+    places = [int(part.this) if isinstance(part, exp.Literal) else 0 for part in group.expressions]
+    if (
+        len([value for value in group.args.values() if value]) > 1
+        or not places
+        or (places != list(range(1, len(places) + 1)))
+    ):
+        raise refusal("the statement groups by something else than its first columns", "plan again")
+    return len(places)
 
 
 @dataclass(frozen=True)
@@ -155,7 +173,8 @@ def _from(select: exp.Select, tables: Mapping[str, Source]) -> tuple[str, _Scope
             raise refusal("a join that is no LEFT JOIN is not admitted", "plan again")
         second, name, columns = _item(join.this, tables)
         sources[name] = columns
-        text += f" LEFT JOIN {second} ON {_Writer(_Scope(sources)).value(join.args['on']).text}"
+        on = _Writer(_Scope(sources), join)
+        text += f" LEFT JOIN {second} ON {on.layers.inlined(on.value(join.args['on']).text)}"
     return text, _Scope(sources)
 
 
@@ -175,17 +194,27 @@ def _item(node: exp.Expr, tables: Mapping[str, Source]) -> tuple[str, str, Colum
 
 
 class _Writer:
-    """Expressions over the columns of one SELECT."""
+    """Expressions over the columns of one SELECT, or of the ON of one join, with marks for values (``Layers``)."""
 
-    def __init__(self, scope: _Scope) -> None:
+    def __init__(self, scope: _Scope, of: exp.Expr) -> None:
         self.scope = scope
+        self.layers = Layers()
+        # What is made of several rows, with all that it stands in: no value of a subquery below.
+        self.several: set[int] = set()
+        for node in of.walk():
+            above: exp.Expr | None = node
+            if isinstance(node, exp.Window) or _call(node)[0] in ("sum", "count_star", "row_number"):
+                while above is not None and above is not of:
+                    self.several.add(id(above))
+                    above = above.parent
 
     def value(self, node: exp.Expr) -> Expr:
         """A node as Spark writes it. Raises NotSupportedError for what is not admitted."""
         work = _NODES.get(type(node))
         if work is None:
             raise refusal(f"{_named(node)} is not admitted", "write it with other functions")
-        return work(self, node)
+        found = work(self, node)
+        return found if id(node) in self.several else replace(found, text=self.layers.marked(found.text))
 
     def _literal(self, node: exp.Literal) -> Expr:
         return values.string(str(node.this)) if node.is_string else values.integer(int(node.this))
@@ -203,7 +232,8 @@ class _Writer:
         return self.value(node.this)
 
     def _column(self, node: exp.Column) -> Expr:
-        return self.scope.column(node)
+        found = self.scope.column(node)
+        return replace(found, text=self.layers.column(found.text))
 
     def _collate(self, node: exp.Collate) -> Expr:
         if node.expression.name != "binary":

@@ -34,6 +34,7 @@ _OPERATOR = 5  # the rank of arithmetic; comparisons have 3, NOT 2, AND 1 and OR
 _LONGEST = 2_000_000  # characters of one expression
 # Days that every function of Spark works on, about 290,000 years around 1970.
 _FAR_DAYS = 106_000_000
+_FEW_TEXTS = 16
 _HALF_WHOLE = "4503599627370496.0D"  # 2^52: every DOUBLE from there on is whole
 
 
@@ -43,7 +44,7 @@ class Expr:
 
     ``rank`` is 9 where the text is a whole by itself; an operator has less and stands in parentheses inside another,
     and nowhere else: Spark's parser takes exponential time over nested ones. Type "NULL" is an untyped NULL, "INTERVAL"
-    the constant that a timestamp is moved by, "T[]" a constant list.
+    the constant that a timestamp is moved by, "T[]" a constant list; ``items`` are the texts of one of VARCHAR.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Expr:
     high: int = 0
     constant: int | str | None = None
     rank: int = 9
+    items: tuple[str, ...] = ()
 
     @property
     def inner(self) -> str:
@@ -84,7 +86,7 @@ def integer(number: int, kind: str = "") -> Expr:
     """A whole number, of the narrowest type from INTEGER on if none is given."""
     kind = kind or next(name for name in ("INTEGER", "BIGINT", "HUGEINT") if fits(number, number, name))
     if not fits(number, number, kind) or abs(number) > _MOST:
-        raise refusal(f"the constant {number} leaves 38 digits", "write a smaller one")
+        raise refusal(f"the constant {number} does not fit {spark_type(kind)}", "write a smaller one")
     text = str(number) if kind == "INTEGER" and number > -(2**31) else f"CAST({number} AS {spark_type(kind)})"
     return Expr(text, kind, number, number, number, rank=_OPERATOR if text.startswith("-") else 9)
 
@@ -237,7 +239,7 @@ def _rounding(function: str) -> Rule:
             # Twice what is behind the point is 1 or -1 before it from one half on.
             "round": (f"abs({x}) < 0.5D", f"{whole} + CAST(({x} - CAST({whole} AS DOUBLE)) * 2.0D AS BIGINT)"),
         }[function]
-        return _short(Expr(
+        return short(Expr(
             f"CASE WHEN {zero} THEN {x} * 0.0D WHEN abs({x}) < {_HALF_WHOLE} THEN CAST({found} AS DOUBLE) "
             f"ELSE {x} END",
             "DOUBLE",
@@ -269,7 +271,7 @@ def _isnan(of: Sequence[Expr]) -> Expr:
     if a.type not in ("DOUBLE", "FLOAT"):
         raise refusal(f"isnan of {a.type} is not admitted", "leave it out")
     # Never NULL on Spark, and NULL of NULL in DuckDB.
-    return _short(Expr(f"CASE WHEN {a.inner} IS NOT NULL THEN isnan({a.text}) END", "BOOLEAN"))
+    return short(Expr(f"CASE WHEN {a.inner} IS NOT NULL THEN isnan({a.text}) END", "BOOLEAN"))
 
 
 # Lists of constants: where a value lies among constants, and what stands at a place.
@@ -286,12 +288,18 @@ def listed(numbers: str, kind: str) -> Expr:
 def _list_value(of: Sequence[Expr]) -> Expr:
     if not all(isinstance(e.constant, str) and e.type == "VARCHAR" for e in of):
         raise refusal("a list is not one of text constants", "plan again")
-    return Expr(f"array({', '.join(e.text for e in of)})", "VARCHAR[]")
+    texts = tuple(e.text for e in of)
+    return Expr(f"array({', '.join(texts)})", "VARCHAR[]", items=texts)
 
 
 def _list_position(of: Sequence[Expr]) -> Expr:
     found, value = of
     _kinds([value], "VARCHAR", "a place among texts")
+    if len(found.items) <= _FEW_TEXTS:
+        # Compared one after the other in compiled code; an array is walked by a call for each row.
+        places = " ".join(f"WHEN {text} THEN {at + 1}L" for at, text in enumerate(found.items))
+        none = f"CASE WHEN {value.inner} IS NOT NULL THEN 0L END"
+        return short(Expr(f"CASE {value.text} {places} ELSE {none} END", "BIGINT", 0, len(found.items)))
     return Expr(f"array_position({found.text}, {value.text})", "BIGINT", 0, 2**31)
 
 
@@ -409,9 +417,7 @@ def day(of: Expr) -> str:
 
 def _clamped(text: str, low: str, high: str) -> str:
     # No least() and greatest(): they would make a date of NULL.
-    return _short(
-        Expr(f"CASE WHEN {text} < {low} THEN {low} WHEN {text} > {high} THEN {high} ELSE {text} END", "")
-    ).text
+    return short(Expr(f"CASE WHEN {text} < {low} THEN {low} WHEN {text} > {high} THEN {high} ELSE {text} END", "")).text
 
 
 def midnight(of: Expr) -> str:
@@ -437,7 +443,7 @@ def _part(template: str, low: int, high: int) -> Rule:
     def rule(of: Sequence[Expr]) -> Expr:
         a = _dated(of, "a part of the date")
         shown = a.text if a.type == "DATE" else f"CAST({a.text} AS DATE)"
-        return _short(Expr(f"CAST({template.format(shown)} AS BIGINT)", "BIGINT", low, high))
+        return short(Expr(f"CAST({template.format(shown)} AS BIGINT)", "BIGINT", low, high))
 
     return rule
 
@@ -500,7 +506,7 @@ def _truncated(of: Sequence[Expr]) -> Expr:
         raise refusal(f"date_trunc to {unit.constant} is not admitted", f"take one of {', '.join(sorted(_STARTS))}")
     near = Expr(_near_moment(a), "TIMESTAMP")
     text = template.format(t=near.text, d=day(near), m=midnight(near))
-    return _short(Expr(text, "TIMESTAMP", rank=_OPERATOR if template.startswith("{m} +") else 9))
+    return short(Expr(text, "TIMESTAMP", rank=_OPERATOR if template.startswith("{m} +") else 9))
 
 
 _COUNTED = {
@@ -521,7 +527,7 @@ def _difference(of: Sequence[Expr]) -> Expr:
             f"date_diff by {unit.constant} is not admitted", f"take one of {', '.join(_COUNTED)}, of two dates"
         )
     text = f"{template.format(day(b))} - {template.format(day(a))}"
-    return _short(Expr(text, "BIGINT", -(2**33), 2**33, rank=_OPERATOR))
+    return short(Expr(text, "BIGINT", -(2**33), 2**33, rank=_OPERATOR))
 
 
 # Orders of rows.
@@ -586,7 +592,7 @@ def _wholes(of: Sequence[Expr], what: str) -> None:
             raise refusal(f"{what} of {e.type} is not admitted", "use whole numbers")
 
 
-def _short(found: Expr) -> Expr:
+def short(found: Expr) -> Expr:
     """The text, refused where parts that stand in it several times have made it too long."""
     if len(found.text) > _LONGEST:
         raise refusal("the expression is too long there", "store a part of it as a column")

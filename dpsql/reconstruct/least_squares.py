@@ -42,6 +42,8 @@ def solve(R: object, y: Sequence[int], divisor: int = 1) -> Floats:
         raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
     if any(abs(v) > _LIMIT for v in integers):
         raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
+    if not any(integers):
+        return np.zeros(m)  # every rehearsal before a charge
     limbs = _limbs(integers)
     answers = np.empty(m)
     if isinstance(matrix, np.ndarray):

@@ -15,8 +15,11 @@ from expression_language import KINDS, parsed, scope_of
 from helpers import policy_of
 from spark_tables import carry
 
+from dpsql.engines import spark_layers
+from dpsql.engines.spark_casts import constant
 from dpsql.engines.spark_session import private_session
 from dpsql.engines.spark_sql import Source, _select
+from dpsql.engines.spark_values import date_constant, moment_constant
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.expressions import value_of
 from dpsql.sql.scope import table_of
@@ -72,6 +75,22 @@ def duck(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBP
     con.executemany(f"INSERT INTO odd VALUES ({marks})", [_row(n) for n in range(ROWS)])
     carry(con, spark, "odd", tmp_path_factory.mktemp("odd"))
     return con
+
+
+@pytest.fixture(scope="module")
+def far(duck: duckdb.DuckDBPyConnection, spark: Any) -> None:
+    """A table of Spark alone: the odd rows twice, with days and moments that DuckDB cannot store."""
+    days = [2**31 - 1, -(2**31), 2**31 - 2, 106_000_001, -106_000_001, 0]
+    moments = [2**63 - 1, -(2**63) + 1, 2**62, -(2**62), 2**53, 0]
+    listed = {name: name for name in ("id", *TYPES)}
+    for name, step in (("d", 1), ("d2", 5)):
+        listed[name] = f"element_at(array({', '.join(date_constant(n).text for n in days)}), 1 + id * {step} % 6)"
+    for name, step in (("ts", 1), ("ts2", 5)):
+        listed[name] = f"element_at(array({', '.join(moment_constant(n).text for n in moments)}), 1 + id * {step} % 6)"
+    shown = ", ".join(f"{text} AS {name}" for name, text in listed.items())
+    odd = "spark_catalog.default.odd"
+    spark.sql(f"CREATE TABLE spark_catalog.default.far USING parquet AS SELECT {shown} FROM {odd} "
+              f"UNION ALL SELECT * FROM {odd}")  # fmt: skip
 
 
 def _table() -> Table:
@@ -141,14 +160,16 @@ def _condition(expression: str) -> str:
     return f"CASE WHEN {expression} THEN 1 WHEN NOT ({expression}) THEN 0 END"
 
 
-def _translated(text: str) -> tuple[str, str]:
-    """Spark's text of one value, in a SELECT over the table, and its type."""
-    statement = sqlglot.parse_one(f'SELECT {text} AS v FROM "odd" AS {BASE}', dialect="duckdb")
-    source = Source("`spark_catalog`.`default`.`odd`", {"id": "INTEGER", **TYPES})
+def _translated(texts: Sequence[str], table: str = "odd") -> tuple[str, list[str]]:
+    """Spark's text of a SELECT of id and of values c0, c1, ... over a table, and the types of the values."""
+    listed = ", ".join(f"{text} AS c{n}" for n, text in enumerate(texts))
+    statement = sqlglot.parse_one(f'SELECT "{BASE}"."id" AS id, {listed} FROM "odd" AS {BASE}', dialect="duckdb")
+    source = Source(f"`spark_catalog`.`default`.`{table}`", {"id": "INTEGER", **TYPES})
     shown, columns = _select(statement, {"odd": source})  # type: ignore[arg-type]
-    return shown.removeprefix("SELECT ").rpartition(" AS `v` FROM ")[0], columns["v"].type
+    return shown, [columns[f"c{n}"].type for n in range(len(texts))]
 
 
+_COLLAPSE = "org.apache.spark.sql.catalyst.optimizer.CollapseProject"
 _FIRST, _LAST = "'200000-01-01 (BC) 00:00:00'", "'200000-01-01 00:00:00'"
 _AS_NUMBER = {
     "DATE": ("CAST({0} - DATE '1970-01-01' AS BIGINT)", "unix_date({0})"),
@@ -162,26 +183,33 @@ _AS_NUMBER = {
 }
 
 
-def _compared(expressions: Sequence[str], con: duckdb.DuckDBPyConnection, spark: Any) -> tuple[int, list[str]]:
-    """How many expressions are equal on both engines, row by row, and those that are refused. Asserts the rest."""
-    ours, theirs, kept, refused = [], [], [], []
+def _admitted(expressions: Sequence[str]) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """DuckDB's text and the type of each expression that Spark is given, and the expressions that are refused."""
+    kept, refused = {}, []
     for expression in expressions:
         try:
             text, _ = _rendered(expression)
         except SQLError:
             continue  # no batch has it
         try:
-            shown, kind = _translated(text)
+            kept[expression] = (text, _translated([text])[1][0])
         except NotSupportedError:
             refused.append(expression)
-            continue
-        mine, other = _AS_NUMBER.get(kind, ("{0}", "{0}"))
-        kept.append(expression)
-        ours.append(mine.format(text))
-        theirs.append(other.format(shown))
+    return kept, refused
+
+
+def _compared(expressions: Sequence[str], con: duckdb.DuckDBPyConnection, spark: Any) -> tuple[int, list[str]]:
+    """How many expressions are equal on both engines, row by row, and those that are refused. Asserts the rest.
+
+    They stand in one statement, so that what they share is computed once, below them, on every row.
+    """
+    kept, refused = _admitted(expressions)
+    ways = [_AS_NUMBER.get(kind, ("{0}", "{0}")) for _, kind in kept.values()]
+    ours = [mine.format(text) for (mine, _), (text, _) in zip(ways, kept.values(), strict=True)]
+    theirs = ", ".join(f"{other.format(f'c{n}')} AS c{n}" for n, (_, other) in enumerate(ways))
     session = private_session(spark)
-    listed = ", ".join(f"{text} AS c{n}" for n, text in enumerate(theirs))
-    found = session.sql(f"SELECT id, {listed} FROM spark_catalog.default.odd AS {BASE} ORDER BY id").collect()
+    statement, _ = _translated([text for text, _ in kept.values()])
+    found = session.sql(f"SELECT id, {theirs} FROM ({statement}) ORDER BY id").collect()
     wanted = con.execute(f"SELECT id, {', '.join(ours)} FROM odd AS {BASE} ORDER BY id").fetchall()
     wrong = [
         (expression, _row(mine[0]), mine[at + 1], other[at + 1])
@@ -225,8 +253,37 @@ def test_random_expressions_are_duckdbs_or_refused(seed: int, duck: duckdb.DuckD
     assert len(refused) < 80
 
 
+@pytest.mark.parametrize("text", ["ab", "", "1_0", " 1", "1e", "1'); --", "2021-02-30", "25:00:00", "٣"])
+@pytest.mark.parametrize("kind", ["INTEGER", "DOUBLE", "DECIMAL(10,2)", "DATE", "TIMESTAMP"])
+def test_texts_that_are_no_plain_constant_are_refused(text: str, kind: str) -> None:
+    with pytest.raises(NotSupportedError, match=r"^Spark: (a text as a constant|the date) "):
+        constant(text, kind)
+
+
 def test_what_has_another_meaning_is_refused() -> None:
     for expression in _listed(REFUSED):
         text, _ = _rendered(expression)
         with pytest.raises(NotSupportedError, match=r"^Spark: .*\(nothing was charged\)$"):
-            _translated(text)
+            _translated([text])
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_value_fails_on_any_row_though_nothing_guards_it(part: int, far: None, spark: Any) -> None:
+    """Every value of every expression in a column of its own, on the farthest days, moments and numbers of Spark.
+
+    A subquery computes values on rows on which the CASE that they stand in would not have: none may fail there.
+    """
+    expressions = _listed(EACH) + [_condition(text) for text in _listed(CONDITIONS)]
+    rng = random.Random(5)
+    expressions += [rng.choice(KINDS[:-1])(rng, 3) for _ in range(160)]
+    kept, _ = _admitted(expressions[part::4])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark_layers, "SHARED", 1)
+        statement, kinds = _translated([text for text, _ in kept.values()], "far")
+    assert statement.count("(SELECT ") > 3
+    shown = ", ".join(_AS_NUMBER.get(kind, ("", "{0}"))[1].format(f"c{n}") for n, kind in enumerate(kinds))
+    session = private_session(spark)
+    # Else what is used once goes back into the CASE that guards it.
+    rules = [session.conf.get("spark.sql.optimizer.excludedRules"), _COLLAPSE]
+    session.conf.set("spark.sql.optimizer.excludedRules", ",".join(rules))
+    assert len(session.sql(f"SELECT {shown} FROM ({statement})").collect()) == 2 * ROWS

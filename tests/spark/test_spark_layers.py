@@ -1,0 +1,102 @@
+"""Values used several times: computed once, in the levels that they need; their text grows with the statement alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpsql.engines.spark_keys import packed
+from dpsql.engines.spark_layers import Layers
+from dpsql.engines.spark_session import private_session
+from dpsql.engines.spark_sql import Source, translated
+from dpsql.engines.spark_values import Expr
+from dpsql.errors import NotSupportedError
+
+TABLE = {"t": Source("t", {"x": "DOUBLE", "y": "DOUBLE"})}
+
+
+def _sum(value: str) -> str:
+    return f'CAST(system.main."&"(system.main.sum(CAST({value} AS BIGINT)), 4294967295) AS BIGINT)'
+
+
+def _written(value: str) -> str:
+    count = "CAST(system.main.count_star() AS BIGINT) AS n"
+    return translated(f'SELECT {count}, {_sum(value)} AS s FROM "t" AS "b"', TABLE)[0]
+
+
+def test_a_value_used_once_stands_in_its_place() -> None:
+    layers = Layers()
+    x = layers.column("b.x")
+    once = layers.marked(f"f({x})")
+    assert layers.written([f"g({once})", "1"], "t AS b") == (["g(f(b.x))", "1"], "t AS b")
+
+
+def test_a_value_used_twice_is_computed_once_and_below_what_needs_it() -> None:
+    layers = Layers()
+    x, y = layers.column("b.x"), layers.column("b.y")
+    first = layers.marked(f"f({x})")
+    second = layers.marked(f"g({first}, {first})")
+    texts, source = layers.written([f"{second} + {second}", f"{y} > 0"], "t AS b")
+    below = "(SELECT b.x AS dpsql_v0, b.y AS dpsql_v1, f(b.x) AS dpsql_v2 FROM t AS b) AS dpsql_layer"
+    assert texts == ["dpsql_v3 + dpsql_v3", "dpsql_v1 > 0"]
+    assert source == f"(SELECT *, g(dpsql_v2, dpsql_v2) AS dpsql_v3 FROM {below}) AS dpsql_layer"
+    assert layers.inlined(second) == "g(f(b.x), f(b.x))"
+
+
+def test_equal_texts_are_one_value_and_constants_none() -> None:
+    layers = Layers()
+    x = layers.column("b.x")
+    assert layers.marked(f"f({x})") == layers.marked(f"f({x})")
+    assert layers.marked("f(1)") == "f(1)"
+
+
+def test_the_text_grows_with_the_depth_and_does_not_double() -> None:
+    value, sizes = '"b"."x"', []
+    for _ in range(12):
+        value = f"system.main.round({value})"
+        sizes.append(len(_written(f"TRY_CAST({value} AS BIGINT)")))
+    assert sizes[-1] < 2 * sizes[5] < 10_000
+    assert "\x01" not in _written(f"TRY_CAST({value} AS BIGINT)")
+
+
+def test_a_sum_of_a_value_has_its_two_parts_of_one_column() -> None:
+    text = _written('TRY_CAST(system.main.floor("b"."x") AS BIGINT)')
+    assert text.count("floor(") == 1
+    assert "GROUP BY" not in text
+
+
+KEYS = [
+    [(1, None, -3), (None, 7, -1), (2, 5, -3), (2, None, None), (1, 7, -2)],
+    [(-(2**31), None), (2**31 - 1, 0), (0, -128), (None, 127)],
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("rows", KEYS, ids=("three", "two"))
+def test_keys_come_back_from_their_one_number(rows: list[tuple[int | None, ...]], spark: Any) -> None:
+    columns = list(zip(*rows, strict=True))
+    ranges = [(min(v for v in c if v is not None), max(v for v in c if v is not None)) for c in columns]
+    found = packed([Expr(f"k{at}", "BIGINT", *reach) for at, reach in enumerate(ranges)])
+    assert found is not None
+    values = ", ".join(
+        f"({', '.join('NULL' if v is None else f'{v}L' for v in row)}, {at})" for at, row in enumerate(rows)
+    )
+    names = ", ".join(f"k{at}" for at in range(len(columns)))
+    one = f"SELECT {found[0]} AS dpsql_key, at FROM VALUES {values} AS t({names}, at)"
+    got = private_session(spark).sql(f"SELECT {', '.join(found[1])} FROM ({one}) ORDER BY at").collect()
+    assert [tuple(row) for row in got] == rows
+
+
+def test_keys_stay_apart_where_one_number_does_not_hold_them() -> None:
+    wide = Expr("k", "BIGINT", 0, 2**31)
+    assert packed([wide]) is None
+    assert packed([wide, wide]) is None
+    assert packed([Expr("k", "HUGEINT", 0, 1), wide]) is None
+
+
+def test_a_name_with_the_character_of_a_mark_is_refused() -> None:
+    with pytest.raises(NotSupportedError, match="control character 1"):
+        translated('SELECT CAST(system.main.count_star() AS BIGINT) AS n FROM "t" AS "b"', {
+            "t": Source("t", {"x\x010\x02": "DOUBLE"})
+        })  # fmt: skip
