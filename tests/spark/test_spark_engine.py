@@ -19,7 +19,7 @@ import pytest
 from helpers import policy_of
 
 import dpsql
-from dpsql.engines.spark_session import inside
+from dpsql.engines.spark.session import inside
 from dpsql.measure import SparkEngine, TableSource
 from dpsql.privacy.noise import Noise
 
@@ -371,8 +371,8 @@ from pathlib import Path
 from helpers import policy_of
 from spark_tables import new_session
 import dpsql
-from dpsql.engines import spark_session
-from dpsql.engines.spark_session import inside
+from dpsql.engines.spark import session as spark_session
+from dpsql.engines.spark.session import inside
 from dpsql.measure import SparkEngine, TableSource
 spark = new_session(Path({folder!r}))
 spark.sql("CREATE TABLE default.visits USING parquet AS SELECT CAST(1 AS INT) AS age, 'secret' AS name")

@@ -15,11 +15,11 @@ from expression_language import KINDS, parsed, scope_of
 from helpers import policy_of
 from spark_tables import carry
 
-from dpsql.engines import spark_layers
-from dpsql.engines.spark_casts import constant
-from dpsql.engines.spark_session import private_session
-from dpsql.engines.spark_sql import Source, _select
-from dpsql.engines.spark_values import date_constant, moment_constant
+from dpsql.engines.spark import layers
+from dpsql.engines.spark.casts import constant
+from dpsql.engines.spark.session import private_session
+from dpsql.engines.spark.statement import Source, _select
+from dpsql.engines.spark.values import date_constant, moment_constant
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.expressions import value_of
 from dpsql.sql.scope import table_of
@@ -278,7 +278,7 @@ def test_no_value_fails_on_any_row_though_nothing_guards_it(part: int, far: None
     expressions += [rng.choice(KINDS[:-1])(rng, 3) for _ in range(160)]
     kept, _ = _admitted(expressions[part::4])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spark_layers, "SHARED", 1)
+        patch.setattr(layers, "SHARED", 1)
         statement, kinds = _translated([text for text, _ in kept.values()], "far")
     assert statement.count("(SELECT ") > 3
     shown = ", ".join(_AS_NUMBER.get(kind, ("", "{0}"))[1].format(f"c{n}") for n, kind in enumerate(kinds))

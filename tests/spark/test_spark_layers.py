@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dpsql.engines.spark_keys import packed
-from dpsql.engines.spark_layers import Layers
-from dpsql.engines.spark_session import private_session
-from dpsql.engines.spark_sql import Source, translated
-from dpsql.engines.spark_values import Expr
+from dpsql.engines.spark.keys import packed
+from dpsql.engines.spark.layers import Layers
+from dpsql.engines.spark.session import private_session
+from dpsql.engines.spark.statement import Source, translated
+from dpsql.engines.spark.values import Expr
 from dpsql.errors import NotSupportedError
 
 TABLE = {"t": Source("t", {"x": "DOUBLE", "y": "DOUBLE"})}

@@ -11,8 +11,8 @@ import pytest
 from helpers import compiled_of, job_of, policy_of, tables_of
 
 import dpsql
-from dpsql.engines.spark_session import check_session, is_session
-from dpsql.engines.spark_sql import Source, translated
+from dpsql.engines.spark.session import check_session, is_session
+from dpsql.engines.spark.statement import Source, translated
 from dpsql.errors import NotSupportedError, PolicyError
 from dpsql.holdings import Holdings
 from dpsql.measure import ConnectionEngine

@@ -1,6 +1,6 @@
 """Values of one SELECT for Spark that stand in it several times, each computed once in a subquery below it.
 
-DuckDB's text repeats a value wherever it is used, and a rule of ``spark_values`` repeats its operands again: written
+DuckDB's text repeats a value wherever it is used, and a rule of ``functions`` repeats its operands again: written
 out, a rounded sum is 36 kB, which Spark parses, compiles and, from 8,000 bytes of code on, interprets. Here an operand
 is a mark in the text of what uses it. What is used once is put in its place; what is used more often gets a name in a
 subquery, one level for each value that needs another. Spark does not undo that: it merges two projections only where
@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from dpsql.engines.spark_values import Expr, short
+from dpsql.engines.spark.values import Expr, short
 
 SHARED = 2  # uses from which on a value has a name
 _MARK = re.compile("\x01(\\d+)\x02")

@@ -10,14 +10,14 @@ import contextlib
 import datetime as dt
 import re
 
-from dpsql.engines.spark_values import (
+from dpsql.engines.spark.calendar import midnight
+from dpsql.engines.spark.values import (
     INTEGERS,
     Expr,
     column,
     date_constant,
     fits,
     integer,
-    midnight,
     moment_constant,
     ranged,
     refusal,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.engines.spark_values import Expr
+from dpsql.engines.spark.values import Expr
 
 _MOST = 2**62
 

@@ -8,7 +8,7 @@ found.
 
 Nothing that Spark says of a failure gets out: work runs in a thread whose exceptions die there, a job group lets it be
 stopped, and the log of the driver is off meanwhile. Logs of executors are their own; no expression of a scan can fail
-on a value (``spark_values``), so that they have none to print.
+on a value (``functions``), so that they have none to print.
 """
 
 from __future__ import annotations

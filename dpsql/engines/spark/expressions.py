@@ -1,8 +1,6 @@
-"""A generated statement of DuckDB as one of Spark: parsed by sqlglot, admitted node by node, written again with types.
+"""Expressions of a generated statement, admitted node by node and written for Spark with their types.
 
-What stands here is all that ``measure/`` writes: one SELECT, over a table, a subquery, or LEFT JOINs of both, with
-GROUP BY of its first columns; CASE, comparisons, casts, row_number() and the functions of ``spark_values``. Anything
-else raises NotSupportedError. Which rules were used follows from the statement and the column types alone.
+CASE, comparisons, casts, row_number() and the functions of ``functions``; anything else raises NotSupportedError.
 
 Sums. DuckDB adds up in 128 bits. Spark's BIGINT wraps around and its decimals are slow, so a sum is taken in two parts,
 of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workload.measures``), and fewer than 2^38 rows, about
@@ -15,16 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 
-from dpsql.engines import spark_casts as casts
-from dpsql.engines import spark_values as values
-from dpsql.engines.spark_keys import packed
-from dpsql.engines.spark_layers import Layers
-from dpsql.engines.spark_values import Expr, refusal
+from dpsql.engines.spark import casts, values
+from dpsql.engines.spark.functions import FUNCTIONS
+from dpsql.engines.spark.layers import Layers
+from dpsql.engines.spark.texts import listed
+from dpsql.engines.spark.values import Expr, refusal
 
-MOST_ROWS = 2**38
 _WORD = 2**32
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GT: ">",
@@ -55,98 +51,8 @@ Columns = dict[str, Expr]
 
 
 @dataclass(frozen=True)
-class Source:
-    """A table of Spark: how a statement writes it, and its columns' DuckDB types."""
-
-    reference: str
-    types: Mapping[str, str]
-
-
-def quote(name: str) -> str:
-    """An identifier of Spark; refused with the character that marks values (``spark_layers``)."""
-    if "\x01" in name:
-        raise refusal("a name has the control character 1 in it", "rename it")
-    return "`" + name.replace("`", "``") + "`"
-
-
-def translated(statement: str, tables: Mapping[str, Source]) -> tuple[str, list[str]]:
-    """The statement for Spark, whose columns are BIGINT, and their names.
-
-    ``statement`` is a generated SELECT in DuckDB's SQL, ``tables`` the tables that it names. Raises NotSupportedError.
-    """
-    parsed = sqlglot.parse_one(statement, dialect="duckdb")
-    if not any(_call(node)[0] == "count_star" for item in parsed.expressions for node in item.walk()):
-        raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
-    text, columns = _select(_as(parsed, exp.Select), tables, "BIGINT")
-    return text, list(columns)
-
-
-def _as(node: object, kind: type[exp.Select]) -> exp.Select:
-    if not isinstance(node, kind):
-        raise refusal("the statement has a part that is not admitted", "plan again")
-    return node
-
-
-def _select(select: exp.Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
-    """The text of a SELECT and its columns; ``cast``: the type that all of them get."""
-    known = {"expressions", "from_", "joins", "where", "group", "kind"}
-    if any(value for name, value in select.args.items() if name not in known):
-        raise refusal("a clause of the statement is not admitted", "plan again")
-    source, scope = _from(select, tables)
-    writer = _Writer(scope, select)
-    found: dict[str, Expr] = {}
-    for item in select.expressions:
-        if isinstance(item, exp.Star):
-            for name, column in scope.columns("").items():
-                found[name] = replace(column, text=writer.layers.column(column.text))
-            continue
-        value = writer.value(item.this if isinstance(item, exp.Alias) else item)
-        if cast and not value.whole:
-            raise refusal(
-                f"a column of {value.type} cannot be brought back",
-                "only counts and sums come from Spark; use a local release on one machine",
-            )
-        found[item.alias_or_name or "1"] = value
-    keys = _keys(select)
-    one = packed(list(found.values())[:keys]) if cast else None
-    shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
-    if one is not None:
-        shown = {"dpsql_key": one[0], **dict(list(shown.items())[keys:])}
-    where = [writer.value(select.args["where"].this).text] if select.args.get("where") else []
-    (text, *where), source = writer.layers.written([_listed(shown), *where], source)
-    text = f"SELECT {text} FROM {source}"  # noqa: S608
-    if where:
-        text += f" WHERE {where[0]}"
-    if keys:
-        text += f" GROUP BY {', '.join(str(at + 1) for at in range(1 if one else keys))}"
-    if one is not None:
-        again = dict(zip(found, [*one[1], *map(quote, list(found)[keys:])], strict=True))
-        text = f"SELECT {_listed(again)} FROM ({text}) AS dpsql_groups"  # noqa: S608
-    return text, {name: values.column(quote(name), cast or value.type) for name, value in found.items()}
-
-
-def _listed(texts: Mapping[str, str]) -> str:
-    return ", ".join(f"{text} AS {quote(name)}" for name, text in texts.items())
-
-
-def _keys(select: exp.Select) -> int:
-    """How many of the first columns a SELECT groups by."""
-    group = select.args.get("group")
-    if not group:
-        return 0
-    places = [int(part.this) if isinstance(part, exp.Literal) else 0 for part in group.expressions]
-    if (
-        len([value for value in group.args.values() if value]) > 1
-        or not places
-        or (places != list(range(1, len(places) + 1)))
-    ):
-        raise refusal("the statement groups by something else than its first columns", "plan again")
-    return len(places)
-
-
-@dataclass(frozen=True)
-class _Scope:
-    """What FROM makes known: columns by the alias of their source, "" for all of them."""
+class Scope:
+    """What a FROM makes known: columns by the alias of their source, "" for all of them."""
 
     sources: Mapping[str, Columns]
 
@@ -162,48 +68,17 @@ class _Scope:
         return found
 
 
-def _from(select: exp.Select, tables: Mapping[str, Source]) -> tuple[str, _Scope]:
-    item = select.args.get("from_")
-    if item is None:
-        raise refusal("a statement without a table is not admitted", "plan again")
-    first, alias, columns = _item(item.this, tables)
-    sources, text = {alias: columns}, first
-    for join in select.args.get("joins") or []:
-        if join.side != "LEFT" or join.args.get("on") is None:
-            raise refusal("a join that is no LEFT JOIN is not admitted", "plan again")
-        second, name, columns = _item(join.this, tables)
-        sources[name] = columns
-        on = _Writer(_Scope(sources), join)
-        text += f" LEFT JOIN {second} ON {on.layers.inlined(on.value(join.args['on']).text)}"
-    return text, _Scope(sources)
-
-
-def _item(node: exp.Expr, tables: Mapping[str, Source]) -> tuple[str, str, Columns]:
-    """A table or subquery of FROM, its alias, and its columns."""
-    alias = node.alias or "dpsql_rows"
-    if isinstance(node, exp.Table) and node.name in tables and not node.db:
-        source = tables[node.name]
-        text, types = source.reference, dict(source.types)
-    elif isinstance(node, exp.Subquery):
-        text, inner = _select(_as(node.this, exp.Select), tables)
-        text, types = f"({text})", {name: column.type for name, column in inner.items()}
-    else:
-        raise refusal("a part of FROM is not admitted", "plan again")
-    columns = {name.lower(): values.column(f"{quote(alias)}.{quote(name)}", kind) for name, kind in types.items()}
-    return f"{text} AS {quote(alias)}", alias, columns
-
-
-class _Writer:
+class Writer:
     """Expressions over the columns of one SELECT, or of the ON of one join, with marks for values (``Layers``)."""
 
-    def __init__(self, scope: _Scope, of: exp.Expr) -> None:
+    def __init__(self, scope: Scope, of: exp.Expr) -> None:
         self.scope = scope
         self.layers = Layers()
         # What is made of several rows, with all that it stands in: no value of a subquery below.
         self.several: set[int] = set()
         for node in of.walk():
             above: exp.Expr | None = node
-            if isinstance(node, exp.Window) or _call(node)[0] in ("sum", "count_star", "row_number"):
+            if isinstance(node, exp.Window) or call(node)[0] in ("sum", "count_star", "row_number"):
                 while above is not None and above is not of:
                     self.several.add(id(above))
                     above = above.parent
@@ -276,7 +151,7 @@ class _Writer:
         if not (isinstance(left, exp.Cast) and isinstance(right, exp.Literal) and right.this == "-0.0"):
             return None
         found = self.value(left.this)
-        return values.FUNCTIONS["signbit"]([found]) if found.type == "DOUBLE" else None
+        return FUNCTIONS["signbit"]([found]) if found.type == "DOUBLE" else None
 
     def _case(self, node: exp.Case) -> Expr:
         head = "" if node.this is None else f" {self.value(node.this).text}"
@@ -295,7 +170,7 @@ class _Writer:
     def _cast(self, node: exp.Cast) -> Expr:
         kind, tries = _type(node.to), isinstance(node, exp.TryCast)
         if kind.endswith("[]"):
-            return values.listed(str(node.this.this).strip("[]"), kind.removesuffix("[]"))
+            return listed(str(node.this.this).strip("[]"), kind.removesuffix("[]"))
         if isinstance(node.this, exp.Null):
             return values.column(f"CAST(NULL AS {values.spark_type(kind)})", kind)
         if isinstance(node.this, exp.Literal) and node.this.is_string:
@@ -308,7 +183,7 @@ class _Writer:
 
     def _unscaled(self, node: exp.Expr, kind: str) -> Expr | None:
         """A DECIMAL as a whole number of its last decimals, in the two ways in which DuckDB's text says so."""
-        name, of = _call(node)
+        name, of = call(node)
         if name not in ("*", "replace") or not isinstance(of[0], exp.Cast):
             return None
         if of[0].to.this not in (exp.DType.DECIMAL, exp.DType.TEXT, exp.DType.VARCHAR):
@@ -318,13 +193,13 @@ class _Writer:
 
     def _word(self, node: exp.Expr, kind: str) -> Expr | None:
         """The low or high 32 bits of a sum of whole numbers; see the module."""
-        name, of = _call(node)
+        name, of = call(node)
         if name not in ("&", ">>") or kind != "BIGINT":
             return None
-        added = next((part for part in of[0].walk() if _call(part)[0] == "sum"), None)
+        added = next((part for part in of[0].walk() if call(part)[0] == "sum"), None)
         if added is None:
             raise refusal("bits of something else than a sum are not admitted", "plan again")
-        u = self.value(_call(added)[1][0])
+        u = self.value(call(added)[1][0])
         if u.type != "BIGINT":
             raise refusal(f"a sum of {u.type} is not admitted", "plan again")
         low = f"coalesce(sum({u.inner} & 16777215L), 0L)"
@@ -339,13 +214,13 @@ class _Writer:
         if not all(isinstance(number, int) for number in numbers):
             raise refusal("a list is not one of whole numbers", "plan again")
         kind = values.widest([values.integer(int(number or 0)) for number in numbers])
-        return values.listed(",".join(map(str, numbers)), kind)
+        return listed(",".join(map(str, numbers)), kind)
 
     def _called(self, node: exp.Dot) -> Expr:
-        name, of = _call(node)
+        name, of = call(node)
         if name == "count_star":
             return Expr("count(1)", "BIGINT", 0, 2**62)
-        rule = values.FUNCTIONS.get(name)
+        rule = FUNCTIONS.get(name)
         if rule is None:
             raise refusal(f"{_named(node)} is not admitted", "write it with other functions")
         try:
@@ -355,7 +230,7 @@ class _Writer:
         raise refusal(f"{_named(node)} has too many arguments", "write it with fewer")
 
     def _window(self, node: exp.Window) -> Expr:
-        if _call(node.this)[0] != "row_number" or node.args.get("spec") is not None:
+        if call(node.this)[0] != "row_number" or node.args.get("spec") is not None:
             raise refusal("a window other than row_number() is not admitted", "plan again")
         units = ", ".join(self.value(part).text for part in node.args["partition_by"])
         order = []
@@ -367,29 +242,29 @@ class _Writer:
         return Expr(text, "BIGINT", 1, 2**62)
 
 
-_NODES: dict[type[exp.Expr], Callable[[_Writer, Any], Expr]] = {
-    exp.Literal: _Writer._literal,
-    exp.Neg: _Writer._neg,
-    exp.Boolean: _Writer._boolean,
-    exp.Paren: _Writer._paren,
-    exp.Column: _Writer._column,
-    exp.Collate: _Writer._collate,
-    exp.And: _Writer._junction,
-    exp.Or: _Writer._junction,
-    exp.Not: _Writer._not,
-    exp.Is: _Writer._is,
-    exp.Case: _Writer._case,
-    exp.Coalesce: _Writer._coalesce,
-    exp.Cast: _Writer._cast,
-    exp.TryCast: _Writer._cast,
-    exp.Array: _Writer._array,
-    exp.Dot: _Writer._called,
-    exp.Window: _Writer._window,
-    **dict.fromkeys(_COMPARISONS, _Writer._compared),
+_NODES: dict[type[exp.Expr], Callable[[Writer, Any], Expr]] = {
+    exp.Literal: Writer._literal,
+    exp.Neg: Writer._neg,
+    exp.Boolean: Writer._boolean,
+    exp.Paren: Writer._paren,
+    exp.Column: Writer._column,
+    exp.Collate: Writer._collate,
+    exp.And: Writer._junction,
+    exp.Or: Writer._junction,
+    exp.Not: Writer._not,
+    exp.Is: Writer._is,
+    exp.Case: Writer._case,
+    exp.Coalesce: Writer._coalesce,
+    exp.Cast: Writer._cast,
+    exp.TryCast: Writer._cast,
+    exp.Array: Writer._array,
+    exp.Dot: Writer._called,
+    exp.Window: Writer._window,
+    **dict.fromkeys(_COMPARISONS, Writer._compared),
 }
 
 
-def _call(node: exp.Expr) -> tuple[str, Sequence[exp.Expr]]:
+def call(node: exp.Expr) -> tuple[str, Sequence[exp.Expr]]:
     """The name and arguments of ``system.main.f(...)``; an empty name for any other node."""
     if not isinstance(node, exp.Dot) or not isinstance(node.expression, exp.Anonymous):
         return "", ()
@@ -401,7 +276,7 @@ def _call(node: exp.Expr) -> tuple[str, Sequence[exp.Expr]]:
 
 def _named(node: exp.Expr) -> str:
     """A node for a message: its function and the columns in it."""
-    name = _call(node)[0] or type(node).__name__.upper().replace("TRYCAST", "TRY_CAST")
+    name = call(node)[0] or type(node).__name__.upper().replace("TRYCAST", "TRY_CAST")
     columns = dict.fromkeys(column.name for column in node.find_all(exp.Column))
     return f"{name} of {', '.join(columns)}" if columns else name
 

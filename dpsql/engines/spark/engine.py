@@ -1,7 +1,7 @@
 """Spark: private tables of its catalogs, counted where they lie; only the histogram comes to this process.
 
-The statement is the one that DuckDB would run, written for Spark with a closed list of expressions (``spark_sql``) in a
-session of its own (``spark_session``). What has no equal meaning there is refused by ``check``, before the charge.
+The statement is the one that DuckDB would run, written for Spark with a closed list of functions (``statement``) in a
+session of its own (``session``). What has no equal meaning there is refused by ``check``, before the charge.
 
 Retries. The statement reads, and adds whole numbers up; it has no random, no time and no order in it but that of equal
 rows. Spark takes the result of each partition once, whichever attempt of a task was first, and an attempt gives what
@@ -23,8 +23,9 @@ import numpy as np
 
 from dpsql.engines.base import BASE, IntArray, Rows, TableSource
 from dpsql.engines.limits import UNLIMITED, Limits
-from dpsql.engines.spark_session import check_open, check_session, inside, is_session, private_session
-from dpsql.engines.spark_sql import Source, quote, translated
+from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
+from dpsql.engines.spark.statement import Source, translated
+from dpsql.engines.spark.values import quote
 from dpsql.errors import OperationalError, PolicyError
 
 __all__ = ["SparkEngine", "is_session"]

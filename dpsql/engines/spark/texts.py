@@ -1,0 +1,136 @@
+"""Text, and lists of constants: where a value lies among constants, and what stands at a place."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
+
+_FEW_TEXTS = 16
+
+
+def listed(numbers: str, kind: str) -> Expr:
+    """A list of constants "1, 2, 3", as text that is split and cast once, when the statement is optimised."""
+    plain = numbers.replace(" ", "")
+    if not plain or set(plain) - set("0123456789,-"):
+        raise refusal("a list is not one of whole numbers", "plan again")
+    return Expr(f"CAST(split('{plain}', ',') AS ARRAY<{spark_type(kind)}>)", f"{kind}[]")
+
+
+def list_value(of: Sequence[Expr]) -> Expr:
+    if not all(isinstance(e.constant, str) and e.type == "VARCHAR" for e in of):
+        raise refusal("a list is not one of text constants", "plan again")
+    texts = tuple(e.text for e in of)
+    return Expr(f"array({', '.join(texts)})", "VARCHAR[]", items=texts)
+
+
+def list_position(of: Sequence[Expr]) -> Expr:
+    found, value = of
+    kinds([value], "VARCHAR", "a place among texts")
+    if len(found.items) <= _FEW_TEXTS:
+        # Compared one after the other in compiled code; an array is walked by a call for each row.
+        places = " ".join(f"WHEN {text} THEN {at + 1}L" for at, text in enumerate(found.items))
+        none = f"CASE WHEN {value.inner} IS NOT NULL THEN 0L END"
+        return short(Expr(f"CASE {value.text} {places} ELSE {none} END", "BIGINT", 0, len(found.items)))
+    return Expr(f"array_position({found.text}, {value.text})", "BIGINT", 0, 2**31)
+
+
+def list_extract(of: Sequence[Expr]) -> Expr:
+    found, place = of
+    kind = found.type.removesuffix("[]")
+    wholes([place], "a place")
+    # NULL outside the list, and at the places 0 and below that no list has here.
+    return Expr(f"get({found.text}, CAST({place.inner} - 1 AS INT))", kind, *INTEGERS[kind])
+
+
+def like(of: Sequence[Expr]) -> Expr:
+    value, pattern = of
+    kinds(of, "VARCHAR", "LIKE")
+    if not isinstance(pattern.constant, str):
+        raise refusal("LIKE takes a constant pattern", "write one")
+    # DuckDB knows no escape: Spark is given a character that is not in the pattern.
+    free = next((char for char in "!#$@^~|=+;" if char not in pattern.constant), None)
+    if free is None:
+        raise refusal("a LIKE pattern uses every character that could be its escape", "write a shorter pattern")
+    return Expr(f"{value.inner} LIKE {pattern.text} ESCAPE '{free}'", "BOOLEAN", rank=3)
+
+
+def of_text(template: str, kind: str, count: int) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        kinds(of, "VARCHAR", "a function of text")
+        if len(of) != count:
+            raise refusal("a function of text has too many arguments", "leave them out")
+        text = template.format(*(e.text for e in of))
+        return Expr(text, kind, *((0, 2**32) if kind == "BIGINT" else ()))
+
+    return rule
+
+
+def concat(of: Sequence[Expr]) -> Expr:
+    kinds(of, "VARCHAR", "concat")
+    return Expr(f"concat_ws('', {', '.join(e.text for e in of)})", "VARCHAR")
+
+
+def substring(of: Sequence[Expr]) -> Expr:
+    value, start, *length = of
+    if not isinstance(start.constant, int) or not all(isinstance(e.constant, int) for e in length):
+        raise refusal("SUBSTRING takes constants", "write whole numbers")
+    if start.constant < 1 or any(int(e.constant or 0) < 0 for e in length):
+        raise refusal("SUBSTRING counts from the end in another way there", "start from 1 or later")
+    rest = length[0].text if length else str(2**31 - 1)
+    return Expr(f"substring({value.text}, {start.constant}, CAST({rest} AS INT))", "VARCHAR")
+
+
+def end(function: str) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        value, count = of
+        if not isinstance(count.constant, int) or count.constant < 0:
+            raise refusal(f"{function.upper()} takes a constant count there", "write a whole number from 0 on")
+        return Expr(f"{function}({value.text}, {min(count.constant, 2**31 - 1)})", "VARCHAR")
+
+    return rule
+
+
+# What DuckDB trims where no characters are named: the separators of Unicode's class Zs.
+_SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+
+
+def trim(side: str) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        kinds(of, "VARCHAR", "TRIM")
+        chars = of[1] if len(of) == 2 else string(_SPACES)
+        if not chars.constant:
+            raise refusal("TRIM takes constant characters", "write at least one")
+        return Expr(f"trim({side} {chars.text} FROM {of[0].text})", "VARCHAR")
+
+    return rule
+
+
+def cased(function: str) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        kinds(of, "VARCHAR", function)
+        plain, other = _cases(function)
+        return Expr(f"translate({of[0].text}, {string(plain).text}, {string(other).text})", "VARCHAR")
+
+    return rule
+
+
+@functools.cache
+def _cases(function: str) -> tuple[str, str]:
+    """Characters that DuckDB's lower or upper changes, and what they become: one for one, whatever stands beside."""
+    import duckdb
+
+    plain, other = [], []
+    with duckdb.connect() as con:
+        rows = con.execute(
+            f"SELECT chr(i), {function}(chr(i)) FROM (SELECT CAST(unnest(range(1, 1114112)) AS INTEGER) AS i) "  # noqa: S608
+            "WHERE i NOT BETWEEN 55296 AND 57343"
+        ).fetchall()
+    for before, after in rows:
+        if before != after:
+            if len(after) != 1:
+                raise refusal(f"{function.upper()} makes several characters of one", "compare the text as it is")
+            plain.append(before)
+            other.append(after)
+    return "".join(plain), "".join(other)
