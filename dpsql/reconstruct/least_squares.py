@@ -31,7 +31,8 @@ def solve(R: object, y: Sequence[int], divisor: int = 1) -> Floats:
     (Shewchuk 1997, ``math.fsum``). No bound on the condition of R is needed: the result
     carries the rounding of R itself and of the answer, nothing else.
     Cost O(nnz) at about 0.1 s per million non-zeros while |y| < 2^53.
-    Raises InterfaceError where shapes or the divisor are wrong, DataError for |y| > 2^400.
+    Raises InterfaceError where shapes or the divisor are wrong, DataError for entries of y or R beyond 2^400, where
+    products could overflow.
     """
     matrix = as_rows(R)
     m, p = matrix.shape
@@ -42,8 +43,11 @@ def solve(R: object, y: Sequence[int], divisor: int = 1) -> Floats:
         raise InterfaceError(f"the divisor must be a positive integer, not {divisor!r}")
     if any(abs(v) > _LIMIT for v in integers):
         raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
+    entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
+    if entries.size and max(entries.max(), -entries.min()) > _LIMIT:
+        raise DataError("an entry of the reconstruction exceeds 2^400; the scale of the measures is out of range")
     if not any(integers):
-        return np.zeros(m)  # every rehearsal before a charge
+        return np.zeros(m)  # a rehearsal; no product overflows within these limits
     limbs = _limbs(integers)
     answers = np.empty(m)
     if isinstance(matrix, np.ndarray):

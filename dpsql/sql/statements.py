@@ -72,7 +72,7 @@ def parse(text: str) -> tuple[Statement, ...]:
     try:
         tokens = DUCKDB.tokenize(text)
         _refuse_commands(tokens)
-        _hints_to_their_statements(tokens)
+        _hints_to_their_statements(text, tokens)
         trees = DUCKDB.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
@@ -336,12 +336,13 @@ def weight_of(select: exp.Select) -> float:
     return hints_of(select).weight
 
 
-def _hints_to_their_statements(tokens: Sequence[Token]) -> None:
+def _hints_to_their_statements(text: str, tokens: Sequence[Token]) -> None:
     """A hint between a semicolon and SELECT belongs to that SELECT, as it does before the first statement."""
     for token, after in itertools.pairwise(tokens):
         if token.token_type is TokenType.SEMICOLON and after.token_type is TokenType.SELECT and token.comments:
-            hints = [text for text in token.comments if text.lstrip().startswith("+")]
-            token.comments = [text for text in token.comments if text not in hints]
+            between = text[token.end + 1 : after.start]
+            hints = [said for said in token.comments if said.lstrip().startswith("+") and said in between]
+            token.comments = [said for said in token.comments if said not in hints]
             after.comments = hints + (after.comments or [])
 
 

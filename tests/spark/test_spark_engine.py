@@ -89,6 +89,21 @@ def test_the_same_noise_gives_the_same_release(
     assert con.budget.spent == 1
 
 
+@pytest.mark.parametrize("unit", ['"row"', '"hidden"\nmax_rows_per_unit = 2'], ids=("rows", "units"))
+def test_what_is_planned_before_the_charge_is_run_after_it(
+    unit: str, spark: Any, visits: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    real = SparkEngine._statement
+    monkeypatch.setattr(SparkEngine, "_statement", lambda *given: written.append(real(*given)) or written[-1])
+    policy = policy_of(POLICY.replace('"row"', unit))
+    with dpsql.connect(spark, policy=policy, ledger=tmp_path / "u.ledger") as con:
+        con.run("SELECT COUNT(*) AS n FROM visits", 1)
+        assert isinstance(con._holdings.engine, SparkEngine)
+        assert not con._holdings.engine._plans.held
+    assert len(written) == 1
+
+
 def test_a_cursor_answers_from_a_release_for_free(con: dpsql.Connection) -> None:
     con.run("SELECT COUNT(*) AS n FROM visits", 1)
     cursor = con.cursor()

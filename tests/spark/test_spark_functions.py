@@ -17,11 +17,13 @@ from spark_tables import carry
 
 from dpsql.engines.spark import layers
 from dpsql.engines.spark.casts import constant
+from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.session import private_session
 from dpsql.engines.spark.statement import Source, _select
-from dpsql.engines.spark.values import date_constant, moment_constant
+from dpsql.engines.spark.values import Expr, date_constant, moment_constant, string
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.expressions import value_of
+from dpsql.sql.patterns import like
 from dpsql.sql.scope import table_of
 from dpsql.workload.batch import Table
 from dpsql.workload.value_sql import BASE, render
@@ -253,11 +255,65 @@ def test_random_expressions_are_duckdbs_or_refused(seed: int, duck: duckdb.DuckD
     assert len(refused) < 80
 
 
-@pytest.mark.parametrize("text", ["ab", "", "1_0", " 1", "1e", "1'); --", "2021-02-30", "25:00:00", "٣"])
+@pytest.mark.parametrize(
+    "text", ["ab", "", "1_0", " 1", "1e", "1'); --", "2021-02-30", "25:00:00", "٣", "x infinity", "9" * 5000, "-"]
+)
 @pytest.mark.parametrize("kind", ["INTEGER", "DOUBLE", "DECIMAL(10,2)", "DATE", "TIMESTAMP"])
 def test_texts_that_are_no_plain_constant_are_refused(text: str, kind: str) -> None:
     with pytest.raises(NotSupportedError, match=r"^Spark: (a text as a constant|the date) "):
         constant(text, kind)
+
+
+def _texts(spark: Any, name: str, texts: Sequence[str], items: Sequence[str]) -> list[list[Any]]:
+    """DuckDB's ``items`` over a table of Spark with a column txt, a row for each of ``texts``, which Spark reads."""
+    values = ", ".join(f"({at}, {text})" for at, text in enumerate(texts))
+    table = f"spark_catalog.default.{name}"
+    spark.sql(f"CREATE TABLE {table} USING parquet AS SELECT * FROM VALUES {values} AS t(id, txt)")
+    listed = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
+    statement = sqlglot.parse_one(f'SELECT "{BASE}"."id" AS id, {listed} FROM "t" AS {BASE}', dialect="duckdb")
+    shown, _ = _select(statement, {"t": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})  # type: ignore[arg-type]
+    found = private_session(spark).sql(f"SELECT * FROM ({shown}) ORDER BY id").collect()
+    return [list(row)[1:] for row in found]
+
+
+def test_like_is_duckdbs_and_takes_no_long_time_on_any_text(spark: Any) -> None:
+    """Patterns that a regular expression with steps back would follow for years on the last texts."""
+    rng = random.Random(11)
+    letters = ["a", "b", "%", "_", "%", "_", ".", "\\", "[", "^", "$", "\n", "Ä", "😀", "'", "}"]
+    patterns = ["".join(rng.choices(letters, k=rng.randrange(9))) for _ in range(150)]
+    patterns += ["%a%a%a%b", "%a%a%a%a%a%a%a%_b", "a%", "%a", "%a%", "a", "", "%", "%%", "_", "%_", "_%_", "%ab_%b",
+                 "a%b", "____%____", "%" * 50 + "b", "%a" * 50, "_" * 3000 + "%"]  # fmt: skip
+    texts = ["".join(rng.choices([*letters, "a", "b"], k=rng.randrange(12))) for _ in range(60)]
+    texts += ["", "a" * 20_000, "ab" * 10_000, "ba" * 10_000 + "b"]
+    items = [f'system.main."~~"("{BASE}"."txt", \'{pattern.replace(chr(39), chr(39) * 2)}\')' for pattern in patterns]
+    found = _texts(spark, "likes", [string(text).text for text in texts], items)
+    wrong = [
+        (pattern, text[:20])
+        for text, row in zip(texts, found, strict=True)
+        for pattern, fits in zip(patterns, row, strict=True)
+        if fits != like(pattern)(text)
+    ]
+    assert not wrong
+    assert sum(map(sum, found)) > 300
+
+
+@pytest.mark.parametrize("pattern", ["%".join("ab" * 200), "%" + "a_" * 300 + "%b"])
+def test_a_pattern_of_too_many_parts_is_refused(pattern: str) -> None:
+    with pytest.raises(NotSupportedError, match="more than 200 parts"):
+        FUNCTIONS["~~"]([Expr("txt", "VARCHAR"), string(pattern)])
+
+
+def test_a_text_that_is_put_together_is_never_too_long_for_spark(spark: Any) -> None:
+    """300 times ten million bytes would end the task, whatever CASE stands around them: NULL instead."""
+    column = f'"{BASE}"."txt"'
+    joined = column
+    for _ in range(9):
+        joined = f'system.main."||"({joined}, {column})'
+    many = f"system.main.concat({', '.join([column] * 300)})"
+    found = _texts(
+        spark, "long", ["repeat('a', 10000000)", "'b'"], [f"system.main.length({text})" for text in (joined, many)]
+    )
+    assert found == [[None, None], [10, 300]]
 
 
 def test_what_has_another_meaning_is_refused() -> None:

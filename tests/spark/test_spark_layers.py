@@ -93,6 +93,7 @@ def test_keys_stay_apart_where_one_number_does_not_hold_them() -> None:
     assert packed([wide]) is None
     assert packed([wide, wide]) is None
     assert packed([Expr("k", "HUGEINT", 0, 1), wide]) is None
+    assert packed([Expr("k", "BIGINT", 1, 0), Expr("k", "BIGINT", 0, 1)]) is None
 
 
 def test_a_name_with_the_character_of_a_mark_is_refused() -> None:

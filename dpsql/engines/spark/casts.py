@@ -28,10 +28,11 @@ from dpsql.engines.spark.values import (
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _DAY = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( \(BC\))?", re.ASCII)
 _MOMENT = re.compile(r"(\S+(?: \(BC\))?) (\d\d:\d\d:\d\d\.\d{6})", re.ASCII)
-_WHOLE = re.compile(r"-?\d+", re.ASCII)
-_PLAIN = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
-_REAL = re.compile(r"-?(\d+(\.\d+)?(e[+-]?\d+)?|inf(inity)?)|nan", re.ASCII)
+_WHOLE = re.compile(r"-?\d{1,39}", re.ASCII)
+_PLAIN = re.compile(r"-?(\d+)(?:\.(\d+))?", re.ASCII)
+_REAL = re.compile(r"-?(\d{1,17}(\.\d{1,20})?(e[+-]?\d{1,3})?|inf(inity)?)|nan", re.ASCII)
 _EXACT = 2**53
+_INFINITIES = ("infinity", "-infinity")
 _INFINITE_DAY, _INFINITE_MOMENT = 2**31 - 1, 2**63 - 1
 
 
@@ -51,7 +52,7 @@ def constant(text: str, kind: str) -> Expr:
         found = Expr(f"CAST('{shown}' AS DOUBLE)", kind)
     elif kind in INTEGERS and _WHOLE.fullmatch(text):
         found = integer(int(text), kind)
-    elif kind.startswith("DECIMAL(") and _PLAIN.fullmatch(text):
+    elif kind.startswith("DECIMAL(") and _plain(text, *sizes(kind)):
         found = Expr(f"CAST('{text}' AS {kind})", kind)
     elif kind in ("DATE", "TIMESTAMP"):
         with contextlib.suppress(ValueError):  # the 30th of February
@@ -61,8 +62,17 @@ def constant(text: str, kind: str) -> Expr:
     return found
 
 
+def _plain(text: str, width: int, scale: int) -> bool:
+    """Whether a text is a DECIMAL of that width and scale."""
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        return False
+    whole, part = found[1].lstrip("0"), found[2] or ""
+    return len(whole) <= width - scale and len(part) <= scale
+
+
 def _moment(text: str) -> Expr | None:
-    if text.endswith("infinity"):
+    if text in _INFINITIES:
         return moment_constant(-_INFINITE_MOMENT if text.startswith("-") else _INFINITE_MOMENT)
     found = _MOMENT.fullmatch(text)
     if found is None:
@@ -74,7 +84,7 @@ def _moment(text: str) -> Expr | None:
 
 def _day(text: str) -> int:
     """The number of a day that DuckDB writes, in any year."""
-    if text.endswith("infinity"):
+    if text in _INFINITIES:
         return -_INFINITE_DAY if text.startswith("-") else _INFINITE_DAY
     found = _DAY.fullmatch(text)
     if found is None:

@@ -14,6 +14,7 @@ text formats guess and skip, each in its way. Neighbours are rows as read. The f
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,17 +46,35 @@ TYPES = {
     "timestamp_ntz": "TIMESTAMP",
 }
 _CATALOG = ("spark_catalog", "default")
-_MOST_PLANS = 64  # kept at once: one for each scan of a batch
-_Asked = tuple[TableSource | Rows, str, int]
+_MOST_PLANS = 64  # kept at once; a scan whose plan is gone plans again
+_Asked = tuple[tuple[tuple[str, ...], ...], str]
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """A statement that Spark has planned: what was asked, its DataFrame, which holds its session, and its columns."""
+    """A statement that Spark has planned: its DataFrame, which holds its session, and its columns."""
 
-    of: _Asked
     frame: Any
     names: list[str]
+
+
+@dataclass(frozen=True)
+class _Plans:
+    """What ``check`` planned and no ``scan`` has taken yet, the newest few, by what was asked."""
+
+    held: dict[_Asked, _Planned] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def put(self, asked: _Asked, planned: _Planned) -> None:
+        with self.lock:
+            self.held.pop(asked, None)
+            self.held[asked] = planned
+            for oldest in list(self.held)[:-_MOST_PLANS]:
+                del self.held[oldest]
+
+    def take(self, asked: _Asked) -> _Planned | None:
+        with self.lock:
+            return self.held.pop(asked, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +83,7 @@ class SparkEngine:
 
     session: Any
     limits: Limits = UNLIMITED
-    _planned: list[_Planned] = field(default_factory=list, init=False, repr=False)
+    _plans: _Plans = field(default_factory=_Plans, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_session(self.session)
@@ -84,35 +103,28 @@ class SparkEngine:
         makes the scan fail, as during a scan; one that came meanwhile is not of this run. A statement that is checked
         again is planned again.
         """
+        tables, text = _generated(source, select, group_by)
 
         def planned(own: Any) -> _Planned:
-            statement, names = self._statement(own, source, select, group_by)
+            statement, names = self._statement(own, tables, text)
             frame = own.sql(statement)
             frame._jdf.queryExecution().executedPlan()
-            return _Planned((source, select, group_by), frame, names)
+            return _Planned(frame, names)
 
-        self._kept((source, select, group_by))
-        found = self._done("plan the statement", planned)
-        self._planned[: 1 - _MOST_PLANS] = []
-        self._planned.append(found)
-
-    def _kept(self, of: _Asked) -> _Planned | None:
-        """What ``check`` planned for a statement, given up here."""
-        for found in list(self._planned):
-            if found.of == of:
-                self._planned.remove(found)
-                return found
-        return None
+        asked = _asked(tables, text)
+        self._plans.take(asked)
+        self._plans.put(asked, self._done("plan the statement", planned))
 
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
+        tables, text = _generated(source, select, group_by)
 
         def work() -> dict[str, IntArray]:
-            planned = self._kept((source, select, group_by))
+            planned = self._plans.take(_asked(tables, text))
             if planned is None:
                 own = private_session(self.session)
-                statement, names = self._statement(own, source, select, group_by)
-                planned = _Planned((source, select, group_by), own.sql(statement), names)
+                statement, names = self._statement(own, tables, text)
+                planned = _Planned(own.sql(statement), names)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions of pandas, which is not used
                 table = planned.frame.toArrow()
@@ -134,19 +146,12 @@ class SparkEngine:
             )
         return found
 
-    def _statement(self, own: Any, source: TableSource | Rows, select: str, group_by: int) -> tuple[str, list[str]]:
-        tables = source.tables if isinstance(source, Rows) else (source,)
-        names = {table.name: f"dpsql_table_{at}" for at, table in enumerate(tables)}
+    def _statement(self, own: Any, tables: Sequence[TableSource], text: str) -> tuple[str, list[str]]:
         known: dict[str, Source] = {}
-        for table in tables:
+        for at, table in enumerate(tables):
             parts = table_name(table)
-            known[names[table.name]] = Source(_reference(parts), _table(own, table.name, parts)[0])
-        if isinstance(source, Rows):
-            rows = source.text({name: f'"{text}"' for name, text in names.items()})
-        else:
-            rows = f'"{names[source.name]}" AS "{BASE}"'
-        grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
-        return translated(f"SELECT {select} FROM {rows}{grouping}", known)  # noqa: S608
+            known[f"dpsql_table_{at}"] = Source(_reference(parts), _table(own, table.name, parts)[0])
+        return translated(text, known)
 
     def _done(self, what: str, work: Callable[[Any], T]) -> T:
         check_open(self.session)
@@ -158,6 +163,19 @@ class SparkEngine:
                 f"Spark cannot {what}; check the session, its catalogs and the files (nothing was charged)"
             )
         return found[0]
+
+
+def _generated(source: TableSource | Rows, select: str, group_by: int) -> tuple[tuple[TableSource, ...], str]:
+    """The tables of a scan and its statement in DuckDB's SQL, which calls them dpsql_table_0, and so on."""
+    tables = source.tables if isinstance(source, Rows) else (source,)
+    names = {table.name: f'"dpsql_table_{at}"' for at, table in enumerate(tables)}
+    rows = source.text(names) if isinstance(source, Rows) else f'{names[source.name]} AS "{BASE}"'
+    grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
+    return tuple(tables), f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
+
+
+def _asked(tables: Sequence[TableSource], text: str) -> _Asked:
+    return tuple(map(table_name, tables)), text
 
 
 def table_name(source: TableSource) -> tuple[str, ...]:

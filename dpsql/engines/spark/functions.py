@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Rule] = {
     },
     **{"trim": texts.trim("BOTH"), "ltrim": texts.trim("LEADING"), "rtrim": texts.trim("TRAILING")},
     **{"lower": texts.cased("lower"), "upper": texts.cased("upper")},
-    "||": texts.of_text("concat({0}, {1})", "VARCHAR", 2),
+    "||": texts.join,
     "length": texts.of_text("CAST(char_length({0}) AS BIGINT)", "BIGINT", 1),
     "strpos": texts.of_text("CAST(instr({0}, {1}) AS BIGINT)", "BIGINT", 2),
     "starts_with": texts.of_text("startswith({0}, {1})", "BOOLEAN", 2),

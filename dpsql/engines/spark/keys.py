@@ -19,7 +19,7 @@ def packed(keys: Sequence[Expr]) -> tuple[str, list[str]] | None:
         return None
     digits, numbers, factor = [], [], 1
     for key in keys:
-        if not key.whole or key.type == "HUGEINT":
+        if not key.whole or key.type == "HUGEINT" or key.high < key.low:
             return None
         radix = key.high - key.low + 2
         digits.append(f"coalesce(CAST({key.text} AS BIGINT) - {_long(key.low - 1)}, 0L) * {factor}L")

@@ -32,10 +32,13 @@ def translated(statement: str, tables: Mapping[str, Source]) -> tuple[str, list[
 
     ``statement`` is a generated SELECT in DuckDB's SQL, ``tables`` the tables that it names. Raises NotSupportedError.
     """
-    parsed = sqlglot.parse_one(statement, dialect="duckdb")
-    if not any(call(node)[0] == "count_star" for item in parsed.expressions for node in item.walk()):
-        raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
-    text, columns = _select(_as(parsed, exp.Select), tables, "BIGINT")
+    try:
+        parsed = sqlglot.parse_one(statement, dialect="duckdb")
+        if not any(call(node)[0] == "count_star" for item in parsed.expressions for node in item.walk()):
+            raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
+        text, columns = _select(_as(parsed, exp.Select), tables, "BIGINT")
+    except RecursionError:
+        raise refusal("an expression nests too deeply", "store a part of it as a column") from None
     return text, list(columns)
 
 

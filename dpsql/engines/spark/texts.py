@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 
 from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
 
 _FEW_TEXTS = 16
+_PIECES = 200  # of one LIKE pattern
+_LONGEST_TEXT = 2**24  # bytes that are put together; NULL beyond
 
 
 def listed(numbers: str, kind: str) -> Expr:
@@ -45,15 +48,46 @@ def list_extract(of: Sequence[Expr]) -> Expr:
 
 
 def like(of: Sequence[Expr]) -> Expr:
+    """LIKE without Spark's own, whose regular expressions step back: one long text could take years.
+
+    Between two % a piece that fits at its first place need not fit at a later one, so that each is looked for once, in
+    an atomic group: the time is at worst that of comparing every place of the text with the pattern.
+    """
     value, pattern = of
     kinds(of, "VARCHAR", "LIKE")
     if not isinstance(pattern.constant, str):
         raise refusal("LIKE takes a constant pattern", "write one")
-    # DuckDB knows no escape: Spark is given a character that is not in the pattern.
-    free = next((char for char in "!#$@^~|=+;" if char not in pattern.constant), None)
-    if free is None:
-        raise refusal("a LIKE pattern uses every character that could be its escape", "write a shorter pattern")
-    return Expr(f"{value.inner} LIKE {pattern.text} ESCAPE '{free}'", "BOOLEAN", rank=3)
+    first, *rest = pattern.constant.split("%")
+    plain = "_" not in pattern.constant
+    if plain and not rest:
+        return Expr(f"{value.inner} = {pattern.text}", "BOOLEAN", rank=3)
+    for name, piece, others in (
+        ("startswith", first, rest),
+        ("endswith", rest[-1] if rest else "", [first, *rest[:-1]]),
+    ):
+        if plain and not any(others):
+            return Expr(f"{name}({value.text}, {string(piece).text})", "BOOLEAN")
+    middle = [piece for piece in rest[:-1] if piece]
+    if plain and not first and not rest[-1] and len(middle) == 1:
+        return Expr(f"contains({value.text}, {string(middle[0]).text})", "BOOLEAN")
+    if len(middle) > _PIECES or any(len(part) > _PIECES for part in map(_runs, [first, *rest])):
+        raise refusal(f"a LIKE pattern has more than {_PIECES} parts", "write a shorter pattern")
+    found = "(?s)\\A" + _expression(first) + "".join(f"(?>.*?{_expression(piece)})" for piece in middle)
+    found += f".*{_expression(rest[-1])}\\z" if rest else "\\z"
+    return Expr(f"{value.inner} RLIKE {string(found).text}", "BOOLEAN", rank=3)
+
+
+def _runs(piece: str) -> list[str]:
+    """A piece of a pattern as runs of ``_`` and of other characters."""
+    return re.findall("_+|[^_]+", piece)
+
+
+def _expression(piece: str) -> str:
+    """A piece of a pattern between two % as Java's regular expression."""
+    return "".join(
+        f".{{{len(run)}}}" if run[0] == "_" else "".join(f"\\x{{{ord(character):x}}}" for character in run)
+        for run in _runs(piece)
+    )
 
 
 def of_text(template: str, kind: str, count: int) -> Rule:
@@ -68,8 +102,22 @@ def of_text(template: str, kind: str, count: int) -> Rule:
 
 
 def concat(of: Sequence[Expr]) -> Expr:
+    """``concat`` of SQL: NULLs are left out."""
     kinds(of, "VARCHAR", "concat")
-    return Expr(f"concat_ws('', {', '.join(e.text for e in of)})", "VARCHAR")
+    size = " + ".join(f"coalesce(CAST(octet_length({e.text}) AS BIGINT), 0L)" for e in of)
+    return _joined(f"concat_ws('', {', '.join(e.text for e in of)})", size)
+
+
+def join(of: Sequence[Expr]) -> Expr:
+    """``||``: NULL where one side is."""
+    kinds(of, "VARCHAR", "||")
+    a, b = of
+    return _joined(f"concat({a.text}, {b.text})", f"CAST(octet_length({a.text}) AS BIGINT) + octet_length({b.text})")
+
+
+def _joined(text: str, size: str) -> Expr:
+    # Spark fails on a text of 2^31 bytes, or where memory ends before.
+    return short(Expr(f"CASE WHEN {size} <= {_LONGEST_TEXT}L THEN {text} END", "VARCHAR"))
 
 
 def substring(of: Sequence[Expr]) -> Expr:
