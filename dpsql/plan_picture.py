@@ -75,7 +75,7 @@ def _is_round(value: float) -> bool:
 
 
 def _certified(plan: Plan) -> str:
-    return f"certified within {max(plan.gap or 0.0, 1e-6):.2%} of the least total squared error"
+    return f"certified within {max(plan.gap or 0.0, 1e-4):.2%} of the least total squared error"
 
 
 def _whole(plan: Plan) -> tuple[float, float, str] | None:

@@ -200,7 +200,7 @@ def _strategy(plan: Plan) -> str:
     else:
         what = "largest" if strategy.objective == "max" else "total"
         proof = (
-            f"{what} squared error certified within {max(plan.gap, 1e-6):.2%} of the least of any Gaussian matrix "
+            f"{what} squared error certified within {max(plan.gap, 1e-4):.2%} of the least of any Gaussian matrix "
             f"mechanism{' beside these releases' if plan.rests_on else ''}"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"

@@ -214,4 +214,5 @@ class Purse:
 
     def __str__(self) -> str:
         left, total = Fraction(self.remaining_units, GRID), Fraction(self.total_units, GRID)
-        return f"{self.name}: {self.measure} {show_left(left)} left of {show(total)}"
+        # What nothing was spent of is shown like the total, which is rounded up, and not a digit below it.
+        return f"{self.name}: {self.measure} {show_left(left) if left < total else show(total)} left of {show(total)}"

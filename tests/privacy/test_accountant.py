@@ -303,6 +303,9 @@ def test_a_budget_shows_the_figures_that_a_reader_expects() -> None:
     assert "has 0.4 left of 1" in state.refusal(whole)
     state = BudgetState(PURE, (Purse("pure", GRID, 55 * to_units(Fraction(1, 55))),))
     assert str(state).startswith("epsilon 1 spent of 1\n")
+    # A total that is no short decimal shows rounded up, and what is left of it untouched is the same figure.
+    assert str(Purse("gaussian", 264_685_827_628, 0)) == "gaussian: mu squared 0.264685828 left of 0.264685828"
+    assert str(Purse("gaussian", 264_685_827_628, 1)) == "gaussian: mu squared 0.264685827 left of 0.264685828"
 
 
 def test_shown_guarantees_are_never_better_than_true_ones() -> None:
