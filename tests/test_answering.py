@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.earlier import combine, past_of
 from dpsql.earlier.joint import join
+from dpsql.earlier.kept import meaning_of
 from dpsql.prepare import prepare, understood_of
 from dpsql.privacy.noise import Noise
 from dpsql.release.payload import unpack
@@ -49,6 +50,29 @@ def connected(folder: Path, policy: str = POLICY) -> dpsql.Connection:
     (folder / "u.csv").write_text("k\n" + "".join(f"{i % 5}\n" for i in range(60)))
     (folder / "p.toml").write_text(policy)
     return dpsql.connect(policy=folder / "p.toml")
+
+
+def test_a_table_that_moves_keeps_its_answers(tmp_path: Path) -> None:
+    """Where the rows lie changes no question: that they are those of before is what the data set's name declares."""
+    with connected(tmp_path) as con:
+        con.run("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=5)
+    (tmp_path / "t.csv").rename(tmp_path / "moved.csv")
+    (tmp_path / "p.toml").write_text(POLICY.replace('"t.csv"', '"moved.csv"'))
+    with dpsql.connect(policy=tmp_path / "p.toml") as con:
+        assert con.run("SELECT COUNT(*) AS n FROM t WHERE g = 'a'").cost == 0
+        assert con.run("SELECT COUNT(*) AS n FROM t WHERE g = 'b'", epsilon=1).cost == 0
+        assert con.budget.spent == 5
+    (tmp_path / "p.toml").write_text(POLICY.replace('"t.csv"', '"moved.csv"').replace("upper = 9", "upper = 8"))
+    with dpsql.connect(policy=tmp_path / "p.toml") as con, pytest.raises(dpsql.Error, match="do not determine"):
+        con.run("SELECT COUNT(*) AS n FROM t WHERE g = 'c'")
+
+
+def test_a_column_called_source_is_no_place() -> None:
+    named = 'dataset = "d"\n[budget]\nepsilon = 1\n[tables.t]\nunit = "row"\nsource = "x.csv"\n[tables.t.columns]\n'
+    marks = [meaning_of(dpsql.Policy.parse(named + text).to_toml()) for text in (
+        'source = { lower = 0, upper = 1, type = "INTEGER" }\n', 'source = { lower = 0, upper = 2, type = "INTEGER" }\n'
+    )]  # fmt: skip
+    assert marks[0] != marks[1]
 
 
 def spent(con: dpsql.Connection) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from dpsql.workload.boxes import Boxes
 from dpsql.workload.compile import Compiled
 from dpsql.workload.integers import Factored, Integers
 
+_SOURCE = re.compile(r'^source = "[^\n]*"\n', re.MULTILINE)
 CELLS = 2
 """How batches become cells, and how integers are written. Raised where one text comes to mean other cells, or other
 integers: what was kept before is then left alone.
@@ -63,9 +65,14 @@ def meaning_of(policy: str) -> str:
 
 
 def declarations(policy: str) -> str:
-    """The part of a policy's text that gives words their meaning: tables, columns, views."""
+    """The part of a policy's text that gives words their meaning: tables, columns, views.
+
+    Where a table lies is no part of it: that its rows are those of before is what the declared data set says.
+    """
     _, _, rest = policy.partition("\n[budget]\n")  # a line of its own: a data version may have the word in it
-    return rest[rest.index("\n[") :] if "\n[" in rest else ""
+    rest = rest[rest.index("\n[") :] if "\n[" in rest else ""
+    # The text is written by ``Policy.to_toml``: a column called source has braces, and no text spans lines.
+    return _SOURCE.sub("", rest)
 
 
 def workload_hash(rows: Any, scale: np.ndarray) -> str:

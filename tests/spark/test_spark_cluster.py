@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(sys.platform != "linux", reason="executors are found in /proc"),
+]
 
 CLUSTER = """
-import os, signal, threading, time, warnings
+import contextlib, os, signal, threading, time, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
 from helpers import policy_of
@@ -24,7 +27,7 @@ settings = {{
     "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.warehouse.dir": folder + "/w",
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g",
     "spark.executor.memory": "1g", "spark.sql.shuffle.partitions": "2",
-    "spark.sql.files.maxPartitionBytes": "1k", "spark.sql.files.openCostInBytes": "1m",  # a task for each file
+    "spark.sql.files.maxPartitionBytes": "1k",  # a task for each file
     "spark.task.maxFailures": "{failures}",
 }}
 builder = SparkSession.builder.master("local-cluster[2,1,1024]")
@@ -52,7 +55,8 @@ def kill(most):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         if any(stage is not None and stage.numCompletedTasks > 1 and stage.numActiveTasks for stage in stages):
             for process in executors()[: most - len(killed)]:
-                os.kill(process, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
                 killed.append(process)
         time.sleep(0.02)
 
@@ -94,6 +98,7 @@ def _cluster(folder: Path, body: str, *, kills: int, failures: int) -> subproces
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(here), str(here.parent)]),
         "SPARK_HOME": str(home),
+        "PYTHONUNBUFFERED": "1",  # the second script ends without ending its Java
     }
     code = CLUSTER.format(folder=str(folder), kills=kills, failures=failures) + body
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=folder,

@@ -111,8 +111,8 @@ CASE WHEN txt = 'a' THEN 1 WHEN txt LIKE 'a%' THEN 2 END; width_bucket(f64, 0, 1
 CASE WHEN flag THEN d ELSE d2 END;
 length(txt); txt || 'x'; concat(txt, 'x', enm); substring(txt, 1, 1); substring(txt, 2); substring(txt, 2, 0);
 left(txt, 1); right(txt, 1); left(txt, 0); right(txt, 0); right(txt, 200); trim(txt); ltrim(txt); rtrim(txt);
-trim(txt, 'ax'); lower(txt); upper(txt); strpos(txt, 'a'); strpos(txt, ''); strpos(txt, enm); starts_with(txt, 'a');
-ends_with(txt, 'a'); contains(txt, 'a'); contains(txt, ''); contains(txt, enm); starts_with(txt, enm);
+trim(txt, 'ax'); lower(txt); upper(txt); strpos(txt, 'a'); strpos(txt, ''); starts_with(txt, 'a');
+ends_with(txt, 'a'); contains(txt, 'a'); contains(txt, ''); starts_with(txt, enm);
 CAST(i8 AS VARCHAR); CAST(i64 AS VARCHAR); CAST(flag AS VARCHAR); CAST(flag AS BIGINT); CAST(i64 AS DOUBLE);
 TRY_CAST(f64 AS BIGINT); TRY_CAST(f64 AS TINYINT); TRY_CAST(f64 AS INTEGER); TRY_CAST(i64 AS TINYINT);
 CAST(dec AS DOUBLE); CAST(mid AS DOUBLE); CAST(i32 AS BOOLEAN); CAST(ts AS DATE); CAST(d AS TIMESTAMP); dec + mid;
@@ -144,7 +144,7 @@ long + i64; round(f64, 2); left(txt, -1); right(txt, -1); substring(txt, -2); su
 CAST(d AS VARCHAR); CAST(ts AS VARCHAR); TRY_CAST(txt AS INTEGER); TRY_CAST(txt AS DOUBLE); TRY_CAST(txt AS DATE);
 TRY_CAST(txt AS BOOLEAN); TRY_CAST(f64 AS DECIMAL(10,2)); date_diff('hour', ts, ts2); date_diff('week', d, d2);
 CAST(wide AS DOUBLE); TRY_CAST(wide AS BIGINT);
-trim(txt, enm)
+trim(txt, enm); strpos(txt, enm); contains(txt, enm)
 """
 
 
@@ -282,7 +282,7 @@ def test_like_is_duckdbs_and_takes_no_long_time_on_any_text(spark: Any) -> None:
     letters = ["a", "b", "%", "_", "%", "_", ".", "\\", "[", "^", "$", "\n", "Ä", "😀", "'", "}"]
     patterns = ["".join(rng.choices(letters, k=rng.randrange(9))) for _ in range(150)]
     patterns += ["%a%a%a%b", "%a%a%a%a%a%a%a%_b", "a%", "%a", "%a%", "a", "", "%", "%%", "_", "%_", "_%_", "%ab_%b",
-                 "a%b", "____%____", "%" * 50 + "b", "%a" * 50, "_" * 3000 + "%"]  # fmt: skip
+                 "a%b", "____%____", "%" * 50 + "b", "%a" * 50, "_" * 150 + "%"]  # fmt: skip
     texts = ["".join(rng.choices([*letters, "a", "b"], k=rng.randrange(12))) for _ in range(60)]
     texts += ["", "a" * 20_000, "ab" * 10_000, "ba" * 10_000 + "b"]
     items = [f'system.main."~~"("{BASE}"."txt", \'{pattern.replace(chr(39), chr(39) * 2)}\')' for pattern in patterns]
@@ -297,23 +297,39 @@ def test_like_is_duckdbs_and_takes_no_long_time_on_any_text(spark: Any) -> None:
     assert sum(map(sum, found)) > 300
 
 
-@pytest.mark.parametrize("pattern", ["%".join("ab" * 200), "%" + "a_" * 300 + "%b"])
-def test_a_pattern_of_too_many_parts_is_refused(pattern: str) -> None:
-    with pytest.raises(NotSupportedError, match="more than 200 parts"):
-        FUNCTIONS["~~"]([Expr("txt", "VARCHAR"), string(pattern)])
+@pytest.mark.parametrize(
+    ("function", "constant_text"),
+    [
+        ("~~", "%" + "a_" * 100),
+        ("~~", f"%{'a' * 201}%"),
+        ("contains", "a" * 201),
+        ("strpos", "a" * 201),
+        ("trim", "a" * 51),
+    ],
+)
+def test_a_long_constant_that_is_compared_at_every_place_is_refused(function: str, constant_text: str) -> None:
+    with pytest.raises(NotSupportedError, match=r"has more than (200|50) characters"):
+        FUNCTIONS[function]([Expr("txt", "VARCHAR"), string(constant_text)])
 
 
-def test_a_text_that_is_put_together_is_never_too_long_for_spark(spark: Any) -> None:
-    """300 times ten million bytes would end the task, whatever CASE stands around them: NULL instead."""
+def test_no_text_is_too_long_for_spark(spark: Any) -> None:
+    """300 times ten million bytes would end the task. Beyond 16 MiB a text counts as empty where it would be copied."""
     column = f'"{BASE}"."txt"'
     joined = column
-    for _ in range(9):
+    for _ in range(8):
         joined = f'system.main."||"({joined}, {column})'
     many = f"system.main.concat({', '.join([column] * 300)})"
-    found = _texts(
-        spark, "long", ["repeat('a', 10000000)", "'b'"], [f"system.main.length({text})" for text in (joined, many)]
-    )
-    assert found == [[None, None], [10, 300]]
+    ours = [joined, many, *(f"system.main.{name}({column})" for name in ("trim", "ltrim", "rtrim", "lower", "upper"))]
+    items = [f"system.main.length({text})" for text in ours]
+    items += [f"system.main.strpos({column}, 'b')", f"system.main.\"~~\"({column}, '%a_%')"]
+    # Twice ten million are too many, and count as none; the next time they are ten million again.
+    found = _texts(spark, "long", ["repeat('a', 10000000)", "repeat('a', 20000000)", "'b'", "NULL"], items)
+    assert found == [
+        [10_000_000, 0, *[10_000_000] * 5, 0, True],
+        [0, 0, 0, 0, 0, 0, 0, 0, False],
+        [9, 300, *[1] * 5, 1, False],
+        [None, 0, *[None] * 7],
+    ]
 
 
 def test_what_has_another_meaning_is_refused() -> None:

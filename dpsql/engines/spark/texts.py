@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
 
 _FEW_TEXTS = 16
-_PIECES = 200  # of one LIKE pattern
-_LONGEST_TEXT = 2**24  # bytes that are put together; NULL beyond
+_LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
+_LONGEST_SET = 50  # characters that TRIM takes away
+_LONGEST_TEXT = 2**24  # bytes of a text that is copied or put together
 
 
 def listed(numbers: str, kind: str) -> Expr:
@@ -69,12 +70,24 @@ def like(of: Sequence[Expr]) -> Expr:
             return Expr(f"{name}({value.text}, {string(piece).text})", "BOOLEAN")
     middle = [piece for piece in rest[:-1] if piece]
     if plain and not first and not rest[-1] and len(middle) == 1:
-        return Expr(f"contains({value.text}, {string(middle[0]).text})", "BOOLEAN")
-    if len(middle) > _PIECES or any(len(part) > _PIECES for part in map(_runs, [first, *rest])):
-        raise refusal(f"a LIKE pattern has more than {_PIECES} parts", "write a shorter pattern")
+        return searched("contains({0}, {1})", "BOOLEAN")([value, string(middle[0])])
+    _check_short(pattern, "a LIKE pattern", _LONGEST_CONSTANT)
     found = "(?s)\\A" + _expression(first) + "".join(f"(?>.*?{_expression(piece)})" for piece in middle)
     found += f".*{_expression(rest[-1])}\\z" if rest else "\\z"
-    return Expr(f"{value.inner} RLIKE {string(found).text}", "BOOLEAN", rank=3)
+    return short(Expr(f"{_bounded(value)} RLIKE {string(found).text}", "BOOLEAN", rank=3))
+
+
+def _bounded(of: Expr) -> str:
+    """A text, empty where it is longer than memory may hold twice: Spark's task would end on that row."""
+    if of.constant is not None:
+        return of.text
+    return f"CASE WHEN octet_length({of.text}) > {_LONGEST_TEXT} THEN '' ELSE {of.text} END"
+
+
+def _check_short(constant: Expr, what: str, most: int) -> None:
+    """Time is the text's length times the constant's, so that one row could take hours."""
+    if len(str(constant.constant)) > most:
+        raise refusal(f"{what} has more than {most} characters", "write a shorter one")
 
 
 def _runs(piece: str) -> list[str]:
@@ -88,6 +101,22 @@ def _expression(piece: str) -> str:
         f".{{{len(run)}}}" if run[0] == "_" else "".join(f"\\x{{{ord(character):x}}}" for character in run)
         for run in _runs(piece)
     )
+
+
+def searched(template: str, kind: str) -> Rule:
+    """A constant looked for at every place of a text."""
+
+    def rule(of: Sequence[Expr]) -> Expr:
+        value, wanted = of
+        kinds(of, "VARCHAR", "a function of text")
+        if not isinstance(wanted.constant, str):
+            # A row with two long texts would take time in proportion to their product.
+            raise refusal("a text is looked for that is no constant", "write one")
+        _check_short(wanted, "a text that is looked for", _LONGEST_CONSTANT)
+        text = template.format(_bounded(value), wanted.text)
+        return short(Expr(text, kind, *((0, 2**32) if kind == "BIGINT" else ())))
+
+    return rule
 
 
 def of_text(template: str, kind: str, count: int) -> Rule:
@@ -116,8 +145,8 @@ def join(of: Sequence[Expr]) -> Expr:
 
 
 def _joined(text: str, size: str) -> Expr:
-    # Spark fails on a text of 2^31 bytes, or where memory ends before.
-    return short(Expr(f"CASE WHEN {size} <= {_LONGEST_TEXT}L THEN {text} END", "VARCHAR"))
+    # Spark fails on a text of 2^31 bytes, or where memory ends before. Not NULL: the front end knows when it is none.
+    return short(Expr(f"CASE WHEN {size} > {_LONGEST_TEXT}L THEN '' ELSE {text} END", "VARCHAR"))
 
 
 def substring(of: Sequence[Expr]) -> Expr:
@@ -150,7 +179,8 @@ def trim(side: str) -> Rule:
         chars = of[1] if len(of) == 2 else string(_SPACES)
         if not chars.constant:
             raise refusal("TRIM takes constant characters", "write at least one")
-        return Expr(f"trim({side} {chars.text} FROM {of[0].text})", "VARCHAR")
+        _check_short(chars, "TRIM's second text", _LONGEST_SET)
+        return short(Expr(f"trim({side} {chars.text} FROM {_bounded(of[0])})", "VARCHAR"))
 
     return rule
 
@@ -159,7 +189,7 @@ def cased(function: str) -> Rule:
     def rule(of: Sequence[Expr]) -> Expr:
         kinds(of, "VARCHAR", function)
         plain, other = _cases(function)
-        return Expr(f"translate({of[0].text}, {string(plain).text}, {string(other).text})", "VARCHAR")
+        return short(Expr(f"translate({_bounded(of[0])}, {string(plain).text}, {string(other).text})", "VARCHAR"))
 
     return rule
 
