@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.errors import ProgrammingError, nearest
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_SHOWN = 6  # names of results in a line
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Release:
     """What a run released: ``rel["by_state"]`` is a result, ``rel.views`` their names.
 
@@ -26,7 +28,11 @@ class Release:
     id: int
     cost: float
     guarantee: str
-    record: ReleaseRecord = field(repr=False)
+    record: ReleaseRecord
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self.views[:_SHOWN]) + (f", ... {len(self)} in all" if len(self) > _SHOWN else "")
+        return f"Release(id={self.id}, cost={self.cost:.9g}, guarantee={self.guarantee!r}, results: {shown})"
 
     @property
     def views(self) -> tuple[str, ...]:

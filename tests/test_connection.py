@@ -771,7 +771,8 @@ def test_no_file_and_no_repr_holds_an_exact_value(tmp_path: Path) -> None:
     shown += [repr(rel.record), repr(vars(con)), str(con.budget)]
     for text in shown:
         assert str(total) not in text
-    assert repr(rel) == "Release(id=1, cost=0.01, guarantee='epsilon 0.01 (pure)')"
+    assert repr(rel) == "Release(id=1, cost=0.01, guarantee='epsilon 0.01 (pure)', results: q1)"
+    assert repr(con.budget) == str(con.budget)
     for path in (con.ledger_path, con.releases_path):
         content = path.read_bytes()
         assert str(total).encode() not in content

@@ -17,7 +17,7 @@ from dpsql.privacy.entries import Entry
 from dpsql.privacy.shares import Share, share_lines, shares
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BudgetState:
     """What a ledger has spent of a policy's budget.
 
@@ -138,6 +138,9 @@ class BudgetState:
         most = self._grantable(purse.remaining_units)
         delta = show(self.budget.delta)
         return message + f"ask for epsilon of at most {_floored(most)} at delta {delta}, or query earlier releases"
+
+    def __repr__(self) -> str:
+        return str(self)  # what a notebook or a prompt shows; its charges are thousands of characters
 
     def __str__(self) -> str:
         at = "" if self.delta is None else f" at delta {show(self.budget.delta or Fraction(0))}"
