@@ -1,5 +1,6 @@
 """JupySQL and marimo work with a dpsql connection as they are: contracts with the real packages."""
 
+import importlib.util
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,8 @@ BY_COLOUR = "SELECT colour, COUNT(*) AS n FROM toys GROUP BY colour"
 @pytest.fixture
 def sql(ask, place):
     """``ask``, with JupySQL loaded and connected."""
+    if importlib.util.find_spec("pyspark") and not importlib.util.find_spec("grpc"):
+        pytest.skip("JupySQL cannot be imported beside PySpark without grpcio")
     ask("import dpsql; con = dpsql.connect('toys.duckdb', policy='toys.toml', epsilon_per_release=0.25)")
     for line in ("%load_ext sql", "%config SqlMagic.displaycon = False", "%config SqlMagic.feedback = 0", "%sql con"):
         done = ask(line)
