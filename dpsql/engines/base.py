@@ -49,6 +49,18 @@ class Rows:
     text: Callable[[Mapping[str, str]], str]
 
 
+def statement_of(source: TableSource | Rows, select: str, group_by: int, references: Mapping[str, str]) -> str:
+    """The statement of a scan in DuckDB's SQL; ``references`` says how each table is written, by its name."""
+    rows = source.text(references) if isinstance(source, Rows) else f'{references[source.name]} AS "{BASE}"'
+    grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
+    return f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
+
+
+def tables_of(source: TableSource | Rows) -> tuple[TableSource, ...]:
+    """The tables that a scan reads."""
+    return source.tables if isinstance(source, Rows) else (source,)
+
+
 class Engine(Protocol):
     """Reads schemas, and runs one statement that dpsql generated over private tables.
 

@@ -25,9 +25,9 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines import csv_files, parquet
-from dpsql.engines.base import BASE, IntArray, Rows, TableSource
+from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
 from dpsql.engines.files import located
-from dpsql.engines.limits import UNLIMITED, Limits, run_within
+from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, run_within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
@@ -342,24 +342,10 @@ def _scan(
     group_by: int,
     seconds: float | None = None,
 ) -> dict[str, IntArray]:
-    if isinstance(source, Rows):
-        rows = source.text({table.name: _reference(connection, table, catalog) for table in source.tables})
-    else:
-        rows = f"{_reference(connection, source, catalog)} AS {quote(BASE)}"
-    grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
-    statement = f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
+    statement = statement_of(
+        source, select, group_by, {table.name: _reference(connection, table, catalog) for table in tables_of(source)}
+    )
     # DuckDB's message may print a value: no exception of it reaches this frame.
     found, outcome = run_within(connection, statement, seconds)
-    if outcome == "interrupted":
-        raise KeyboardInterrupt
-    if outcome == "late":
-        raise OperationalError(
-            f"the scan of {source.name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
-            "What was charged stays charged; allow more time, then run again"
-        )
-    if outcome == "failed":
-        raise OperationalError(
-            f"the scan of {source.name} failed inside DuckDB; its message may hold private values and is not shown. "
-            "What was charged stays charged; check memory, disk and the table's types, then run again"
-        )
+    check_outcome(outcome, source.name, seconds, inside="DuckDB", look_at="memory, disk and the table's types")
     return {str(name): column for name, column in found.items()}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import duckdb
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, OperationalError
 
 _MEMORY = re.compile(r"[1-9]\d{0,8}(\.\d{1,3})? ?([KMGT]i?B)", re.IGNORECASE)
 _AGAIN = 0.02  # seconds between interrupts: one that comes before a statement has started is lost
@@ -47,6 +47,25 @@ UNLIMITED = Limits()
 
 
 Outcome = Literal["done", "failed", "late", "interrupted"]
+
+
+def check_outcome(outcome: Outcome, name: str, seconds: float | None, *, inside: str, look_at: str) -> None:
+    """Nothing where a scan of ``name`` is done, else its fixed error: OperationalError, or KeyboardInterrupt.
+
+    ``inside`` is the engine's name, ``look_at`` what may be amiss there. The text depends on no data.
+    """
+    if outcome == "interrupted":
+        raise KeyboardInterrupt
+    if outcome == "late":
+        raise OperationalError(
+            f"the scan of {name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
+            "What was charged stays charged; allow more time, then run again"
+        )
+    if outcome == "failed":
+        raise OperationalError(
+            f"the scan of {name} failed inside {inside}; its message may hold private values and is not shown. "
+            f"What was charged stays charged; check {look_at}, then run again"
+        )
 
 
 def run_within(

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsql.engines.base import BASE, IntArray, Rows, TableSource
-from dpsql.engines.limits import UNLIMITED, Limits
+from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
+from dpsql.engines.limits import UNLIMITED, Limits, check_outcome
 from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
 from dpsql.engines.spark.statement import Source, translated
 from dpsql.engines.spark.values import quote
@@ -130,21 +130,11 @@ class SparkEngine:
                 table = planned.frame.toArrow()
             return {name: np.asarray(table.column(at)) for at, name in enumerate(planned.names)}
 
-        seconds = self.limits.seconds
-        found, outcome = inside(self.session, work, seconds)
-        if outcome == "interrupted":
-            raise KeyboardInterrupt
-        if outcome == "late":
-            raise OperationalError(
-                f"the scan of {source.name} took longer than scan_timeout, {seconds:g} s, and was stopped. "
-                "What was charged stays charged; allow more time, then run again"
-            )
-        if found is None:
-            raise OperationalError(
-                f"the scan of {source.name} failed inside Spark; its message may hold private values and is not shown. "
-                "What was charged stays charged; check the executors, memory and files, then run again"
-            )
-        return found
+        found, outcome = inside(self.session, work, self.limits.seconds)
+        check_outcome(
+            outcome, source.name, self.limits.seconds, inside="Spark", look_at="the executors, memory and files"
+        )
+        return found or {}
 
     def _statement(self, own: Any, tables: Sequence[TableSource], text: str) -> tuple[str, list[str]]:
         known: dict[str, Source] = {}
@@ -167,11 +157,10 @@ class SparkEngine:
 
 def _generated(source: TableSource | Rows, select: str, group_by: int) -> tuple[tuple[TableSource, ...], str]:
     """The tables of a scan and its statement in DuckDB's SQL, which calls them dpsql_table_0, and so on."""
-    tables = source.tables if isinstance(source, Rows) else (source,)
-    names = {table.name: f'"dpsql_table_{at}"' for at, table in enumerate(tables)}
-    rows = source.text(names) if isinstance(source, Rows) else f'{names[source.name]} AS "{BASE}"'
-    grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
-    return tuple(tables), f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
+    tables = tables_of(source)
+    return tables, statement_of(
+        source, select, group_by, {table.name: f'"dpsql_table_{at}"' for at, table in enumerate(tables)}
+    )
 
 
 def _asked(tables: Sequence[TableSource], text: str) -> _Asked:

@@ -20,12 +20,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from dpsql.engines.limits import Outcome
 from dpsql.errors import Error, InterfaceError, OperationalError
 
 T = TypeVar("T")
-Outcome = Literal["done", "failed", "late", "interrupted"]
 
 # Settings of the user's session that a scan keeps; every other one of SQL has Spark's default.
 _KEPT = (

@@ -62,12 +62,10 @@ def like(of: Sequence[Expr]) -> Expr:
     plain = "_" not in pattern.constant
     if plain and not rest:
         return Expr(f"{value.inner} = {pattern.text}", "BOOLEAN", rank=3)
-    for name, piece, others in (
-        ("startswith", first, rest),
-        ("endswith", rest[-1] if rest else "", [first, *rest[:-1]]),
-    ):
-        if plain and not any(others):
-            return Expr(f"{name}({value.text}, {string(piece).text})", "BOOLEAN")
+    if plain and not any(rest):
+        return Expr(f"startswith({value.text}, {string(first).text})", "BOOLEAN")
+    if plain and not any([first, *rest[:-1]]):
+        return Expr(f"endswith({value.text}, {string(rest[-1]).text})", "BOOLEAN")
     middle = [piece for piece in rest[:-1] if piece]
     if plain and not first and not rest[-1] and len(middle) == 1:
         return searched("contains({0}, {1})", "BOOLEAN")([value, string(middle[0])])
