@@ -29,6 +29,7 @@ from dpsql.engines.base import BASE
 from dpsql.engines.duckdb import quote
 from dpsql.policy.types import column_type
 from dpsql.workload.rows import MATCHED, Join, RowSource
+from dpsql.workload.value_sql import VALUES, Once
 from dpsql.workload.values import Stored
 
 UNIT, PLACE = "dpsql_unit", "dpsql_place"
@@ -42,16 +43,18 @@ def rows_text(
     used: Iterable[Stored],
     columns: Sequence[str],
     *,
+    once: Sequence[Once] = (),
     cells: int | None = None,
     public: Sequence[str] = (),
 ) -> Callable[[References], str]:
     """The FROM clause of a scan over ``source``, once the engine says how it writes the tables.
 
-    ``columns`` are "expression AS name" over the base and the joins, total and of integer type, all that the scan
-    will use; ``used`` are the stored columns of joins in them. The result has these columns; for a source
-    without units one row for each row of the base, else at most ``limit`` for each unit. ``cells``: how many there
-    are that a distinct source counts in, if known; a unit that cannot be in more than ``limit`` needs no truncation.
-    ``public``: names among the columns that are released as they are, and choose which rows of a unit remain.
+    ``columns`` are "expression AS name" over the values ``once``, or without any over the base and the joins; total and
+    of integer type, all that the scan will use; ``used`` are the stored columns of joins in them. The result has these
+    columns; for a source without units one row for each row of the base, else at most ``limit`` for each unit.
+    ``cells``: how many there are that a distinct source counts in, if known; a unit that cannot be in more than
+    ``limit`` needs no truncation. ``public``: names among the columns that are released as they are, and choose which
+    rows of a unit remain.
     """
     names = [column.rpartition(" AS ")[2] for column in columns]
     wanted = tuple(used)
@@ -59,9 +62,12 @@ def rows_text(
     def text(references: References) -> str:
         joined = joined_text(source, wanted, references)
         if source.unit is None:
-            return f"(SELECT {', '.join(columns) or '1'} FROM {joined})"  # noqa: S608
-        inner = ", ".join([f"{_key(source.unit)} AS {quote(UNIT)}", *columns])
-        rows = f"(SELECT {inner} FROM {joined})"  # noqa: S608
+            held = values_text(once, joined) if once else joined
+            return f"(SELECT {', '.join(columns) or '1'} FROM {held})"  # noqa: S608
+        unit = f"{_key(source.unit)} AS {quote(UNIT)}"
+        if once:
+            joined, unit = values_text(once, joined, unit), quote(UNIT)
+        rows = f"(SELECT {', '.join([unit, *columns])} FROM {joined})"  # noqa: S608
         if source.distinct:
             # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
             (cell,) = names
@@ -77,6 +83,17 @@ def rows_text(
         return _truncated(rows, names, first, source.limit)
 
     return text
+
+
+def values_text(once: Sequence[Once], rows: str, *beside: str) -> str:
+    """The rows with their values by name, each computed once, and the columns ``beside`` ("expression AS name")."""
+    first = [*beside, *(f"{value.first} AS {quote(value.name)}" for value in once)]
+    text = f"SELECT {', '.join(first)} FROM {rows}"  # noqa: S608
+    if any(value.then for value in once):
+        then = [column.rpartition(" AS ")[2] for column in beside]
+        then += [f"{value.then or quote(value.name)} AS {quote(value.name)}" for value in once]
+        text = f"SELECT {', '.join(then)} FROM ({text})"  # noqa: S608
+    return f"({text}) AS {quote(VALUES)}"
 
 
 def _truncated(rows: str, names: Sequence[str], first: Sequence[str], limit: int) -> str:

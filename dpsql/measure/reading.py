@@ -18,12 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.engines.base import Rows, TableSource
-from dpsql.measure.from_sql import rows_text
+from dpsql.measure.from_sql import joined_text, rows_text, values_text
 from dpsql.measure.scan_sql import KEPT, row_columns, select_list
 from dpsql.workload.conditions import Like
 from dpsql.workload.grid import Grid
 from dpsql.workload.layout import Layout
+from dpsql.workload.lines import Line
 from dpsql.workload.regions import Axis, OpaqueAxis
+from dpsql.workload.value_sql import VALUES, Once, read_once
 from dpsql.workload.values import Stored, stored
 
 MAX_GROUPS = 2**21
@@ -113,25 +115,55 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource]) -> tuple[TableSo
     scanned as it is. Where a unit's rows are truncated they are chosen by all that the batch reads of these rows
     (``Layout.whole``), so that every scan counts the same ones.
     """
-    every = layout.whole
+    source, used = layout.source, joined_columns(layout.whole)
+    layout, once = named(layout)
     select, keys = select_list(layout)
-    source = layout.source
     if source.plain:
-        return sources[source.table], select, keys
+        table = sources[source.table]
+        if not once:
+            return table, select, keys
+        return (
+            Rows(source.table, (table,), lambda names: values_text(once, joined_text(source, (), names))),
+            select,
+            keys,
+        )
     cells = len(np.unique(layout.entry[layout.entry >= 0]))
-    text = rows_text(source, joined_columns(every), row_columns(every), cells=cells)
+    text = rows_text(source, used, row_columns(layout.whole), once=once, cells=cells)
     return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys
+
+
+def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
+    """The layout over rows that have the values of its axes and measures as columns, and these values.
+
+    Everything that a scan does after that is comparisons, lookups and sums of the columns.
+    """
+    found: dict[str, Stored] = {}
+    once: list[Once] = []
+    for column, line in _operands(layout.whole):
+        if column in found:
+            continue
+        name = f"c{len(found)}"
+        once.append(read_once(layout.values.get(column, Stored(column, line.type)), line, name))
+        found[column] = Stored(name, line.type, VALUES)
+    return replace(layout, values=found), tuple(once)
+
+
+def _operands(layout: Layout) -> Iterator[tuple[str, Line]]:
+    """The columns that axes and measures are over, with their lines."""
+    for axis in layout.cells.axes:
+        if not isinstance(axis, OpaqueAxis):
+            yield axis.column, axis.line
+        elif isinstance(axis.predicate, Like):
+            yield axis.predicate.column, axis.line
+        else:
+            yield axis.predicate.left, axis.line
+            yield axis.predicate.right, axis.line
+    for measure in layout.measures:
+        yield measure.column, measure.line
 
 
 def joined_columns(layout: Layout) -> tuple[Stored, ...]:
     """The columns of joined tables that the scan's axes and measures read, each once."""
-    names = [measure.column for measure in layout.measures]
-    for axis in layout.cells.axes:
-        if not isinstance(axis, OpaqueAxis):
-            names.append(axis.column)
-        elif isinstance(axis.predicate, Like):
-            names.append(axis.predicate.column)
-        else:
-            names += [axis.predicate.left, axis.predicate.right]
+    names = [column for column, _ in _operands(layout)]
     found = [part for name in names if name in layout.values for part in stored(layout.values[name])]
     return tuple(dict.fromkeys(column for column in found if column.source))

@@ -1,7 +1,7 @@
 """The text of the one private statement per table: rows to region numbers, counts and sums.
 
-There is no WHERE: every row goes through the same total expressions, whatever the batch asks.
-Region numbers come from CASE over comparisons with constants; a narrow integer column looks
+There is no WHERE: every row goes through the same total expressions, whatever the batch asks. They are over values
+that were computed once and held to their ranges (``reading.named``). Region numbers come from CASE over comparisons with constants; a narrow integer column looks
 its region up in a list instead. Sums are of non-negative integers u = z' + steps, split into
 two words on the way out, because HUGEINT would come back as float64. Every function is named
 in ``system.main``; comparisons, CASE and CAST are no functions that a macro could replace.
@@ -272,7 +272,7 @@ def summed(measure: Measure, values: Mapping[str, Value]) -> str:
 
 
 def shifted(measure: Measure, values: Mapping[str, Value]) -> str:
-    """u = z' + grid as BIGINT in [0, 2 grid]; NULL and NaN give z' = 0, that is u = grid.
+    """u = z' + grid as BIGINT in [0, 2 grid]; NULL gives z' = 0, that is u = grid.
 
     Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
     no value can overflow or leave the bound (the sensitivity rests on it). The column of a "grid" line
@@ -290,7 +290,7 @@ def shifted(measure: Measure, values: Mapping[str, Value]) -> str:
         kind = measure.line.type
         # measure_of holds the bounds within BIGINT.
         index = f'system.main."-"(CAST({name} AS BIGINT), CAST({low} AS BIGINT))'
-        bounded, nan = f"CAST({index} AS BIGINT)", ""
+        bounded = f"CAST({index} AS BIGINT)"
         below, above = _at_most(name, kind, low), _at_least(name, kind, high)
     else:
         value = f"CAST({name} AS DOUBLE)"
@@ -298,10 +298,9 @@ def shifted(measure: Measure, values: Mapping[str, Value]) -> str:
         quotient = f"TRY_CAST(system.main.round({index}) AS BIGINT)"
         bounded = f"CASE WHEN {quotient} > {steps} THEN {steps} WHEN {quotient} >= 0 THEN {quotient} ELSE 0 END"
         bounded = f"CAST({bounded} AS BIGINT)"
-        nan = f"WHEN system.main.isnan({name}) THEN {steps} " if measure.line.kind == "real" else ""
         below, above = f"{value} <= {_double(measure.lower)}", f"{value} >= {_double(measure.upper)}"
     return (
-        f"CAST(CASE WHEN {name} IS NULL THEN {steps} {nan}WHEN {below} THEN 0 WHEN {above} THEN {2 * steps} "
+        f"CAST(CASE WHEN {name} IS NULL THEN {steps} WHEN {below} THEN 0 WHEN {above} THEN {2 * steps} "
         f'ELSE system.main."*"({bounded}, CAST(2 AS BIGINT)) END AS BIGINT)'
     )
 

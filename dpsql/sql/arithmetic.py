@@ -18,6 +18,7 @@ from dpsql.sql.typed import (
     flat,
     gaps,
     integer_call,
+    settled,
     shown,
     stepped,
     whole,
@@ -28,6 +29,8 @@ from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Val
 Bounds = tuple[Fraction, Fraction] | None
 # A range of a whole number that needs no declared bounds to be summed.
 _NARROW = 2**20
+# Far below the largest DOUBLE: no rounding of a number within makes it infinite.
+_FINITE = 10**300
 
 
 def numbers(node: exp.Expr, *of: Typed) -> None:
@@ -49,7 +52,7 @@ def negated(t: Typed, node: exp.Expr) -> Typed:
     if t.kind == "exact":
         return replace(t, unit=-t.unit, offset=-t.offset, constant=None)
     bounds = None if t.bounds is None else (-t.bounds[1], -t.bounds[0])
-    return _real(Call("-", (t.value,), "DOUBLE"), bounds, t)
+    return _real(Call("-", (t.value,), "DOUBLE"), bounds, t, undefined=t.undefined)
 
 
 def added(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -107,7 +110,7 @@ def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
 
 
 def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typed:
-    """a / b as DOUBLE; infinite or NaN where b is 0, by CASE: a setting of DuckDB decides otherwise.
+    """a / b as DOUBLE; where b is 0 infinite, or NULL for 0 / 0, by CASE: a setting of DuckDB decides otherwise.
 
     ``clamped``: for SUM, where exact numbers divided by a constant stay exact.
     """
@@ -157,20 +160,20 @@ def quotient(a: Typed, b: Typed, node: exp.Expr) -> Typed:
 
 
 def remainder(a: Typed, b: Typed, node: exp.Expr) -> Typed:
-    """a % b with the sign of a; NULL where b is 0 (NaN for doubles)."""
+    """a % b with the sign of a; NULL where b is 0."""
     numbers(node, a, b)
     if b.is_constant and b.limits is not None and not b.limits[0]:
         raise refuse("division by zero", node)
-    # A double such as FLOOR(n) gives NaN by 0, which no whole number is.
-    doubles = _family(a, b) == "double" and not b.is_constant
-    if a.kind != "exact" or b.kind != "exact" or doubles:
+    if a.kind != "exact" or b.kind != "exact":
         x, y = as_real(a, node), as_real(b, node)
-        nan = Call("*", (x.value, Constant(float("nan"), "DOUBLE")), "DOUBLE")
         value: Value = Call("%", (x.value, y.value), "DOUBLE")
         if not b.is_constant:
-            value = CaseValue(((Compared(y.value, "=", Constant(0.0, "DOUBLE")), nan),), value, "DOUBLE")
+            zero = Compared(y.value, "=", Constant(0.0, "DOUBLE"))
+            value = CaseValue(((zero, Constant(None, "DOUBLE")),), value, "DOUBLE")
         reach = None if y.bounds is None else max(abs(y.bounds[0]), abs(y.bounds[1]))
-        return replace(_real(value, None if reach is None else (-reach, reach), a, b), gap=b.gap)
+        return replace(
+            _real(value, None if reach is None else (-reach, reach), a, b, undefined=True), nulls=True, gap=b.gap
+        )
     unit = common_unit(a, b)
     x, y = flat(a, node, unit), flat(b, node, unit)
     if b.is_constant and y.low < 0:
@@ -194,7 +197,7 @@ def absolute(t: Typed, node: exp.Expr) -> Typed:
         if t.bounds is not None:
             least, most = t.bounds
             bounds = (max(least, -most, Fraction(0)), max(-least, most))
-        return _real(Call("abs", (t.value,), "DOUBLE"), bounds, t)
+        return _real(Call("abs", (t.value,), "DOUBLE"), bounds, t, undefined=t.undefined)
     x = flat(t, node)
     low, high = max(x.low, -x.high, 0), max(-x.low, x.high)
     value = integer_call("abs", node, low, high, (x.value, x.low, x.high))
@@ -202,10 +205,10 @@ def absolute(t: Typed, node: exp.Expr) -> Typed:
 
 
 def sign(t: Typed, node: exp.Expr) -> Typed:
-    """-1, 0 or 1; 0 for NaN."""
+    """-1, 0 or 1."""
     numbers(node, t)
-    x = t if t.kind == "real" else flat(t, node)
-    return exact(Cast(Call("sign", (x.value,), "TINYINT"), "BIGINT"), -1, 1, "integer", t, gap=False)
+    x = settled(t) if t.kind == "real" else flat(t, node)
+    return exact(Cast(Call("sign", (x.value,), "TINYINT"), "BIGINT"), -1, 1, "integer", x, gap=False)
 
 
 def rounded(function: str, t: Typed, node: exp.Expr, digits: int = 0) -> Typed:
@@ -217,7 +220,7 @@ def rounded(function: str, t: Typed, node: exp.Expr, digits: int = 0) -> Typed:
         if t.bounds is not None:
             step = Fraction(10) ** -digits
             bounds = (t.bounds[0] - step, t.bounds[1] + step)
-        return _real(Call(function, arguments, "DOUBLE"), bounds, t)
+        return _real(Call(function, arguments, "DOUBLE"), bounds, t, undefined=t.undefined)
     # In DuckDB floor and ceil of a whole number are DOUBLE.
     family = "double" if t.family == "integer" and function in {"floor", "ceil"} else t.family
     step = Fraction(10) ** -digits
@@ -315,5 +318,9 @@ def _family(a: Typed, b: Typed) -> str:
     return "double" if "double" in families else "decimal" if "decimal" in families else "integer"
 
 
-def _real(value: Value, bounds: Bounds, *of: Typed) -> Typed:
-    return Typed("real", value, "double", bounds=bounds, nulls=any(t.nulls for t in of), gap=gaps(*of))
+def _real(value: Value, bounds: Bounds, *of: Typed, undefined: bool | None = None) -> Typed:
+    """A DOUBLE; without bounds it may be made of infinite ones, so that it is ``undefined`` unless that is said."""
+    if undefined is None:
+        undefined = bounds is None or max(map(abs, bounds)) > _FINITE or any(t.undefined for t in of)
+    nulls = undefined or any(t.nulls for t in of)
+    return Typed("real", value, "double", bounds=bounds, nulls=nulls, undefined=undefined, gap=gaps(*of))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from dpsql.sql.civil import CYCLE, DAY, MICROS, YEARS, plus_months, truncation
+from dpsql.sql.evaluation import known
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, exact, shown, stepped
 from dpsql.workload.lines import line_of
@@ -182,15 +183,16 @@ def difference(unit: str, start: Typed, end: Typed, node: exp.Expr) -> Typed:
     if a.kind == "date" and unit not in {"day", "week", "month", "quarter", "year", "decade", "century"}:
         raise refuse("a difference of dates goes by day at least; write date_diff('day', ...) * 24", node)
     value = _if_near(a, _if_near(b, call, "BIGINT"), "BIGINT")
-    spans = [min(max(n, NEAR[0]), NEAR[1]) if a.kind == "date" else min(max(n, NEAR[0] * DAY), NEAR[1] * DAY)
-             for n in (a.low, a.high, b.low, b.high)]  # fmt: skip
-    low, high = spans[2] - spans[1], spans[3] - spans[0]
-    size = MICROS.get(unit, DAY) if a.kind == "timestamp" else max(1, MICROS.get(unit, DAY) // DAY)
-    found = exact(value, low // size - 1, -(-high // size) + 1, "integer", a, b)
-    if unit in {"year", "quarter", "month", "decade", "century"}:
-        days = {"month": 28, "quarter": 90, "year": 365, "decade": 3652, "century": 36524}[unit]
-        scale = days * (DAY if a.kind == "timestamp" else 1)
-        found = replace(found, low=low // scale - 1, high=-(-high // scale) + 1)
+    # It falls with the start and rises with the end.
+    own, (first, last) = _own_type(a.kind), _near(a.kind)
+    (a_low, a_high), (b_low, b_high) = (
+        tuple(Constant(min(max(n, first), last), own) for n in (t.low, t.high)) for t in (a, b)
+    )
+    low, high = (
+        int(known(Call("date_diff", (Constant(unit, "VARCHAR"), start, end), "BIGINT"), "exact"))
+        for start, end in ((a_high, b_low), (a_low, b_high))
+    )
+    found = exact(value, low, high, "integer", a, b)
     return replace(found, nulls=a.nulls or b.nulls or not (_all_near(a) and _all_near(b)))
 
 
@@ -289,6 +291,10 @@ def _same(a: Typed, b: Typed, node: exp.Expr) -> tuple[Typed, Typed]:
     return a, b
 
 
+def _own_type(kind: str) -> str:
+    return line_of("DATE" if kind == "date" else "TIMESTAMP").type
+
+
 def _near(kind: str) -> tuple[int, int]:
     return (NEAR[0], NEAR[1]) if kind == "date" else (NEAR[0] * DAY, NEAR[1] * DAY)
 
@@ -318,7 +324,7 @@ def _if_near(t: Typed, value: Value, kind: str) -> Value:
     if _all_near(t) or isinstance(t.value, Constant):
         return value
     low, high = _near(t.kind)
-    own = line_of("DATE" if t.kind == "date" else "TIMESTAMP").type
+    own = _own_type(t.kind)
     null = Constant(None, kind)
     return CaseValue(
         ((Compared(t.value, "<", Constant(low, own)), null), (Compared(t.value, ">", Constant(high, own)), null)),

@@ -70,7 +70,7 @@ def _tried(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
         found = exact(whole, low, high, line.kind, t, unit=Fraction(1, 10**line.scale))
         return replace(found, nulls=True)
     if line.kind == "real":
-        return Typed("real", value, "double", gap=t.gap)
+        return Typed("real", value, "double", undefined=True, gap=t.gap)
     if line.kind == "date":
         return Typed("date", value, low=-(2**31) + 1, high=2**31 - 1)
     return Typed(line.kind, value)

@@ -45,6 +45,20 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
     return tuple(row[0] for row in found)
 
 
+@functools.lru_cache(maxsize=4_096)
+def known(value: Value, kind: str) -> Any:
+    """A value of constants alone as DuckDB computes it, in days or microseconds for dates and times.
+
+    Ranges are derived from it: a function that rises or falls on a stretch has its extremes at the stretch's ends.
+    """
+    shown = _OUT.get(kind, "{0}").format(render(value))
+    try:
+        found = _empty().cursor().execute(f"SELECT {shown}").fetchall()
+    except duckdb.Error as error:
+        raise InternalError(f"a range could not be computed: {str(error)[:200]}") from None
+    return found[0][0]
+
+
 @functools.cache
 def _empty() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(

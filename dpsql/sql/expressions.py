@@ -21,7 +21,20 @@ from dpsql.sql.literals import fold, is_constant, is_literal_cast
 from dpsql.sql.lowering import lowered
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, aligned, constant_of, exact, flat, shown, type_of, whole
+from dpsql.sql.typed import (
+    DAYS,
+    MOMENTS,
+    Path,
+    Typed,
+    aligned,
+    constant_of,
+    exact,
+    flat,
+    settled,
+    shown,
+    type_of,
+    whole,
+)
 from dpsql.workload.batch import Column
 from dpsql.workload.conditions import FALSE, TRUE
 from dpsql.workload.lines import line_of, to_float
@@ -88,6 +101,7 @@ def column_of(node: exp.Expr, scope: Scope) -> Column:
 
 def registered(typed: Typed, node: exp.Expr, scope: Scope) -> Column:
     """The column of a typed value; of an exact number, one whose line holds the number in its unit."""
+    typed = settled(typed)
     line, value = typed.line, typed.value
     if typed.kind == "exact":
         level = flat(typed, node)
@@ -286,7 +300,7 @@ def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr
 
 
 def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
-    """A column's value within its declared bounds, on its declared grid; NaN is the middle, rounded down."""
+    """A column's value within its declared bounds, on its declared grid."""
     policy = column.policy
     if t.kind in {"date", "timestamp"}:
         low, high = (int(column.line.place(end)) for end in (policy.lower, policy.upper))
@@ -314,12 +328,8 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
         return replace(level, value=index, low=0, high=steps + 1, unit=policy.step or t.unit, offset=low * t.unit)
     below, above = Constant(to_float(lower), "DOUBLE"), Constant(to_float(upper), "DOUBLE")
     raw = t.value
-    nan = Compared(Call("isnan", (raw,), "BOOLEAN"), "=", Constant(True, "BOOLEAN"))
     if policy.step is None:
-        middle = Constant(to_float((lower + upper) / 2), "DOUBLE")
-        value = CaseValue(
-            ((nan, middle), (Compared(raw, "<", below), below), (Compared(raw, ">", above), above)), raw, "DOUBLE"
-        )
+        value = CaseValue(((Compared(raw, "<", below), below), (Compared(raw, ">", above), above)), raw, "DOUBLE")
         return replace(t, value=value, bounds=(lower, upper), column=None)
     steps = int((upper - lower) / policy.step)
     least, most = Constant(0, "BIGINT"), Constant(steps, "BIGINT")
@@ -330,7 +340,6 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     )
     value = CaseValue(
         (
-            (nan, Constant(steps // 2, "BIGINT")),
             (Compared(raw, "<=", below), least),
             (Compared(raw, ">=", above), most),
             (Compared(raw, ">", below), inside),

@@ -7,7 +7,6 @@ tables below say so by name, and everything else is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot import exp
@@ -16,8 +15,8 @@ from dpsql.sql import arithmetic, calendar
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.sandbox import changing_function
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import Typed, as_real, exact, flat, shown
-from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Test, Value
+from dpsql.sql.typed import Typed, as_real, exact, flat, settled, shown
+from dpsql.workload.values import Call, CaseValue, Compared, Constant, Test, Value
 
 Inner = Callable[[exp.Expr], Typed]
 
@@ -133,21 +132,22 @@ def _width_bucket(node: exp.WidthBucket, inner: Inner) -> Typed:
     t = inner(node.this)
     arithmetic.numbers(node, t)
     edges = [low + (high - low) * k / count for k in range(count + 1)]
-    branches: list[tuple[Test, Value]] = []
     if t.kind == "exact":
-        x = flat(t, node)
-        value, kind = x.value, x.value.type
-        cuts: list[Value] = [Constant(-(-edge // x.unit), "HUGEINT") for edge in edges]
-        value = value if kind == "HUGEINT" else Cast(value, "HUGEINT")
+        t = flat(t, node)
+        # A cut outside the number's own range is as good as one at its end, and of its type.
+        first, last = t.low, t.high
+        cuts: list[Value] = [Constant(max(first, min(last, -(-edge // t.unit))), t.value.type) for edge in edges]
+        past = [-(-edge // t.unit) > last for edge in edges]
     else:
-        value = as_real(t, node).value
+        t = settled(as_real(t, node))
         cuts = [Constant(float(edge), "DOUBLE") for edge in edges]
-        nan = Compared(Call("isnan", (value,), "BOOLEAN"), "=", Constant(True, "BOOLEAN"))
-        branches.append((nan, Constant(None, "BIGINT")))
-    branches += [(Compared(value, "<", cut), Constant(number, "BIGINT")) for number, cut in enumerate(cuts)]
-    branches.append((Compared(value, ">=", cuts[-1]), Constant(count + 1, "BIGINT")))
-    found = exact(CaseValue(tuple(branches), None, "BIGINT"), 0, count + 1, "integer", t, gap=False)
-    return replace(found, nulls=t.nulls or t.kind == "real")
+        past = [False] * len(cuts)
+    branches: list[tuple[Test, Value]] = [
+        (Compared(t.value, "<=" if over else "<", cut), Constant(number, "BIGINT"))
+        for number, (cut, over) in enumerate(zip(cuts, past, strict=True))
+    ]
+    branches.append((Compared(t.value, ">=", cuts[-1]), Constant(count + 1, "BIGINT")))
+    return exact(CaseValue(tuple(branches), None, "BIGINT"), 0, count + 1, "integer", t, gap=False)
 
 
 def _time(node: exp.Expr, inner: Inner) -> Typed | None:

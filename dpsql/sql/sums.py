@@ -3,7 +3,7 @@
 Every column enters clamped to its declared bounds, before any arithmetic; what the expression can
 be then follows by interval arithmetic. Whole numbers, decimals and doubles with a declared step
 stay exact: the scan counts steps from the lower bound. Other doubles are rounded to a 2^-20 part of
-their width, like a column without a step. NaN is the middle of its column's bounds. A row where a column
+their width, like a column without a step. A row where a column
 of the expression is NULL adds nothing, unless the expression itself gives NULL a value.
 """
 
@@ -19,7 +19,7 @@ from dpsql.sql.expressions import check_size, value_of
 from dpsql.sql.literals import is_constant
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import Typed, exact, integer_call, shown, whole
+from dpsql.sql.typed import Typed, exact, integer_call, settled, shown, whole
 from dpsql.workload.batch import Column
 from dpsql.workload.lines import Line, line_of
 from dpsql.workload.measures import DEFAULT_STEPS, MAX_STEPS
@@ -77,7 +77,7 @@ def _number(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
-    text = node.sql("duckdb")
+    text, t = node.sql("duckdb"), settled(t)
     if t.kind == "exact":
         value, lower, step, steps = _steps(t, node)
         check_size(value, node)

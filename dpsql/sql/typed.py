@@ -20,7 +20,7 @@ from dpsql.errors import DataError
 from dpsql.sql.statements import refuse
 from dpsql.workload.batch import Column
 from dpsql.workload.lines import Line, Scalar, line_of, to_float
-from dpsql.workload.values import Call, Cast, Constant, Unscaled, Value
+from dpsql.workload.values import Call, Cast, Constant, Number, Unscaled, Value
 
 # DuckDB's days and microseconds, the infinite ones included.
 DAYS = (-(2**31) + 1, 2**31 - 1)
@@ -57,7 +57,7 @@ class Typed:
 
     ``kind`` is exact, real, text, boolean, date, timestamp, timestamptz or null. ``family`` of a number is
     what it is in SQL: integer, decimal or double. ``bounds`` hold for a real number where all its
-    inputs were clamped, ``gap`` names the columns whose whole range enters without declared bounds.
+    inputs were clamped; where it is ``undefined`` it may be NaN, which stands for NULL (``settled``). ``gap`` names the columns whose whole range enters without declared bounds.
     ``column`` is the stored column that the core is, ``constant`` the value of a constant.
     """
 
@@ -70,6 +70,7 @@ class Typed:
     offset: Fraction = Fraction(0)
     bounds: tuple[Fraction, Fraction] | None = None
     nulls: bool = True
+    undefined: bool = False
     gap: tuple[str, ...] = ()
     column: Column | None = None
     path: Path | None = None
@@ -158,6 +159,8 @@ def whole(value: Value, kind: str) -> Value:
 
 def integer_call(function: str, node: exp.Expr, low: int, high: int, *operands: tuple[Value, int, int]) -> Value:
     """A function of whole numbers, each with its range, in a type that holds them and the result."""
+    if function == "*":
+        low -= 1  # DuckDB takes a product of exactly -2^127, which HUGEINT holds, for an overflow
     kind = width(node, low, high, *(end for _, least, most in operands for end in (least, most)))
     return Call(function, tuple(whole(value, kind) for value, _, _ in operands), kind)
 
@@ -248,6 +251,17 @@ def as_real(t: Typed, node: exp.Expr) -> Typed:
                  constant=t.constant)  # fmt: skip
 
 
+def settled(t: Typed) -> Typed:
+    """The value with NULL where a DOUBLE is NaN.
+
+    Sums, products and quotients hand NaN on as they hand on NULL; what would not (a comparison, COALESCE, GREATEST)
+    takes its operands settled.
+    """
+    if not t.undefined:
+        return t
+    return replace(t, value=Number(t.value), nulls=True, undefined=False, column=None)
+
+
 def _dated(t: Typed, kinds: set[str], node: exp.Expr) -> Typed:
     """A constant beside dates or timestamps as one of them, as DuckDB reads '2020-01-31' there."""
     if not t.is_constant or t.kind == "null":
@@ -281,12 +295,13 @@ def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
         found = [whole(t.value, kind) if t.kind == "exact" else Constant(None, kind) for t in levels]
         return found, Typed("exact", found[0], family, min(ends), max(ends), unit, nulls=nulls, gap=gaps(*of))
     if kinds and kinds <= {"exact", "real"}:
-        reals = [as_real(t, node) for t in of]
+        reals = [settled(as_real(t, node)) for t in of]
         known = [real.bounds for real, t in zip(reals, of, strict=True) if t.kind != "null"]
         held_bounds = [b for b in known if b is not None]
         bounds = None
         if len(held_bounds) == len(known):
             bounds = (min(b[0] for b in held_bounds), max(b[1] for b in held_bounds))
+        nulls = any(t.nulls for t in reals)
         common = Typed("real", reals[0].value, "double", bounds=bounds, nulls=nulls, gap=gaps(*of))
         return [t.value for t in reals], common
     if len(kinds) > 1 and kinds <= {"date", "timestamp", "text"}:

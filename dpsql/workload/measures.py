@@ -2,7 +2,7 @@
 
 The count of a cell adds 1 for every row. The sum of a column v with bounds [lower, upper]
 adds, for every row, z = (v' - mid) / half in [-1, 1], where v' is v clamped to the bounds and
-rounded to the grid of ``step``; NULL and NaN add 0. In units of half a step z is an integer
+rounded to the grid of ``step``; NULL adds 0. In units of half a step z is an integer
 z' in [-steps, steps], and
 
     SUM(v) = mid * COUNT(v) + half * SUM(z)          (over rows where v is not NULL).

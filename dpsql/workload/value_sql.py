@@ -1,9 +1,14 @@
 """The SQL text of values: what the private scan runs for each row, and an empty DuckDB for public domains.
 
 Every function and operator is named in ``system.main``, where no macro or view of a user stands;
-comparisons, CASE, CAST and COALESCE are no functions that a macro could replace. Text is compared
-in binary order whatever collation its column has, FLOAT is widened to DOUBLE, and no constant is
-written in a type other than the operand's, so that no column is ever cast implicitly.
+comparisons, CASE, CAST, TRY and COALESCE are no functions that a macro could replace. Text is compared
+in binary order whatever collation its column has, FLOAT is widened to DOUBLE, NaN is NULL wherever a column is
+read, and no constant is written in a type other than the operand's, so that no column is ever cast implicitly.
+
+Total by construction. ``read_once`` is the one way from a value to what a scan cuts and sums. A value is built of
+forms that cannot fail (``values``); TRY around the whole gives NULL where one of them does so all the same; and what
+comes out is held to the range that the plan relies on, outside of which it is NULL. So a wrong range costs accuracy on
+the rows where it is wrong, and no row decides whether a scan succeeds.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dpsql.workload.lines import Interval, Line, line_of
 from dpsql.workload.values import (
@@ -22,6 +28,7 @@ from dpsql.workload.values import (
     Every,
     Is,
     Matches,
+    Number,
     Stored,
     Test,
     Unscaled,
@@ -31,6 +38,8 @@ from dpsql.workload.values import (
 
 # The alias of the table that a scan is over (``engines.base.BASE``).
 BASE = "dpsql_base"
+# The alias of the rows whose columns are the values of a scan, each computed once.
+VALUES = "dpsql_values"
 # Day and microsecond numbers of DuckDB's infinite dates and timestamps.
 INFINITE_DAY = 2**31 - 1
 INFINITE_MOMENT = 2**63 - 1
@@ -63,6 +72,49 @@ def operand(column: str, line: Line, values: Mapping[str, Value]) -> str:
     return render(Stored(column, line.type) if value is None else value)
 
 
+@dataclass(frozen=True)
+class Once:
+    """A value of a row that is computed once and has the name ``name`` from then on.
+
+    ``first`` is computed from the stored columns. ``then``, where there is one, holds that (under the same name) to
+    what the plan relies on.
+    """
+
+    name: str
+    first: str
+    then: str | None
+
+
+def read_once(value: Value, line: Line, name: str) -> Once:
+    """A value on its ``line`` as a column called ``name``, for any row: nothing that it holds can make a scan fail.
+
+    A stored column is read as it is, NaN as NULL. Anything else stands in TRY, and the result is NULL where it is NaN
+    or leaves the range of the line. DuckDB evaluates a vector in which TRY met a failure row by row, a hundred
+    times slower: it is there for what nobody foresaw, and every form in the tree is total without it.
+    """
+    text = render(value)
+    if isinstance(value, Stored):
+        return Once(name, text, None)
+    held = None if isinstance(value, Number) else _held(quote(name), line)
+    return Once(name, f"TRY({text})", held)
+
+
+def _held(name: str, line: Line) -> str | None:
+    """A column within the range of its line, NULL elsewhere; None where its type has no other values."""
+    if line.kind == "real":
+        return _number(name)
+    if line.kind not in {"integer", "grid"} or line.low is None or line.high is None:
+        return None
+    whole = Line("integer", line.type)
+    low, high = literal(whole, line.low), literal(whole, line.high)
+    return f"CASE WHEN {name} >= {low} AND {name} <= {high} THEN {name} END"
+
+
+def _number(text: str) -> str:
+    """A DOUBLE, NULL where it is NaN."""
+    return f"CASE WHEN NOT {call('isnan', text)} THEN {text} END"
+
+
 def render(value: Value) -> str:
     """The expression for a value; its size is that of the tree."""
     if isinstance(value, Stored):
@@ -79,6 +131,8 @@ def render(value: Value) -> str:
         return f"{'TRY_CAST' if value.tries else 'CAST'}({render(value.this)} AS {value.type})"
     if isinstance(value, Coalesce):
         return f"COALESCE({', '.join(map(render, value.arguments))})"
+    if isinstance(value, Number):
+        return _number(render(value.this))
     branches = " ".join(f"WHEN {holds(test)} THEN {render(found)}" for test, found in value.branches)
     default = f"CAST(NULL AS {value.type})" if value.default is None else render(value.default)
     return f"CASE {branches} ELSE {default} END"
@@ -118,7 +172,7 @@ def _inside(found: str, line: Line, interval: Interval) -> str:
 
 
 def _stored(value: Stored) -> str:
-    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE."""
+    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE, NaN as NULL."""
     name = f"{quote(value.source or BASE)}.{quote(value.name)}"
     kind = value.type.upper()
     if kind.startswith("ENUM"):
@@ -126,6 +180,8 @@ def _stored(value: Stored) -> str:
     if kind == "VARCHAR":
         # A NOCASE column would otherwise merge what the cuts tell apart.
         return f'({name} COLLATE "binary")'
+    if kind in {"FLOAT", "DOUBLE"} and value.source != VALUES:
+        name = _number(name)
     return f"CAST({name} AS DOUBLE)" if kind == "FLOAT" else name
 
 

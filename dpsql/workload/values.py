@@ -75,7 +75,15 @@ class CaseValue:
     type: str
 
 
-Value: TypeAlias = Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue
+@dataclass(frozen=True)
+class Number:
+    """A DOUBLE, NULL where it is NaN: an expression without a value."""
+
+    this: Value
+    type: str = "DOUBLE"
+
+
+Value: TypeAlias = Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue | Number
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ def parts(node: Value | Test) -> Iterator[Value | Test]:
     """The values and tests right under ``node``."""
     if isinstance(node, Call | Coalesce):
         yield from node.arguments
-    elif isinstance(node, Cast | Unscaled):
+    elif isinstance(node, Cast | Unscaled | Number):
         yield node.this
     elif isinstance(node, CaseValue):
         for test, value in node.branches:

@@ -60,9 +60,10 @@ def test_values_are_clamped_and_quantised() -> None:
     ]:
         con.execute(f"CREATE OR REPLACE TABLE t AS SELECT {given}::DOUBLE AS v")
         assert exact("SELECT SUM(v) FROM t", policy, con).answers == [Fraction(wanted)], given
-    # NaN counts as the middle of the bounds, NULL as nothing.
-    con.execute("CREATE OR REPLACE TABLE t AS SELECT 'nan'::DOUBLE AS v UNION ALL SELECT NULL")
-    assert exact("SELECT SUM(v), COUNT(v) FROM t", policy, con).answers == [1, 1]
+    # NaN is NULL, which counts for nothing.
+    con.execute("CREATE OR REPLACE TABLE t AS SELECT 'nan'::DOUBLE AS v UNION ALL SELECT 2.0")
+    batch = "SELECT SUM(v), COUNT(v), SUM(v + 1), COUNT(*), COUNT_IF(v IS NULL), COUNT_IF(v > 2.5) FROM t"
+    assert exact(batch, policy, con).answers == [2, 1, 3, 2, 1, 0]
 
 
 def test_a_row_is_in_one_cell() -> None:

@@ -164,16 +164,14 @@ EXPRESSION_KEYS = (
 _STORED = {"x_month", "x_upper"}
 KEYS = {key.name: key for key in (*COLUMN_KEYS, *EXPRESSION_KEYS)}
 
-# What SUM sees of a column. NaN counts as the middle of the bounds.
+# What SUM sees of a column.
 CLAMPED = {
     "age": "CASE WHEN age IS NOT NULL THEN least(greatest(age, 0), 29) END",
     "kids": "CASE WHEN kids IS NOT NULL THEN least(greatest(kids, 0), 2) END",
     "big": "CASE WHEN big IS NOT NULL THEN least(greatest(big, -1000), 3000) END",
-    "cost": "CASE WHEN isnan(cost) THEN 10 WHEN cost IS NOT NULL "
-    "THEN round((least(greatest(cost, -10), 30) + 10) * 4) / 4 - 10 END",
+    "cost": "CASE WHEN cost IS NOT NULL THEN round((least(greatest(cost, -10), 30) + 10) * 4) / 4 - 10 END",
     "price": "CASE WHEN price IS NOT NULL THEN least(greatest(price, -5::DECIMAL(9,2)), 5::DECIMAL(9,2)) END",
-    "mass": "CASE WHEN isnan(mass) THEN 512 WHEN mass IS NOT NULL "
-    "THEN round(least(greatest(mass, 0), 1024) * 1024) / 1024 END",
+    "mass": "CASE WHEN mass IS NOT NULL THEN round(least(greatest(mass, 0), 1024) * 1024) / 1024 END",
 }
 BOUNDS = {"age": (0, 29), "kids": (0, 2), "big": (-1000, 3000), "cost": (-10, 30), "price": (-5, 5), "mass": (0, 1024)}
 
@@ -182,7 +180,9 @@ def prepared(name: str, source: str) -> str:
     """The view of a table or join that the oracle reads."""
     hidden = [f"{key.label} AS {key.name}__g, {key.kind} AS {key.name}__o" for key in KEYS.values()]
     hidden += [f"{text} AS {column}__c" for column, text in CLAMPED.items()]
-    return f"CREATE VIEW p_{name} AS SELECT *, {', '.join(hidden)} FROM {source}"
+    # NaN is NULL wherever it is read.
+    read = ", ".join(f"CASE WHEN NOT isnan({column}) THEN {column} END AS {column}" for column in ("cost", "mass"))
+    return f"CREATE VIEW p_{name} AS SELECT *, {', '.join(hidden)} FROM (SELECT * REPLACE ({read}) FROM {source})"
 
 
 def filled(table: str, rows: int, outside: float, nulls: float, rng: random.Random) -> list[str]:

@@ -68,15 +68,20 @@ def _keyed(rows: list[tuple[Any, ...]], keys: list[int], domains: list[Any]) -> 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_batch_is_answered_as_duckdb_answers_it(path: Path) -> None:
     policy, rows, batches = _read(path)
-    con = duckdb.connect()
+    con, clean = duckdb.connect(), duckdb.connect()
     con.execute(rows)
+    clean.execute(rows)
+    for table, column in clean.execute(
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE data_type IN ('FLOAT', 'DOUBLE')"
+    ).fetchall():
+        clean.execute(f'UPDATE "{table}" SET "{column}" = NULL WHERE isnan("{column}")')  # as it is wherever it is read
     for batch in batches:
-        _compare(con, policy, batch)
+        _compare(con, clean, policy, batch)
 
 
-def _compare(con: duckdb.DuckDBPyConnection, policy: str, batch: str) -> None:
+def _compare(con: duckdb.DuckDBPyConnection, clean: duckdb.DuckDBPyConnection, policy: str, batch: str) -> None:
     found = exact(batch, policy_of(policy), con)
-    wanted = _oracle(con, batch)
+    wanted = _oracle(clean, batch)
     assert len(wanted) == len(found.queries)
     for number, (query, theirs) in enumerate(zip(found.queries, wanted, strict=True)):
         (core,) = query.cores

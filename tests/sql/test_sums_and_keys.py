@@ -74,16 +74,14 @@ def con() -> duckdb.DuckDBPyConnection:
 
 
 def _clamped(row: Row) -> dict[str, Fraction | None]:
-    """The numbers of a row as SUM sees them: clamped, on their grids; NaN is the middle, NULL None."""
+    """The numbers of a row as SUM sees them: clamped, on their grids; NULL and NaN are None."""
     found: dict[str, Fraction | None] = {}
     for name in ("q", "p", "m", "x", "big", "age"):
         value = row[name]
         policy = POLICY.tables["t"].columns[name]
-        if value is None:
+        if value is None or value != value:
             found[name] = None
             continue
-        if value != value:
-            value = (policy.lower + policy.upper) / 2  # type: ignore[operator]
         if policy.lower is None:
             found[name] = Fraction(value)
             continue
