@@ -12,7 +12,7 @@ same, whichever way its batch is compiled, but for which rows of a unit with mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,11 +122,8 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource]) -> tuple[TableSo
         table = sources[source.table]
         if not once:
             return table, select, keys
-        return (
-            Rows(source.table, (table,), lambda names: values_text(once, joined_text(source, (), names))),
-            select,
-            keys,
-        )
+        rows = Rows(source.table, (table,), lambda names: values_text(once, joined_text(source, (), names)))
+        return rows, select, keys
     cells = len(np.unique(layout.entry[layout.entry >= 0]))
     text = rows_text(source, used, row_columns(layout.whole), once=once, cells=cells)
     return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys

@@ -1,10 +1,10 @@
 """The text of the one private statement per table: rows to region numbers, counts and sums.
 
 There is no WHERE: every row goes through the same total expressions, whatever the batch asks. They are over values
-that were computed once and held to their ranges (``reading.named``). Region numbers come from CASE over comparisons with constants; a narrow integer column looks
-its region up in a list instead. Sums are of non-negative integers u = z' + steps, split into
-two words on the way out, because HUGEINT would come back as float64. Every function is named
-in ``system.main``; comparisons, CASE and CAST are no functions that a macro could replace.
+that were computed once and held to their ranges (``reading.named``). Region numbers come from CASE over comparisons
+with constants; a narrow integer column looks its region up in a list instead. Sums are of non-negative integers
+u = z' + steps, split into two words on the way out, because HUGEINT would come back as float64. Every function is
+named in ``system.main``; comparisons, CASE and CAST are no functions that a macro could replace.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ class Path:
 class Typed:
     """A value and its type.
 
-    ``kind`` is exact, real, text, boolean, date, timestamp, timestamptz or null. ``family`` of a number is
-    what it is in SQL: integer, decimal or double. ``bounds`` hold for a real number where all its
-    inputs were clamped; where it is ``undefined`` it may be NaN, which stands for NULL (``settled``). ``gap`` names the columns whose whole range enters without declared bounds.
-    ``column`` is the stored column that the core is, ``constant`` the value of a constant.
+    ``kind`` is exact, real, text, boolean, date, timestamp, timestamptz or null. ``family`` of a number is what it is
+    in SQL: integer, decimal or double. ``bounds`` hold for a real number where all its inputs were clamped; where it is
+    ``undefined`` it may be NaN, which stands for NULL (``settled``). ``gap`` names the columns whose whole range enters
+    without declared bounds. ``column`` is the stored column that the core is, ``constant`` the value of a constant.
     """
 
     kind: str
