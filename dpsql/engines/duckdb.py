@@ -41,7 +41,7 @@ USED_FUNCTIONS = (
     "year", "isoyear", "decade", "century", "millennium", "quarter", "month", "week", "yearweek", "day", "dayofyear",
     "dayofweek", "isodow", "hour", "minute", "second", "epoch_us", "make_timestamp", "to_months", "to_microseconds",
     "lower", "upper", "length", "strpos", "substring", "left", "right", "trim", "ltrim", "rtrim", "concat",
-    "starts_with", "ends_with", "contains",
+    "starts_with", "ends_with", "contains", "strlen", "regexp_full_match",
 )  # fmt: skip
 
 

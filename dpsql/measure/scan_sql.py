@@ -21,7 +21,7 @@ from dpsql.workload.layout import Layout
 from dpsql.workload.lines import Cut, Line
 from dpsql.workload.measures import Measure
 from dpsql.workload.regions import Axis, LineAxis, OpaqueAxis, RunAxis
-from dpsql.workload.value_sql import call, literal, operand, text
+from dpsql.workload.value_sql import call, like, literal, operand, text
 from dpsql.workload.values import Value
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
@@ -100,7 +100,7 @@ def region(axis: Axis, values: Mapping[str, Value]) -> str:
     if isinstance(axis, OpaqueAxis):
         predicate = axis.predicate
         if isinstance(predicate, Like):
-            holds = f'system.main."~~"({operand(predicate.column, axis.line, values)}, {text(predicate.pattern)})'
+            holds = like(operand(predicate.column, axis.line, values), predicate.pattern)
         else:
             left, right = operand(predicate.left, axis.line, values), operand(predicate.right, axis.line, values)
             holds = f"({left} {predicate.operator} {right})"

@@ -16,6 +16,7 @@ from dpsql.sql.arithmetic import subtracted
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.operands import Operand, Truth, operand_of, plain_operand, typed_operand
 from dpsql.sql.patterns import matching, prefixed
+from dpsql.sql.row_cost import LONGEST_WANTED, check_size
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import place, refuse
 from dpsql.sql.typed import Typed, aligned, shown
@@ -84,7 +85,7 @@ def _pair(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr, scope:
     (x, y), common = aligned([a, b], node)
     columns = []
     for value, side in ((x, left), (y, right)):
-        expressions.check_size(value, side)
+        check_size(value, side)
         columns.append(scope.computed.column(value, common.line, common.line.type, side.sql("duckdb")))
     return _opaque(Compare(columns[0].name, operator, columns[1].name))
 
@@ -213,6 +214,12 @@ def _matches(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
             f"{word} compares text with a constant string; {operand.name} holds {operand.column.type}",
             node,
             code="mixed-types",
+        )
+    if len(found.encode()) > LONGEST_WANTED:
+        raise refuse(
+            f"a pattern has at most {LONGEST_WANTED:,} bytes; write a shorter one, or compare with =",
+            node,
+            code="too-large",
         )
     if isinstance(node, exp.ILike):
         # DuckDB lowers both sides, by its own tables.

@@ -86,6 +86,11 @@ class Computed:
             return found if found is not None and found.value is None else None
         return next((column for column in self.base.columns.values() if column.value == part), None)
 
+    @property
+    def values(self) -> list[Value]:
+        """What is computed for each row."""
+        return [value for value, _, _ in self._found]
+
     def table(self) -> Table:
         """The table with the computed columns beside its own."""
         if not self._found:

@@ -19,6 +19,7 @@ from dpsql.sql.casts import cast
 from dpsql.sql.evaluation import evaluate
 from dpsql.sql.literals import fold, is_constant, is_literal_cast
 from dpsql.sql.lowering import lowered
+from dpsql.sql.row_cost import check_size
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import (
@@ -49,10 +50,8 @@ from dpsql.workload.values import (
     Test,
     Unscaled,
     Value,
-    walk,
 )
 
-MAX_SIZE = 2_000
 MAX_DEPTH = 100
 
 _BINARY: dict[type[exp.Expr], Callable[[Typed, Typed, exp.Expr], Typed]] = {
@@ -76,17 +75,6 @@ def value_of(node: exp.Expr, scope: Scope, *, clamped: bool = False) -> Typed:
     found = _Reader(scope, clamped).read(node, 0)
     check_size(found.value, node)
     return found
-
-
-def check_size(value: Value, node: exp.Expr) -> None:
-    """Refuse a tree of more than 2,000 nodes as written out: guards repeat their operands."""
-    for number, _ in enumerate(walk(value)):
-        if number >= MAX_SIZE:
-            raise refuse(
-                f"{shown(node)} is too long to compute for each row; split it over simpler columns",
-                node,
-                code="too-large",
-            )
 
 
 def column_of(node: exp.Expr, scope: Scope) -> Column:

@@ -7,20 +7,22 @@ tables below say so by name, and everything else is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot import exp
 
 from dpsql.sql import arithmetic, calendar
 from dpsql.sql.literals import fold, is_constant
+from dpsql.sql.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
 from dpsql.sql.sandbox import changing_function
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import Typed, as_real, exact, flat, settled, shown
+from dpsql.workload.value_sql import LONGEST_READ
 from dpsql.workload.values import Call, CaseValue, Compared, Constant, Test, Value
 
 Inner = Callable[[exp.Expr], Typed]
 
-_LENGTH = 2**32
 _ROUNDED: dict[type[exp.Expr], str] = {exp.Floor: "floor", exp.Ceil: "ceil", exp.Trunc: "trunc", exp.Round: "round"}
 _PARTS: dict[type[exp.Expr], str] = {
     exp.Year: "year",
@@ -176,53 +178,66 @@ def _time(node: exp.Expr, inner: Inner) -> Typed | None:
 def _text(node: exp.Expr, inner: Inner) -> Typed | None:
     if isinstance(node, exp.Lower | exp.Upper):
         (t,) = _texts(node, inner(node.this))
-        return Typed("text", Call(_CASES[type(node)], (t.value,), "VARCHAR"), nulls=t.nulls)
+        return _built(_CASES[type(node)], t)
     if isinstance(node, exp.Length):
         (t,) = _texts(node, inner(node.this))
-        return exact(Call("length", (t.value,), "BIGINT"), 0, _LENGTH, "integer", t)
+        return exact(Call("length", (t.value,), "BIGINT"), 0, LONGEST_READ, "integer", t)
     if isinstance(node, exp.StrPosition):
-        t, wanted = _texts(node, inner(node.this), inner(node.args["substr"]))
-        return exact(Call("strpos", (t.value, wanted.value), "BIGINT"), 0, _LENGTH, "integer", t, wanted)
+        t, wanted = _texts(node, inner(node.this), inner(node.args["substr"]), most=(LONGEST_READ, LONGEST_WANTED))
+        return exact(Call("strpos", (t.value, wanted.value), "BIGINT"), 0, LONGEST_READ, "integer", t, wanted)
     if isinstance(node, exp.Substring):
         (t,) = _texts(node, inner(node.this))
         numbers = [node.args.get("start"), node.args.get("length")]
         listed = [Constant(_integer(part, node, 10**9), "BIGINT") for part in numbers if part is not None]
-        return Typed("text", Call("substring", (t.value, *listed), "VARCHAR"), nulls=t.nulls)
+        return _built("substring", t, *listed)
     if isinstance(node, exp.Left | exp.Right):
         (t,) = _texts(node, inner(node.this))
         count = Constant(_integer(node.expression, node, 10**9), "BIGINT")
-        return Typed("text", Call("left" if isinstance(node, exp.Left) else "right", (t.value, count), "VARCHAR"),
-                     nulls=t.nulls)  # fmt: skip
+        return _built("left" if isinstance(node, exp.Left) else "right", t, count)
     if isinstance(node, exp.Trim):
         function = {"": "trim", "LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim"}[
             str(node.args.get("position") or "")
         ]
         held = [node.this] if node.expression is None else [node.this, node.expression]
-        of = _texts(node, *(inner(part) for part in held))
-        return Typed("text", Call(function, tuple(t.value for t in of), "VARCHAR"), nulls=any(t.nulls for t in of))
+        t, *taken = _texts(node, *(inner(part) for part in held), most=(LONGEST_READ, LONGEST_SET))
+        return replace(_built(function, t, *(s.value for s in taken)), nulls=any(s.nulls for s in (t, *taken)))
     if isinstance(node, exp.DPipe):
-        a, b = _texts(node, inner(node.this), inner(node.expression))
-        return Typed("text", Call("||", (a.value, b.value), "VARCHAR"), nulls=a.nulls or b.nulls)
+        a, b = _texts(node, inner(node.this), inner(node.expression), most=(LONGEST_PART,))
+        return replace(_built("||", a, b.value), nulls=a.nulls or b.nulls)
     if isinstance(node, exp.Concat):
-        of = _texts(node, *(inner(part) for part in node.expressions))
-        return Typed("text", Call("concat", tuple(t.value for t in of), "VARCHAR"), nulls=False)
+        first, *rest = _texts(node, *(inner(part) for part in node.expressions), most=(LONGEST_PART,))
+        return replace(_built("concat", first, *(t.value for t in rest)), nulls=False)
     function = _TESTS.get(type(node), "")
     held = [node.this, node.expression] if function else []
     if isinstance(node, exp.Anonymous) and len(node.expressions) == 2:
         function, held = _NAMED_TESTS.get(str(node.this).lower(), ""), node.expressions
     if function:
-        a, b = _texts(node, *(inner(part) for part in held))
+        a, b = _texts(node, *(inner(part) for part in held), most=(LONGEST_READ, LONGEST_WANTED))
         return Typed("boolean", Call(function, (a.value, b.value), "BOOLEAN"), nulls=a.nulls or b.nulls)
     return None
 
 
-def _texts(node: exp.Expr, *of: Typed) -> tuple[Typed, ...]:
-    for t in of:
+def _built(function: str, t: Typed, *others: Value) -> Typed:
+    """A text made of another."""
+    return Typed("text", Call(function, (t.value, *others), "VARCHAR"), nulls=t.nulls)
+
+
+def _texts(node: exp.Expr, *of: Typed, most: tuple[int, ...] = (LONGEST_READ,)) -> tuple[Typed, ...]:
+    """Arguments that are text, NULL where one has more bytes than ``most`` says; the last figure is for the rest."""
+    found = []
+    for number, t in enumerate(of):
         if t.kind != "text":
             raise refuse(
                 f"{shown(node)} takes text, not {t.kind}; write CAST(... AS VARCHAR)", node, code="mixed-types"
             )
-    return of
+        cap = most[min(number, len(most) - 1)]
+        if isinstance(t.value, Constant) and longest(t.value) > cap:
+            raise refuse(
+                f"{shown(node)} takes a constant of at most {cap:,} bytes; write a shorter one", node, code="too-large"
+            )
+        value = capped(t.value, cap)
+        found.append(t if value is t.value else replace(t, value=value, nulls=True, column=None))
+    return tuple(found)
 
 
 def _word(part: exp.Expr, node: exp.Expr) -> str:

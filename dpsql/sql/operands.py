@@ -17,6 +17,7 @@ from sqlglot import exp
 from dpsql.errors import DataError
 from dpsql.sql import expressions
 from dpsql.sql.evaluation import evaluate
+from dpsql.sql.row_cost import check_size
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, shown
@@ -159,7 +160,7 @@ def _closed(t: Typed, node: exp.Expr, scope: Scope) -> Operand | None:
         return None
     points = [column.line.point(constant(value)) for value in column.policy.values]
     held = [(point, column.line.low if point[0] is None else point[0][0]) for point in points if point is not None]
-    expressions.check_size(t.value, node)
+    check_size(t.value, node)
     places = (*(at for _, at in held), None)
     *results, at_null = evaluate(t.value, t.kind, parts[0], column.line, places)
     if at_null is not None:

@@ -15,8 +15,9 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import SQLError
-from dpsql.sql.expressions import check_size, value_of
+from dpsql.sql.expressions import value_of
 from dpsql.sql.literals import is_constant
+from dpsql.sql.row_cost import check_size
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import Typed, exact, integer_call, settled, shown, whole

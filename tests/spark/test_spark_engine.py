@@ -231,7 +231,9 @@ def _failing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def statement(self: SparkEngine, own: Any, *rest: Any) -> tuple[str, list[str]]:
         text, names = real(self, own, *rest)
-        return text.replace("count(1)", f"count({FAILING})"), names
+        column = "`dpsql_base`.`state`"
+        assert column in text
+        return text.replace(column, f"CAST({FAILING.replace('state', column)} AS STRING)"), names
 
     monkeypatch.setattr(SparkEngine, "_statement", statement)
 

@@ -32,6 +32,8 @@ FUNCTIONS: dict[str, Rule] = {
     **{name: numbers.extreme(name) for name in ("greatest", "least")},
     **{"list_extract": texts.list_extract, "list_value": texts.list_value, "list_position": texts.list_position},
     "~~": texts.like,
+    "regexp_full_match": texts.full_match,
+    "strlen": texts.of_text("CAST(octet_length({0}) AS BIGINT)", "BIGINT", 1),
     "concat": texts.concat,
     "substring": texts.substring,
     "left": texts.end("left"),

@@ -83,7 +83,9 @@ def _select(select: exp.Select, tables: Mapping[str, Source], cast: str = "") ->
     if one is not None:
         again = dict(zip(found, [*one[1], *map(quote, list(found)[keys:])], strict=True))
         text = f"SELECT {_listed(again)} FROM ({text}) AS dpsql_groups"  # noqa: S608
-    return text, {name: values.column(quote(name), cast or value.type) for name, value in found.items()}
+    if cast:
+        return text, {name: values.column(quote(name), cast) for name in found}
+    return text, {name: Expr(quote(name), value.type, value.low, value.high) for name, value in found.items()}
 
 
 def _listed(texts: Mapping[str, str]) -> str:
@@ -126,11 +128,11 @@ def _item(node: exp.Expr, tables: Mapping[str, Source]) -> tuple[str, str, Colum
     alias = node.alias or "dpsql_rows"
     if isinstance(node, exp.Table) and node.name in tables and not node.db:
         source = tables[node.name]
-        text, types = source.reference, dict(source.types)
+        text, inner = source.reference, {name: values.column("", kind) for name, kind in source.types.items()}
     elif isinstance(node, exp.Subquery):
         text, inner = _select(_as(node.this, exp.Select), tables)
-        text, types = f"({text})", {name: column.type for name, column in inner.items()}
+        text = f"({text})"
     else:
         raise refusal("a part of FROM is not admitted", "plan again")
-    columns = {name.lower(): values.column(f"{quote(alias)}.{quote(name)}", kind) for name, kind in types.items()}
+    columns = {name.lower(): replace(kind, text=f"{quote(alias)}.{quote(name)}") for name, kind in inner.items()}
     return f"{text} AS {quote(alias)}", alias, columns

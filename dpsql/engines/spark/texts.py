@@ -1,4 +1,7 @@
-"""Text, and lists of constants: where a value lies among constants, and what stands at a place."""
+"""Text, and lists of constants: where a value lies among constants, and what stands at a place.
+
+Texts come capped (``dpsql.sql.row_cost``), so that none ends a task or takes its time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import re
 from collections.abc import Sequence
 
 from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
+from dpsql.workload.value_sql import like_pattern
 
 _FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
 _LONGEST_SET = 50  # characters that TRIM takes away
-_LONGEST_TEXT = 2**24  # bytes of a text that is copied or put together
 
 
 def listed(numbers: str, kind: str) -> Expr:
@@ -72,14 +75,15 @@ def like(of: Sequence[Expr]) -> Expr:
     _check_short(pattern, "a LIKE pattern", _LONGEST_CONSTANT)
     found = "(?s)\\A" + _expression(first) + "".join(f"(?>.*?{_expression(piece)})" for piece in middle)
     found += f".*{_expression(rest[-1])}\\z" if rest else "\\z"
-    return short(Expr(f"{_bounded(value)} RLIKE {string(found).text}", "BOOLEAN", rank=3))
+    return Expr(f"{value.inner} RLIKE {string(found).text}", "BOOLEAN", rank=3)
 
 
-def _bounded(of: Expr) -> str:
-    """A text, empty where it is longer than memory may hold twice: Spark's task would end on that row."""
-    if of.constant is not None:
-        return of.text
-    return f"CASE WHEN octet_length({of.text}) > {_LONGEST_TEXT} THEN '' ELSE {of.text} END"
+def full_match(of: Sequence[Expr]) -> Expr:
+    """LIKE, as ``value_sql.like`` writes it for DuckDB where its own would step back."""
+    value, expression = of
+    if not isinstance(expression.constant, str):
+        raise refusal("a regular expression is no constant", "plan again")
+    return like([value, string(like_pattern(expression.constant))])
 
 
 def _check_short(constant: Expr, what: str, most: int) -> None:
@@ -111,8 +115,8 @@ def searched(template: str, kind: str) -> Rule:
             # A row with two long texts would take time in proportion to their product.
             raise refusal("a text is looked for that is no constant", "write one")
         _check_short(wanted, "a text that is looked for", _LONGEST_CONSTANT)
-        text = template.format(_bounded(value), wanted.text)
-        return short(Expr(text, kind, *((0, 2**32) if kind == "BIGINT" else ())))
+        text = template.format(value.text, wanted.text)
+        return Expr(text, kind, *((0, 2**32) if kind == "BIGINT" else ()))
 
     return rule
 
@@ -131,20 +135,14 @@ def of_text(template: str, kind: str, count: int) -> Rule:
 def concat(of: Sequence[Expr]) -> Expr:
     """``concat`` of SQL: NULLs are left out."""
     kinds(of, "VARCHAR", "concat")
-    size = " + ".join(f"coalesce(CAST(octet_length({e.text}) AS BIGINT), 0L)" for e in of)
-    return _joined(f"concat_ws('', {', '.join(e.text for e in of)})", size)
+    return Expr(f"concat_ws('', {', '.join(e.text for e in of)})", "VARCHAR")
 
 
 def join(of: Sequence[Expr]) -> Expr:
     """``||``: NULL where one side is."""
     kinds(of, "VARCHAR", "||")
     a, b = of
-    return _joined(f"concat({a.text}, {b.text})", f"CAST(octet_length({a.text}) AS BIGINT) + octet_length({b.text})")
-
-
-def _joined(text: str, size: str) -> Expr:
-    # Spark fails on a text of 2^31 bytes, or where memory ends before. Not NULL: the front end knows when it is none.
-    return short(Expr(f"CASE WHEN {size} > {_LONGEST_TEXT}L THEN '' ELSE {text} END", "VARCHAR"))
+    return Expr(f"concat({a.text}, {b.text})", "VARCHAR")
 
 
 def substring(of: Sequence[Expr]) -> Expr:
@@ -178,7 +176,7 @@ def trim(side: str) -> Rule:
         if not chars.constant:
             raise refusal("TRIM takes constant characters", "write at least one")
         _check_short(chars, "TRIM's second text", _LONGEST_SET)
-        return short(Expr(f"trim({side} {chars.text} FROM {_bounded(of[0])})", "VARCHAR"))
+        return short(Expr(f"trim({side} {chars.text} FROM {of[0].text})", "VARCHAR"))
 
     return rule
 
@@ -187,7 +185,7 @@ def cased(function: str) -> Rule:
     def rule(of: Sequence[Expr]) -> Expr:
         kinds(of, "VARCHAR", function)
         plain, other = _cases(function)
-        return short(Expr(f"translate({_bounded(of[0])}, {string(plain).text}, {string(other).text})", "VARCHAR"))
+        return short(Expr(f"translate({of[0].text}, {string(plain).text}, {string(other).text})", "VARCHAR"))
 
     return rule
 
