@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from dpsql.sql.statements import refuse
 from dpsql.workload.value_sql import LONGEST_READ
-from dpsql.workload.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Value, walk
+from dpsql.workload.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
 
 MAX_SIZE = 2_000
 """Nodes of one expression, written out."""
@@ -26,6 +26,8 @@ LONGEST_SET = 64
 """Bytes of the characters that TRIM takes away."""
 MAX_WRITTEN = 16_384
 """Bytes that the constants of a batch may add to the texts that are built for a row of one table."""
+MAX_CHOSEN = 262_144
+"""Bytes of the constants of a batch that CASE and COALESCE choose from for a row of one table."""
 _SHOWN = 64  # bytes of a number, date or Boolean as text
 _UNKNOWN = 2**32
 _JOINS = frozenset({"||", "concat"})
@@ -53,13 +55,19 @@ def check_size(value: Value, node: exp.Expr) -> None:
 
 def check_written(values: Iterable[Value]) -> None:
     """Refuse what the constants in ``values``, all that is computed for a row, would build of text."""
-    total = sum(map(written, values))
-    if total > MAX_WRITTEN:
-        raise refuse(
-            f"the constants of the batch add {total:,} bytes to the texts of each row, at most {MAX_WRITTEN:,} may be; "
-            "join shorter constants, or split the batch",
-            code="too-large",
-        )
+    every = [part for value in values for part in walk(value)]
+    joined = sum(_constant_bytes(part) for part in every if isinstance(part, Call) and part.function in _JOINS)
+    chosen = sum(longest(c) for part in every for c in _results(part) if isinstance(c, Constant))
+    for total, most, what in (
+        (joined, MAX_WRITTEN, "add {} bytes to the texts of each row"),
+        (chosen, MAX_CHOSEN, "that CASE and COALESCE choose from have {} bytes"),
+    ):
+        if total > most:
+            raise refuse(
+                f"the constants of the batch {what.format(f'{total:,}')}, at most {most:,} may be; "
+                "write shorter constants, or split the batch",
+                code="too-large",
+            )
 
 
 def capped(value: Value, most: int) -> Value:
@@ -78,12 +86,8 @@ def longest(value: Value) -> int:
         return _UNKNOWN
     if isinstance(value, Cast):
         return _SHOWN
-    if isinstance(value, Coalesce):
-        return max(map(longest, value.arguments))
-    if isinstance(value, CaseValue):
-        cap = _cap(value)
-        results = [result for _, result in value.branches] + ([] if value.default is None else [value.default])
-        return min(cap, max(map(longest, results)))
+    if isinstance(value, Coalesce | CaseValue):
+        return min(_cap(value), max(map(longest, _results(value))))
     if not isinstance(value, Call):
         return _UNKNOWN
     if value.function in _JOINS:
@@ -91,29 +95,30 @@ def longest(value: Value) -> int:
     return longest(value.arguments[0]) * _GROWTH.get(value.function, 1)
 
 
-def written(value: Value) -> int:
-    """Bytes that constants add to the texts that are built for a row, over all the steps of an expression."""
-    joins = [part for part in walk(value) if isinstance(part, Call) and part.function in _JOINS]
-    return sum(_constant_bytes(part) for part in joins)
+def _results(value: Value | Test) -> tuple[Value, ...]:
+    """What CASE and COALESCE choose from; nothing for other values."""
+    if isinstance(value, Coalesce):
+        return value.arguments
+    if not isinstance(value, CaseValue):
+        return ()
+    found = tuple(result for _, result in value.branches)
+    return found if value.default is None else (*found, value.default)
 
 
 def _constant_bytes(value: Value) -> int:
     """The most bytes of a text that come from constants."""
     if isinstance(value, Constant):
         return longest(value)
-    if isinstance(value, Coalesce):
-        return max(map(_constant_bytes, value.arguments))
-    if isinstance(value, CaseValue):
-        results = [result for _, result in value.branches] + ([] if value.default is None else [value.default])
-        return max(map(_constant_bytes, results))
+    if isinstance(value, Coalesce | CaseValue):
+        return max(map(_constant_bytes, _results(value)))
     if isinstance(value, Call):
         return sum(map(_constant_bytes, value.arguments))
     return 0
 
 
-def _cap(value: CaseValue) -> int:
-    """The bytes that ``capped`` lets through; unknown for any other CASE."""
-    if value.default is not None or len(value.branches) != 1:
+def _cap(value: Value) -> int:
+    """The bytes that ``capped`` lets through; unknown for any other value."""
+    if not isinstance(value, CaseValue) or value.default is not None or len(value.branches) != 1:
         return _UNKNOWN
     test, result = value.branches[0]
     if not isinstance(test, Compared) or test.operator != "<=" or test.left != Call("strlen", (result,), "BIGINT"):

@@ -114,6 +114,40 @@ def test_every_bit_pattern_of_an_admitted_type_is_read(
     assert found[:2] == [1, 1]
 
 
+def test_what_a_type_does_not_hold_is_null(tmp_path: Path) -> None:
+    """A writer that checks nothing: numbers of too many digits, moments before all moments."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+
+    def decimals(values: list[int], width: int, scale: int) -> Any:
+        held = b"".join(value.to_bytes(16, "little", signed=True) for value in values)
+        return pa.Array.from_buffers(pa.decimal128(width, scale), len(values), [None, pa.py_buffer(held)])
+
+    micros = [0, -(2**63), -(2**63) + 1, 2**63 - 1, -(2**63) + 2]
+    columns = {
+        "a": decimals([0, 2**63 - 1, -(2**63), 10**18 - 1, 10**18], 18, 0),
+        "b": decimals([0, 2**31 - 1, -(2**31), 10**9 - 1, 10**9], 9, 2),
+        "c": decimals([0, 2**127 - 1, -(2**127), 10**38 - 1, 10**38], 38, 3),
+        "ts": pa.array(micros, pa.int64()).view(pa.timestamp("us")),
+        "tz": pa.array(micros, pa.int64()).view(pa.timestamp("us", "UTC")),
+        "d": pa.array([0, -(2**31), -(2**31) + 1, 2**31 - 1, 5], pa.int32()).view(pa.date32()),
+    }
+    policy = _policy(tmp_path, "t.parquet", "\n".join(f"{name} = {{}}" for name in columns))
+    conditions = ["a + 1 > 5", "a * 1000 > 5", "b + a > 0", "round(b) > 3", "c > 0", "c % 7 > 1", "abs(c) > 1", "a > 0",
+                  "CAST(a AS DOUBLE) > 3", "ts > TIMESTAMP '2000-01-01'", "CAST(ts AS DATE) > DATE '2000-01-01'",
+                  "year(ts) > 3", "date_trunc('month', ts) > TIMESTAMP '2000-01-01'", "CAST(tz AS DATE) > d",
+                  "date_diff('day', ts, TIMESTAMP '2000-01-01') > 3", "ts + INTERVAL 1 DAY > ts", "d + 1 > d",
+                  "d - DATE '2000-01-01' > 0", "year(d) > 3", "week(d) > 3", "CAST(d AS TIMESTAMP) > ts",
+                  "hour(tz::TIMESTAMP) > 3", "TRY_CAST(a AS INTEGER) > 3", "CAST(d AS VARCHAR) > 'a'"]  # fmt: skip
+    batch = "SELECT " + ", ".join(f"COUNT_IF({condition})" for condition in conditions) + ", COUNT(a), COUNT(b), "
+    batch += "COUNT(c), COUNT(ts), COUNT(tz), COUNT(d) FROM t"
+    answers = []
+    for rows in (1, 5):
+        pq.write_table(pa.table(columns).slice(0, rows), tmp_path / "t.parquet", store_decimal_as_integer=True)
+        answers.append(exact(batch, policy, None).answers)
+    assert answers[0][-6:] == [1] * 6
+    assert answers[1][-6:] == [2, 2, 2, 3, 3, 4]
+
+
 def test_text_that_is_no_utf8_fails_no_scan_where_duckdb_can_read_it(tmp_path: Path) -> None:
     path = _written(tmp_path / "t.parquet", "SELECT unnest(['abcdefgh', 'bc', 'zz']) AS s")
     path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"\xffb\xfe\xc3efgh"))
