@@ -222,7 +222,7 @@ def test_a_wrong_range_never_fails_and_never_leaves_what_the_plan_relies_on(
 
 PEOPLE = policy_of(
     '[tables.p]\nunit = "row"\n[tables.p.columns]\nid = {}\nname = {}\nbig = {}\n'
-    "day = { lower = 1990-01-01, upper = 2010-12-31 }\ni = {}\nv = { lower = 0, upper = 10 }\n"
+    "day = { lower = 1990-01-01, upper = 2010-12-31 }\ni = {}\nv = { lower = 0, upper = 10, step = 0.5 }\n"
 )
 
 
