@@ -45,6 +45,10 @@ USED_FUNCTIONS = (
 )  # fmt: skip
 
 
+Schemas = Mapping[str, Mapping[str, str]]
+"""Column types by table and column name."""
+
+
 def quote(name: str) -> str:
     """An SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
@@ -248,6 +252,34 @@ def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         raise OperationalError(
             f"the database defines a macro named {row[0]}, which a scan would call instead of DuckDB's own; drop it"
         )
+
+
+def runs_over_nothing(source: TableSource | Rows, select: str, group_by: int, schemas: Schemas) -> bool:
+    """Whether DuckDB runs a scan over empty tables with these columns: one that it never runs must not be charged for.
+
+    Depends on the statement and the schemas alone; no table of the user is opened.
+    """
+    tables = tables_of(source)
+    names = {table.name: quote(f"t{number}") for number, table in enumerate(tables)}
+    with contextlib.closing(duckdb.connect(":memory:", config={"threads": "1"})) as connection:
+        try:
+            for table in tables:
+                columns = [f"{quote(name)} {_known(connection, kind)}" for name, kind in schemas[table.name].items()]
+                connection.execute(f"CREATE TABLE {names[table.name]} ({', '.join(columns)})")
+            _know_utc_only(connection)
+            connection.execute(statement_of(source, select, group_by, names)).fetchall()
+        except duckdb.Error:
+            return False
+    return True
+
+
+def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
+    """A type as it stands; text in place of one that only the user's database, or a file, knows."""
+    try:
+        connection.execute(f"SELECT CAST(NULL AS {kind})")
+    except duckdb.Error:
+        return "VARCHAR"
+    return kind
 
 
 def _located(source: TableSource | Rows) -> TableSource | Rows:

@@ -31,10 +31,10 @@ import numpy as np
 
 from dpsql.engines.base import Engine, Refusing, TableSource
 from dpsql.engines.declared import Declared, read_declared
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nothing
 from dpsql.engines.limits import Limits
 from dpsql.engines.spark import SparkEngine, is_session
-from dpsql.errors import IntegrityError
+from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.apart import check_apart
 from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of, scans_of
@@ -80,7 +80,8 @@ def measure(
     """Charge, measure and record one release; its number and the noisy y (Python ints).
 
     ``payload(release, y)`` serialises what the ledger keeps; it sees the noisy values only.
-    Raises IntegrityError where a schema is no longer the plan's (nothing is charged),
+    Raises IntegrityError where a schema is no longer the plan's, InternalError where DuckDB runs the scan on no table
+    (nothing is charged),
     BudgetError and LedgerError as ``Ledger.charge``, OperationalError where a scan fails
     (the charge stands).
     """
@@ -101,9 +102,12 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
             raise IntegrityError(
                 f"the columns of {table} have changed since the plan was made; plan again (nothing was charged)"
             )
-    if isinstance(engine, Refusing):
-        for scan in scans_of(job.layouts):
-            engine.check(*scan_of(scan.layout, job.sources))
+    for scan in scans_of(job.layouts):
+        asked = scan_of(scan.layout, job.sources)
+        if isinstance(engine, Refusing):
+            engine.check(*asked)
+        elif scan.layout.values and not runs_over_nothing(*asked, job.schemas):
+            raise InternalError("DuckDB cannot run the scan of this batch on any table; report the SQL and the policy")
 
 
 def _check_sensitivity(job: Job) -> None:

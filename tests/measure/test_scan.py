@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ import dpsql
 from dpsql import measure
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import OperationalError
+from dpsql.measure import reading
 from dpsql.measure.scan_sql import select_list
 from dpsql.measure.shield import shielded
 from dpsql.policy import Policy
@@ -137,6 +139,19 @@ def _private(frame: FrameType) -> list[str]:
         for name, value in frame.f_locals.items()
         if isinstance(value, np.ndarray) or str(SECRET) in repr(value) or name in {"noise", "x", "found", "exact"}
     ]
+
+
+def test_a_scan_that_duckdb_never_runs_is_not_charged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, policy = _setup(tmp_path)
+    con = dpsql.connect(database, policy=policy)
+    plan = con.plan("SELECT COUNT(*) FROM t WHERE v % 10 = 4", epsilon=1)
+    real = reading.read_once
+    monkeypatch.setattr(
+        reading, "read_once", lambda value, line, name: replace(real(value, line, name), first="CAST('x' AS BIGINT)")
+    )
+    with pytest.raises(dpsql.InternalError, match="on any table"):
+        con.run(plan)
+    assert con.budget.spent == 0
 
 
 class _LeakError(Exception):
