@@ -254,8 +254,8 @@ def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def runs_over_nothing(source: TableSource | Rows, select: str, group_by: int, schemas: Schemas) -> bool:
-    """Whether DuckDB runs a scan over empty tables with these columns: one that it never runs must not be charged for.
+def runs_over_nulls(source: TableSource | Rows, select: str, group_by: int, schemas: Schemas) -> bool:
+    """Whether DuckDB runs a scan over tables of one row of NULLs: one that it never runs must not be charged for.
 
     Depends on the statement and the schemas alone; no table of the user is opened.
     """
@@ -266,6 +266,7 @@ def runs_over_nothing(source: TableSource | Rows, select: str, group_by: int, sc
             for table in tables:
                 columns = [f"{quote(name)} {_known(connection, kind)}" for name, kind in schemas[table.name].items()]
                 connection.execute(f"CREATE TABLE {names[table.name]} ({', '.join(columns)})")
+                connection.execute(f"INSERT INTO {names[table.name]} DEFAULT VALUES")
             _know_utc_only(connection)
             connection.execute(statement_of(source, select, group_by, names)).fetchall()
         except duckdb.Error:

@@ -31,7 +31,7 @@ import numpy as np
 
 from dpsql.engines.base import Engine, Refusing, TableSource
 from dpsql.engines.declared import Declared, read_declared
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nothing
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
 from dpsql.engines.spark import SparkEngine, is_session
 from dpsql.errors import IntegrityError, InternalError
@@ -106,7 +106,7 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
         asked = scan_of(scan.layout, job.sources)
         if isinstance(engine, Refusing):
             engine.check(*asked)
-        elif scan.layout.values and not runs_over_nothing(*asked, job.schemas):
+        elif scan.layout.values and not runs_over_nulls(*asked, job.schemas):
             raise InternalError("DuckDB cannot run the scan of this batch on any table; report the SQL and the policy")
 
 
