@@ -168,8 +168,8 @@ def _pivots(D: Any) -> tuple[int, Ints, Floats]:
     while True:
         if q * min(buckets, most, N) > _MOST_ENTRIES:
             raise DataError(
-                f"strategy: {q:,} queries over {N:,} cells depend on each other in ways that would need a matrix of more "
-                f"than {_MOST_ENTRIES:,} entries; ask for fewer groups, or coarser ones"
+                f"strategy: {q:,} queries over {N:,} cells depend on each other in ways that would need a matrix of "
+                f"more than {_MOST_ENTRIES:,} entries; ask for fewer groups, or coarser ones"
             )
         small = compress(D, min(buckets, most))
         length = np.sqrt((small**2).sum(axis=1))

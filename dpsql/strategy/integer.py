@@ -154,8 +154,8 @@ def check_entries(pieces: tuple[Piece, ...]) -> None:
     for p in pieces:
         if p.copies > 1 and p.coords is not None and p.rows.shape[0] > _DEPENDENT_CAP:
             raise DataError(
-                f"strategy: {p.rows.shape[0]:,} queries that depend on each other are too many to be measured one by one; "
-                "use method='auto'"
+                f"strategy: {p.rows.shape[0]:,} queries that depend on each other are too many to be measured one by "
+                "one; use method='auto'"
             )
     entries = sum(p.copies * p.root.size for p in pieces if p.copies > 1)
     if entries > _COPIED_CAP:

@@ -161,7 +161,7 @@ def _apart(span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Wo
     out: list[Block] = []
     problems = alike(span, weight, moved, label)
     for done, copies in enumerate(problems):
-        if monotonic() > deadline:
+        if done and monotonic() > deadline:
             raise DataError(
                 f"strategy: the batch falls into {len(problems):,} parts over {span.shape[1]:,} cells, and the time "
                 f"limit ended when {done:,} of them were reduced; allow more time, or ask for fewer groups"

@@ -60,16 +60,16 @@ class ResidualMatrices:
     def _axis(self, axis: int, axes: tuple[int, ...], d: int, blocks: Sequence[RowBlock]) -> AxisIntegers:
         if d == 2:
             return Plain(2) if self.noise == "laplace" else Centre(2)
-        total = np.zeros((d, d))
+        total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
         level = 0.0
         for block in blocks:
             gram, scale = self._gram(block, axis, axes)
             if gram is None:
                 level += scale
             elif scale:
-                total += scale * gram
-        trace = float(np.trace(total))
-        if trace <= 0 or _is_centring(total, d):
+                total = scale * gram if total is None else total + scale * gram
+        trace = 0.0 if total is None else float(np.trace(total))
+        if total is None or trace <= 0 or _is_centring(total, d):
             return Plain(d) if self.noise == "laplace" else Centre(d)
         total = total / (trace + level * (d - 1))
         if level:
