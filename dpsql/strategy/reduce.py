@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RANK_CAP = 6000
+_FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +162,7 @@ def _apart(span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Wo
     out: list[Block] = []
     problems = alike(span, weight, moved, label)
     for done, copies in enumerate(problems):
-        if done and monotonic() > deadline:
+        if done and len(problems) - done > _FEW and monotonic() > deadline:
             raise DataError(
                 f"strategy: the batch falls into {len(problems):,} parts over {span.shape[1]:,} cells, and the time "
                 f"limit ended when {done:,} of them were reduced; allow more time, or ask for fewer groups"

@@ -117,6 +117,7 @@ def test_matrices_of_copies_have_a_cap(monkeypatch):
 def test_a_limit_that_ends_in_the_reduction_refuses_with_the_size(monkeypatch):
     ticks = iter([0.0, 5.0])
     monkeypatch.setattr(reduce, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(reduce, "_FEW", 0)
     with pytest.raises(
         DataError, match=r"falls into 6 parts over 30 cells, .* ended when 2 of them were reduced; allow"
     ):
