@@ -13,7 +13,7 @@ import duckdb
 
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
-from dpsql.release.limits import MOST_ROWS, at_most, within
+from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
 from dpsql.sql import Answer
 from dpsql.sql.outer import ERRORS
 from dpsql.sql.probes import answer_probes, over_empty_tables, plainly_empty, shown_columns
@@ -98,15 +98,22 @@ def read(con: Connection, piece: Piece, going: Route) -> ResultSet:
     if con.releases_path.exists() or not going.constant:
         held = con.sql(piece.text)
         return ResultSet(held.columns, held.types, held.fetchall())
+    return answer_within(lambda question: _constant(piece.text, question), con._query_timeout)
+
+
+def _constant(text: str, question: Question) -> ResultSet:
+    """The result of a statement without tables, in a DuckDB of its own."""
     failure = ""
     with Sandbox() as sandbox:
         try:
-            with within(sandbox.connection, con._query_timeout):
-                cursor = sandbox.connection.execute(piece.text)
-                columns = cursor.description or []
-                rows = cursor.fetchmany(MOST_ROWS + 1)
-            return ResultSet([str(d[0]) for d in columns], [str(d[1]) for d in columns], at_most(rows, MOST_ROWS))
+            question.on(sandbox.connection)
+            cursor = sandbox.connection.execute(text)
+            columns = cursor.description or []
+            rows = fetched(cursor, MOST_ROWS, question)
+            return ResultSet([str(d[0]) for d in columns], [str(d[1]) for d in columns], rows)
         except duckdb.Error as error:
+            if isinstance(error, duckdb.InterruptException) and question.is_late():
+                raise
             failure = str(error).strip().splitlines()[0]
     raise SQLError(failure)
 

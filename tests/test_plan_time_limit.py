@@ -68,6 +68,17 @@ def test_a_limit_too_short_for_a_search_gives_a_simple_strategy_with_its_gap(con
     assert f"certified within {plan.gap:.2%}" in str(plan)
 
 
+def test_a_long_column_beside_sums_is_refused_with_its_size(tmp_path):
+    private = duckdb.connect()
+    private.execute("CREATE TABLE t (a INTEGER, b INTEGER)")
+    path = tmp_path / "policy.toml"
+    path.write_text(POLICY.replace("a = { lower = 0, upper = 60 }", "a = { lower = 0, upper = 75999 }"))
+    con = dpsql.connect(private, policy=str(path), ledger=str(tmp_path / "ledger"))
+    sql = "SELECT a, COUNT(*) FROM t GROUP BY a; SELECT COUNT(*) FROM t; SELECT SUM(b) FROM t"
+    with pytest.raises(dpsql.Error, match=r"a has 76,002 regions, at most 2,048 are planned .*: drop the column"):
+        con.plan(sql, epsilon=1.0, delta=1e-9)
+
+
 @pytest.mark.parametrize("limit", [0.0, -1.0])
 def test_no_time_at_all_is_refused(con, limit):
     with pytest.raises(dpsql.Error, match="time_limit must be above 0"):

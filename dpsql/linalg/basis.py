@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.errors import InternalError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, distinct_columns
 from dpsql.linalg.forms import dense, is_sparse
@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 _TOLERANCE = 1e-10
 _SEED = 20_141
 _DENSE_CAP = 2**25
+_MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
 _DIRECTIONS = 16
 
@@ -165,6 +166,11 @@ def _pivots(D: Any) -> tuple[int, Ints, Floats]:
     q, N = D.shape
     buckets, most = _FIRST_BUCKETS, 8 * q + 64
     while True:
+        if q * min(buckets, most, N) > _MOST_ENTRIES:
+            raise DataError(
+                f"strategy: {q:,} queries over {N:,} cells depend on each other in ways that would need a matrix of "
+                f"more than {_MOST_ENTRIES:,} entries; ask for fewer groups, or coarser ones"
+            )
         small = compress(D, min(buckets, most))
         length = np.sqrt((small**2).sum(axis=1))
         length[length == 0] = 1.0

@@ -22,6 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.linalg.exact import max_abs
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -132,14 +134,24 @@ class Mixed:
 
     @cached_property
     def growth(self) -> int:
-        """In Python integers."""
+        """Exactly."""
+        if self._top * self.d < 2**62:
+            return int(np.abs(self.matrix).sum(axis=1).max())
         return max(sum(abs(int(v)) for v in row) for row in self.matrix.tolist())
 
     @cached_property
     def norms(self) -> tuple[int, int]:
-        """In Python integers."""
+        """Exactly."""
+        if self._top**2 * self.p < 2**62:
+            size = np.abs(self.matrix)
+            return int(size.sum(axis=0).max()), int((size * size).sum(axis=0).max())
         columns = self.matrix.T.tolist()
         return max(sum(abs(v) for v in c) for c in columns), max(sum(v * v for v in c) for c in columns)
+
+    @cached_property
+    def _top(self) -> int:
+        """The largest absolute entry."""
+        return max_abs(self.matrix)
 
     @cached_property
     def inverse(self) -> Floats:

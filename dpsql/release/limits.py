@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -14,7 +15,13 @@ from dpsql.errors import DataError, OperationalError
 
 MOST_ROWS = 1_000_000
 QUERY_SECONDS = 60.0
+GRACE = 1.0
+"""Seconds that an interrupted query is waited for before it is left behind."""
 _AGAIN = 0.05  # seconds between interrupts: one that comes before a statement has started is lost
+
+_PIECE = 8192  # rows
+
+T = TypeVar("T")
 
 
 def check_seconds(name: str, seconds: float | None) -> float | None:
@@ -27,42 +34,98 @@ def check_seconds(name: str, seconds: float | None) -> float | None:
     return float(seconds)
 
 
-def at_most(rows: Sequence[Any], most: int) -> Sequence[Any]:
-    """``rows``, of which one more than ``most`` was asked for. Raises OperationalError where there are more."""
-    if len(rows) > most:
-        raise OperationalError(f"the query over the releases has more than {most:,} rows; add a LIMIT or aggregate")
-    return rows
+class Question:
+    """One query that is being answered: what can be interrupted of it, and whether its time is over."""
+
+    def __init__(self) -> None:
+        self._late = threading.Event()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def on(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Interrupt ``connection`` once the time is over."""
+        self._connection = connection
+
+    def is_late(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._late.is_set()
+
+    def stop(self) -> None:
+        """Let it end: what runs is interrupted, and what comes next need not begin."""
+        self._late.set()
+        if self._connection is not None:
+            with contextlib.suppress(duckdb.Error):  # it may be closed by now
+                self._connection.interrupt()
 
 
-@contextlib.contextmanager
-def within(connection: duckdb.DuckDBPyConnection, seconds: float | None) -> Iterator[None]:
-    """Interrupt what ``connection`` does in here after ``seconds``. Raises OperationalError then."""
+class _Kept:
+    """What is raised within, kept for the thread that waits, whatever it is."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        self.error = error
+        return True
+
+
+def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) -> list[Any]:
+    """The rows of a result, a piece at a time, for no other thread runs while values are made.
+
+    Raises OperationalError where there are more than ``most``, DuckDB's InterruptException once nobody waits any more.
+    """
+    rows: list[Any] = []
+    while len(rows) <= most:
+        if question.is_late():
+            raise duckdb.InterruptException("its time is over")
+        piece = cursor.fetchmany(min(_PIECE, most + 1 - len(rows)))
+        if not piece:
+            return rows
+        rows += piece
+    raise OperationalError(f"the query over the releases has more than {most:,} rows; add a LIMIT or aggregate")
+
+
+def answer_within(work: Callable[[Question], T], seconds: float | None, grace: float = GRACE) -> T:
+    """What ``work`` returns, or raises, if it ends in ``seconds``; else OperationalError, ``grace`` later at most.
+
+    DuckDB looks for an interrupt between two batches of values. One call of a function over one long value, such as
+    ``repeat('a', 4000000000)``, is never stopped and not held to the memory limit either. So ``work`` runs in a thread
+    that opens and closes what it uses: it is interrupted when its time is over, and left behind where it does not end
+    in ``grace`` seconds. Such a thread ends with its one call, and nobody reads its answer; the process need
+    not wait for it.
+    """
+    question = Question()
     if seconds is None:
-        yield
-        return
-    done, late = threading.Event(), threading.Event()
+        return work(question)
+    found: list[T] = []
+    failed = _Kept()
+    # An event, for a join() that Ctrl-C cuts short takes a running thread for ended (Python 3.11).
+    ended = threading.Event()
 
-    def watch() -> None:
-        wait = seconds
-        while not done.wait(wait):
-            late.set()
-            connection.interrupt()
-            wait = _AGAIN
+    def answer() -> None:
+        with failed:
+            found.append(work(question))
+        ended.set()
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    stopped = False
+    threading.Thread(target=answer, name="dpsql-query", daemon=True).start()
     try:
-        yield
-    except duckdb.InterruptException:
-        if not late.is_set():
-            raise
-        stopped = True
-    finally:
-        done.set()
-        watcher.join()
-    if stopped:
-        raise OperationalError(
-            f"the query over the releases was stopped after {seconds:g} s; narrow it, or allow it more time "
-            "(query_timeout= of connect, --timeout on the command line)"
-        )
+        if not ended.wait(seconds):
+            until = time.monotonic() + grace
+            question.stop()
+            # Again and again: an interrupt that comes before a statement has started is lost.
+            while not ended.wait(_AGAIN) and time.monotonic() < until:
+                question.stop()
+            if found:
+                return found[0]
+            if failed.error is None or isinstance(failed.error, duckdb.InterruptException):
+                raise OperationalError(
+                    f"the query over the releases was stopped after {seconds:g} s; narrow it, or allow it more time "
+                    "(query_timeout= of connect, --timeout on the command line)"
+                )
+    except BaseException:
+        question.stop()
+        raise
+    if failed.error is not None:
+        raise failed.error
+    return found[0]

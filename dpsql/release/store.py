@@ -24,7 +24,7 @@ import duckdb
 
 from dpsql.errors import IntegrityError, OperationalError, SQLError, nearest
 
-from .limits import MOST_ROWS, QUERY_SECONDS, at_most, within
+from .limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from .lock import exclusive
 from .names import RESERVED
 from .record import ReleaseRecord
@@ -151,9 +151,9 @@ class ReleaseStore:
         Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3.
         The text runs in an instance of its own that has the file attached read-only, no
         access to other files, extensions or Python variables, 2 GB of memory, no spilling, and
-        TimeZone UTC; it is stopped after ``seconds``. Raises SQLError for any other kind or number
-        of statements and for what DuckDB refuses, OperationalError where the file is missing or
-        busy, where memory or time do not suffice, and for a result of more than a million rows.
+        TimeZone UTC; it is stopped after ``seconds``, or left behind a second later (``answer_within``).
+        Raises SQLError for any other kind or number of statements and for what DuckDB refuses, OperationalError where
+        the file is missing or busy, where memory or time do not suffice, and for a result of more than a million rows.
         """
         if not self.exists():
             raise OperationalError(
@@ -163,7 +163,12 @@ class ReleaseStore:
             text.encode()
         except UnicodeEncodeError:
             raise SQLError("the text holds a lone surrogate, which is no character; remove it") from None
+        return answer_within(lambda question: self._answered(text, parameters, question), seconds)
+
+    def _answered(self, text: str, parameters: _Parameters, question: Question) -> Result:
+        """``sql`` in an instance that this thread opens and closes."""
         with self._reading() as connection:
+            question.on(connection)
             failure: str
             try:
                 statements = connection.extract_statements(text)
@@ -178,15 +183,18 @@ class ReleaseStore:
                         f"a statement that starts with {word or 'no word'!r} does not run over the releases; "
                         "use SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW"
                     )
-                with within(connection, seconds):
-                    cursor = connection.execute(statements[0], parameters)
-                    described = cursor.description or []
-                    zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
-                    if zoned:
-                        raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
-                    rows = cursor.fetchmany(MOST_ROWS + 1)
-                return Result([d[0] for d in described], [str(d[1]) for d in described], at_most(rows, MOST_ROWS))
-            except (duckdb.OutOfMemoryException, duckdb.InterruptException) as error:
+                cursor = connection.execute(statements[0], parameters)
+                described = cursor.description or []
+                zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
+                if zoned:
+                    raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
+                rows = fetched(cursor, MOST_ROWS, question)
+                return Result([d[0] for d in described], [str(d[1]) for d in described], rows)
+            except duckdb.InterruptException as error:
+                if question.is_late():
+                    raise
+                raise OperationalError(f"the query over the releases was stopped: {_line(error)}") from error
+            except duckdb.OutOfMemoryException as error:
                 raise OperationalError(f"the query over the releases was stopped: {_line(error)}") from error
             except duckdb.Error as error:
                 failure = _line(error)

@@ -143,19 +143,22 @@ class Strategy:
         """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.
 
         Raises DataError where W has other columns, names queries that the strategy does not support
-        (``require``), or where R would have more than 2^27 entries; InternalError where the residual exceeds 1e-9
-        of the largest entry of W for a reason of rounding.
+        (``require``), or where R would have more than 2^27 entries, and 2^25 other than 0; InternalError where the
+        residual exceeds 1e-9 of the largest entry of W for a reason of rounding.
         """
         W = self._explicit(W)
         m, p = W.shape[0], self.shape[0]
         frame = self._frame()
-        if m * p > MATRIX_CAP and not frame.thin:
-            raise DataError(
-                f"strategy: the reconstruction would have {m} x {p} entries, above the cap of {MATRIX_CAP}; "
-                "reconstruct fewer queries at a time"
-            )
         try:
-            return frame.reconstruction(W)
+            if m * p <= MATRIX_CAP or frame.thin:
+                return frame.reconstruction(W)
+            apart = frame.sparse_reconstruction(W, MATRIX_CAP // 4)
+            if apart is None:
+                raise DataError(
+                    f"strategy: the reconstruction would have {m} x {p} entries, above the cap of {MATRIX_CAP}; "
+                    "reconstruct fewer queries at a time"
+                )
+            return apart
         except InternalError:
             if W.shape[0] * W.shape[1] <= MATRIX_CAP:
                 self.require(W)  # says which queries, where it is they
@@ -196,5 +199,5 @@ class Strategy:
         from dpsql.strategy.frame import Frame
 
         if "frame" not in self._cache:
-            self._cache["frame"] = Frame(self.mixing, self.basis)
+            self._cache["frame"] = Frame(self.mixing, self.basis, self._cache.get("independent", False))
         return self._cache["frame"]

@@ -43,8 +43,8 @@ def of_factors(factors: tuple[Certificate, ...]) -> Certificate:
 
 def of_blocks(parts: list[tuple[Block, Floats, float]]) -> Certificate:
     """The certificate of blocks that share no column, from (block, its weights (N,), its lower bound)."""
-    places = [block.places for block, _, _ in parts]
-    weights = [lam * (lower / float(lam.sum())) for _, lam, lower in parts]
+    places = [block.places if block.copies is None else block.copies.places.ravel() for block, _, _ in parts]
+    weights = [np.tile(lam * (lower / float(lam.sum())), block.count) for block, lam, lower in parts]
     return Certificate(np.concatenate(places).astype(np.int64), np.concatenate(weights))
 
 
@@ -91,6 +91,14 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
         return nuclear_norm(known.gram(W.inner), sparse.csc_array(moved)[:, places], lam) ** 2
     total = 0.0
     for block in reduce_workload(W):
+        if block.copies is not None:
+            # A column of a copy that is alike another is named by the first of them; weight elsewhere is left out.
+            full = np.bincount(places, weights=lam, minlength=size)
+            each, times = np.unique(full[block.copies.places], axis=0, return_counts=True)
+            total += sum(
+                int(k) * nuclear_norm(block.gram, block.columns, own) for own, k in zip(each, times, strict=True)
+            )
+            continue
         Y = _moved(block.basis, W, places)
         if block.solo:
             total += float(np.sqrt(block.gram * (Y.multiply(Y) @ lam)).sum())

@@ -45,17 +45,17 @@ class Frame:
         self._single = np.flatnonzero(lone[right])
         self.thin = self._single.size == v
         self._parts: list[tuple[Any, Any, Any]] = []
+        by_p, by_v = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+        end_p, end_v = np.cumsum(size_p), np.cumsum(size_v)
+        factors: dict[tuple[tuple[int, ...], bytes], tuple[Any, Any]] = {}  # of problems that are alike, once
         for c in np.flatnonzero((size_v > 0) & ~lone):
-            p_rows, v_rows = np.flatnonzero(left == c), np.flatnonzero(right == c)
-            block = self._root[:, v_rows].toarray()[p_rows]
-            Q: Any = None  # the identity
-            R: Any = block
-            if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
-                Q, R = linalg.qr(block, mode="economic", check_finite=False)
-            diagonal = np.abs(np.diag(R))
-            if diagonal.size < v_rows.size or diagonal.min() <= diagonal.max() * 1e-14:
-                raise InternalError("strategy: it measures fewer dimensions than its basis has")
-            self._parts.append((p_rows, v_rows, (Q, R)))
+            p_rows = by_p[end_p[c] - size_p[c] : end_p[c]]
+            v_rows = by_v[end_v[c] - size_v[c] : end_v[c]]
+            block = self._block(p_rows, v_rows)
+            key = (block.shape, block.tobytes())
+            if key not in factors:
+                factors[key] = _factored(block)
+            self._parts.append((p_rows, v_rows, factors[key]))
         self._inverse = np.zeros(self._single.size)
         self._owner = np.zeros(self._single.size, dtype=np.int64)
         if self._single.size:
@@ -64,6 +64,14 @@ class Frame:
                 1.0 / self._root.data[ends],
                 self._root.indices[ends].astype(np.int64),
             )
+
+    def _block(self, p_rows: Any, v_rows: Any) -> Floats:
+        """The root of one part, dense; ``p_rows`` are all rows that its columns reach, ascending."""
+        starts, ends = self._root.indptr[v_rows], self._root.indptr[v_rows + 1]
+        out = np.zeros((p_rows.size, v_rows.size))
+        for column, (a, b) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            out[np.searchsorted(p_rows, self._root.indices[a:b]), column] = self._root.data[a:b]
+        return out
 
     @property
     def rows(self) -> Any:
@@ -122,11 +130,57 @@ class Frame:
         # R root = answers in row coordinates, part by part; rows are independent, so R B = W follows.
         rest = 0.0
         for p_rows, v_rows, _ in self._parts:
-            block = self._root[:, v_rows].toarray()[p_rows]
+            block = self._block(p_rows, v_rows)
             rest = max(rest, float(np.abs(out[:, p_rows] @ block - answers[:, v_rows]).max(initial=0.0)))
         if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
             raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
         return out
+
+    def sparse_reconstruction(self, W: Workload, most: int) -> Any:
+        """R as csr, from the inverses of the parts; None where it would have more than ``most`` entries.
+
+        Of use where there are many small parts. Cost O(entries of R).
+        """
+        sizes = sum(p_rows.size * v_rows.size for p_rows, v_rows, _ in self._parts) + self._single.size
+        if sizes > most:
+            return None
+        coords = self.coordinates(W)
+        F = W.inner.matrix()
+        if not is_sparse(coords) or not is_sparse(F):
+            return None
+        inverses: dict[int, Floats] = {}
+        at_v, at_p, values = [self._single], [self._owner], [self._inverse]
+        for p_rows, v_rows, (Q, R) in self._parts:
+            if id(R) not in inverses:
+                inverse = linalg.solve_triangular(R, np.eye(R.shape[1]), check_finite=False)
+                inverses[id(R)] = inverse if Q is None else inverse @ Q.T
+            at_v.append(np.repeat(v_rows, p_rows.size))
+            at_p.append(np.tile(p_rows, v_rows.size))
+            values.append(inverses[id(R)].ravel())
+        shape = (self._root.shape[1], self._p)
+        back = sparse.csr_array(
+            sparse.coo_array((np.concatenate(values), (np.concatenate(at_v), np.concatenate(at_p))), shape=shape)
+        )
+        answers = sparse.csr_array(F @ coords)
+        if int(np.diff(back.indptr)[answers.indices].sum()) > most:
+            return None
+        out = sparse.csr_array(answers @ back)
+        rest = abs(sparse.csr_array(out @ self._root - answers)).max() if out.nnz else 0.0
+        if rest > 1e-9 * max(float(abs(answers).max()), 1e-300):
+            raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
+        return out
+
+
+def _factored(block: Floats) -> tuple[Any, Any]:
+    """(Q or None for the identity, R), block = Q R. Raises InternalError where columns are dependent."""
+    Q: Any = None
+    R: Any = block
+    if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
+        Q, R = linalg.qr(block, mode="economic", check_finite=False)
+    diagonal = np.abs(np.diag(R))
+    if diagonal.size < block.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
+        raise InternalError("strategy: it measures fewer dimensions than its basis has")
+    return Q, R
 
 
 def same_rows(a: Any, b: Any) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, gcd, log2, sqrt
+from time import monotonic
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.errors import InternalError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
 from dpsql.strategy.base import Strategy
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
 _DENSE_CAP = 2**23
+_COPIED_CAP = 2**25
+_DEPENDENT_CAP = 6000
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,8 @@ class Piece:
     diagonal. ``columns`` (u x N) the distinct columns, up to sign, of rows @ contributions. ``coords``
     (u x v): rows in independent coordinates, None where they are independent themselves
     (u = v); ``gram`` (v x v, or (v,) for a diagonal) of the workload in those coordinates.
+    Where ``copies`` is k > 1, ``rows`` are those of k problems that are alike, one after the other (k u x n): the root
+    is that of each, and no record moves two of them.
     """
 
     rows: Any
@@ -42,9 +47,13 @@ class Piece:
     columns: Any
     gram: Floats
     coords: Any = None
+    copies: int = 1
 
     def trace(self, root: Any) -> float:
-        """tr(gram (C^T C)^-1), C = root @ coords: the error at sensitivity 1. inf at lost rank."""
+        """tr(gram (C^T C)^-1), C = root @ coords, of all copies: the error at sensitivity 1. inf at lost rank."""
+        return self.copies * self._trace(root)
+
+    def _trace(self, root: Any) -> float:
         if root.ndim == 1 and self.gram.ndim == 1:
             return float(np.sum(self.gram / root.astype(np.float64) ** 2)) if np.all(root) else np.inf
         C = np.diag(root.astype(np.float64)) if root.ndim == 1 else root.astype(np.float64)
@@ -140,6 +149,23 @@ def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...],
     return tuple(out), total
 
 
+def check_entries(pieces: tuple[Piece, ...]) -> None:
+    """DataError where the roots of copies have more than 2^25 entries together, or too many rows that are dependent."""
+    for p in pieces:
+        if p.copies > 1 and p.coords is not None and p.rows.shape[0] > _DEPENDENT_CAP:
+            raise DataError(
+                f"strategy: {p.rows.shape[0]:,} queries that depend on each other are too many to be measured one by "
+                "one; use method='auto'"
+            )
+    entries = sum(p.copies * p.root.size for p in pieces if p.copies > 1)
+    if entries > _COPIED_CAP:
+        count = sum(p.copies for p in pieces)
+        raise DataError(
+            f"strategy: {count:,} parts of the workload would be measured by matrices of {entries:,} entries, above "
+            f"the cap of {_COPIED_CAP:,}; ask for fewer groups, or coarser ones"
+        )
+
+
 def finish(
     W: Workload,
     method: str,
@@ -149,14 +175,16 @@ def finish(
     tolerance: float,
     lower_bound: float | None,
     considered: tuple[tuple[str, float], ...],
+    deadline: float = np.inf,
 ) -> Strategy:
     """Round ``pieces``, each of real sensitivity 1, to a Strategy whose error is at most (1 + tolerance/10) target.
 
     No record may move two pieces: sensitivities are then the largest of the pieces', not their sum. Raises
-    InternalError where one does, and where 52 bits do not suffice (rank would be lost). Cost a round: one
+    InternalError where one does, and where 52 bits do not suffice (rank would be lost). Past ``deadline`` (monotonic
+    seconds) the first rounding that keeps the rank is taken, with its own error. Cost a round: one
     triangular inverse and one p x v x N product a piece.
     """
-    if len(pieces) > 1:
+    if len(pieces) > 1 or pieces[0].copies > 1:
         _check_apart(W, pieces)
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
@@ -176,15 +204,17 @@ def finish(
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
         if best is None or error < best[0]:
             best = (error, mixings, l1, l2)
-        if error <= (1.0 + tolerance / 10.0) * target:
+        if error <= (1.0 + tolerance / 10.0) * target or (np.isfinite(best[0]) and monotonic() > deadline):
             break
     if best is None or not np.isfinite(best[0]):
         raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
     error, mixings, l1, l2 = best
+    # Where many problems were taken as one, that their rows are independent need not be found out again.
+    known = {"independent": True} if any(p.copies > 1 for p in pieces) and all(p.coords is None for p in pieces) else {}
     return Strategy(
         method,
         noise,
-        _assemble(mixings),
+        _assemble(mixings, [p.copies for p in pieces]),
         sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64),
         W.contributions,
         l1,
@@ -193,12 +223,14 @@ def finish(
         lower_bound,
         considered,
         W,
+        _cache=known,
     )
 
 
 def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
     rows = sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr"))
-    owner = np.repeat(np.arange(len(pieces)), [p.rows.shape[0] for p in pieces])
+    sizes = [p.rows.shape[0] // p.copies for p in pieces for _ in range(p.copies)]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
     moved = sparse.csc_array(rows if W.contributions is None else rows @ W.contributions)
     moved.eliminate_zeros()
     mixed = np.diff(owner[moved.indices]) != 0
@@ -207,16 +239,21 @@ def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
         raise InternalError("strategy: one record moves measurements that were planned apart")
 
 
-def _assemble(mixings: list[Any]) -> Any:
-    """The block diagonal of all mixings: dense up to 2^23 entries, else csr."""
+def _assemble(mixings: list[Any], copies: list[int]) -> Any:
+    """The block diagonal of all mixings, each so many times: dense up to 2^23 entries, else csr."""
     shapes = [(m.size, m.size) if m.ndim == 1 else m.shape for m in mixings]
-    p, u = sum(s[0] for s in shapes), sum(s[1] for s in shapes)
+    p, u = (sum(k * s[axis] for k, s in zip(copies, shapes, strict=True)) for axis in (0, 1))
     if p * u > _DENSE_CAP:
         parts = [sparse.diags_array(m, dtype=m.dtype) if m.ndim == 1 else sparse.csr_array(m) for m in mixings]
+        parts = [
+            m if k == 1 else sparse.kron(sparse.eye_array(k, dtype=np.int64), m, format="csr")
+            for m, k in zip(parts, copies, strict=True)
+        ]
         return sparse.csr_array(sparse.block_diag(parts, format="csr")).astype(np.int64)
     out = np.zeros((p, u), dtype=np.int64)
     i = j = 0
-    for m, (a, b) in zip(mixings, shapes, strict=True):
+    every = [(m, s) for m, s, k in zip(mixings, shapes, copies, strict=True) for _ in range(k)]
+    for m, (a, b) in every:
         out[i : i + a, j : j + b] = np.diag(m) if m.ndim == 1 else m
         i, j = i + a, j + b
     return out

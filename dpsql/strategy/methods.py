@@ -20,11 +20,12 @@ from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense
 from dpsql.strategy import low_rank
 from dpsql.strategy.approximations import augmented, least_rotation, svd_root
+from dpsql.strategy.copies import spread
 from dpsql.strategy.decomposition import decompose
 from dpsql.strategy.eigen_design import eigen_piece, eigen_product_piece
 from dpsql.strategy.haar import haar_piece
 from dpsql.strategy.hierarchical import hierarchical_piece, weighted_hierarchical_piece
-from dpsql.strategy.integer import Piece
+from dpsql.strategy.integer import Piece, check_entries
 from dpsql.strategy.level_selection import generalised_levels, select_levels
 from dpsql.strategy.optimal import solve
 from dpsql.strategy.product import ORDER_CAP, product_piece
@@ -84,11 +85,13 @@ def published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
         return (product_piece(W, [published(name, factor, terms) for factor in W.factors]),)
     if product and name == "eigen-design":
         per_factor = [reduce_workload(factor) for factor in W.factors]
-        if all(len(blocks) == 1 for blocks in per_factor):
+        if all(len(blocks) == 1 and blocks[0].count == 1 for blocks in per_factor):
             if prod(cells_of(blocks[0])[1].shape[1] for blocks in per_factor) > ORDER_CAP:
                 raise DataError(f"strategy: eigen-design over more than {ORDER_CAP} cells; use method='optimal'")
             return (eigen_product_piece(W, [blocks[0] for blocks in per_factor], terms.deadline),)
-    return tuple(_piece(name, block, W, terms) for block in reduce_workload(W))
+    pieces = tuple(spread(_piece(name, block, W, terms), block.copies) for block in reduce_workload(W))
+    check_entries(pieces)
+    return pieces
 
 
 def single_rows(block: Block) -> Piece:

@@ -43,6 +43,7 @@ from dpsql.linalg.forms import dense
 from dpsql.strategy.ascent import ascend
 from dpsql.strategy.axes import Written, find_axes
 from dpsql.strategy.base import Strategy
+from dpsql.strategy.copies import spread
 from dpsql.strategy.integer import Piece, finish, normalise
 from dpsql.strategy.methods import single_rows
 from dpsql.strategy.product import product_piece
@@ -261,7 +262,8 @@ def _solve(W: Workload, tolerance: float, deadline: float) -> tuple[tuple[Piece,
         if block.rank * max(rows, block.columns.shape[1]) > _ENTRIES:
             raise DataError("strategy: too many queries and cells to weigh each; use objective='total'")
         solution = balance(_queries(block, W), _columns(block), tolerance, deadline)
-        found.append(Piece(block.basis, cholesky(solution.metric), block.columns, block.gram))
+        piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram)
+        found.append(spread(piece, block.copies))
         lower, upper = max(lower, solution.lower), max(upper, solution.upper)
     return tuple(found), lower, upper
 

@@ -80,6 +80,7 @@ def union_piece(
     owner = np.concatenate([np.full(len(pieces), g) for g, (pieces, _) in enumerate(planned)])
     pieces = [p for pieces, _ in planned for p in pieces]
     roots = [np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces]
+    roots = [np.asarray(np.kron(np.eye(p.copies), root)) for p, root in zip(pieces, roots, strict=True)]
     frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
     coords = dense(frame.coords)
     held = coordinates(W.span, frame.rows)

@@ -8,7 +8,8 @@ the blocks' least errors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
+from dpsql.strategy.copies import Copies, alike
 from dpsql.workload.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 RANK_CAP = 6000
+_FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +38,20 @@ class Block:
     ``columns`` (v x N) distinct columns, up to sign, of basis @ contributions; ``places`` (N,) their
     column numbers in ``contributions`` (in W where that is None).
     A block with ``gram`` of one dimension is a bundle of single rows that share no column:
-    each is a problem of its own with that entry.
+    each is a problem of its own with that entry. A block with ``copies`` is the first of problems that are alike:
+    the others have the same answer over cells of their own.
     """
 
     basis: Any
     gram: Floats
     columns: Any
     places: NDArray[np.int64]
+    copies: Copies | None = None
+
+    @property
+    def count(self) -> int:
+        """How many problems it stands for, a bundle being one."""
+        return 1 if self.copies is None else self.copies.count
 
     @property
     def rank(self) -> int:
@@ -68,13 +79,14 @@ def cholesky(M: Floats) -> Floats:
         return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])
 
 
-def reduce_workload(W: Workload) -> tuple[Block, ...]:
-    """The independent problems of W, in a fixed order. Raises DataError above rank 6000 in one block.
+def reduce_workload(W: Workload, deadline: float = np.inf) -> tuple[Block, ...]:
+    """The independent problems of W, those that are alike as one, in a fixed order.
 
-    Kept with W: a batch that two kinds of noise could pay for is reduced once.
+    Kept with W: a batch that two kinds of noise could pay for is reduced once. Raises DataError above rank 6000 in one
+    block, and where ``deadline`` (monotonic seconds) passes before all of them are reduced.
     """
     if "blocks" not in W._cache:
-        W._cache["blocks"] = _reduce(W)
+        W._cache["blocks"] = _reduce(W, deadline)
     return W._cache["blocks"]  # type: ignore[no-any-return]
 
 
@@ -96,7 +108,7 @@ def merge_cells(W: Workload) -> tuple[Workload, Any]:
     return Workload(span, W.inner, corners, W.groups, W.name), L
 
 
-def _reduce(W: Workload) -> tuple[Block, ...]:
+def _reduce(W: Workload, deadline: float) -> tuple[Block, ...]:
     span, inner = W.span, W.inner
     diagonal = inner.diagonal()
     if diagonal is not None:
@@ -122,6 +134,8 @@ def _reduce(W: Workload) -> tuple[Block, ...]:
             f"strategy: the workload's inner Gram matrix would have {inner.shape[1]} x {inner.shape[1]} entries, above "
             f"the cap of {MATRIX_CAP}; plan its factors or parts apart"
         )
+    if diagonal is not None and number > 1:
+        return (*out, *_apart(span, diagonal, moved, found.keep, label, W, deadline))
     gram = None if diagonal is not None else inner.gram()
     for b in range(number):
         if sizes[b] == 1 and diagonal is not None:
@@ -137,14 +151,45 @@ def _reduce(W: Workload) -> tuple[Block, ...]:
         reuse = found if number == 1 and W.contributions is None and not (span.data < 0).any() else None
         _check_room(part, 2 * found.keep.size)
         chosen = choose_basis(part, own, exact=W.exact is None, found=reuse)
-        if chosen.rows.shape[0] > RANK_CAP:
-            raise DataError(
-                f"strategy: one part of the workload has rank {chosen.rows.shape[0]}, above the cap of "
-                f"{RANK_CAP}; split the batch or coarsen its groups"
-            )
+        _check_rank(chosen.rows.shape[0])
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
         out.append(Block(chosen.rows, chosen.gram(own), *_columns(chosen.rows, W.contributions, mine)))
     return tuple(out)
+
+
+def _apart(span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Workload, deadline: float) -> list[Block]:
+    """The blocks of at least two rows, each reduced over its own columns: so many cost no more than one."""
+    out: list[Block] = []
+    problems = alike(span, weight, moved, label)
+    for done, copies in enumerate(problems):
+        if done and len(problems) - done > _FEW and monotonic() > deadline:
+            raise DataError(
+                f"strategy: the batch falls into {len(problems):,} parts over {span.shape[1]:,} cells, and the time "
+                f"limit ended when {done:,} of them were reduced; allow more time, or ask for fewer groups"
+            )
+        rows, cells = copies.rows[0], copies.cells[0]
+        part = sparse.csr_array(span[rows])
+        local = sparse.csr_array(
+            (part.data, np.searchsorted(cells, part.indices), part.indptr), shape=(rows.size, cells.size)
+        )
+        _check_room(local, 2 * copies.places.shape[1])
+        own = algebra.Diagonal(np.sqrt(weight[rows]))
+        chosen = choose_basis(local, own, exact=W.exact is None)
+        _check_rank(chosen.rows.shape[0])
+        held = sparse.csr_array(chosen.rows)
+        basis = sparse.csr_array((held.data, cells[held.indices], held.indptr), shape=(held.shape[0], span.shape[1]))
+        columns, places = _columns(basis, W.contributions, keep[copies.places[0]])
+        mine = replace(copies, places=keep[copies.places]) if copies.count > 1 else None
+        out.append(Block(basis, chosen.gram(own), columns, places, mine))
+    return out
+
+
+def _check_rank(rank: int) -> None:
+    if rank > RANK_CAP:
+        raise DataError(
+            f"strategy: one part of the workload has rank {rank}, above the cap of {RANK_CAP}; split the batch or "
+            "coarsen its groups"
+        )
 
 
 def _check_room(rows: Any, distinct: int) -> None:

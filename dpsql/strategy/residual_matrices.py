@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
@@ -34,6 +34,8 @@ Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
 MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own
 _RIDGE = 1e-8
 _NEGLIGIBLE = 1e-13
+_FEW_BITS, _MANY_BITS = 3, 24  # of the largest entry of a matrix in fewer bits
+_SINGULAR = 1e-12
 
 
 class ResidualMatrices:
@@ -58,16 +60,16 @@ class ResidualMatrices:
     def _axis(self, axis: int, axes: tuple[int, ...], d: int, blocks: Sequence[RowBlock]) -> AxisIntegers:
         if d == 2:
             return Plain(2) if self.noise == "laplace" else Centre(2)
-        total = np.zeros((d, d))
+        total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
         level = 0.0
         for block in blocks:
             gram, scale = self._gram(block, axis, axes)
             if gram is None:
                 level += scale
             elif scale:
-                total += scale * gram
-        trace = float(np.trace(total))
-        if trace <= 0 or _is_centring(total, d):
+                total = scale * gram if total is None else total + scale * gram
+        trace = 0.0 if total is None else float(np.trace(total))
+        if total is None or trace <= 0 or _is_centring(total, d):
             return Plain(d) if self.noise == "laplace" else Centre(d)
         total = total / (trace + level * (d - 1))
         if level:
@@ -143,6 +145,8 @@ class ResidualMatrices:
     def _solve(self, gram: Floats, d: int) -> AxisIntegers:
         key = np.round(gram / np.abs(gram).max(), 9).tobytes()
         if key not in self.solved:
+            if self.deadline is not None and monotonic() >= self.deadline:
+                return Plain(d) if self.noise == "laplace" else Centre(d)  # no search, and its error is known
             self.solved[key] = self._selected(gram, d)
         found = self.solved[key]
         if self.noise == "gaussian":
@@ -159,8 +163,7 @@ class ResidualMatrices:
         held = Workload(rows, Dense(cholesky(inner)))
         left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
         chosen = select(held, self.noise, tolerance=self.tolerance / 3, time_limit=left)
-        mixing = dense(chosen.mixing)
-        matrix = np.asarray(mixing @ chosen.basis.toarray(), dtype=np.int64)
+        matrix = np.asarray(dense(chosen.mixing @ chosen.basis), dtype=np.int64)
         return _shortened(matrix, _root(gram), 0 if self.noise == "laplace" else 1, self.tolerance / 10.0)
 
 
@@ -197,25 +200,42 @@ def _shortened(matrix: NDArray[np.int64], root: Floats, order: int, tolerance: f
     """The strategy of ``matrix`` in fewer bits, its error within ``tolerance``: products of several must fit 62 bits.
 
     Rows that are orthogonal to 1 stay so: they are rounded in the basis e_a - e_d. ``root``: of the Gram matrix.
+    Cost: one QR of ``matrix`` for each of about five numbers of bits.
     """
+    matrix = matrix[np.abs(matrix).any(axis=1)]
+    centred = not matrix.sum(axis=1).any()
+    held = matrix[:, :-1] if centred else matrix
+    # With E = [I, -1] and rows B = S E, root = T E has T as its first columns, and root B^+ = T S^+.
+    wanted = (root[:, :-1] if centred else root).T
 
     def error(part: Mixed) -> float:
         norm = float(part.norms[order])
-        return (norm if order else norm**2) * float(part.squares(root).sum())
+        S = (part.matrix[:, :-1] if centred else part.matrix).astype(np.float64)
+        return (norm if order else norm**2) * _squared_quotient(wanted, S)
 
-    matrix = matrix[np.abs(matrix).any(axis=1)]
-    centred = not matrix.sum(axis=1).any()
-    rank = matrix.shape[1] - int(centred)
-    held = matrix[:, :-1] if centred else matrix
     whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)))
     target, top = (1.0 + tolerance) * error(whole), float(np.abs(held).max())
-    for bits in range(3, 24):
+    best, low, high = whole, _FEW_BITS, _MANY_BITS
+    while low < high:  # more bits are nearer, so the least number that suffices is found by halving
+        bits = (low + high) // 2
         short = np.rint(held * (2.0**bits / top)).astype(np.int64)
         short = short[np.abs(short).any(axis=1)]
-        if np.linalg.matrix_rank(short.astype(np.float64)) < rank:
-            continue
         short = short // np.gcd.reduce(short, axis=None)
         found = Mixed(np.hstack([short, -short.sum(axis=1, keepdims=True)]) if centred else short)
         if found.growth < whole.growth and error(found) <= target:
-            return found
-    return whole
+            best, high = found, bits
+        else:
+            low = bits + 1
+    return best
+
+
+def _squared_quotient(wanted: Floats, S: Floats) -> float:
+    """||T S^+||_F^2, ``wanted`` = T^T, for S (p x v) of full column rank; inf where it has not."""
+    if S.shape[0] < S.shape[1]:
+        return np.inf
+    R = linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
+    diagonal = np.abs(np.diag(R))
+    if diagonal.min() <= diagonal.max() * _SINGULAR:
+        return np.inf
+    half = linalg.solve_triangular(R, wanted, trans="T", check_finite=False)
+    return float(np.einsum("ij,ij->", half, half))

@@ -20,7 +20,8 @@ from dpsql.strategy.block_strategy import METHOD as BLOCKS
 from dpsql.strategy.block_strategy import block_strategy, written_out
 from dpsql.strategy.box_strategy import box_strategy
 from dpsql.strategy.certificate import Certificate, of_blocks, of_factors, single_weights
-from dpsql.strategy.integer import Piece, finish, normalise
+from dpsql.strategy.copies import spread
+from dpsql.strategy.integer import Piece, check_entries, finish, normalise
 from dpsql.strategy.methods import PUBLISHED, Terms, published, single_rows
 from dpsql.strategy.minimax import check_size, minimise_largest
 from dpsql.strategy.optimal import solve
@@ -74,8 +75,9 @@ def select(
     gap reached is stated and simpler strategies are compared. With Laplace noise no
     optimum is known, every method is computed and the least error wins. Searches are limited by
     work, not time, and start from fixed points: without ``time_limit`` the result is deterministic (for one
-    number of threads). A ``time_limit`` stops searches, not the reduction of W to blocks before them nor the rounding
-    after them; the best strategy found so far is returned. ``progress`` is called with a line of text now and then.
+    number of threads). A ``time_limit`` stops searches and more precise rounding, and the best strategy found so far is
+    returned; where it passes while W is still reduced to blocks, DataError. ``progress`` is called with a line of text
+    now and then.
 
     ``cache``: a folder in which selections that took over 0.2 seconds are kept and found again
     (``dpsql.strategy.cache``; everything read is checked); None keeps none. What ``time_limit`` cut short is not kept.
@@ -186,7 +188,7 @@ def _best(task: _Task, method: str) -> Strategy:
         raise DataError("strategy: the workload is too large for every method; split the batch")
     error, name, pieces = min(drafts, key=lambda d: d[0])
     considered = tuple((label, value) for value, label, _ in drafts)
-    return finish(W, name, noise, pieces, error, tolerance, lower, considered)
+    return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.deadline)
 
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> Strategy:
@@ -232,7 +234,7 @@ class _Task:
 
     def blocks(self) -> tuple[Block, ...]:
         if self._blocks is None:
-            self._blocks = reduce_workload(self.W)
+            self._blocks = reduce_workload(self.W, self.deadline)
         return self._blocks
 
     def parts(self) -> tuple[Workload, ...]:
@@ -269,7 +271,12 @@ class _Task:
     def _as_asked(self) -> float:
         """The error of very many queries measured themselves, L1^2 rank W, as tr(G G^+) is the rank; 0 for few."""
         diagonal, blocks = self.W.inner.diagonal(), self.blocks()
-        if diagonal is None or len(blocks) > 1 or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES:
+        if (
+            diagonal is None
+            or len(blocks) > 1
+            or blocks[0].count > 1
+            or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES
+        ):
             return 0.0
         rows = self.W.span if self.W.contributions is None else self.W.span @ self.W.contributions
         return float((np.sqrt(diagonal) @ abs(rows)).max()) ** 2 * float(blocks[0].rank)
@@ -278,6 +285,7 @@ class _Task:
         """(pieces of sensitivity 1, error) of one method."""
         if name == "optimal":
             found = self.optimum()
+            check_entries(found.pieces)
             return (found.pieces, found.upper) if self.noise == "gaussian" else normalise(found.pieces, self.noise)
         if name == "union-of-parts":
             piece, _ = union_piece(self.W, self.parts(), self._part, self.noise)
@@ -289,7 +297,9 @@ class _Task:
         if name in PUBLISHED:
             terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
             return normalise(published(name, self.W, terms), self.noise)
-        return normalise(tuple(self._piece(name, b) for b in self.blocks()), self.noise)
+        pieces = tuple(spread(self._piece(name, b), b.copies) for b in self.blocks())
+        check_entries(pieces)
+        return normalise(pieces, self.noise)
 
     def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
         """The best simple strategy of one part, with its share of the work."""
@@ -369,8 +379,9 @@ class _Task:
                 weights.append((block, single_weights(block), error))
                 continue
             solution = solve(block, 0.9 * self.tolerance, self.deadline, self.say)
-            found.append(Piece(block.basis, cholesky(solution.metric), block.columns, block.gram))
-            upper, lower = upper + solution.upper, lower + solution.lower
+            piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram)
+            found.append(spread(piece, block.copies))
+            upper, lower = upper + block.count * solution.upper, lower + block.count * solution.lower
             weights.append((block, solution.weights, solution.lower))
         self._optimum = _Optimum(tuple(found), upper, lower, of_blocks(weights))
         return self._optimum

@@ -106,7 +106,10 @@ class Alive:
 
     def step(self, holds: BoolArray, states: IntArray, regions: IntArray) -> None:
         """Go on to the states that come from ``states`` in ``regions``."""
-        self.alive = self.alive[:, states] & holds[:, regions]
+        # One state, or all regions in order: nothing is to be copied.
+        before = self.alive if self.alive.shape[1] == 1 else self.alive[:, states]
+        every = np.array_equal(regions, np.arange(holds.shape[1]))
+        self.alive = before & (holds if every else holds[:, regions])
 
 
 def words(sets: BoolArray) -> Words:

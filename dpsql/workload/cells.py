@@ -188,8 +188,13 @@ def compile_cells(
             fresh[b] = _advance(progress[b], state[b], axis, name)
             resolutions += progress[b].resolutions - before
             check_condition(resolutions, axis.axis.name)
+        told_apart = max((np.unique(codes).size for codes in fresh.values()), default=0)
+        check_states(told_apart, len(sets), len(others), axis.axis.name)
         holds = alive.holds(axis, name)
-        first, after = _merge(alive, holds, state, fresh)
+        if told_apart == n_states * size:  # by one block already: nothing is to be merged
+            first, after = np.arange(told_apart), np.arange(told_apart, dtype=np.int32).reshape(n_states, size)
+        else:
+            first, after = _merge(alive, holds, state, fresh)
         check_states(len(first), len(sets), len(others), axis.axis.name)
         transitions.append(after)
         origin, region = np.divmod(first, size)

@@ -564,6 +564,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 ELSEWHERE = {
     "strategy: the largest error is not planned": "strategy/test_minimax.py",
     "objective 'max' is planned for": "test_structured.py",
+    "strategy: the batch falls into": "strategy/test_copies.py",
     "the earlier release of this batch was measured with": "test_estimates.py",
     "ledger … is locked": "privacy/test_ledger.py",
     "method='mwem-strategy' selects among": "measure/test_adaptive.py",

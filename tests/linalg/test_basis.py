@@ -3,7 +3,8 @@ import pytest
 from scipy import sparse
 
 from dpsql import workload
-from dpsql.errors import InternalError
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg import basis as basis_module
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.inner import Diagonal
 
@@ -58,3 +59,11 @@ def test_conditioning_of_chosen_rows_is_moderate():
     W = workload.random_ranges(256, 1024, 0)
     rows = choose_basis(W.span, W.inner).rows.toarray().astype(float)
     assert np.linalg.cond(rows) < 1e4
+
+
+def test_a_basis_that_needs_a_large_matrix_is_refused_before_it_is_made(monkeypatch):
+    span = CASES["ranges"]
+    monkeypatch.setattr(basis_module, "_MOST_ENTRIES", span.shape[0] * 10)
+    monkeypatch.setattr(basis_module, "compress", lambda *_: pytest.fail("made"))
+    with pytest.raises(DataError, match=r"40 queries over \d+ cells depend on each other .* ask for fewer groups"):
+        choose_basis(span, Diagonal(np.ones(span.shape[0])))

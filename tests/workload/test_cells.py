@@ -10,6 +10,7 @@ import pytest
 
 from dpsql.errors import SQLError
 from dpsql.workload import cell_limits
+from dpsql.workload import cells as cells_module
 from dpsql.workload.cells import Block, Cells, compile_cells
 from dpsql.workload.conditions import (
     FALSE,
@@ -198,3 +199,20 @@ def test_work_is_capped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_limits, "MAX_RESOLUTIONS", 1000)
     with pytest.raises(SQLError, match="too many parts"):
         compile_cells(axes, [Block(pairs)], {})
+
+
+def test_regions_that_a_key_tells_apart_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = tuple(LINE.point(i) for i in range(40))
+    key = KeyDomain("a", "INTEGER", tuple(range(40)), points, False, True)
+    atom = LineAtom("a", ((LINE.point(3)[0], LINE.point(17)[1]),))  # type: ignore[index]
+    blocks = [Block(TRUE, ("a",)), Block(atom)]
+    closed = line_axis("a", LINE, [atom], closed=points, keys=key)
+    plain = _labels(compile_cells([closed], blocks, {"a": len(key)}), 2)
+    monkeypatch.setattr(cells_module, "_merge", lambda *_: pytest.fail("merged"))
+    assert np.array_equal(_labels(compile_cells([closed], blocks, {"a": len(key)}), 2), plain)
+    assert plain.shape == (41, 2)
+    # A batch of too many is refused before its conditions are held against every region.
+    monkeypatch.setattr(cell_limits, "MAX_STATE_BYTES", 300)
+    monkeypatch.setattr(cells_module.Alive, "holds", lambda *_: pytest.fail("resolved"))
+    with pytest.raises(SQLError, match=r"tells .* sets of rows apart by a, over 2 query blocks"):
+        compile_cells([closed], blocks, {"a": len(key)})

@@ -1,0 +1,53 @@
+"""The matrices of residuals: in few bits after a few tries, and without a search once the time is over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpsql.linalg.blocks import Centre, Mixed, Plain
+from dpsql.strategy import residual_matrices
+from dpsql.strategy.residual_matrices import ResidualMatrices, _root, _shortened
+
+
+def centred_gram(d: int) -> np.ndarray:
+    C = np.eye(d) - 1.0 / d
+    rows = np.tril(np.ones((d, d))) @ C
+    return rows.T @ rows
+
+
+def test_a_matrix_is_shortened_in_few_tries(monkeypatch):
+    calls = []
+    whole = residual_matrices._squared_quotient
+
+    def counted(*args):
+        calls.append(args)
+        return whole(*args)
+
+    monkeypatch.setattr(residual_matrices, "_squared_quotient", counted)
+    d = 30
+    gram = centred_gram(d)
+    rng = np.random.default_rng(1)
+    S = rng.integers(-(2**40), 2**40, size=(d - 1, d - 1))
+    matrix = np.hstack([S, -S.sum(axis=1, keepdims=True)])
+    long, short = Mixed(matrix), _shortened(matrix, _root(gram), 1, 1e-3)
+    assert 1 < len(calls) <= 6
+    assert short.growth < long.growth // 2**16
+    errors = [part.norms[1] * float(part.squares(_root(gram)).sum()) for part in (long, short)]
+    assert errors[1] <= (1 + 1e-3) * errors[0] * (1 + 1e-9)
+    assert not short.matrix.sum(axis=1).any()
+
+
+@pytest.mark.parametrize("top", [5, 2**31 - 1, 2**40])
+def test_norms_are_exact_at_any_size(top):
+    matrix = np.array([[top, -top, 1], [0, top, -top], [3, 3, -6]])
+    columns = [[abs(int(v)) for v in column] for column in matrix.T]
+    assert Mixed(matrix).norms == (max(map(sum, columns)), max(sum(v * v for v in column) for column in columns))
+    assert Mixed(matrix).growth == max(sum(abs(int(v)) for v in row) for row in matrix)
+
+
+@pytest.mark.parametrize(("noise", "kind"), [("gaussian", Centre), ("laplace", Plain)])
+def test_past_the_limit_no_axis_is_searched(noise, kind, monkeypatch):
+    monkeypatch.setattr(residual_matrices, "select", lambda *_, **__: pytest.fail("searched"))
+    late = ResidualMatrices(None, noise, 1e-3, -np.inf)
+    assert isinstance(late._solve(centred_gram(9), 9), kind)
