@@ -4,7 +4,7 @@
 
 The statement of the flights batch (batch_error.py), as it is and without its net and clamps, over the same Parquet
 file; then a table of 100,000 rows of every type and N random expressions over it: the hundred slowest, each over the
-table (D) and over the table with one more row of extremes and long texts (D+), and what the net and the clamps cost there.
+table (D) and over the table with one more row of extremes and long texts (D+), and what the net and the clamps cost.
 Times are medians of runs that take turns; DuckDB on one thread for the expressions, so that no other work decides.
 """
 
