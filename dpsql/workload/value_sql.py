@@ -42,6 +42,8 @@ BASE = "dpsql_base"
 VALUES = "dpsql_values"
 LONGEST_READ = 65_536
 """Bytes of a text that LIKE and the functions of text look at; a longer one has no value there, it is NULL."""
+MOST_STEPS = 1_000_000
+"""Bytes of a text times signs of a pattern that a row may take in LIKE with both ``_`` and ``%``."""
 # Day and microsecond numbers of DuckDB's infinite dates and timestamps.
 INFINITE_DAY = 2**31 - 1
 INFINITE_MOMENT = 2**63 - 1
@@ -164,16 +166,19 @@ def holds(test: Test) -> str:
 
 
 def like(value: str, pattern: str) -> str:
-    """``value LIKE pattern`` in time proportional to the text: NULL for one of more than ``LONGEST_READ`` bytes.
+    """``value LIKE pattern`` in bounded time: NULL for a text of more than ``LONGEST_READ`` bytes.
 
     DuckDB's own LIKE steps back over ``_`` between several ``%``, so that one long text could take years. There, RE2
-    matches, which reads a text once.
+    matches, which reads a text once, at worst with a step for each sign of the pattern; the text is NULL where that is
+    more than ``MOST_STEPS``.
     """
+    longest = LONGEST_READ
     if "_" in pattern and "%" in pattern:
         matched = call("regexp_full_match", value, text(_expression(pattern)))
+        longest = min(longest, MOST_STEPS // len(pattern))
     else:
         matched = call("~~", value, text(pattern))
-    return f"CASE WHEN {call('strlen', value)} <= {LONGEST_READ} THEN {matched} END"
+    return f"CASE WHEN {call('strlen', value)} <= {longest} THEN {matched} END"
 
 
 def _expression(pattern: str) -> str:

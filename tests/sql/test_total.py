@@ -316,6 +316,14 @@ def test_like_reads_a_text_once() -> None:
         assert con.execute(f"SELECT {listed} FROM x").fetchone() == (True,), pattern
 
 
+def test_a_long_pattern_reads_shorter_texts() -> None:
+    """RE2 takes a step for each byte and sign where its states run out: 65,536 times 1,000 would be a second for a row."""
+    for signs in (5, 20, 100, 1000):
+        cap = int(like("v", "%" + "_" * (signs - 1)).split("<= ")[1].split()[0])
+        assert cap * signs <= value_sql.MOST_STEPS
+        assert cap == min(LONGEST_READ, value_sql.MOST_STEPS // signs)
+
+
 def test_long_texts_have_no_value_where_they_are_read() -> None:
     policy = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\ns = {}\n')
     con = duckdb.connect()
