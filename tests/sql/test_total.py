@@ -317,7 +317,7 @@ def test_like_reads_a_text_once() -> None:
 
 
 def test_a_long_pattern_reads_shorter_texts() -> None:
-    """RE2 takes a step for each byte and sign where its states run out: 65,536 times 1,000 would be a second for a row."""
+    """RE2 takes a step for each byte and sign where its states run out: all of both would be a second for a row."""
     for signs in (5, 20, 100, 1000):
         cap = int(like("v", "%" + "_" * (signs - 1)).split("<= ")[1].split()[0])
         assert cap * signs <= value_sql.MOST_STEPS
