@@ -49,9 +49,10 @@ ROOMS: dict[str, set[str]] = {
     "plan_explain": {"errors", "plan_text", "reconstruct", "sql", "workload"},
     "plan": {
         *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
-        *("plan_text", "plan_picture", "plan_explain", "prepare", "wanted", "local"),
+        *("by_result", "plan_text", "plan_picture", "plan_explain", "prepare", "wanted", "local"),
         *("what_if", "what_if_text", "suggestions", "curve_picture"),
     },
+    "by_result": {"errors"},
     "accuracy": {
         *("errors", "linalg", "plan", "prepare", "privacy", "reconstruct", "sql", "strategy", "wanted", "workload"),
         *("routes",),
@@ -93,7 +94,7 @@ ROOMS: dict[str, set[str]] = {
         *("bookkeeping", "errors", "holdings", "local", "local_asking", "measure", "policy", "privacy", "release"),
         *("sql", "synthetic", "workload"),
     },
-    "released": {"errors", "pictures", "release"},
+    "released": {"by_result", "pictures", "release"},
     "batches": {
         *("answering", "bookkeeping", "earlier", "errors", "estimates", "holdings", "measure", "plan", "release"),
         *("released", "reuse", "running", "tables"),
