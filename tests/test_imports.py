@@ -53,6 +53,7 @@ ROOMS: dict[str, set[str]] = {
         *("what_if", "what_if_text", "suggestions", "curve_picture"),
     },
     "by_result": {"errors"},
+    "claims": {"release"},
     "accuracy": {
         *("errors", "linalg", "plan", "prepare", "privacy", "reconstruct", "sql", "strategy", "wanted", "workload"),
         *("routes",),
@@ -91,13 +92,13 @@ ROOMS: dict[str, set[str]] = {
     "local_asking": {"errors", "local", "policy", "release", "sql", "tables", "workload"},
     "holdings": {"measure", "policy"},
     "local_release": {
-        *("bookkeeping", "errors", "holdings", "local", "local_asking", "measure", "policy", "privacy", "release"),
-        *("sql", "synthetic", "workload"),
+        *("bookkeeping", "claims", "errors", "holdings", "local", "local_asking", "measure", "policy", "privacy"),
+        *("release", "sql", "synthetic", "workload"),
     },
     "released": {"by_result", "pictures", "release"},
     "batches": {
-        *("answering", "bookkeeping", "earlier", "errors", "estimates", "holdings", "measure", "plan", "release"),
-        *("released", "reuse", "running", "tables"),
+        *("answering", "bookkeeping", "claims", "earlier", "errors", "estimates", "holdings", "measure", "plan"),
+        *("release", "released", "reuse", "running", "tables"),
     },
     "connection": {
         *("accuracy", "answering", "batches", "bookkeeping", "cursor", "dbapi", "errors", "expected", "holdings"),

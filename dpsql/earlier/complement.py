@@ -131,7 +131,7 @@ class Setting:
     lift: sparse.csr_array = field(repr=False)
 
     def problem(self, charge: Charge) -> Complementing:
-        """The search for one charge; what is known past ``_CAP`` times what the charge buys counts as that (``exact``)."""
+        """The search for one charge; what is known past ``_CAP`` times what it buys counts as that (``exact``)."""
         tau, precision = self.tau(charge), self.precision
         if self.exact(charge):
             A = self.known * np.sqrt(np.minimum(1.0, _CAP * tau / np.maximum(self._of_rows(), 1e-300)))[:, None]
