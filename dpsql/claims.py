@@ -14,7 +14,7 @@ that there is no deadlock.
 On Linux a claim is one byte of an empty file beside the ledger, ``<ledger>.claims``, at a place that the question's key
 gives: an "open file description" lock (fcntl(2)), which two threads of a process hold against each other, too. Other
 questions take other bytes and do not wait (two of 2^62 bytes are the same for different questions at no rate that
-gives: an "open file description" lock (fcntl(2)), which two threads of a process hold against each other, too. Other
+matters; these would wait for each other, no more). Elsewhere the whole file is locked: any two measurements over one
 ledger wait for each other. Where the folder's file system has no locks (some network mounts), nothing waits and each
 asker pays, as if each had said ``fresh``.
 """
