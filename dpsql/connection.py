@@ -9,7 +9,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from dpsql.accuracy import NeededBudget, find_budget, found_before, wish_of
+from dpsql.accuracy import NeededBudget, find_budget, wish_of
 from dpsql.answering import Earlier, asks_for_free
 from dpsql.batches import Batches
 from dpsql.bookkeeping import Books, budget_of
@@ -139,9 +139,6 @@ class Connection(Exceptions):
                     f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
                 )
             return self._needed(sql, wish, delta, None, tolerance, time_limit, progress, earlier).plan
-        known = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective, earlier)
-        if known is not None:
-            return known
         request = request_of(sql, epsilon, delta, rho)
         _check_limits(tolerance, time_limit)
         if method != "auto":
@@ -191,8 +188,8 @@ class Connection(Exceptions):
     ) -> NeededBudget:
         """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
 
-        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``, which ``run`` takes. It
-        is what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
+        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``; ``run`` takes it. It is
+        what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
         rho policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
 
         ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs;
@@ -240,7 +237,7 @@ class Connection(Exceptions):
 
     def run(
         self,
-        batch: Plan | str,
+        batch: Plan | NeededBudget | str,
         epsilon: object = None,
         delta: object = None,
         rho: object = None,
@@ -251,7 +248,7 @@ class Connection(Exceptions):
         label: str | None = None,
         **options: Any,
     ) -> Release:
-        """Measure a plan, or plan a batch and measure it, and register its views.
+        """Measure a plan (or that of ``budget_for``), or plan a batch and measure it, and register its views.
 
         Spends what the plan says, once for the whole batch, before any row is read. The same
         batch at the same budget on the same data version is answered again from its earlier
@@ -264,6 +261,9 @@ class Connection(Exceptions):
         """
         self._check_open()
         said = self._label if label is None else label
+        unpaid = isinstance(batch, NeededBudget) and not batch
+        if isinstance(batch, NeededBudget):
+            batch = batch.plan
         if isinstance(batch, Plan):
             if epsilon is not None or delta is not None or rho is not None or options:
                 raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")
@@ -278,7 +278,6 @@ class Connection(Exceptions):
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
-        unpaid = any(isinstance(given, NeededBudget) and not given for given in (epsilon, rho))
         return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
 
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
