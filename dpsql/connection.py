@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from dpsql.accuracy import NeededBudget, find_budget, wish_of
 from dpsql.answering import Earlier, asks_for_free
+from dpsql.arguments import each_text, either, flag, function, maybe, taking, text, texts, whole
 from dpsql.batches import Batches
 from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
@@ -82,6 +83,7 @@ class Connection(Exceptions):
         """Close the connection; ledger and releases are files and stay."""
         self._closed = True
 
+    @taking(errors=maybe(flag()))
     def cursor(self, *, errors: bool | None = None) -> Cursor:
         """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
 
@@ -96,6 +98,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._holdings.schemas()
 
+    @taking(progress=maybe(function()), earlier=flag(), method=text())
     def plan(
         self,
         sql: str,
@@ -169,6 +172,7 @@ class Connection(Exceptions):
         left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
         return self._batches.past.complemented(alone, tolerance, left)
 
+    @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()))
     def budget_for(
         self,
         sql: str,
@@ -235,6 +239,7 @@ class Connection(Exceptions):
             known=self._batches.past.known(prepared, wanted.alpha) if earlier else None,
         )
 
+    @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(
         self,
         batch: Plan | NeededBudget | str,
@@ -280,6 +285,7 @@ class Connection(Exceptions):
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
         return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
 
+    @taking(declared=either(text(), texts()), table=maybe(text()))
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
         """The SQL batch of an expected workload, such as "ranges(age)" or "marginals(2, sex, state)". Free.
 
@@ -288,6 +294,7 @@ class Connection(Exceptions):
         """
         return workload_sql(self.policy, declared, table)
 
+    @taking(declared=either(text(), texts()), table=maybe(text()), label=maybe(text()))
     def release_workload(
         self,
         declared: str | Sequence[str],
@@ -306,6 +313,7 @@ class Connection(Exceptions):
         """
         return self.run(self.workload(declared, table), epsilon, delta, rho, label=label, **options)
 
+    @taking(release=whole(0, 2**63 - 1))
     def answers_others(self, release: int) -> bool:
         """Whether other questions can rest on a release: its measurement was kept, and is not too large. Free."""
         self._check_open()
@@ -322,6 +330,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._batches.refined(self._label)
 
+    @taking(table=text(), columns=texts(), ids=texts(), name=maybe(text()), label=maybe(text()))
     def synthesize(
         self,
         table: str,
@@ -346,6 +355,7 @@ class Connection(Exceptions):
         self._batches.register(record)
         return made
 
+    @taking(name=maybe(text()))
     def synthetic(self, name: str | None = None) -> Synthetic:
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
@@ -354,6 +364,7 @@ class Connection(Exceptions):
         self._check_open()
         return Maker(self._holdings, self._books)
 
+    @taking(query=text())
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
 
@@ -385,6 +396,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._books.rebuild()
 
+    @taking(name=text(), to=text(), release=maybe(whole(0, 2**63 - 1)))
     def rename(self, name: str, to: str, *, release: int | None = None) -> None:
         """Show the results called ``name`` in the releases as ``to`` from now on: all of them, or those of one release.
 
@@ -397,6 +409,7 @@ class Connection(Exceptions):
             raise IntegrityError(f"{' '.join(to.split())} is a table or view of the policy; choose another name")
         self._books.rename(name, to, release, self._holdings.attachable)
 
+    @taking(names=each_text(), release=maybe(whole(0, 2**63 - 1)))
     def drop(self, *names: str, release: int | None = None) -> None:
         """Take results out of the releases: by name, of one release if given; without names all results of ``release``.
 
@@ -409,6 +422,7 @@ class Connection(Exceptions):
             raise InterfaceError("drop() needs the names of results, or release= for all results of one release")
         self._books.drop(names, release, self._holdings.attachable)
 
+    @taking(was=text())
     def renew(self, was: str) -> None:
         """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
 

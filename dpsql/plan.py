@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql import bounds
+from dpsql.arguments import maybe, real, taking, whole
 from dpsql.by_result import ByResult
 from dpsql.curve_picture import curve_picture
 from dpsql.local.comparison import LocalComparison, compared
@@ -270,18 +271,22 @@ class Plan:
 
         return Result.from_columns(_columns(self.rows())).df()
 
+    @taking(points=whole(2, 1000), span=real())
     def curve(self, points: int = 17, span: float = 8.0) -> Result:
         """Error against epsilon (or rho), a row a budget and result column (``dpsql.what_if.curve``)."""
         return curve(self, points, span)
 
+    @taking(most=whole(0, 10**6), time_limit=maybe(real()))
     def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
         """How much worse each statement makes the others, and what it costs (``dpsql.what_if.costs``)."""
         return marginal_costs(self, most, time_limit)
 
+    @taking(time_limit=maybe(real()))
     def suggestions(self, time_limit: float | None = 30.0) -> Result:
         """What to drop, coarsen or bound more tightly, with the effect of each (``dpsql.suggestions.suggest``)."""
         return suggestions(self, time_limit)
 
+    @taking(time_limit=maybe(real()))
     def what_if(self, time_limit: float | None = 30.0) -> str:
         """The three as text."""
         return what_if_text(self, time_limit)

@@ -134,7 +134,7 @@ class Setting:
         """The search for one charge; what is known past ``_CAP`` times what it buys counts as that (``exact``)."""
         tau, precision = self.tau(charge), self.precision
         if self.exact(charge):
-            A = self.known * np.sqrt(np.minimum(1.0, _CAP * tau / np.maximum(self._of_rows(), 1e-300)))[:, None]
+            A = self.known * np.sqrt(_CAP * tau / np.maximum(self._of_rows(), _CAP * tau))[:, None]
             precision = A.T @ A
         return Complementing(self.gram, precision, tau, self.corners, self.space)
 

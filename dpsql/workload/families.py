@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from dpsql.arguments import all_of, one_of, sizes, taking, whole
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
@@ -39,12 +40,14 @@ def check_size(value: int, what: str = "n") -> int:
     return size
 
 
+@taking(n=whole(1))
 def identity(n: int) -> Workload:
     """Every cell count: W = I (n x n)."""
     size = check_size(n)
     return Workload(identity_csr(size), algebra.Diagonal(np.ones(size)), name=f"identity({size})")
 
 
+@taking(n=whole(1))
 def total(n: int) -> Workload:
     """The one query that counts everything: a row of n ones."""
     size = check_size(n)
@@ -52,12 +55,14 @@ def total(n: int) -> Workload:
     return Workload(row, algebra.Diagonal(np.ones(1)), name=f"total({size})")
 
 
+@taking(n=whole(1))
 def prefix(n: int) -> Workload:
     """The n prefix counts x_1 + ... + x_i (the cumulative distribution)."""
     size = check_size(n)
     return Workload(identity_csr(size), algebra.Prefixes(size), name=f"prefix({size})")
 
 
+@taking(shape=sizes())
 def all_range(shape: int | Sequence[int]) -> Workload:
     """All ranges over ``shape`` (Li and Miklau 2013, Ex. 2.10); over several axes all boxes.
 
@@ -73,6 +78,7 @@ def all_range(shape: int | Sequence[int]) -> Workload:
     return axes[0] if len(axes) == 1 else kron(*axes, name=f"all_range{tuple(int(s) for s in sizes)}")
 
 
+@taking(n=whole(1, 2**20))
 def all_predicate(n: int) -> Workload:
     """All 2^n predicate counts over n cells (Li and Miklau 2013, Ex. 2.11), kept by their Gram matrix.
 
@@ -91,6 +97,7 @@ def kron(first: Workload, /, *parts: Workload, name: str = "") -> Workload: ...
 def kron(first: Marginals, /, *parts: Marginals, name: str = "") -> Marginals: ...
 @overload
 def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals: ...
+@taking(parts=all_of(Workload, Marginals))
 def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     """The Kronecker product: every combination of one query of each part.
 
@@ -128,6 +135,7 @@ def stack(first: Workload, /, *parts: Workload, name: str = "") -> Workload: ...
 def stack(first: Marginals, /, *parts: Marginals, name: str = "") -> Workload | Marginals: ...
 @overload
 def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals: ...
+@taking(parts=all_of(Workload, Marginals))
 def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     """All queries of all parts over the same n columns; each part becomes a group of its own.
 
@@ -183,6 +191,7 @@ def _stack(parts: tuple[Workload, ...], name: str) -> Workload:
 def weighted(W: Workload, weights: ArrayLike) -> Workload: ...
 @overload
 def weighted(W: Marginals, weights: ArrayLike) -> Workload | Marginals: ...
+@taking(W=one_of(Workload, Marginals))
 def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginals:
     """diag(weights) @ W: a weight of 4 makes that query's squared error count 16 times.
 
@@ -192,7 +201,7 @@ def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginal
     """
     try:
         values = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError("workload: weights must be real numbers") from None
     if not (np.isfinite(values).all() and (values != 0).all()):
         raise DataError("workload: weights must be finite and not zero; leave a query out instead")
