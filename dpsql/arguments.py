@@ -66,9 +66,9 @@ def is_whole(value: object, low: int = 0, high: int = LARGEST) -> bool:
         return False
 
 
-def whole(low: int = 0, high: int = LARGEST) -> tuple[Check, str]:
+def whole(low: int = -(2**63), high: int = LARGEST) -> tuple[Check, str]:
     """A whole number from ``low`` to ``high``."""
-    return lambda value: is_whole(value, low, high), f"a whole number from {low} to {high}"
+    return lambda value: is_whole(value, low, high), f"a whole number of at most {high}"
 
 
 def is_real(value: object, low: float = -math.inf, high: float = math.inf) -> bool:
@@ -123,7 +123,7 @@ def sizes() -> tuple[Check, str]:
     def fits(value: object) -> bool:
         several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
         listed: list[Any] = list(value) if several else [value]  # type: ignore[call-overload]
-        if not listed or not all(is_whole(size, 1) for size in listed):
+        if not all(is_whole(size, -(2**63)) for size in listed):
             return False
         return int(math.prod(listed)) <= LARGEST
 
@@ -144,16 +144,6 @@ def matrix() -> tuple[Check, str]:
     return fits, "a matrix of finite numbers of at most 1e150"
 
 
-def each_whole(low: int, high: int) -> tuple[Check, str]:
-    """A sequence of whole numbers in a range."""
-
-    def fits(value: object) -> bool:
-        listed = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes | bytearray)
-        return listed and all(is_whole(one, low, high) for one in value)  # type: ignore[attr-defined]
-
-    return fits, f"a list of whole numbers from {low} to {high}"
-
-
 def each_text() -> tuple[Check, str]:
     """Texts, of ``*args``."""
     fits, _ = text()
@@ -163,11 +153,6 @@ def each_text() -> tuple[Check, str]:
 def either(first: tuple[Check, str], second: tuple[Check, str]) -> tuple[Check, str]:
     """What one of two checks says."""
     return lambda value: first[0](value) or second[0](value), f"{first[1]} or {second[1]}"
-
-
-def seed() -> tuple[Check, str]:
-    """A seed of NumPy's generators: a whole number that is not negative."""
-    return whole(0, 2**128)
 
 
 def numbers() -> tuple[Check, str]:

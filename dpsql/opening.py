@@ -54,7 +54,7 @@ def connect(
     if not isinstance(policy, Policy | str | os.PathLike):
         raise InterfaceError(f"policy must be a Policy or the path of a file, not a {type(policy).__name__}")
     budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
-    if budget_per_release != (None, None, None):
+    if any(amount is not None for amount in budget_per_release):
         Request.of(*budget_per_release)
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
     if held.path is None and ledger is None:

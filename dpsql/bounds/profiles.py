@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from dpsql.arguments import matrix, taking
+from dpsql.arguments import matrix
 from dpsql.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -22,13 +22,11 @@ Ints = NDArray[np.int64]
 _RTOL = 1e-9
 
 
-@taking(A=matrix())
 def sensitivity(A: Any, *, noise: str = "gaussian") -> float:
     """Largest L2 (gaussian) or L1 (laplace) norm of a column of A (Li and Miklau 2011, Prop. 2.1 and B.1)."""
     return float(_norms(_matrix(A), noise).max())
 
 
-@taking(A=matrix())
 def error_profile(A: Any) -> Floats:
     """(A^T A)^+ (n x n): q (A^T A)^+ q^T is the error of q over the squared sensitivity (Li et al. 2010, Def. 4.2).
 
@@ -40,7 +38,6 @@ def error_profile(A: Any) -> Floats:
     return np.asarray(pseudo @ pseudo.T)
 
 
-@taking(A1=matrix(), A2=matrix())
 def profile_equivalent(A1: Any, A2: Any, *, rtol: float = _RTOL) -> bool:
     """Are the error profiles equal (Li et al. 2010, Def. 4.4)? That is so where A1 = Q A2 up to rows of zeros.
 
@@ -50,7 +47,6 @@ def profile_equivalent(A1: Any, A2: Any, *, rtol: float = _RTOL) -> bool:
     return bool(np.abs(X1 - X2).max() <= rtol * max(np.abs(X1).max(), np.abs(X2).max()))
 
 
-@taking(A1=matrix(), A2=matrix())
 def dominates(A1: Any, A2: Any, *, noise: str = "laplace", rtol: float = _RTOL) -> bool:
     """Equal profiles and A1 has the lower sensitivity: lower error on every query (Li et al. 2010, section 4.3).
 
@@ -60,7 +56,6 @@ def dominates(A1: Any, A2: Any, *, noise: str = "laplace", rtol: float = _RTOL) 
     return lower and profile_equivalent(A1, A2, rtol=rtol)
 
 
-@taking(A1=matrix(), A2=matrix())
 def compare(A1: Any, A2: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -> str:
     """A1 beside A2 in the order of Li and Miklau 2011, Def. 3.1: 'equal', 'better', 'worse' or 'incomparable'.
 
@@ -80,7 +75,6 @@ def compare(A1: Any, A2: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -
     return "better" if better else "worse" if worse else "incomparable"
 
 
-@taking(A=matrix())
 def column_uniform(A: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -> bool:
     """Do all columns of A have the same L2 (gaussian) or L1 (laplace) norm (Li and Miklau 2011, Def. 3.2)?
 
@@ -93,7 +87,6 @@ def column_uniform(A: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -> b
     return bool(norms.max() - norms.min() <= rtol * norms.max())
 
 
-@taking(A=matrix())
 def redundant_groups(A: Any, *, rtol: float = _RTOL) -> tuple[tuple[int, ...], ...]:
     """Row numbers of A in groups of two or more that are multiples of one another; rows of zeros left out.
 
@@ -103,7 +96,6 @@ def redundant_groups(A: Any, *, rtol: float = _RTOL) -> tuple[tuple[int, ...], .
     return tuple(g for g in _parallel(M, rtol) if len(g) > 1)
 
 
-@taking(A=matrix())
 def without_redundant(A: Any, *, rtol: float = _RTOL) -> Floats:
     """A with rows that are multiples of one another joined, and no rows of zeros (Li and Miklau 2011, Thm 3.2).
 
@@ -139,6 +131,9 @@ def _matrix(A: Any) -> Floats:
     if getattr(A, "contributions", None) is not None:
         raise DataError("bounds: strategies are compared for records in one cell each; these carry contributions")
     entries = A.matrix() if hasattr(A, "matrix") else A
+    fits, said = matrix()
+    if not fits(entries):
+        raise DataError(f"bounds: A must be {said}; give rows of numbers, a Strategy or its matrix")
     M = np.asarray(entries, dtype=np.float64)
     if M.ndim != 2 or M.size == 0 or not np.isfinite(M).all() or not M.any():
         raise DataError("bounds: a strategy is a finite matrix with at least one entry that is not zero")

@@ -91,7 +91,7 @@ def variable_agnostic(W: Workload, *, rtol: float = 1e-9) -> tuple[float, float]
     return (a, b) if np.abs(off).max() <= rtol * a else None
 
 
-@taking(a=real(-1e100, 1e100), b=real(-1e100, 1e100), n=whole(1))
+@taking(a=real(), b=real(), n=whole())
 def variable_agnostic_bound(a: float, b: float, n: int) -> float:
     """(1/n) (sqrt(a + (n - 1) b) + (n - 1) sqrt(a - b))^2: least error and singular value bound (Thm 5.3).
 
@@ -103,7 +103,7 @@ def variable_agnostic_bound(a: float, b: float, n: int) -> float:
     return (first + (n - 1) * rest) ** 2 / n
 
 
-@taking(a=real(-1e100, 1e100), b=real(-1e100, 1e100), n=whole(1, 2**13))
+@taking(a=real(), b=real(), n=whole(high=2**13))
 def variable_agnostic_strategy(a: float, b: float, n: int) -> Floats:
     """A^T A (n x n, unit diagonal) of the least error strategy where G = (a - b) I + b J (Thm 5.3, any n).
 

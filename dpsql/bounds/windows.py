@@ -13,7 +13,7 @@ from dpsql.arguments import sizes, taking, whole
 from dpsql.errors import DataError
 
 
-@taking(n=whole(1), first=whole(), last=whole())
+@taking(n=whole(), first=whole(), last=whole())
 def range_window_bound(n: int, first: int, last: int) -> float:
     """The singular value bound of all ranges over n cells, projected on the cells first..last (from 0).
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dpsql.arguments import all_of, one_of, sizes, taking, whole
+from dpsql.arguments import LARGEST, all_of, one_of, sizes, taking
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
@@ -37,17 +37,17 @@ def check_size(value: int, what: str = "n") -> int:
         size = 0
     if size < 1:
         raise DataError(f"workload: {what} must be a whole number of at least 1")
+    if size > LARGEST:
+        raise DataError(f"workload: {what} is at most {LARGEST} where every cell is listed; take fewer, or marginals")
     return size
 
 
-@taking(n=whole(1))
 def identity(n: int) -> Workload:
     """Every cell count: W = I (n x n)."""
     size = check_size(n)
     return Workload(identity_csr(size), algebra.Diagonal(np.ones(size)), name=f"identity({size})")
 
 
-@taking(n=whole(1))
 def total(n: int) -> Workload:
     """The one query that counts everything: a row of n ones."""
     size = check_size(n)
@@ -55,7 +55,6 @@ def total(n: int) -> Workload:
     return Workload(row, algebra.Diagonal(np.ones(1)), name=f"total({size})")
 
 
-@taking(n=whole(1))
 def prefix(n: int) -> Workload:
     """The n prefix counts x_1 + ... + x_i (the cumulative distribution)."""
     size = check_size(n)
@@ -78,7 +77,6 @@ def all_range(shape: int | Sequence[int]) -> Workload:
     return axes[0] if len(axes) == 1 else kron(*axes, name=f"all_range{tuple(int(s) for s in sizes)}")
 
 
-@taking(n=whole(1, 2**20))
 def all_predicate(n: int) -> Workload:
     """All 2^n predicate counts over n cells (Li and Miklau 2013, Ex. 2.11), kept by their Gram matrix.
 

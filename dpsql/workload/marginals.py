@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.arguments import each_whole, taking
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.workload.matrix import MATRIX_CAP, Workload
@@ -160,7 +159,6 @@ class Marginals:
         return self.explicit().matrix()
 
 
-@taking(shape=each_whole(1, 2**62))
 def marginals(
     shape: Sequence[int],
     order: int | Iterable[int] | None = None,
@@ -195,7 +193,6 @@ def marginals(
     return Marginals(sizes, tuple(chosen), _weights(weights, chosen), label)
 
 
-@taking(shape=each_whole(1, 2**62))
 def data_cube(shape: Sequence[int], weights: float | Sequence[float] | Mapping[AttributeSet, float] = 1.0) -> Marginals:
     """All 2^k cuboids over k attributes, or those that a mapping {attributes: weight} names.
 
