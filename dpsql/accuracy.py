@@ -53,7 +53,7 @@ class NeededBudget(float):
 
     It compares, adds and prints as the number. ``epsilon`` and ``delta``, or ``rho``, are the arguments that ``plan``
     and ``run`` take, None where not part of it; ``guarantee`` and ``cost`` what a run spends, in the purse's measure;
-    ``plan`` is the plan found, which ``run`` takes too. ``con.plan(sql, epsilon=needed)`` is that plan.
+    ``plan`` is the plan found; ``con.run(needed)`` runs it. As an amount of ``plan`` or ``run`` it is the number alone.
     """
 
     plan: Plan
@@ -305,28 +305,6 @@ def _other_purse(route: Route, state: BudgetState) -> str:
 
 
 # -- what a call asks --------------------------------------------------------------------------------------
-
-
-def found_before(
-    sql: str, policy: str, given: Sequence[object], alpha: float, objective: str | None, earlier: bool = True
-) -> Plan | None:
-    """The plan of a ``NeededBudget`` that is given as the budget of the batch it was found for, else None.
-
-    Without ``earlier`` one that earlier releases made smaller counts as a number. Raises DataError where it is given
-    for another batch under the name of another figure.
-    """
-    for name, value in zip(("epsilon", "rho"), given, strict=True):
-        if not isinstance(value, NeededBudget):
-            continue
-        plan, wanted = value.plan, value.plan.wanted
-        same = plan.sql == sql and plan.policy == policy and objective is None
-        same = same and (earlier or bool(value and not plan.rests_on))
-        if same and wanted is not None and alpha in (0.05, wanted.alpha):
-            return plan
-        if getattr(value, name) is None:
-            other = "rho" if name == "epsilon" else "epsilon"
-            raise DataError(f"the budget given as {name} counts {other}; give {other}={value}")
-    return None
 
 
 def wish_of(sql: str, epsilon: object, rho: object, wanted: Wanted) -> Wanted | None:

@@ -9,8 +9,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from dpsql.accuracy import NeededBudget, find_budget, found_before, wish_of
+from dpsql.accuracy import NeededBudget, find_budget, wish_of
 from dpsql.answering import Earlier, asks_for_free
+from dpsql.arguments import each_text, either, flag, function, maybe, taking, text, texts, whole
 from dpsql.batches import Batches
 from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
@@ -82,6 +83,7 @@ class Connection(Exceptions):
         """Close the connection; ledger and releases are files and stay."""
         self._closed = True
 
+    @taking(errors=maybe(flag()))
     def cursor(self, *, errors: bool | None = None) -> Cursor:
         """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
 
@@ -96,6 +98,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._holdings.schemas()
 
+    @taking(progress=maybe(function()), earlier=flag(), method=text())
     def plan(
         self,
         sql: str,
@@ -139,9 +142,6 @@ class Connection(Exceptions):
                     f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
                 )
             return self._needed(sql, wish, delta, None, tolerance, time_limit, progress, earlier).plan
-        known = found_before(sql, self.policy.to_toml(), (epsilon, rho), wanted.alpha, objective, earlier)
-        if known is not None:
-            return known
         request = request_of(sql, epsilon, delta, rho)
         _check_limits(tolerance, time_limit)
         if method != "auto":
@@ -172,6 +172,7 @@ class Connection(Exceptions):
         left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
         return self._batches.past.complemented(alone, tolerance, left)
 
+    @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()))
     def budget_for(
         self,
         sql: str,
@@ -191,8 +192,8 @@ class Connection(Exceptions):
     ) -> NeededBudget:
         """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
 
-        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``, which ``run`` takes. It
-        is what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
+        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``; ``run`` takes it. It is
+        what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
         rho policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
 
         ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs;
@@ -238,9 +239,10 @@ class Connection(Exceptions):
             known=self._batches.past.known(prepared, wanted.alpha) if earlier else None,
         )
 
+    @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(
         self,
-        batch: Plan | str,
+        batch: Plan | NeededBudget | str,
         epsilon: object = None,
         delta: object = None,
         rho: object = None,
@@ -251,7 +253,7 @@ class Connection(Exceptions):
         label: str | None = None,
         **options: Any,
     ) -> Release:
-        """Measure a plan, or plan a batch and measure it, and register its views.
+        """Measure a plan (or that of ``budget_for``), or plan a batch and measure it, and register its views.
 
         Spends what the plan says, once for the whole batch, before any row is read. The same
         batch at the same budget on the same data version is answered again from its earlier
@@ -264,6 +266,9 @@ class Connection(Exceptions):
         """
         self._check_open()
         said = self._label if label is None else label
+        unpaid = isinstance(batch, NeededBudget) and not batch
+        if isinstance(batch, NeededBudget):
+            batch = batch.plan
         if isinstance(batch, Plan):
             if epsilon is not None or delta is not None or rho is not None or options:
                 raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")
@@ -278,9 +283,9 @@ class Connection(Exceptions):
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
-        unpaid = any(isinstance(given, NeededBudget) and not given for given in (epsilon, rho))
         return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
 
+    @taking(declared=either(text(), texts()), table=maybe(text()))
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
         """The SQL batch of an expected workload, such as "ranges(age)" or "marginals(2, sex, state)". Free.
 
@@ -289,6 +294,7 @@ class Connection(Exceptions):
         """
         return workload_sql(self.policy, declared, table)
 
+    @taking(declared=either(text(), texts()), table=maybe(text()), label=maybe(text()))
     def release_workload(
         self,
         declared: str | Sequence[str],
@@ -307,6 +313,7 @@ class Connection(Exceptions):
         """
         return self.run(self.workload(declared, table), epsilon, delta, rho, label=label, **options)
 
+    @taking(release=whole(0, 2**63 - 1))
     def answers_others(self, release: int) -> bool:
         """Whether other questions can rest on a release: its measurement was kept, and is not too large. Free."""
         self._check_open()
@@ -323,6 +330,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._batches.refined(self._label)
 
+    @taking(table=text(), columns=texts(), ids=texts(), name=maybe(text()), label=maybe(text()))
     def synthesize(
         self,
         table: str,
@@ -347,6 +355,7 @@ class Connection(Exceptions):
         self._batches.register(record)
         return made
 
+    @taking(name=maybe(text()))
     def synthetic(self, name: str | None = None) -> Synthetic:
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
@@ -355,6 +364,7 @@ class Connection(Exceptions):
         self._check_open()
         return Maker(self._holdings, self._books)
 
+    @taking(query=text())
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
 
@@ -386,6 +396,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._books.rebuild()
 
+    @taking(name=text(), to=text(), release=maybe(whole(0, 2**63 - 1)))
     def rename(self, name: str, to: str, *, release: int | None = None) -> None:
         """Show the results called ``name`` in the releases as ``to`` from now on: all of them, or those of one release.
 
@@ -398,6 +409,7 @@ class Connection(Exceptions):
             raise IntegrityError(f"{' '.join(to.split())} is a table or view of the policy; choose another name")
         self._books.rename(name, to, release, self._holdings.attachable)
 
+    @taking(names=each_text(), release=maybe(whole(0, 2**63 - 1)))
     def drop(self, *names: str, release: int | None = None) -> None:
         """Take results out of the releases: by name, of one release if given; without names all results of ``release``.
 
@@ -410,6 +422,7 @@ class Connection(Exceptions):
             raise InterfaceError("drop() needs the names of results, or release= for all results of one release")
         self._books.drop(names, release, self._holdings.attachable)
 
+    @taking(was=text())
     def renew(self, was: str) -> None:
         """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from dpsql.arguments import maybe, taking, whole
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
 from dpsql.release import RangeTable, ReleaseTable
 from dpsql.result_sets import ResultSet, described, probed, read, result_set
@@ -209,6 +210,7 @@ class Cursor:
         rows = self._fetch(1)
         return rows[0] if rows else None
 
+    @taking(size=maybe(whole(0, 2**63)))
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """The next ``size`` rows (``arraysize`` unless given), fewer at the end."""
         return self._fetch(self.arraysize if size is None else size)

@@ -10,6 +10,7 @@
         |-- IntegrityError        a name is taken, a contract between files is broken
         |-- InternalError         a fault of dpsql itself
         |-- ProgrammingError
+        |   |-- NoResultError     there is no result of that name; a KeyError, too
         |   |-- PolicyError       the policy is wrong or does not allow it
         |   |-- SQLError          the batch is refused, with its place in the text
         |-- NotSupportedError     an operation that dpsql does not offer
@@ -67,6 +68,12 @@ class InternalError(DatabaseError):
 
 class ProgrammingError(DatabaseError):
     """The policy or the SQL text asks for something that cannot be."""
+
+
+class NoResultError(ProgrammingError, KeyError):
+    """There is no result of that name; a KeyError too, as of any mapping that is asked for a key it lacks."""
+
+    __str__ = Exception.__str__  # KeyError's shows its argument's repr
 
 
 class PolicyError(ProgrammingError):

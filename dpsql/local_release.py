@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.bookkeeping import Books
+from dpsql.claims import claimed
 from dpsql.errors import IntegrityError, InterfaceError, PolicyError, ProgrammingError, nearest
 from dpsql.holdings import Holdings
 from dpsql.local.places import Places
@@ -176,7 +177,8 @@ class Maker:
             law = f"{response.keep} {response.lie}"
             return pack(record, Measurement((), "response", per_row, 1, law), whole.as_dict())
 
-        number = release_locally(job, self.holdings.engine, ledger, payload)
+        with claimed(self.books.path, f"local release of {held.name}"):
+            number = release_locally(job, self.holdings.engine, ledger, payload)
         whole, record = made[0]
         return self._synthetic(whole, number, charge.amount), record
 

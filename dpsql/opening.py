@@ -47,8 +47,14 @@ def connect(
     after which a query over the releases is stopped, None for never.
     Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
+    for name, place in {"database": database, "ledger": ledger, "releases": releases, "anchor": anchor}.items():
+        held_open = name == "database" and (isinstance(place, duckdb.DuckDBPyConnection) or is_session(place))
+        if not (place is None or held_open or isinstance(place, str | os.PathLike)):
+            raise InterfaceError(f"{name} must be the path of a file, not a {type(place).__name__}")
+    if not isinstance(policy, Policy | str | os.PathLike):
+        raise InterfaceError(f"policy must be a Policy or the path of a file, not a {type(policy).__name__}")
     budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
-    if budget_per_release != (None, None, None):
+    if any(amount is not None for amount in budget_per_release):
         Request.of(*budget_per_release)
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
     if held.path is None and ledger is None:

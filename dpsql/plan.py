@@ -14,6 +14,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql import bounds
+from dpsql.arguments import maybe, real, taking, whole
+from dpsql.by_result import ByResult
 from dpsql.curve_picture import curve_picture
 from dpsql.local.comparison import LocalComparison, compared
 from dpsql.plan_explain import explain
@@ -187,7 +189,7 @@ class Plan:
         return float(self.strategy.expected / bounds.svd_bound(self.strategy.planned))
 
     @functools.cached_property
-    def stderr(self) -> dict[str, Floats | RangeErrors]:
+    def stderr(self) -> ByResult[Floats | RangeErrors]:
         """Standard errors by result: (rows,), or (rows, columns) where it has several private columns.
 
         Of all ranges of a line too long to list them: ``RangeErrors``, column by column, which gives those of some.
@@ -195,12 +197,12 @@ class Plan:
         return self._by_result(self.errors)
 
     @functools.cached_property
-    def half_width(self) -> dict[str, Floats | RangeErrors]:
+    def half_width(self) -> ByResult[Floats | RangeErrors]:
         """Half-widths of the pointwise intervals at level 1 - alpha, shaped as ``stderr``."""
         return self._by_result(self.widths)
 
     @functools.cached_property
-    def naive_stderr(self) -> dict[str, Floats | RangeErrors]:
+    def naive_stderr(self) -> ByResult[Floats | RangeErrors]:
         """What each number's standard error would be, were every result column paid for apart.
 
         The same charge split evenly over the result columns, each measured at its own sensitivity
@@ -226,10 +228,10 @@ class Plan:
         """The mean of the squares of ``naive_errors`` of some numbers."""
         return mean_square(self.naive_errors[part])
 
-    def _by_result(self, values: Floats | RangeErrors) -> dict[str, Floats | RangeErrors]:
+    def _by_result(self, values: Floats | RangeErrors) -> ByResult[Floats | RangeErrors]:
         """The values of all measured columns, statement by statement; groupings of one statement below each other."""
         cores = iter(self.cores)
-        found: dict[str, Floats | RangeErrors] = {}
+        found: ByResult[Floats | RangeErrors] = ByResult()
         if isinstance(values, RangeErrors):
             for answer in self.queries:
                 mine = [part for _ in answer.cores for part in next(cores)[1]]
@@ -269,18 +271,22 @@ class Plan:
 
         return Result.from_columns(_columns(self.rows())).df()
 
+    @taking(points=whole(2, 1000), span=real())
     def curve(self, points: int = 17, span: float = 8.0) -> Result:
         """Error against epsilon (or rho), a row a budget and result column (``dpsql.what_if.curve``)."""
         return curve(self, points, span)
 
+    @taking(most=whole(0, 10**6), time_limit=maybe(real()))
     def marginal_costs(self, most: int = 40, time_limit: float | None = 30.0) -> Result:
         """How much worse each statement makes the others, and what it costs (``dpsql.what_if.costs``)."""
         return marginal_costs(self, most, time_limit)
 
+    @taking(time_limit=maybe(real()))
     def suggestions(self, time_limit: float | None = 30.0) -> Result:
         """What to drop, coarsen or bound more tightly, with the effect of each (``dpsql.suggestions.suggest``)."""
         return suggestions(self, time_limit)
 
+    @taking(time_limit=maybe(real()))
     def what_if(self, time_limit: float | None = 30.0) -> str:
         """The three as text."""
         return what_if_text(self, time_limit)
@@ -303,7 +309,13 @@ class Plan:
 
 def _columns(rows: list[dict[str, Any]]) -> list[tuple[str, str, list[Any]]]:
     kinds = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}
-    return [(name, kinds[type(rows[0][name])], [row[name] for row in rows]) for name in rows[0]]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    # What no plan can say before the answers are there is None.
+    known = {
+        name: next((kinds[type(value)] for value in held if value is not None), "DOUBLE")
+        for name, held in columns.items()
+    }
+    return [(name, known[name], held) for name, held in columns.items()]
 
 
 def make_plan(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.errors import ProgrammingError, nearest
+from dpsql.by_result import no_result
 from dpsql.pictures import results_picture
 from dpsql.release import RangeResult, RangeTable, ReleaseRecord, Result
 
@@ -19,7 +19,7 @@ _SHOWN = 6  # names of results in a line
 
 @dataclass(frozen=True, repr=False)
 class Release:
-    """What a run released: ``rel["by_state"]`` is a result, ``rel.views`` their names.
+    """What a run released: ``rel["by_state"]`` is a result, ``rel.views`` their names; NoResultError for others.
 
     ``id`` numbers the release in the ledger; ``cost`` is what was charged, in the purse's
     measure (epsilon, or mu squared): 0 where an earlier release already had the answers.
@@ -41,9 +41,9 @@ class Release:
 
     def __getitem__(self, name: str) -> Result:
         for table in self.record.tables:
-            if table.name.lower() == name.lower():
+            if isinstance(name, str) and table.name.lower() == name.lower():
                 return RangeResult(table) if isinstance(table, RangeTable) else Result.from_columns(table.columns)
-        raise ProgrammingError(f"release {self.id} has no result {name}: {nearest(name, self.views)}")
+        raise no_result(f"release {self.id}", name, self.views)
 
     def plot(self, name: str | None = None, ax: Axes | None = None, *, value: str | None = None) -> Figure:
         """The result ``name`` as a picture with error bars; without a name the first six, a part of a figure each.

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpsql.arguments import is_real
 from dpsql.errors import DataError, nearest
 from dpsql.policy.values import fold
 from dpsql.prepare import Prepared, cores_of
@@ -100,7 +101,7 @@ def wanted_of(
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating | Fraction) and not isinstance(value, bool)
+    return is_real(value)
 
 
 def _positive(name: str, value: object) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from dpsql.arguments import maybe, real, taking, whole
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.prepare import Chooser, as_measured, scaled_sensitivity, true_error
 from dpsql.privacy.accountant import Request
@@ -55,6 +56,7 @@ def route_of(plan: Plan) -> Route:
     return Route(budget, plan.charge.noise, plan.charge.purse, measure, delta)
 
 
+@taking(points=whole(2, 1000))
 def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
     """Error against epsilon (or rho): the plan's strategy at ``points`` budgets from 1/span to span times its own.
 
@@ -126,6 +128,7 @@ class Cost:
     amount: float
 
 
+@taking(most=whole(0, 10**6), time_limit=maybe(real()))
 def costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> tuple[Cost, ...]:
     """The marginal cost of each statement, by planning the batch without it; dearest first.
 

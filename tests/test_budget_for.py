@@ -14,7 +14,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.accuracy import NeededBudget
-from dpsql.errors import BudgetError, DataError, SQLError
+from dpsql.errors import BudgetError, DataError, InterfaceError, SQLError
 
 TABLES = """
 [tables.t]
@@ -101,12 +101,27 @@ def test_a_number_that_compares_and_is_planned_again(make: Make) -> None:
     assert f"{found:.3f}" == "0.059"
     assert str(found) == "0.0593127795"
     assert repr(found) == "<NeededBudget epsilon 0.0593127795 (pure)>"
-    assert con.plan(COUNT, epsilon=found) is found.plan
-    assert con.plan(COUNT, epsilon=float(found)).charge == found.plan.charge
+    assert con.plan(COUNT, epsilon=found).charge == found.plan.charge
     other = con.plan("SELECT count_if(k < 3) AS n FROM t", epsilon=found)
     assert other.charge == found.plan.charge
-    with pytest.raises(DataError, match="given as rho counts epsilon; give epsilon="):
-        con.plan("SELECT count_if(k < 3) AS n FROM t", rho=found)
+    assert con.run(found).cost == found.cost
+
+
+def test_no_argument_is_lost_beside_a_budget_that_was_found(make: Make) -> None:
+    """A found budget given as an amount is that number: what else the call says holds."""
+    con = make("both")
+    found = con.budget_for(COUNT, max_error=50)
+    assert con.plan(COUNT, epsilon=found, alpha=0.01).alpha == 0.01
+    with pytest.raises(DataError, match="method 'nosuch'"):
+        con.plan(COUNT, epsilon=found, method="nosuch")
+    with pytest.raises(DataError, match="rounds are those of"):
+        con.plan(COUNT, epsilon=found, rounds=3)
+    with pytest.raises(DataError, match="tolerance must be a number"):
+        con.plan(COUNT, epsilon=found, tolerance="a little")  # type: ignore[arg-type]
+    assert con.plan(COUNT, epsilon=found, objective="max").strategy.objective == "max"
+    assert con.plan(SMALL, epsilon=found, method="mwem", tolerance=0.5).strategy.method == "mwem"
+    with pytest.raises(InterfaceError, match="a plan has its budget and options"):
+        con.run(found, alpha=0.1)
 
 
 def test_a_smaller_error_needs_more_and_a_lower_confidence_less(make: Make) -> None:

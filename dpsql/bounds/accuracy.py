@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log, pi, sqrt
 
+from dpsql.arguments import real, taking
 from dpsql.errors import DataError
 
 
+@taking(total_error=real(), queries=real(), beta=real())
 def rms_accuracy(total_error: float, queries: int, beta: float, *, largest: float | None = None) -> float:
     """alpha with Pr[root mean squared error of the answers > alpha] <= beta (Def. 6.2), explicit constants.
 
@@ -30,6 +32,7 @@ def rms_accuracy(total_error: float, queries: int, beta: float, *, largest: floa
     return (sqrt(total_error) + sqrt(2.0 * top * log(1.0 / beta))) / sqrt(queries)
 
 
+@taking(m=real(), n=real(), epsilon=real(), delta=real(), beta=real())
 def rms_accuracy_order(m: int, n: int, epsilon: float, delta: float, beta: float) -> float:
     """sqrt(min(m, n)) sqrt(log(2/delta) log(sqrt(pi/2)/beta)) / epsilon: Thm 6.3 without its O().
 
@@ -53,6 +56,7 @@ class Accuracies:
     svd_bound: float
 
 
+@taking(m=real(), n=real(), records=real(), epsilon=real(), t=real())
 def accuracy_orders(m: int, n: int, records: float, epsilon: float, t: float) -> Accuracies:
     """Table 3 of Li and Miklau 2013: alpha of five mechanisms at (epsilon, e^-t)-differential privacy.
 

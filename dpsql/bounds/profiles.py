@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from dpsql.arguments import matrix
 from dpsql.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -130,6 +131,9 @@ def _matrix(A: Any) -> Floats:
     if getattr(A, "contributions", None) is not None:
         raise DataError("bounds: strategies are compared for records in one cell each; these carry contributions")
     entries = A.matrix() if hasattr(A, "matrix") else A
+    fits, said = matrix()
+    if not fits(entries):
+        raise DataError(f"bounds: A must be {said}; give rows of numbers, a Strategy or its matrix")
     M = np.asarray(entries, dtype=np.float64)
     if M.ndim != 2 or M.size == 0 or not np.isfinite(M).all() or not M.any():
         raise DataError("bounds: a strategy is a finite matrix with at least one entry that is not zero")

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from dpsql.arguments import one_of, taking
 from dpsql.bounds.spectrum import root
 from dpsql.errors import DataError
 from dpsql.workload.matrix import Workload
@@ -31,6 +32,7 @@ Floats = NDArray[np.float64]
 _RTOL = 1e-10
 
 
+@taking(W=one_of(Workload))
 def hardt_talwar_bound(W: Workload) -> float:
     """r^3 Vol(K)^(2/r), K = U B_1^n for a root U (r x n) of the Gram matrix: Hardt and Talwar's order.
 
@@ -42,6 +44,7 @@ def hardt_talwar_bound(W: Workload) -> float:
     return _term(U)
 
 
+@taking(W=one_of(Workload))
 def bhaskara_bound(W: Workload, groups: Sequence[int] | None = None) -> float:
     """sum_i m_i^3 Vol(P_i K)^(2/m_i) over orthogonal subspaces (Li and Miklau 2013, Thm 4.12, after Bhaskara et al.).
 
@@ -61,6 +64,7 @@ def bhaskara_bound(W: Workload, groups: Sequence[int] | None = None) -> float:
     return max(_partition(U, g) for g in ([1] * r, [r], near.tolist()))
 
 
+@taking(W=one_of(Workload))
 def singular_value_order(W: Workload) -> float:
     """sum of the squared singular values, Li and Miklau 2013, Cor. 4.13 as printed; too large in general.
 
@@ -69,6 +73,7 @@ def singular_value_order(W: Workload) -> float:
     return float((_scaled_vectors(W) ** 2).sum())
 
 
+@taking(W=one_of(Workload))
 def geometric_order(W: Workload) -> float:
     """(2^r / r! prod of the singular values)^(2/r) r^3, Yuan et al. 2012, Lemma 4 as printed; too large where r < n.
 
@@ -79,6 +84,7 @@ def geometric_order(W: Workload) -> float:
     return _order(r, float(np.log(np.linalg.norm(U, axis=1)).sum()))
 
 
+@taking(W=one_of(Workload))
 def low_rank_guarantee(W: Workload) -> float:
     """r times the sum of squared singular values: an upper bound of the least Laplace error over 2/epsilon^2.
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from dpsql.arguments import lists_of_whole, matrix, numbers, one_of, taking
 from dpsql.bounds.spectrum import factors, nuclear_norm, record_columns, root_sum
 from dpsql.errors import DataError
 from dpsql.workload.marginals import Marginals
@@ -23,6 +24,7 @@ from dpsql.workload.matrix import Workload
 Floats = NDArray[np.float64]
 
 
+@taking(W=one_of(Workload, Marginals))
 def svd_bound(W: Workload | Marginals) -> float:
     """The singular value bound (sum of singular values)^2 / n (Li and Miklau 2013, Def. 4.1, Thm 4.2).
 
@@ -45,12 +47,14 @@ def svd_bound(W: Workload | Marginals) -> float:
     return half**2
 
 
+@taking(W=one_of(Workload, Marginals))
 def svd_bound_log10(W: Workload | Marginals) -> float:
     """log10 of ``svd_bound``, of the workload meant: the bound of W as kept times 4^log2_scale. -inf for zeros."""
     half = _half_bound(W)
     return float("-inf") if half == 0 else 2 * (log10(half) + log10(2) * _log2_scale(W))
 
 
+@taking(gram=matrix())
 def svd_bound_of_gram(gram: ArrayLike) -> float:
     """The singular value bound from G = W^T W alone: (sum of sqrt of its eigenvalues)^2 / n (Prop. 4.3).
 
@@ -67,6 +71,7 @@ def svd_bound_of_gram(gram: ArrayLike) -> float:
     return float(root_sum(s) ** 2 / G.shape[0])
 
 
+@taking(W=one_of(Workload), projections=lists_of_whole())
 def supreme_svd_bound(W: Workload, projections: Iterable[ArrayLike]) -> float:
     """The largest singular value bound over column projections (Li and Miklau 2013, Def. 4.5, Cor. 4.6).
 
@@ -89,6 +94,7 @@ def supreme_svd_bound(W: Workload, projections: Iterable[ArrayLike]) -> float:
     return best
 
 
+@taking(W=one_of(Workload), weights=numbers())
 def dual_bound(W: Workload, weights: ArrayLike) -> float:
     """(tr (Lambda^1/2 G Lambda^1/2)^1/2)^2 for weights lambda >= 0 on the columns, scaled to sum 1.
 

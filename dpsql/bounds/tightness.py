@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.fft import rfft
 
+from dpsql.arguments import one_of, real, taking, whole
 from dpsql.bounds.spectrum import record_columns, root, structure
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
@@ -20,6 +21,7 @@ from dpsql.workload.matrix import MATRIX_CAP, Workload
 Floats = NDArray[np.float64]
 
 
+@taking(W=one_of(Workload, Marginals))
 def looseness(W: Workload | Marginals) -> float:
     """n d_0 / tr (W^T W)^1/2 with d_0 the largest diagonal entry of that root (Li and Miklau 2013, Thm 5.6).
 
@@ -39,6 +41,7 @@ def looseness(W: Workload | Marginals) -> float:
     return max(1.0, float(diagonal.max() / diagonal.mean()))
 
 
+@taking(W=one_of(Workload, Marginals))
 def is_tight(W: Workload | Marginals, *, rtol: float = 1e-8) -> bool:
     """Is the singular value bound the least error: is the diagonal of (W^T W)^1/2 constant (Thm 5.1)?
 
@@ -47,6 +50,7 @@ def is_tight(W: Workload | Marginals, *, rtol: float = 1e-8) -> bool:
     return looseness(W) <= 1.0 + rtol
 
 
+@taking(W=one_of(Workload, Marginals))
 def root_strategy(W: Workload | Marginals) -> Floats:
     """X = (W^T W)^1/2 over its largest diagonal entry (n x n): A^T A of the strategy in the proof of Thm 4.2.
 
@@ -70,6 +74,7 @@ def root_strategy(W: Workload | Marginals) -> Floats:
     return np.asarray(X / top)
 
 
+@taking(W=one_of(Workload))
 def variable_agnostic(W: Workload, *, rtol: float = 1e-9) -> tuple[float, float] | None:
     """(a, b) where W^T W has a on its diagonal and b elsewhere (Def. 5.2), to ``rtol`` of a; else None.
 
@@ -86,6 +91,7 @@ def variable_agnostic(W: Workload, *, rtol: float = 1e-9) -> tuple[float, float]
     return (a, b) if np.abs(off).max() <= rtol * a else None
 
 
+@taking(a=real(), b=real(), n=whole())
 def variable_agnostic_bound(a: float, b: float, n: int) -> float:
     """(1/n) (sqrt(a + (n - 1) b) + (n - 1) sqrt(a - b))^2: least error and singular value bound (Thm 5.3).
 
@@ -97,6 +103,7 @@ def variable_agnostic_bound(a: float, b: float, n: int) -> float:
     return (first + (n - 1) * rest) ** 2 / n
 
 
+@taking(a=real(), b=real(), n=whole(high=2**13))
 def variable_agnostic_strategy(a: float, b: float, n: int) -> Floats:
     """A^T A (n x n, unit diagonal) of the least error strategy where G = (a - b) I + b J (Thm 5.3, any n).
 
@@ -109,6 +116,7 @@ def variable_agnostic_strategy(a: float, b: float, n: int) -> Floats:
     return X * (n / (first + (n - 1) * rest))
 
 
+@taking(W=one_of(Marginals))
 def cube_shares(W: Marginals) -> dict[AttributeSet, float]:
     """{T: s_T}: the least error strategy of weighted data cubes is X = sum_T s_T (x)_T (d_i I - J) (x)_rest J.
 
@@ -121,6 +129,7 @@ def cube_shares(W: Marginals) -> dict[AttributeSet, float]:
     return {T: r / whole for T, r in roots.items()}
 
 
+@taking(W=one_of(Marginals))
 def cube_strategy(W: Marginals) -> Floats:
     """A^T A (n x n, unit diagonal) of the least error strategy of data cubes, dense; see ``cube_shares``.
 

@@ -9,9 +9,11 @@ from operator import index
 import numpy as np
 from scipy import linalg
 
+from dpsql.arguments import sizes, taking, whole
 from dpsql.errors import DataError
 
 
+@taking(n=whole(), first=whole(), last=whole())
 def range_window_bound(n: int, first: int, last: int) -> float:
     """The singular value bound of all ranges over n cells, projected on the cells first..last (from 0).
 
@@ -31,6 +33,7 @@ def range_window_bound(n: int, first: int, last: int) -> float:
     return float(np.sqrt((n + 1.0) / s).sum() ** 2 / k)
 
 
+@taking(shape=sizes())
 def supreme_range_bound(shape: int | Sequence[int]) -> float:
     """A lower bound of the least error of ``all_range(shape)``: the best over centred boxes.
 

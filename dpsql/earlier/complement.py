@@ -41,6 +41,8 @@ WORTH = 0.02
 """Earlier releases must take this part off the squared error of a plan for it to rest on them."""
 MOST_SEARCHED = 600
 """Joint cells up to which a strategy is searched for; beyond, the batch's own is combined with what is known."""
+_CAP = 1e6
+"""Precision of one earlier number, beside a new measurement of sensitivity 1, that the search still tells apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,8 @@ class Complement:
 class Setting:
     """A batch over joint cells with what earlier releases know of it; what any charge is planned from.
 
-    ``fold`` (k x n): joint entries of x that neither the batch nor a measurement tells apart are one of k.
+    ``fold`` (k x n): joint entries of x that neither the batch nor a measurement tells apart are one of k. ``known``
+    (rows x k): what was measured, in standard errors; ``precision`` is its Gram matrix.
     """
 
     compiled: Compiled = field(repr=False)
@@ -123,12 +126,27 @@ class Setting:
     corners: Any = field(repr=False)
     gram: Floats = field(repr=False)
     precision: Floats = field(repr=False)
+    known: Floats = field(repr=False)
     space: Floats = field(repr=False)
     lift: sparse.csr_array = field(repr=False)
 
     def problem(self, charge: Charge) -> Complementing:
-        """The search for one charge."""
-        return Complementing(self.gram, self.precision, self.tau(charge), self.corners, self.space)
+        """The search for one charge; what is known past ``_CAP`` times what it buys counts as that (``exact``)."""
+        tau, precision = self.tau(charge), self.precision
+        if self.exact(charge):
+            A = self.known * np.sqrt(_CAP * tau / np.maximum(self._of_rows(), _CAP * tau))[:, None]
+            precision = A.T @ A
+        return Complementing(self.gram, precision, tau, self.corners, self.space)
+
+    def exact(self, charge: Charge) -> bool:
+        """Whether earlier measurements have so little noise, beside that of the charge, that the search rounds it up.
+
+        Its floats would not hold both. Errors are those of the true noise; no least error is certified then.
+        """
+        return bool(self._of_rows().max(initial=0.0) > _CAP * self.tau(charge))
+
+    def _of_rows(self) -> Floats:
+        return np.asarray(np.einsum("ij,ij->i", self.known, self.known))
 
     def tau(self, charge: Charge) -> float:
         """The precision of a measurement of sensitivity 1 to a single row."""
@@ -175,12 +193,13 @@ def setting_of(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] 
     fold = _fold(joint.layouts, whole)
     keep = fold.indices[fold.indptr[:-1]].astype(np.int64)
     W = joint.rows.tocsc()[:, keep].toarray() * over.objective[:, None]
-    precision, space = np.zeros((len(keep), len(keep))), [W]
+    measured = []
     for one in observed_of(joint):
         A = np.asarray(one.matrix.tocsc()[:, keep].toarray(), dtype=np.float64)
         A *= one.divisor / float(one.noise.variance) ** 0.5
-        precision += A.T @ A
-        space.append(A)
+        measured.append(A)
+    known = np.concatenate(measured)
+    precision = known.T @ known
     touched = W.any(axis=0)
     if not np.any(precision[np.ix_(touched, touched)]):
         return None  # they know nothing of its cells
@@ -191,7 +210,8 @@ def setting_of(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] 
         _corners(over, fold),
         W.T @ W,
         precision,
-        np.concatenate(space),
+        known,
+        np.concatenate([W, known]),
         sparse.csr_array(lift[:, keep]),
     )
 
@@ -210,6 +230,7 @@ def complement(
     alone would have, and of the cells and queries measured themselves; nothing is certified.
     """
     problem, laplace = setting.problem(charge), charge.noise == "laplace"
+    certifies = not laplace and strategy.objective == "total" and not setting.exact(charge)
     own = (strategy.mixing, sparse.csr_array(strategy.basis @ setting.lift))
     candidates: list[tuple[str, Any, sparse.csr_array]] = [(strategy.method, *own)]
     eye = sparse.eye_array(problem.size, dtype=np.int64, format="csr")
@@ -227,7 +248,7 @@ def complement(
             for at, (_, mixing, basis) in enumerate(candidates)
         ),
     )
-    certified = lower if not laplace and strategy.objective == "total" else None
+    certified = lower if certifies else None
     considered = tuple((candidates[at][0], value * problem.tau) for value, at in priced)
     for _, at in priced:
         name, mixing, basis = candidates[at]

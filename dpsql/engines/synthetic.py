@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from dpsql.engines import duckdb as real
-from dpsql.engines.base import IntArray, Rows, TableSource
+from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
 
 
 def _in_memory() -> duckdb.DuckDBPyConnection:
@@ -49,7 +49,7 @@ class StillEngine:
     """Remembers the scans of ``engine``, whose tables do not change: a second measurement costs its noise alone."""
 
     engine: SyntheticEngine
-    _seen: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+    _seen: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """As the engine behind it."""
@@ -57,7 +57,7 @@ class StillEngine:
 
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
         """As the engine behind it, once for each statement."""
-        key = (source.name, select)
+        key = statement_of(source, select, group_by, {table.name: table.name for table in tables_of(source)})
         if key not in self._seen:
             self._seen[key] = self.engine.scan(source, select, group_by)
         found: dict[str, IntArray] = self._seen[key]

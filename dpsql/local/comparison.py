@@ -58,12 +58,14 @@ class LocalComparison:
     @property
     def factor(self) -> tuple[float, float]:
         """Error of the release over error of the plan, least and most."""
-        return (self.least / self.matrix, self.most / self.matrix) if self.matrix else (inf, inf)
+        # A plan's error may be as small as floats hold.
+        return (self.least / self.matrix, self.most / self.matrix) if self.matrix > 1e-300 else (inf, inf)
 
     @property
     def even_rows(self) -> int:
         """With at most so many rows the release would have the smaller error whatever the data."""
-        return int(self.rows * (self.matrix / self.most) ** 2) if self.most else 0
+        times = self.matrix / self.most if self.most else 0.0
+        return int(self.rows * Fraction(times) ** 2) if times < inf else 0
 
     def __str__(self) -> str:
         if self.why_not:
@@ -72,9 +74,8 @@ class LocalComparison:
         what = f"a local release of {', '.join(self.columns)} ({self.combinations:,} combinations) at epsilon "
         what += f"{show(self.epsilon)}, {self.rows:,} rows expected"
         if self.winner == "local":
-            return (
-                f"{what}, wins: its errors are {1 / high:.3g} to {1 / low:.3g} times smaller, for any questions later"
-            )
+            smaller = f"{1 / high:.3g} to {1 / low:.3g} times smaller" if low else f"0 to {high:.3g} times as large"
+            return f"{what}, wins: its errors are {smaller}, for any questions later"
         even = f"; up to {self.even_rows:,} rows it would win" if self.even_rows else ""
         if self.winner == "matrix":
             return f"{what}, loses: its errors are {_between(low, high)} as large{even}"

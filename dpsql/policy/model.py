@@ -14,6 +14,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
+from dpsql.arguments import taking
+from dpsql.arguments import text as a_text
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.settings import fix, flag, folded, names, positive, references, text
@@ -297,6 +299,7 @@ class Policy:
         dataset, budget, tables, views = parse_policy(text)
         return cls(dataset, budget, tables, None if path is None else Path(path), views)
 
+    @taking(name=a_text())
     def table(self, name: str) -> TablePolicy:
         """The table of that name in any case; PolicyError with the nearest names where there is none."""
         found = {fold(n): t for n, t in self.tables.items()}.get(fold(name))
@@ -316,10 +319,12 @@ class Policy:
         """What each private table's unit is called; tables of equal labels share a unit."""
         return unit_labels(self.tables)
 
+    @taking(name=a_text())
     def view(self, name: str) -> str | None:
         """The SQL text of the view of that name in any case, None where the policy has none."""
         return {fold(n): sql for n, sql in self.views.items()}.get(fold(name))
 
+    @taking(name=a_text())
     def source_path(self, name: str) -> Path | None:
         """Where the files of table ``name`` are, relative to the policy's folder (or the current one).
 

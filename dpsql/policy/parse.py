@@ -61,6 +61,8 @@ def _view(name: str, value: object) -> str:
 
 
 def _read(text: str) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise PolicyError(f"a policy is a text of TOML, not {type(text).__name__}; read the file first")
     try:
         return tomllib.loads(text, parse_float=Decimal)
     except RecursionError:

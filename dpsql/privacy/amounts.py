@@ -9,6 +9,8 @@ import math
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
+import numpy as np
+
 from dpsql.errors import DataError, Error
 
 GRID = 10**12  # units to one: every amount is an integer number of 1e-12
@@ -39,7 +41,7 @@ def exact(name: str, value: object, error: type[Error] = DataError, *, shortest:
         number = Fraction(value)
     elif isinstance(value, float):
         number = Fraction(value) if math.isfinite(value) else None
-    elif hasattr(value, "item") and type(value).__module__ == "numpy":
+    elif isinstance(value, np.generic):
         return exact(name, value.item(), error, shortest=shortest)
     if number is None:
         raise error(f"{name} must be a finite number, not {_quote(value)}; write for example {name}=0.5")

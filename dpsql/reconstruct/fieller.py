@@ -40,6 +40,7 @@ class Ratios:
     bounded: NDArray[np.bool_]
 
 
+@np.errstate(all="ignore")
 def fieller(S: Floats, C: Floats, S_weights: Floats, C_weights: Floats, errors: LinearErrors) -> Ratios:
     """S / C for all groups; S, C (g,), whose errors have the weights (g x k) over the outputs.
 
@@ -50,13 +51,12 @@ def fieller(S: Floats, C: Floats, S_weights: Floats, C_weights: Floats, errors: 
 
     whose ends (-q^2 K +- sqrt(q^4 K^2 + (1 - q^2 U) q^2 V)) / (1 - q^2 U) need no subtraction of squares.
     The fixed point takes a few quantiles of Laplace sums a group and end; it stops at a relative change of 1e-6,
-    and takes the larger of the last two.
+    and takes the larger of the last two. What overflows on the way is not bounded; nothing is warned of.
     """
     C_rows = errors.combine(C_weights)
     reach = errors.half_widths(C_rows)
-    with np.errstate(all="ignore"):
-        value = S / C
-        weights = (S_weights - value[:, None] * C_weights) / C[:, None]
+    value = S / C
+    weights = (S_weights - value[:, None] * C_weights) / C[:, None]
     bounded = (np.abs(C) > reach) & np.isfinite(value) & np.isfinite(weights).all(axis=1)
     weights[~bounded] = 0.0
     C_rows = scale_rows(C_rows, 1 / np.where(bounded, C, np.inf))
@@ -93,8 +93,7 @@ def _end(rows: Matrix, C_rows: Matrix, errors: LinearErrors, side: float) -> Flo
 def _root(q: Floats, V: Floats, K: Floats, U: Floats, side: float) -> Floats:
     k = q * q
     a = 1 - k * U
-    with np.errstate(divide="ignore", invalid="ignore"):
-        end = (-k * K + side * np.sqrt(np.maximum(k * k * K * K + a * k * V, 0.0))) / a
+    end = (-k * K + side * np.sqrt(np.maximum(k * k * K * K + a * k * V, 0.0))) / a
     return np.where(a > 0, end, side * np.inf)
 
 

@@ -109,6 +109,7 @@ def answer_within(work: Callable[[Question], T], seconds: float | None, grace: f
         ended.set()
 
     threading.Thread(target=answer, name="dpsql-query", daemon=True).start()
+    left = True  # by whatever ends the waiting: an answer, the limit, Ctrl-C
     try:
         if not ended.wait(seconds):
             until = time.monotonic() + grace
@@ -123,9 +124,10 @@ def answer_within(work: Callable[[Question], T], seconds: float | None, grace: f
                     f"the query over the releases was stopped after {seconds:g} s; narrow it, or allow it more time "
                     "(query_timeout= of connect, --timeout on the command line)"
                 )
-    except BaseException:
-        question.stop()
-        raise
+        left = False
+    finally:
+        if left:
+            question.stop()
     if failed.error is not None:
         raise failed.error
     return found[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from dpsql.arguments import taking, text, whole
 from dpsql.errors import InterfaceError
 
 from .arrow_stream import arrow_stream
@@ -121,6 +122,7 @@ class Result:
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
+    @taking(size=whole(0, 2**63))
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
         """The next ``size`` rows, fewer at the end."""
         place: list[int] = object.__getattribute__(self, "_place")
@@ -128,6 +130,7 @@ class Result:
         place[0] += len(rows)
         return rows
 
+    @taking(name=text())
     def column(self, name: str) -> list[Any]:
         """The values of one column; names match as in DuckDB, without regard to case.
 

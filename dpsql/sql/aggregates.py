@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from math import isfinite
 
 from sqlglot import exp
 
@@ -372,6 +373,8 @@ def _factor(node: exp.Expr) -> Fraction:
     value = fold(node)
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise refuse("only numbers can be added to or multiplied with an aggregate", node)
+    if isinstance(value, float) and not isfinite(value):
+        raise refuse("a constant beside an aggregate overflows to infinity; write a coefficient of at most 1e12", node)
     exact = Fraction(value).limit_denominator(10**12) if isinstance(value, float) else Fraction(value)
     if abs(exact) > 10**12 or exact.denominator > 10**12:
         raise refuse("a coefficient lies between 1e-12 and 1e12 and has at most 12 decimals", node)

@@ -17,7 +17,7 @@ from sqlglot import exp
 from dpsql.sql import arithmetic, functions, predicates
 from dpsql.sql.casts import cast
 from dpsql.sql.evaluation import evaluate
-from dpsql.sql.literals import fold, is_constant, is_literal_cast
+from dpsql.sql.literals import MOST, check_exact, fold, is_constant, is_literal_cast
 from dpsql.sql.lowering import lowered
 from dpsql.sql.row_cost import check_size
 from dpsql.sql.scope import Scope
@@ -113,6 +113,15 @@ class _Reader:
 
     def read(self, node: exp.Expr, depth: int) -> Typed:
         """The typed value of a node."""
+        found = self._read(node, depth)
+        if found.kind == "exact":
+            check_exact(found.unit, node)
+            check_exact(found.offset, node)
+        if any(abs(end) > MOST or end.denominator > MOST for end in found.bounds or ()):
+            return replace(found, bounds=None)  # past every DOUBLE: it may be infinite
+        return found
+
+    def _read(self, node: exp.Expr, depth: int) -> Typed:
         if not isinstance(node, exp.Expr):
             raise refuse("a function or operator of the statement lacks an operand; write it", code="syntax")
         if depth > MAX_DEPTH:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from math import isfinite
 
 from sqlglot import exp
 
@@ -257,4 +258,6 @@ def _rational(part: exp.Expr, node: exp.Expr) -> Fraction:
     value = fold(part)
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         raise refuse(f"{shown(node)} takes numbers for its bounds", node)
+    if isinstance(value, float) and not isfinite(value):
+        raise refuse(f"{shown(node)} takes finite bounds; this one overflows to infinity", part)
     return Fraction(value)

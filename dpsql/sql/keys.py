@@ -41,7 +41,7 @@ from dpsql.workload.conditions import (
     negate,
     union,
 )
-from dpsql.workload.lines import Interval, Scalar
+from dpsql.workload.lines import Interval, Scalar, to_float
 from dpsql.workload.regions import KeyDomain
 from dpsql.workload.values import stored
 
@@ -350,7 +350,7 @@ def _as(kind: str, label: Scalar) -> Scalar:
     if isinstance(label, bool) or not isinstance(label, int | float | Decimal | Fraction):
         return label
     if kind == "DOUBLE":
-        return float(label)
+        return to_float(label)
     if kind.startswith("DECIMAL"):
         return _decimal(Fraction(label))
     return int(label)

@@ -14,7 +14,7 @@ from dpsql.sql.calendar import interval_of, moved_by
 from dpsql.sql.civil import DAY
 from dpsql.sql.statements import refuse
 from dpsql.sql.trees import nodes
-from dpsql.workload.lines import Scalar, line_of
+from dpsql.workload.lines import Scalar, line_of, to_float
 
 _CASTS = {
     exp.DType.DATE: "DATE",
@@ -22,6 +22,8 @@ _CASTS = {
     exp.DType.TIMESTAMPNTZ: "TIMESTAMP",
     exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
 }
+
+MOST = 2**1100  # of exact numbers, and of their denominators: no DOUBLE is larger, or finer
 
 _FOLDED = (
     *(exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.Paren, exp.Cast, exp.DataType),
@@ -42,7 +44,11 @@ def is_constant(node: exp.Expr) -> bool:
 
 
 def fold(node: exp.Expr) -> Scalar:
-    """The value of a constant expression; integers and decimals exactly, 1e3 and decimals past 38 digits as DOUBLE."""
+    """The value of a constant expression; integers and decimals exactly, 1e3 and decimals past 38 digits as DOUBLE.
+
+    A DOUBLE that overflows is infinite, as in DuckDB, and one that has no value (NaN) is NULL. Exact numbers that no
+    type of DuckDB could hold are refused, whatever is done with them.
+    """
     if isinstance(node, exp.Paren):
         return fold(node.this)
     if isinstance(node, exp.Null):
@@ -66,11 +72,21 @@ def fold(node: exp.Expr) -> Scalar:
             return _dated(left, right, node)
         a, b = _numeric(left, node), _numeric(right, node)
         if isinstance(a, float) or isinstance(b, float):
-            a, b = float(a), float(b)
-        if isinstance(node, exp.Add):
-            return a + b
-        return a - b if isinstance(node, exp.Sub) else a * b
+            a, b = to_float(a), to_float(b)
+        found = a + b if isinstance(node, exp.Add) else a - b if isinstance(node, exp.Sub) else a * b
+        if isinstance(found, float):
+            return None if math.isnan(found) else found
+        check_exact(Fraction(found), node)
+        return found
     raise refuse(f"{node.sql('duckdb')} is not a constant that dpsql folds; write its value", node)
+
+
+def check_exact(number: Fraction, node: exp.Expr) -> None:
+    """SQLError where an exact number is larger, or finer, than any DOUBLE."""
+    if max(abs(number.numerator), number.denominator) > MOST:
+        raise refuse(
+            "the constants here come to a number that is larger, or finer, than any DOUBLE; write a nearer one", node
+        )
 
 
 def _moved(start: Scalar, node: exp.Add | exp.Sub) -> Scalar:

@@ -58,7 +58,7 @@ class SelectNames:
     def position(self, node: exp.Expression, clause: str) -> exp.Expression:
         """The item at a position, from 1; SQLError where there is none."""
         position = str(node.this).lstrip("0")[:9]
-        if not position or not 1 <= int(position) <= len(self.select.expressions):
+        if not position.isdecimal() or not 1 <= int(position) <= len(self.select.expressions):
             raise refuse(f"{clause} {str(node.this)[:20]} is not a position in SELECT", node)
         found: exp.Expression = self.select.expressions[int(position) - 1]
         return found

@@ -237,9 +237,10 @@ def _positions(select: exp.Select, names: Sequence[str]) -> exp.Order | None:
         node = part.this
         options = {key: value for key, value in part.args.items() if key != "this"}
         if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
-            if not 1 <= int(node.this) <= len(names):
-                raise refuse(f"ORDER BY {node.this} is not a position in SELECT", node)
-            wanted = [names[int(node.this) - 1]]
+            position = int(str(node.this)[:60])  # of 60 digits none is a position
+            if not 1 <= position <= len(names):
+                raise refuse(f"ORDER BY {str(node.this)[:20]} is not a position in SELECT", node)
+            wanted = [names[position - 1]]
         elif isinstance(node, exp.Var) and fold(node.name) == "all":
             wanted = list(names)
         else:

@@ -130,6 +130,7 @@ def _outward(lower: Fraction, upper: Fraction) -> tuple[Fraction, Fraction, Frac
     width = upper - lower
     if not width:
         return lower, upper, Fraction(0)
-    exponent = math.floor(math.log2(float(width))) if width < 10**300 else 996
+    # What is finer than 1e-300 has one step, of that.
+    exponent = math.floor(math.log2(float(max(width, Fraction(1, 10**300))))) if width < 10**300 else 996
     quantum = Fraction(2) ** exponent / DEFAULT_STEPS
     return lower // quantum * quantum, -(-upper // quantum) * quantum, quantum

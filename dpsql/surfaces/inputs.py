@@ -72,4 +72,6 @@ def from_file(path: str, what: str = "batch", otherwise: str = ", or give the SQ
         failure = f"{error.strerror or 'unreadable'}; check the path{otherwise}"
     except UnicodeDecodeError as error:
         failure = f"byte {error.start} is not UTF-8; save it as UTF-8"
+    except ValueError:  # a NUL
+        failure = f"no path; check it{otherwise}"
     raise OperationalError(f"{what} file {path}: {failure}")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 
+from dpsql.arguments import one_of, taking
 from dpsql.errors import DataError
 from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import Workload
@@ -23,6 +24,7 @@ __all__ = ["column_projection", "contained", "equal_error", "equivalent", "no_ha
 _RTOL = 1e-9
 
 
+@taking(W1=one_of(Workload, Marginals), W2=one_of(Workload, Marginals))
 def equivalent(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: float = _RTOL) -> bool:
     """W1^T W1 = W2^T W2 (Def. 3.5): every strategy has the same error on both.
 
@@ -40,6 +42,7 @@ def equivalent(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: floa
     return bool(np.abs(G1 - G2).max() <= rtol * max(np.abs(G1).max(), np.abs(G2).max()))
 
 
+@taking(W1=one_of(Workload, Marginals), W2=one_of(Workload, Marginals))
 def contained(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: float = _RTOL) -> bool:
     """Is W1 contained in W2 (Def. 3.7): are the rows of W1 among those of a workload equivalent to W2?
 
@@ -60,6 +63,7 @@ def contained(W1: Workload | Marginals, W2: Workload | Marginals, *, rtol: float
     return bool(linalg.eigvalsh(G2 - G1, subset_by_index=[0, 0])[0] >= -slack)
 
 
+@taking(W=one_of(Workload))
 def column_projection(W: Workload, columns: ArrayLike) -> Workload:
     """W with only the named columns, in the order named (Def. 2.8): the queries over those cells alone.
 
@@ -82,6 +86,7 @@ def column_projection(W: Workload, columns: ArrayLike) -> Workload:
     return Workload(span, W.inner, None, W.groups, f"{W.name or 'W'} over {place.size} columns", exact=exact)
 
 
+@taking(W=one_of(Workload))
 def nonzero_columns(W: Workload) -> Workload:
     """W without its columns of zeros: the same least error (Prop. 3.6 v).
 
@@ -99,6 +104,7 @@ def nonzero_columns(W: Workload) -> Workload:
     return column_projection(W, used)
 
 
+@taking(W1=one_of(Workload), W2=one_of(Workload))
 def equal_error(W1: Workload, W2: Workload, *, rtol: float = _RTOL) -> tuple[str, ...]:
     """The conditions of Prop. 3.6 that hold, each of which implies the same least error.
 
@@ -126,6 +132,7 @@ def equal_error(W1: Workload, W2: Workload, *, rtol: float = _RTOL) -> tuple[str
     return tuple(found)
 
 
+@taking(W1=one_of(Workload), W2=one_of(Workload))
 def no_harder(W1: Workload, W2: Workload, *, rtol: float = _RTOL) -> tuple[str, ...]:
     """The conditions of Prop. 3.8 that hold, each of which implies least error of W1 <= that of W2.
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from dpsql.arguments import LARGEST, all_of, one_of, sizes, taking
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
@@ -36,6 +37,8 @@ def check_size(value: int, what: str = "n") -> int:
         size = 0
     if size < 1:
         raise DataError(f"workload: {what} must be a whole number of at least 1")
+    if size > LARGEST:
+        raise DataError(f"workload: {what} is at most {LARGEST} where every cell is listed; take fewer, or marginals")
     return size
 
 
@@ -58,6 +61,7 @@ def prefix(n: int) -> Workload:
     return Workload(identity_csr(size), algebra.Prefixes(size), name=f"prefix({size})")
 
 
+@taking(shape=sizes())
 def all_range(shape: int | Sequence[int]) -> Workload:
     """All ranges over ``shape`` (Li and Miklau 2013, Ex. 2.10); over several axes all boxes.
 
@@ -91,6 +95,7 @@ def kron(first: Workload, /, *parts: Workload, name: str = "") -> Workload: ...
 def kron(first: Marginals, /, *parts: Marginals, name: str = "") -> Marginals: ...
 @overload
 def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals: ...
+@taking(parts=all_of(Workload, Marginals))
 def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     """The Kronecker product: every combination of one query of each part.
 
@@ -128,6 +133,7 @@ def stack(first: Workload, /, *parts: Workload, name: str = "") -> Workload: ...
 def stack(first: Marginals, /, *parts: Marginals, name: str = "") -> Workload | Marginals: ...
 @overload
 def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals: ...
+@taking(parts=all_of(Workload, Marginals))
 def stack(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
     """All queries of all parts over the same n columns; each part becomes a group of its own.
 
@@ -183,6 +189,7 @@ def _stack(parts: tuple[Workload, ...], name: str) -> Workload:
 def weighted(W: Workload, weights: ArrayLike) -> Workload: ...
 @overload
 def weighted(W: Marginals, weights: ArrayLike) -> Workload | Marginals: ...
+@taking(W=one_of(Workload, Marginals))
 def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginals:
     """diag(weights) @ W: a weight of 4 makes that query's squared error count 16 times.
 
@@ -192,7 +199,7 @@ def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginal
     """
     try:
         values = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError("workload: weights must be real numbers") from None
     if not (np.isfinite(values).all() and (values != 0).all()):
         raise DataError("workload: weights must be finite and not zero; leave a query out instead")

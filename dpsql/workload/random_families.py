@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arguments import real, sizes, taking, whole
 from dpsql.errors import DataError
 from dpsql.workload.families import check_size
 from dpsql.workload.matrix import MATRIX_CAP, Workload, from_matrix
@@ -24,6 +25,7 @@ __all__ = ["covering_ranges", "random_ranges", "sampled_ranges", "wdiscrete", "w
 _ENUMERATED = 2**24  # ranges that a biased sample weighs one by one
 
 
+@taking(m=whole(), n=whole(), seed=whole(0, 2**128))
 def random_ranges(m: int, n: int, seed: int) -> Workload:
     """m ranges whose two ends are uniform over n cells (WRange of Yuan et al. 2012, section 6)."""
     queries, size = check_size(m, "m"), check_size(n)
@@ -31,11 +33,13 @@ def random_ranges(m: int, n: int, seed: int) -> Workload:
     return _boxes([ends[:, 0]], [ends[:, 1]], (size,), f"random_ranges(m={queries}, n={size}, seed={seed})")
 
 
+@taking(m=whole(), n=whole(), seed=whole(0, 2**128))
 def wrange(m: int, n: int, seed: int) -> Workload:
     """WRange of Yuan et al. 2012, section 6: another name of ``random_ranges``."""
     return random_ranges(m, n, seed)
 
 
+@taking(m=whole(high=2**13), n=whole(high=2**13), seed=whole(0, 2**128), p=real())
 def wdiscrete(m: int, n: int, seed: int, p: float = 0.02) -> Workload:
     """m x n entries, 1 with probability p and -1 otherwise (WDiscrete of Yuan et al. 2012, section 6)."""
     queries, size = check_size(m, "m"), check_size(n)
@@ -45,6 +49,7 @@ def wdiscrete(m: int, n: int, seed: int, p: float = 0.02) -> Workload:
     return Workload.from_rows(rows, np.ones(queries), name=f"wdiscrete(m={queries}, n={size}, p={p:g}, seed={seed})")
 
 
+@taking(m=whole(high=2**13), n=whole(high=2**13), s=whole(high=2**13), seed=whole(0, 2**128))
 def wrelated(m: int, n: int, s: int, seed: int) -> Workload:
     """C A with C (m x s) and A (s x n) standard normal: rank s (WRelated of Yuan et al. 2012, section 6)."""
     queries, size, base = check_size(m, "m"), check_size(n), check_size(s, "s")
@@ -54,6 +59,7 @@ def wrelated(m: int, n: int, s: int, seed: int) -> Workload:
     return from_matrix(C @ A, name=f"wrelated(m={queries}, n={size}, s={base}, seed={seed})")
 
 
+@taking(m=whole(), shape=sizes(), seed=whole(0, 2**128), bias=real())
 def sampled_ranges(m: int, shape: int | Sequence[int], seed: int, *, bias: float = 0.0) -> Workload:
     """m distinct queries of ``all_range(shape)`` (Li and Miklau 2011, section 5.1 and its Fig. 2).
 
@@ -89,6 +95,7 @@ def sampled_ranges(m: int, shape: int | Sequence[int], seed: int, *, bias: float
     return _boxes(low, high, sizes, label)
 
 
+@taking(m=whole(), shape=sizes(), coverage=real(), seed=whole(0, 2**128))
 def covering_ranges(m: int, shape: int | Sequence[int], coverage: float, seed: int) -> Workload:
     """m random ranges, each of about the share ``coverage`` of all cells (Li and Miklau 2011, section 5.2).
 

@@ -182,16 +182,9 @@ def like(value: str, pattern: str) -> str:
 
 
 def _expression(pattern: str) -> str:
-    """A LIKE pattern as a regular expression of RE2; ``like_pattern`` is its inverse."""
+    """A LIKE pattern as a regular expression of RE2."""
     signs = {"%": ".*", "_": "."}
     return "(?s)" + "".join(signs.get(c) or (c if c.isalnum() or c == " " else f"\\x{{{ord(c):x}}}") for c in pattern)
-
-
-def like_pattern(expression: str) -> str:
-    """The LIKE pattern of an expression that ``like`` wrote, for engines that match in a way of their own."""
-    found = re.findall(r"\.\*|\.|\\x\{[0-9a-f]+\}|.", expression.removeprefix("(?s)"), re.DOTALL)
-    signs = {".*": "%", ".": "_"}
-    return "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[0] == "\\" else part) for part in found)
 
 
 def _inside(found: str, line: Line, interval: Interval) -> str:

@@ -104,9 +104,9 @@ def test_looseness_counts_record_columns_beside_sums():
 
 @pytest.mark.parametrize(("a", "b", "n"), [(1, 2, 3), (1, -1, 3), (0, 0, 2), (np.nan, 0, 2), (1, 0.5, 0)])
 def test_impossible_gram_matrices_are_refused(a, b, n):
-    with pytest.raises(DataError, match="Gram"):
+    with pytest.raises(DataError, match=r"Gram|finite number"):
         bounds.variable_agnostic_bound(a, b, n)
-    with pytest.raises(DataError, match="Gram"):
+    with pytest.raises(DataError, match=r"Gram|finite number"):
         bounds.variable_agnostic_strategy(a, b, n)
 
 

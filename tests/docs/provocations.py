@@ -90,7 +90,7 @@ def _renamed(s: Scene) -> None:
 def _found_as_nothing(s: Scene) -> None:
     s.con.run(COUNT, **BUDGET)
     needed = s.con.budget_for(COUNT, max_error=1000)
-    s.other(lambda text: text).run(COUNT, epsilon=needed)
+    s.other(lambda text: text).run(needed)
 
 
 BY_STATE = "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"

@@ -340,7 +340,7 @@ def test_the_budget_for_one_count_by_hand(con: dpsql.Connection) -> None:
     assert needed.plan.widths.max() <= 300
     assert needed.plan.widths.max() == pytest.approx(300, rel=1e-4)
     before = spent(con)
-    assert con.run(COUNT, epsilon=needed).cost == needed.cost
+    assert con.run(needed).cost == needed.cost
     assert spent(con) - before == pytest.approx(needed.cost)
     free = con.budget_for(COUNT, max_error=310)
     assert float(free) == 0.0
@@ -437,15 +437,17 @@ def test_a_budget_of_nothing_charges_nothing(con: dpsql.Connection, tmp_path: Pa
     con.run(CROSS, epsilon=50)
     needed = con.budget_for(PART, max_error=30)
     assert (float(needed), needed.cost, repr(needed)) == (0.0, 0.0, "<NeededBudget free, from earlier releases>")
-    assert con.run(PART, epsilon=needed).cost == 0.0
+    assert con.run(needed).cost == 0.0
     before = spent(con)
     with pytest.raises(dpsql.BudgetError, match="the budget that was found is 0"):
-        con.run(PART, epsilon=needed, estimates="nonnegative")
+        con.run(needed, estimates="nonnegative")
+    with pytest.raises(dpsql.BudgetError, match="the budget that was found is 0"):
+        con.run(needed, fresh=True)
     with pytest.raises(dpsql.DataError, match="epsilon"):
-        con.run(PART, epsilon=needed, fresh=True)
+        con.run(PART, epsilon=needed)
     other = dpsql.connect(policy=tmp_path / "p.toml", ledger=tmp_path / "other.ledger")
     with pytest.raises(dpsql.BudgetError, match="nothing was charged"):
-        other.run(PART, epsilon=needed)
+        other.run(needed)
     assert spent(con) == before
     assert spent(other) == 0.0
 

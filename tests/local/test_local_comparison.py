@@ -93,3 +93,24 @@ def test_the_comparison_is_public(tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     many = world(tmp_path / "many", rows=300, seed=8).plan(COUNTS, 1)
     assert str(few.local_comparison) == str(many.local_comparison)
+
+
+def test_where_nothing_is_left_of_an_error_the_words_hold(tmp_path: Path) -> None:
+    """At a large epsilon lies are so rare that the errors of a release, of the plan, or both are 0 in floats."""
+    policy = POLICY.replace("epsilon = 1\n", "epsilon = 1000000\n", 1)
+    for epsilon in (100, 1000, 5000):
+        plan = plan_of(tmp_path / str(epsilon), COUNTS, epsilon, policy)
+        assert str(plan)
+        found = plan.local_comparison
+        assert found is not None
+        assert found.even_rows >= 0
+    none = LocalComparison("t", ("a",), 2, 10, found.epsilon, 1.0, 0.0, 0.5)
+    assert "wins: its errors are 0 to 0.5 times as large" in str(none)
+    for errors in ((1e-320, 1.0, 2.0), (0.0, 0.0, 0.0), (1e200, 1e-200, 1e-150), (1e-3, 1e-320, 1e-320)):
+        assert str(LocalComparison("t", ("a",), 2, 10, found.epsilon, *errors))
+
+
+def test_a_frame_of_a_plan_whose_errors_are_unknown(tmp_path: Path) -> None:
+    policy = POLICY.replace("expected_rows = 400\n", "")
+    plan = plan_of(tmp_path / "unknown", "SELECT AVG(visits) AS a FROM visits", 1, policy)
+    assert len(plan.df()) == len(plan.rows())

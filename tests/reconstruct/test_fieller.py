@@ -102,6 +102,17 @@ def test_scale_and_shift(noise: Noise) -> None:
     assert tiny.low[kept] == pytest.approx(plain.low[kept], rel=1e-9)
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e160, 1e300])
+def test_what_overflows_is_not_bounded_and_nothing_warns(size: float) -> None:
+    S, C, rows = case(5)
+    for noise in NOISES[:2]:
+        for top, bottom in ((S * size, C), (S, C * size), (S * size, C / size), (S, C * 0)):
+            found = ratios(top, bottom, rows, noise)
+            assert not np.isnan(found.low).any()
+            assert not np.isnan(found.high).any()
+            assert (found.low <= found.high).all()
+
+
 def test_sparse_rows_and_certain_numbers() -> None:
     S, C, rows = case(6)
     noise = NOISES[1]

@@ -11,6 +11,7 @@ import pytest
 from expression_language import KINDS, day, decimal, moment, parsed, real, rows, scope_of, table_with, text, whole
 from helpers import exact, policy_of
 
+from dpsql.engines.spark.texts import like_pattern
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_text
 from dpsql.sql import arithmetic, calendar, casts, functions, typed
@@ -18,7 +19,7 @@ from dpsql.sql.expressions import value_of
 from dpsql.sql.row_cost import LONGEST_PART, MAX_WRITTEN, capped
 from dpsql.sql.typed import Typed, settled
 from dpsql.workload import value_sql
-from dpsql.workload.value_sql import BASE, LONGEST_READ, Once, like, like_pattern, read_once
+from dpsql.workload.value_sql import BASE, LONGEST_READ, Once, like, read_once
 from dpsql.workload.values import Stored
 
 TABLE = table_with()

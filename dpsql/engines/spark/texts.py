@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 
 from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
-from dpsql.workload.value_sql import like_pattern
 
 _FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
@@ -84,6 +83,13 @@ def full_match(of: Sequence[Expr]) -> Expr:
     if not isinstance(expression.constant, str):
         raise refusal("a regular expression is no constant", "plan again")
     return like([value, string(like_pattern(expression.constant))])
+
+
+def like_pattern(expression: str) -> str:
+    """The LIKE pattern of an expression that ``like`` wrote, which has a regular expression for RE2 alone."""
+    found = re.findall(r"\.\*|\.|\\x\{[0-9a-f]+\}|.", expression.removeprefix("(?s)"), re.DOTALL)
+    signs = {".*": "%", ".": "_"}
+    return "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[0] == "\\" else part) for part in found)
 
 
 def _check_short(constant: Expr, what: str, most: int) -> None:
