@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsql.engines.base import Rows, TableSource
-from dpsql.measure.from_sql import joined_text, rows_text, values_text
+from dpsql.engines.base import BASE, Rows, TableSource
+from dpsql.measure.from_sql import rows_text, values_text
 from dpsql.measure.scan_sql import KEPT, row_columns, select_list
 from dpsql.workload.conditions import Like
 from dpsql.workload.grid import Grid
@@ -108,21 +108,24 @@ def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]
     return found
 
 
-def scan_of(layout: Layout, sources: Mapping[str, TableSource]) -> tuple[TableSource | Rows, str, int]:
+def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: str) -> tuple[TableSource | Rows, str, int]:
     """The arguments of ``Engine.scan`` for one layout: its rows, the SELECT list, the number of group keys.
 
     ``sources`` hold every table of ``layout.source.tables``. A table of single rows without joins is
     scanned as it is. Where a unit's rows are truncated they are chosen by all that the batch reads of these rows
-    (``Layout.whole``), so that every scan counts the same ones.
+    (``Layout.whole``), so that every scan counts the same ones. ``beside``: columns of a plain table ("expression AS
+    name") that the rows are to have, too.
     """
     source, used = layout.source, joined_columns(layout.whole)
     layout, once = named(layout)
     select, keys = select_list(layout)
     if source.plain:
         table = sources[source.table]
-        if not once:
+        if not once and not beside:
             return table, select, keys
-        rows = Rows(source.table, (table,), lambda names: values_text(once, joined_text(source, (), names)))
+        rows = Rows(
+            source.table, (table,), lambda names: values_text(once, f'{names[table.name]} AS "{BASE}"', *beside)
+        )
         return rows, select, keys
     cells = len(np.unique(layout.entry[layout.entry >= 0]))
     text = rows_text(source, used, row_columns(layout.whole), once=once, cells=cells)

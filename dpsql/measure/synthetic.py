@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpsql import measure as room
-from dpsql.engines.base import IntArray, Rows, TableSource
+from dpsql.engines.base import BASE, IntArray, Rows, TableSource
 from dpsql.engines.synthetic import StillEngine, SyntheticEngine
 from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, _rounds, measure_adaptively, noise_of
@@ -52,8 +52,8 @@ def exact_of_many(job: Scanned, layout: Layout, engine: SyntheticEngine, table: 
     _check(engine)
     if not layout.source.plain:
         raise InternalError(f"{layout.table}: only a table of single rows can be scanned in several copies")
-    _, select, keys = scan_of(layout, job.sources)
-    found = engine.scan(TableSource(table), f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
+    source, select, keys = scan_of(layout, {layout.table: TableSource(table)}, f'"{BASE}"."dpsql_copy" AS dpsql_copy')
+    found = engine.scan(source, f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
     order = np.argsort(found["copy"], kind="stable")
     bounds = np.searchsorted(found["copy"][order], np.arange(copies + 1))
     out = []

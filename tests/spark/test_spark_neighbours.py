@@ -13,11 +13,9 @@ from spark_tables import carry, x_of
 from test_spark_functions import ROWS, TYPES, _row
 
 from dpsql import measure
-from dpsql.engines.base import BASE, Rows
-from dpsql.engines.base import tables_of as tables_of_rows
+from dpsql.engines.base import BASE
 from dpsql.measure import SparkEngine
-from dpsql.measure.from_sql import joined_text, values_text
-from dpsql.measure.reading import named, scan_of
+from dpsql.measure.reading import scan_of
 
 pytestmark = pytest.mark.spark
 
@@ -65,13 +63,7 @@ def test_an_odd_row_moves_one_cell_by_its_bound_and_never_fails(number: int, spa
     compiled = compiled_of(BATCHES[number], policy, tables_of(policy, engine_of(con)))
     job = job_of(compiled, policy)
     (layout,) = job.layouts
-    read, select, keys = scan_of(layout, job.sources)
-    _, once = named(layout)
-    source = Rows(
-        "odd",
-        tables_of_rows(read),
-        lambda names: values_text(once, joined_text(layout.source, (), names), f'"{BASE}"."dpsql_copy" AS dpsql_copy'),
-    )
+    source, select, keys = scan_of(layout, job.sources, f'"{BASE}"."dpsql_copy" AS dpsql_copy')
     engine = SparkEngine(spark)
     found = engine.scan(source, f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
     vectors = []
