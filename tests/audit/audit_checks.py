@@ -166,10 +166,8 @@ def expected(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]
         return 0 if v is None else max(-5, min(20, v))
 
     def rounded(r: float | None) -> float:
-        if r is None:
+        if r is None or math.isnan(r):
             return 0.0
-        if math.isnan(r):
-            return 0.5  # z = 0: the centre of the bounds, for the row counts as one that is not NULL
         clipped = max(0.0, min(1.0, r))
         return math.floor(clipped / 0.125 + 0.5) * 0.125
 

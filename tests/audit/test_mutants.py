@@ -128,7 +128,7 @@ def without_clamp(side: str) -> Callable[[Patch], None]:
 
     def mutant(patch: Patch) -> None:
         real = scan_sql.shifted
-        name = r'"dpsql_base"\."v"'
+        name = r'"dpsql_values"\."c\d+"'
         pattern = {"lower": rf"WHEN {name} <= -5 THEN 0 ", "upper": rf"WHEN {name} >= 20 THEN \d+ "}[side]
 
         def unclamped(measure: Any, values: Any) -> str:
@@ -162,10 +162,10 @@ def filter_as_guard(patch: Patch) -> None:
         columns, keys = real(layout)
         for number, measure in enumerate(layout.measures):
             if measure.column == "v":
-                bare = f'(CAST("v" - CAST({int(measure.lower)} AS BIGINT) AS BIGINT) * CAST(2 AS BIGINT))'
-                guarded = (
-                    f'system.main.sum({bare}) FILTER (WHERE "v" BETWEEN {int(measure.lower)} AND {int(measure.upper)})'
-                )
+                v = scan_sql.operand(measure.column, measure.line, layout.values)
+                bare = f"(CAST({v} - CAST({int(measure.lower)} AS BIGINT) AS BIGINT) * CAST(2 AS BIGINT))"
+                inside = f"{v} BETWEEN {int(measure.lower)} AND {int(measure.upper)}"
+                guarded = f"system.main.sum({bare}) FILTER (WHERE {inside})"
                 columns = columns.replace(f"system.main.sum({scan_sql.shifted(measure, layout.values)})", guarded)
                 assert "FILTER" in columns, number
         return columns, keys
