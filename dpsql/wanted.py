@@ -169,7 +169,8 @@ class Goal:
         for part, target in self.steer:
             out[part] = np.minimum(out[part], target)
         known = np.isfinite(out)
-        out[~known] = 1e3 * float(out[known].max())
+        # Where every wish is past all numbers, none says anything of another.
+        out[~known] = 1e3 * float(out[known].max()) if known.any() else 1.0
         return out
 
 

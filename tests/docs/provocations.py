@@ -19,6 +19,7 @@ import numpy as np
 from worlds import clinic
 
 import dpsql
+from dpsql import workload
 from dpsql.surfaces import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -442,6 +443,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "tolerance": lambda s: s.con.plan(COUNT, epsilon=1, tolerance=-1),
     "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
     "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
+    "an argument of another kind": lambda _: workload.all_range("x"),
     "label": lambda s: s.again(label="x" * 501).run(COUNT, **BUDGET),
     "two wishes": lambda s: s.con.budget_for(COUNT, max_error=50, relative=0.1),
     "wish and budget": lambda s: s.con.plan(COUNT, epsilon=1, max_error=50),
