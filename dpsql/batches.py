@@ -58,19 +58,19 @@ class Batches:
         check_estimates(plan, estimates)
         key = reuse_key(plan, errors)
         known = self._recorded()
-        found = None if fresh else self._answered(plan, key, errors=errors, estimates=estimates, label=label)
-        if found is not None:
-            return found
+        answer = None if fresh else self._answered(plan, key, errors=errors, estimates=estimates, label=label)
+        if answer is not None:
+            return answer
         if unpaid:
             raise BudgetError(
-                "the budget that was found is 0, as earlier releases answer the batch; of this ledger and with these "
+                "the budget that was answer is 0, as earlier releases answer the batch; of this ledger and with these "
                 "estimates they do not: find the budget again, or give one (nothing was charged)"
             )
         # One claim with and without error columns: they are one question to pay for.
         with claimed(self.books.path, reuse_key(plan, True)):
             if not fresh and self._recorded() != known:
-                found = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
-            return found or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
+                answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
+            return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
 
     def _recorded(self) -> int:
         """How many releases the ledger holds."""
