@@ -63,7 +63,7 @@ class Batches:
             return answer
         if unpaid:
             raise BudgetError(
-                "the budget that was answer is 0, as earlier releases answer the batch; of this ledger and with these "
+                "the budget that was found is 0, as earlier releases answer the batch; of this ledger and with these "
                 "estimates they do not: find the budget again, or give one (nothing was charged)"
             )
         # One claim with and without error columns: they are one question to pay for.
