@@ -34,8 +34,7 @@ def compile_any(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compil
     """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons."""
     check_numbers(queries, MAX_NUMBERS)
     cut = CutTables(queries, tables)
-    sizes = cut.sizes
-    if sum(map(prod, sizes)) <= FEW_CELLS or all(len(mine) <= 1 for mine in sizes):
+    if cut.single or sum(map(prod, cut.sizes)) <= FEW_CELLS:
         return compile_batch(queries, tables)
     refused = ""
     joint: Compiled | None = None

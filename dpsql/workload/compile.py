@@ -20,7 +20,8 @@ from dpsql.errors import SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.workload.batch import CaseKey, Query, Table, Term
 from dpsql.workload.boxes import Boxes, BoxWorkload
-from dpsql.workload.cells import Block, Cells, compile_cells
+from dpsql.workload.cell_table import Block, Cells
+from dpsql.workload.cells import compile_cells
 from dpsql.workload.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workload.corners import corners_of
 from dpsql.workload.layout import Layout, Span, common_multiplicity, common_steps, spans_of
@@ -234,11 +235,15 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Use:
-    """One term of an output in some of its groups: which block counts it, and the row of each label of the block."""
+    """One term of an output: the blocks that count it, and the row of each label of theirs, block after block.
 
-    block: int
+    Row ``rows[starts[i] + label]`` of the output counts what block ``blocks[i]`` has under ``label``.
+    """
+
     term: Term
     measure: Measure | None
+    blocks: IntArray = field(repr=False)
+    starts: IntArray = field(repr=False)
     rows: IntArray = field(repr=False)
 
 
@@ -252,12 +257,12 @@ class _Table:
         self.keys = keys_of(queries[span.query] for span in spans)
         self.measures = Measures(table)
         self.blocks: dict[Block, int] = {}
+        self.found: dict[object, tuple[IntArray, IntArray, IntArray]] = {}
 
     def compile(self, total: int, boxes: bool) -> _Piece:
         """The table's piece of a workload with ``total`` rows; its cells may be ``boxes`` where that is one table."""
         uses = [
-            (span, [use for term in span.output.terms for use in self._uses(self.queries[span.query], term)])
-            for span in self.spans
+            (span, [self._use(self.queries[span.query], term) for term in span.output.terms]) for span in self.spans
         ]
         axes = axes_of(self.table, (block.condition for block in self.blocks), self.keys)
         boxes = boxes and not self.measures.found and not (self.table.source and self.table.source.distinct)
@@ -268,17 +273,25 @@ class _Table:
             return _Piece(self._layout(cells, np.arange(len(cells))[:, None]), rows, scale)
         return self._merged(cells, rows, scale)
 
-    def _uses(self, query: Query, term: Term) -> list[_Use]:
+    def _use(self, query: Query, term: Term) -> _Use:
         """The blocks and measure of a term; a sum counts only rows where its column is not NULL."""
         measure, known = self.measures.of(term), self.measures.known(term)
         condition = term.condition if known is None else conjunction(term.condition, known)
         names = tuple(key.column for key in query.keys if isinstance(key, KeyDomain))
-        return [
-            _Use(self.blocks.setdefault(block, len(self.blocks)), term, measure, rows)
-            for chosen, rows in case_groups(query)
-            for block in [Block(gather(And, condition, *chosen), names)]
-            if block.condition != FALSE
-        ]
+        # Outputs of one query, and queries over the same groups, often have the same condition.
+        same = (condition, names, tuple(id(key) for key in query.keys))
+        if same not in self.found:
+            blocks: list[int] = []
+            rows: list[IntArray] = []
+            for chosen, row in case_groups(query):
+                block = Block(gather(And, condition, *chosen), names)
+                if block.condition != FALSE:
+                    blocks.append(self.blocks.setdefault(block, len(self.blocks)))
+                    rows.append(row)
+            length = rows[0].size if rows else 0
+            found = np.array(blocks, dtype=np.int64), np.arange(len(blocks)) * length, np.array(rows, dtype=np.int64)
+            self.found[same] = found[0], found[1], found[2].ravel()
+        return _Use(term, measure, *self.found[same])
 
     def _rows(
         self,
@@ -300,6 +313,8 @@ class _Table:
             parts: list[tuple[_Use, int, Fraction]] = []
             for use in terms:
                 coefficient, measure = use.term.coefficient, use.measure
+                if not use.blocks.size:
+                    continue
                 if measure is None:
                     parts.append((use, 0, coefficient))
                 else:
@@ -309,12 +324,11 @@ class _Table:
             unit = common_unit([part[2] for part in parts], span.output.name)
             scale[span.start : span.stop] = float(unit)
             for use, k, coefficient in parts:
-                if use.block not in members:
-                    found, label = cells.members(use.block)
-                    members[use.block] = found.astype(index), label
-                inside, label = members[use.block]
-                rows_of = (span.start + use.rows).astype(index)
-                at_row.append(rows_of[label])
+                if id(use.rows) not in members:
+                    place, inside, label = cells.members(use.blocks)
+                    members[id(use.rows)] = inside.astype(index), use.rows[use.starts[place] + label].astype(index)
+                inside, row = members[id(use.rows)]
+                at_row.append(row + index(span.start))
                 at_entry.append(inside + index(k * n))
                 values.append(np.full(len(inside), int(coefficient / unit), dtype=np.int64))
         if not at_row or n == 0:
