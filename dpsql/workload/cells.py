@@ -23,6 +23,7 @@ from dpsql.workload.boxes import Boxes
 from dpsql.workload.cell_limits import check_condition, check_counted, check_states, check_sweep, check_work
 from dpsql.workload.cell_table import Block, Cells, counted_of
 from dpsql.workload.conditions import FALSE, TRUE, And, Condition, LineAtom, OpaqueAtom, Or, atoms, substitute
+from dpsql.workload.deadline import NONE, Deadline
 from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, mix
 
 # Combinations from which conjunctions are planned without a list of their cells: that costs less there.
@@ -98,7 +99,11 @@ def _axis_of(atom: object) -> object:
 
 
 def compile_cells(
-    axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes: Mapping[str, int], boxes: bool = False
+    axes: Sequence[AxisTruths],
+    blocks: Sequence[Block],
+    key_sizes: Mapping[str, int],
+    boxes: bool = False,
+    deadline: Deadline = NONE,
 ) -> Cells | Boxes:
     """Intersect the axes one at a time, merging equal states after each.
 
@@ -107,10 +112,11 @@ def compile_cells(
 
     ``key_sizes`` gives the number of groups of each key column. Cost: for every axis, states
     times regions times the blocks that use the axis; for conjunctions without keys, states times the regions where
-    one of them begins or ends. States are numbered in the order of the regions. Raises SQLError past the caps.
+    one of them begins or ends. States are numbered in the order of the regions. Raises SQLError past the caps and past
+    ``deadline``.
     """
     if len(axes) == 1 and not (boxes and axes[0].axis.size > BOXES_FROM):
-        alone = _of_one_axis(axes[0], blocks, key_sizes)
+        alone = _of_one_axis(axes[0], blocks, key_sizes, deadline)
         if alone is not None:
             return alone
     ordered = _in_order(axes, blocks)
@@ -125,6 +131,7 @@ def compile_cells(
     transitions: list[npt.NDArray[np.int32]] = []
     resolutions = 0
     for axis, name in zip(ordered, names, strict=True):
+        deadline.check(len(transitions), len(ordered), "columns and conditions")
         mine = [b for b, used in enumerate(users) if name in used]
         n_states, size = alive.alive.shape[1], axis.axis.size
         if boxes and not others and axis is ordered[-1] and n_states * size > BOXES_FROM:
@@ -134,6 +141,7 @@ def compile_cells(
         check_work(n_states * size, len(mine), len(blocks), axis.axis.name)
         fresh = {}
         for b in mine:
+            deadline.check(len(transitions), len(ordered), "columns and conditions")
             before = progress[b].resolutions
             fresh[b] = _advance(progress[b], state[b], axis, name)
             resolutions += progress[b].resolutions - before
@@ -163,7 +171,9 @@ def compile_cells(
     return Cells(tuple(a.axis for a in ordered), tuple(transitions), cell_of_state, held)
 
 
-def _of_one_axis(axis: AxisTruths, blocks: Sequence[Block], key_sizes: Mapping[str, int]) -> Cells | None:
+def _of_one_axis(
+    axis: AxisTruths, blocks: Sequence[Block], key_sizes: Mapping[str, int], deadline: Deadline
+) -> Cells | None:
     """The cells of one axis without a table of blocks x regions; None where most blocks count most regions, or few.
 
     Cost: the pairs of a block and a region that it counts, sorted.
@@ -179,7 +189,8 @@ def _of_one_axis(axis: AxisTruths, blocks: Sequence[Block], key_sizes: Mapping[s
         return None
     place, region, value = [np.asarray(sets, dtype=np.int64)[at]], [inside], [np.ones(len(at), dtype=np.int64)]
     resolutions = 0
-    for b in others:
+    for done, b in enumerate(others):
+        deadline.check(done, len(others), "groupings")
         progress = _Progress(blocks[b], key_sizes)
         (after,) = _advance(progress, np.array([progress.start * progress.groups]), axis, _name_of(axis))
         resolutions += progress.resolutions

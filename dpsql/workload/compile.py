@@ -24,6 +24,7 @@ from dpsql.workload.cell_table import Block, Cells
 from dpsql.workload.cells import compile_cells
 from dpsql.workload.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workload.corners import corners_of
+from dpsql.workload.deadline import NONE, Deadline
 from dpsql.workload.layout import Layout, Span, common_multiplicity, common_steps, spans_of
 from dpsql.workload.matrix import Workload
 from dpsql.workload.measures import Measure
@@ -94,15 +95,17 @@ def _used(layout: Layout) -> BoolArray:
     return np.asarray((layout.entry >= 0).any(axis=0))
 
 
-def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = True) -> Compiled:
+def compile_batch(
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = True, deadline: Deadline = NONE
+) -> Compiled:
     """Compile queries (already held against the policy) to cells and W.
 
     Cost: regions are O(predicates log predicates) a column; cells as ``compile_cells``; W is
     sparse. ``boxes``: very many cells of one table's conjunctions may stay unlisted (``dpsql.workload.boxes``).
-    Raises SQLError past the caps on combinations, coefficients and measures.
+    Raises SQLError past the caps on combinations, coefficients and measures, and past ``deadline``.
     """
     spans = spans_of(queries)
-    layouts, rows, scale = compile_rows(queries, tables, boxes)
+    layouts, rows, scale = compile_rows(queries, tables, boxes, deadline)
     size = rows.shape[1]
     plain = None
     if any(layout.measures for layout in layouts):
@@ -119,7 +122,7 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table], boxes: 
 
 
 def compile_rows(
-    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False, deadline: Deadline = NONE
 ) -> tuple[tuple[Layout, ...], sparse.csr_array, np.ndarray]:
     """Layouts, rows and scale of ``Compiled``: what the queries say of x, without what one row can do to it."""
     spans = spans_of(queries)
@@ -130,7 +133,7 @@ def compile_rows(
     for name in names:
         mine = {i for i, query in enumerate(queries) if query.table == name}
         table = _Table(tables[name], queries, [span for span in spans if span.query in mine])
-        pieces.append(table.compile(total, boxes=boxes and len(names) == 1))
+        pieces.append(table.compile(total, boxes and len(names) == 1, deadline))
     rows = pieces[0].rows if len(pieces) == 1 else sparse.hstack([piece.rows for piece in pieces], format="csr")
     offset, layouts = 0, []
     for piece in pieces:
@@ -259,14 +262,17 @@ class _Table:
         self.blocks: dict[Block, int] = {}
         self.found: dict[object, tuple[IntArray, IntArray, IntArray]] = {}
 
-    def compile(self, total: int, boxes: bool) -> _Piece:
+    def compile(self, total: int, boxes: bool, deadline: Deadline) -> _Piece:
         """The table's piece of a workload with ``total`` rows; its cells may be ``boxes`` where that is one table."""
-        uses = [
-            (span, [self._use(self.queries[span.query], term) for term in span.output.terms]) for span in self.spans
-        ]
+        uses: list[tuple[Span, list[_Use]]] = []
+        for span in self.spans:
+            deadline.check(len(uses), len(self.spans), "columns of results")
+            uses.append((span, [self._use(self.queries[span.query], term) for term in span.output.terms]))
         axes = axes_of(self.table, (block.condition for block in self.blocks), self.keys)
         boxes = boxes and not self.measures.found and not (self.table.source and self.table.source.distinct)
-        cells = compile_cells(axes, list(self.blocks), {name: len(key) for name, key in self.keys.items()}, boxes)
+        cells = compile_cells(
+            axes, list(self.blocks), {name: len(key) for name, key in self.keys.items()}, boxes, deadline
+        )
         rows, scale = self._rows(uses, cells, total)
         if isinstance(cells, Boxes):
             # A row may move all entries: as one cell's, so that nothing takes them for cells of their own.
