@@ -37,8 +37,9 @@ _RIDGE = 1e-8
 _NEGLIGIBLE = 1e-13
 _FEW_BITS, _MANY_BITS = 3, 24  # of the largest entry of a matrix in fewer bits
 _SINGULAR = 1e-12
-# Seconds on one slow core over d^3: of a search of one step, rounded and shortened, and of one by classes.
-_SECONDS, _CLASS_SECONDS = 1.5e-9, 4e-10
+# Seconds on one slow core over d^3: of a search of one step, rounded and shortened (for Laplace noise one that is
+# worth it, since a search cut short may do worse than none), and of one by classes.
+_SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
 _CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
 
 
@@ -66,12 +67,18 @@ class ResidualMatrices:
             return Plain(2) if self.noise == "laplace" else Centre(2)
         total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
         level = 0.0
+        scratch: Floats | None = None
         for block in blocks:
+            if self.deadline is not None and monotonic() >= self.deadline:
+                return Plain(d) if self.noise == "laplace" else Centre(d)  # as in _solve
             gram, scale = self._gram(block, axis, axes)
             if gram is None:
                 level += scale
-            elif scale:
-                total = scale * gram if total is None else total + scale * gram
+            elif scale and (total is None or scratch is None):
+                total, scratch = scale * gram, np.empty_like(gram)
+            elif scale and total is not None:
+                np.multiply(gram, scale, out=scratch)
+                total += scratch
         trace = 0.0 if total is None else float(np.trace(total))
         if total is None or trace <= 0 or _is_centring(total, d):
             return Plain(d) if self.noise == "laplace" else Centre(d)
@@ -166,7 +173,8 @@ class ResidualMatrices:
         left = self.deadline - monotonic()
         if left <= 0 or d**3 * _CLASS_SECONDS > left:
             return False
-        return d**3 * _SECONDS <= left or (self.noise == "gaussian" and _classes(gram) is not None)
+        whole = d**3 * (_SECONDS if self.noise == "gaussian" else _LAPLACE_SECONDS)
+        return whole <= left or (self.noise == "gaussian" and _classes(gram) is not None)
 
     def _selected(self, gram: Floats, d: int) -> Mixed:
         """The best strategy for a Gram matrix on what is orthogonal to 1, in the basis e_a - e_d."""
