@@ -76,9 +76,8 @@ class ResidualMatrices:
                 level += scale
             elif scale and (total is None or scratch is None):
                 total, scratch = scale * gram, np.empty_like(gram)
-            elif scale and total is not None:
-                np.multiply(gram, scale, out=scratch)
-                total += scratch
+            elif scale:
+                total += np.multiply(gram, scale, out=scratch)
         trace = 0.0 if total is None else float(np.trace(total))
         if total is None or trace <= 0 or _is_centring(total, d):
             return Plain(d) if self.noise == "laplace" else Centre(d)
