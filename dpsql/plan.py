@@ -35,6 +35,7 @@ from dpsql.what_if import curve, marginal_costs
 from dpsql.what_if_text import what_if_text
 from dpsql.workload.batch import Core, Measured
 from dpsql.workload.compile import Compiled
+from dpsql.workload.deadline import Deadline
 from dpsql.workload.layout import common_multiplicity
 from dpsql.workload.line_batch import Lined
 from dpsql.workload.relation import relation_text
@@ -338,12 +339,13 @@ def make_plan(
     OPTIONS clauses of the batch (``dpsql.sql.options``) are held against the policy; their budget is the request's
     (``dpsql.request``). ``tolerance`` is the certified gap
     aimed at for Gaussian noise, ``time_limit`` seconds from now: what understanding and
-    compiling leave of them is for the search, shared by all ways. A strategy that
-    took long to select is kept in a folder and found again (``dpsql.strategy.cache``; ``DPSQL_CACHE=off`` keeps
-    none). Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
+    compiling leave of them is for the search, shared by all ways; past 1.1 ``time_limit`` and half a second these two
+    refuse. A strategy that took long to select is kept in a folder and found again (``dpsql.strategy.cache``;
+    ``DPSQL_CACHE=off`` keeps none). Raises SQLError, PolicyError, DataError and BudgetError before any data are
+    touched.
     """
     began = monotonic()
-    prepared = prepare(sql, policy, schemas, progress)
+    prepared = prepare(sql, policy, schemas, progress, Deadline.within(began, time_limit))
     compiled, chooser = prepared.compiled, Chooser(prepared.compiled)
     ways = []
     charges = tuple(charge_for(request, state.budget))

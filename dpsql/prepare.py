@@ -21,6 +21,7 @@ from dpsql.strategy.cache import default_folder
 from dpsql.workload.batch import Core
 from dpsql.workload.choice import compile_any
 from dpsql.workload.compile import Compiled
+from dpsql.workload.deadline import NONE, Deadline
 from dpsql.workload.layout import Span
 from dpsql.workload.line_batch import Lined, compile_line, line_of_batch
 from dpsql.workload.sensitivity import sensitivity_of
@@ -45,13 +46,17 @@ def prepare(
     policy: Policy,
     schemas: Mapping[str, Mapping[str, str]],
     progress: Say | None = None,
+    deadline: Deadline = NONE,
 ) -> Prepared:
-    """Understand and compile a batch. Raises SQLError and PolicyError; a refusal shows its place in the text."""
+    """Understand and compile a batch. Raises SQLError and PolicyError; a refusal shows its place in the text.
+
+    SQLError past ``deadline``, too, with how far it came.
+    """
     say = progress or (lambda _: None)
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     with _pointing(sql):
         text, clauses = read_options(sql)
-        understood = understand(parse(text), policy, tables)
+        understood = understand(parse(text), policy, tables, deadline)
         check_long(understood.answers)
     for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
         if options is not None:
@@ -63,7 +68,7 @@ def prepare(
     if line is not None:
         compiled = compile_line(understood.queries, understood.tables, line)
     else:
-        compiled = compile_any(understood.queries, understood.tables)
+        compiled = compile_any(understood.queries, understood.tables, deadline)
     if not compiled.answered.size:
         why = "".join(f" ({note})" for note in understood.notes[:3])
         raise SQLError(f"no number of the batch depends on the data; there is nothing to measure{why}")

@@ -10,7 +10,10 @@ import pytest
 import dpsql
 from dpsql import plan as plan_module
 from dpsql import prepare as prepare_module
-from dpsql.strategy import select
+from dpsql.linalg import basis
+from dpsql.strategy import reduce, select, shared_rows, simple
+from dpsql.workload import cells, deadline
+from dpsql.workload import compile as compile_module
 
 POLICY = """
 dataset = "limit-1"
@@ -46,6 +49,7 @@ def _limits(con, monkeypatch, limit: float, ticks: list[float]) -> tuple[Any, li
     left = list(ticks)
     monkeypatch.setattr(plan_module, "monotonic", lambda: left.pop(0) if len(left) > 1 else left[0])
     monkeypatch.setattr(prepare_module, "select", recorded)
+    monkeypatch.setattr(deadline, "monotonic", lambda: 0.0)
     return con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=limit), given
 
 
@@ -83,3 +87,42 @@ def test_a_long_column_beside_sums_is_refused_with_its_size(tmp_path):
 def test_no_time_at_all_is_refused(con, limit):
     with pytest.raises(dpsql.Error, match="time_limit must be above 0"):
         con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=limit)
+
+
+def test_a_plan_looks_for_equal_columns_as_often_for_many_parts_as_for_few(tmp_path, monkeypatch):
+    calls = []
+    for module in (reduce, simple, basis, cells, compile_module, shared_rows):
+        if hasattr(module, "distinct_columns"):
+            whole = module.distinct_columns
+            monkeypatch.setattr(
+                module,
+                "distinct_columns",
+                lambda *args, _whole=whole, _name=module.__name__, **options: (
+                    calls.append(_name) or _whole(*args, **options)
+                ),
+            )
+    found = []
+    for parts in (6, 30):
+        private = duckdb.connect()
+        private.execute("CREATE TABLE t (a INTEGER)")
+        path = tmp_path / f"{parts}.toml"
+        text = POLICY.replace("b = { lower = 0, upper = 60 }\n", "")
+        path.write_text(text.replace("upper = 60", f"upper = {10 * parts - 1}"))
+        con = dpsql.connect(private, policy=str(path), ledger=str(tmp_path / f"ledger {parts}"))
+        calls.clear()
+        con.plan("SELECT a, COUNT(*) FROM t GROUP BY a; SELECT a // 10, COUNT(*) FROM t GROUP BY a // 10", epsilon=1.0)
+        found.append(list(calls))
+    assert found[0] == found[1]
+    assert len(found[0]) <= 8
+
+
+def test_a_batch_that_is_not_read_in_time_is_refused_with_how_far_it_came(con, monkeypatch):
+    ticks = iter(range(100))
+    monkeypatch.setattr(plan_module, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(deadline, "monotonic", lambda: float(next(ticks)))
+    with pytest.raises(dpsql.SQLError, match="the time limit ended when 7 of 14 statements were done; allow more"):
+        con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=5.0)
+    monkeypatch.setattr(deadline, "monotonic", lambda: float(next(ticks)) - 2.0)
+    ticks = iter(range(100))
+    with pytest.raises(dpsql.SQLError, match=r"the time limit ended when \d of 14 columns of results were done"):
+        con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=16.0)

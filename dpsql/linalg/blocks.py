@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg
 
 from dpsql.linalg.exact import max_abs
 
@@ -156,6 +157,15 @@ class Mixed:
     @cached_property
     def inverse(self) -> Floats:
         """C B^+ (d x p)."""
+        p, d = self.matrix.shape
+        if p == d - 1 and not np.tril(self.matrix, -1).any() and not self.matrix.sum(axis=1).any():
+            # B = S [I, -1] with a triangular S, and C B^+ = [I, -1]^T (I - 1 1^T / d) S^-1.
+            S = self.matrix[:, :-1].astype(np.float64)
+            size = np.abs(np.diag(S))
+            if size.min() > 1e-10 * size.max():
+                part = linalg.solve_triangular(S, np.eye(p), check_finite=False)
+                part -= part.sum(axis=0) / d
+                return np.vstack([part, -part.sum(axis=0)])
         held = np.linalg.pinv(self.matrix.astype(np.float64), rcond=1e-12)
         return np.asarray(held - held.mean(axis=0, keepdims=True))
 

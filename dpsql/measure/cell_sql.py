@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.workload.cells import Cells
+from dpsql.workload.cell_table import Cells
 from dpsql.workload.layout import Layout
 
 

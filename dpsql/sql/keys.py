@@ -278,10 +278,11 @@ def _along(t: Typed, path: Path, policy: ColumnPolicy, node: exp.Expr) -> Groups
     found: list[tuple[Scalar, Condition]] = []
     covered: list[Interval] = []
     for first, last in pieces:
-        at = first
+        at, width = first, 1
         while at <= last:
             value = path.function(at)
-            after = least(path, at, last, value + 1)
+            after = least(path, at, last, value + 1, at + width)  # groups are often as long as those before
+            width = after - at
             interval = ((at, 0), (after, 0))
             covered.append(interval)
             found.append((_label(t, value), LineAtom(column.name, (interval,))))
@@ -295,8 +296,9 @@ def _along(t: Typed, path: Path, policy: ColumnPolicy, node: exp.Expr) -> Groups
     if t.unit < 0:
         found.reverse()
     inside = union([((low, 0), (high + 1, 0))])
-    lost = [part for part in inside if not any(part == c for c in union(covered))]
-    gaps = union([gap for part in lost for gap in _without(part, union(covered))])
+    reached = union(covered)
+    lost = [part for part in inside if part not in reached]
+    gaps = union([gap for part in lost for gap in _without(part, reached)])
     nulls = policy.nulls and not column.never_null
     null = LineAtom(column.name, gaps, nulls) if gaps or nulls else FALSE
     other = LineAtom(column.name, complement(inside)) if policy.other else FALSE
@@ -329,6 +331,8 @@ def _rank(label: Scalar) -> tuple[int, object]:
 def _label(t: Typed, result: Any) -> Scalar:
     """A result of the scan as the value that is released."""
     if t.kind == "exact":
+        if t.family == "integer" and t.unit == 1 and not t.offset:
+            return int(result)
         number = t.unit * int(result) + t.offset
         return int(number) if number.denominator == 1 and t.family == "integer" else _decimal(number)
     if t.kind == "date":

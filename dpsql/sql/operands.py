@@ -198,9 +198,14 @@ def _preimage(path: Path, intervals: Intervals) -> Intervals:
     return union(found)
 
 
-def least(path: Path, first: int, last: int, value: int) -> int:
-    """The least number of the piece whose function value is at least ``value``; last + 1 where there is none."""
+def least(path: Path, first: int, last: int, value: int, guess: int | None = None) -> int:
+    """The least number of the piece whose function value is at least ``value``; last + 1 where there is none.
+
+    ``guess``: a number to be tried first.
+    """
     function = path.function
+    if guess is not None and first < guess <= last and function(guess - 1) < value <= function(guess):
+        return guess
     if function(first) >= value:
         return first
     if function(last) < value:

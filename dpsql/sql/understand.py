@@ -35,6 +35,7 @@ from dpsql.sql.scope import find_table
 from dpsql.sql.statements import Hints, Statement, hints_of, parse, refuse
 from dpsql.sql.uncollected import uncollected
 from dpsql.workload.batch import Core, Table
+from dpsql.workload.deadline import NONE, Deadline
 
 MAX_CORES = 40_000
 
@@ -54,19 +55,24 @@ Types = Sequence[tuple[str, str]]
 
 
 @uncollected()
-def understand(statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table]) -> Understood:
+def understand(
+    statements: Sequence[Statement], policy: Policy, tables: Mapping[str, Table], deadline: Deadline = NONE
+) -> Understood:
     """Turn the statements of a batch into answers over declared columns.
 
     ``tables`` are all tables of the policy, by its names for them. Raises SQLError at the first
-    statement that cannot be answered, with its place.
+    statement that cannot be answered, with its place, and past ``deadline``.
     """
     with Sandbox() as sandbox:
         batch = _Batch(policy, tables, sandbox)
-        answers = tuple(batch.answer(statement) for statement in statements)
+        answers: list[Answer] = []
+        for statement in statements:
+            deadline.check(len(answers), len(statements), "statements")
+            answers.append(batch.answer(statement))
     for computed in batch.computed.values():
         check_written(computed.values)
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
-    return Understood(answers, united(batch.used), tuple(notes))
+    return Understood(tuple(answers), united(batch.used), tuple(notes))
 
 
 class _Batch:

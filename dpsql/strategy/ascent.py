@@ -64,14 +64,19 @@ def ascend(
 ) -> tuple[S, Floats, int]:
     """Raise t by mixed steps in log lambda until upper <= (1 + tolerance) t^2; the best state, its lambda.
 
-    Stops after ``limit`` steps and at ``deadline``, in seconds of ``clock``.
+    Stops after ``limit`` steps, and where a step as long as the last would end after ``deadline``, in seconds of
+    ``clock``.
     """
+    began = clock()
     f = np.log(np.maximum(weights, _FLOOR / weights.size))
     state = evaluate(_normal(f))
     past_f: list[Floats] = []
     past_g: list[Floats] = []
     count = 1
-    while count < limit and clock() < deadline:
+    now = clock()
+    took = now - began
+    while count < limit and now + took < deadline:
+        before, made = now, count
         if state.upper() <= (1.0 + tolerance) * state.t**2:
             break
         g = np.clip(2.0 * np.log(np.maximum(state.q / state.t, 1e-30)), -_CLIP, _CLIP)
@@ -90,6 +95,8 @@ def ascend(
             f = np.log(_normal(f + g))
             state = evaluate(np.exp(f))
             count += 1
+        now = clock()
+        took = (now - before) / (count - made)
     return state, np.exp(f), count
 
 

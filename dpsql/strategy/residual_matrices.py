@@ -23,6 +23,7 @@ from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
+from dpsql.strategy.exchangeable import Classes, classes_of, solve_classes
 from dpsql.strategy.reduce import cholesky
 from dpsql.strategy.select import select
 from dpsql.workload.matrix import Workload
@@ -36,6 +37,10 @@ _RIDGE = 1e-8
 _NEGLIGIBLE = 1e-13
 _FEW_BITS, _MANY_BITS = 3, 24  # of the largest entry of a matrix in fewer bits
 _SINGULAR = 1e-12
+# Seconds on one slow core over d^3: of a search of one step, rounded and shortened (for Laplace noise one that is
+# worth it, since a search cut short may do worse than none), and of one by classes.
+_SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
+_CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
 
 
 class ResidualMatrices:
@@ -62,12 +67,17 @@ class ResidualMatrices:
             return Plain(2) if self.noise == "laplace" else Centre(2)
         total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
         level = 0.0
+        scratch: Floats | None = None
         for block in blocks:
+            if self.deadline is not None and monotonic() >= self.deadline:
+                return Plain(d) if self.noise == "laplace" else Centre(d)  # as in _solve
             gram, scale = self._gram(block, axis, axes)
             if gram is None:
                 level += scale
+            elif scale and (total is None or scratch is None):
+                total, scratch = scale * gram, np.empty_like(gram)
             elif scale:
-                total = scale * gram if total is None else total + scale * gram
+                total += np.multiply(gram, scale, out=scratch)
         trace = 0.0 if total is None else float(np.trace(total))
         if total is None or trace <= 0 or _is_centring(total, d):
             return Plain(d) if self.noise == "laplace" else Centre(d)
@@ -145,7 +155,7 @@ class ResidualMatrices:
     def _solve(self, gram: Floats, d: int) -> AxisIntegers:
         key = np.round(gram / np.abs(gram).max(), 9).tobytes()
         if key not in self.solved:
-            if self.deadline is not None and monotonic() >= self.deadline:
+            if not self._in_time(gram, d):
                 return Plain(d) if self.noise == "laplace" else Centre(d)  # no search, and its error is known
             self.solved[key] = self._selected(gram, d)
         found = self.solved[key]
@@ -155,8 +165,23 @@ class ResidualMatrices:
         root = _root(gram)
         return min(choices, key=lambda part: part.norms[0] ** 2 * float(part.squares(root).sum()))
 
+    def _in_time(self, gram: Floats, d: int) -> bool:
+        """Whether a matrix is likely to be found in what is left of the time."""
+        if self.deadline is None:
+            return True
+        left = self.deadline - monotonic()
+        if left <= 0 or d**3 * _CLASS_SECONDS > left:
+            return False
+        whole = d**3 * (_SECONDS if self.noise == "gaussian" else _LAPLACE_SECONDS)
+        return whole <= left or (self.noise == "gaussian" and _classes(gram) is not None)
+
     def _selected(self, gram: Floats, d: int) -> Mixed:
         """The best strategy for a Gram matrix on what is orthogonal to 1, in the basis e_a - e_d."""
+        order = 0 if self.noise == "laplace" else 1
+        if order:
+            found = self._by_classes(gram)
+            if found is not None:
+                return found
         inner = gram[:-1, :-1] + _RIDGE * np.trace(gram) / d * (np.eye(d - 1) + 1.0)
         rows = sparse.csr_array(np.hstack([np.eye(d - 1, dtype=np.int64), -np.ones((d - 1, 1), dtype=np.int64)]))
         # A centred w has the coordinates w[:-1] in rows e_a - e_d, since its entries add up to 0.
@@ -164,7 +189,29 @@ class ResidualMatrices:
         left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
         chosen = select(held, self.noise, tolerance=self.tolerance / 3, time_limit=left)
         matrix = np.asarray(dense(chosen.mixing @ chosen.basis), dtype=np.int64)
-        return _shortened(matrix, _root(gram), 0 if self.noise == "laplace" else 1, self.tolerance / 10.0)
+        return _shortened(matrix, _root(gram), order, self.tolerance / 10.0)
+
+    def _by_classes(self, gram: Floats) -> Mixed | None:
+        """The same where the regions fall into a few classes of alike ones; None where they do not."""
+        held = _classes(gram)
+        if held is None:
+            return None
+        deadline = np.inf if self.deadline is None else self.deadline
+        X, _, upper = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
+        # X = E^T M E with E = [I, -1] and M without the last row and column of X, since X 1 = 0.
+        root = cholesky(X[:-1, :-1])
+        short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
+        matrix = np.hstack([short, -short.sum(axis=1, keepdims=True)])
+        target = (1.0 + self.tolerance / 3) * upper
+        wanted = _root(gram)
+        found = _shortened(matrix, wanted, 1, self.tolerance / 10.0)
+        return found if float(found.norms[1]) * float(found.squares(wanted).sum()) <= target else None
+
+
+def _classes(gram: Floats) -> Classes | None:
+    """The classes of alike regions of a Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
+    d = gram.shape[0]
+    return classes_of(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
 
 
 def _is_marginal(matrix: Any) -> bool:

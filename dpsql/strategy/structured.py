@@ -152,7 +152,8 @@ def structured_strategy(
             return replace(found, considered=ranked)
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
-    lower = _bound(batch, drafts, groups) if exact else structured_bound(batch)
+    until = np.inf if chooser.deadline is None else chooser.deadline
+    lower = _bound(batch, drafts, groups) if exact else structured_bound(batch, until)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 

@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,12 @@ _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing count
 _LOST = 1e-9
 
 
-def structured_bound(batch: Structured) -> float | None:
+def structured_bound(batch: Structured, deadline: float = np.inf) -> float | None:
     """The squared nuclear norm above, in the units of ``StructuredStrategy.expected``; None where it costs too much.
 
     Cost: the eigenvalues of K, one part after the other, each of order at most 2,500, the orders cubed at most 3e10
-    together (a few seconds). None too where blocks that share rows take contrasts of one axis to others' of another.
+    together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
+    that share rows take contrasts of one axis to others' of another.
     """
     common = common_multiplicity(batch.layouts)
     total = 0.0
@@ -63,7 +65,7 @@ def structured_bound(batch: Structured) -> float | None:
         if not blocks:
             continue
         try:
-            found = _Table(batch, table, blocks).bound()
+            found = _Table(batch, table, blocks).bound(deadline)
         except LostError:
             return None
         total += (batch.layouts[owned[0]].multiplicity / common) ** 2 * found**2
@@ -100,7 +102,7 @@ class _Table:
         self.products: dict[tuple[object, ...], Any] = {}
         self.spent = 0
 
-    def bound(self) -> float:
+    def bound(self, deadline: float) -> float:
         """tr K^1/2 at the best of a few weights. Raises LostError."""
         every = {axis: self._classes(axis) for axis in self.axes}
         idle = any(self._idle(axis).any() for axis in self.axes)
@@ -114,7 +116,7 @@ class _Table:
                 best = max(best or 0.0, self._at(share))
             except LostError:
                 lost = True
-            if self.spent > _CUBES / 20:
+            if self.spent > _CUBES / 20 or monotonic() > deadline:
                 break
         if best is None:
             raise LostError

@@ -33,6 +33,48 @@ def is_conjunction(condition: Condition) -> bool:
     return condition in (TRUE, FALSE) or all(isinstance(part, LineAtom | OpaqueAtom) for part in parts)
 
 
+def regions_of(
+    axis: AxisTruths, conditions: Sequence[Condition], most: int
+) -> tuple[IntArray, IntArray] | tuple[None, None]:
+    """Pair by pair: the number of a conjunction over one axis alone, and a region where it holds, ascending.
+
+    None and None where there are more than ``most`` pairs.
+    """
+    plain = [n for n, condition in enumerate(conditions) if isinstance(condition, LineAtom)]
+    number: list[int] = []
+    spans: list[tuple[int, int]] = []
+    for n in plain:
+        held = axis.spans[conditions[n]]  # type: ignore[index]
+        spans.extend(held)
+        number.extend([n] * len(held))
+    # Regions are numbered along the line, so that a span of pieces is a run of regions.
+    ends = np.searchsorted(axis.representatives, np.array(spans, dtype=np.int64).reshape(-1, 2))
+    length = ends[:, 1] - ends[:, 0]
+    if int(length.sum()) > most:
+        return None, None
+    at = [np.repeat(np.array(number, dtype=np.int64), length)]
+    inside = [np.repeat(ends[:, 0] - (np.cumsum(length) - length), length) + np.arange(int(length.sum()))]
+    null = getattr(axis.axis, "null_region", -1)
+    if null >= 0:
+        on_null = np.array([n for n in plain if conditions[n].on_null], dtype=np.int64)  # type: ignore[union-attr]
+        at, inside = [at[0][inside[0] != null], on_null], [inside[0][inside[0] != null], np.full(len(on_null), null)]
+    pairs = sum(map(len, at))
+    for n in sorted(set(range(len(conditions))) - set(plain)):
+        condition = conditions[n]
+        parts = condition.operands if isinstance(condition, And) else (condition,)
+        holds = np.full(axis.axis.size, condition != FALSE)
+        for part in parts:
+            if isinstance(part, LineAtom | OpaqueAtom):
+                holds &= axis.truth(part)
+        at.append(np.full(np.count_nonzero(holds), n))
+        inside.append(np.flatnonzero(holds))
+        pairs += len(at[-1])
+        if pairs > most:
+            return None, None
+    order = np.lexsort((np.concatenate(inside), np.concatenate(at)))
+    return np.concatenate(at)[order], np.concatenate(inside)[order]
+
+
 class Alive:
     """Conjunctions over several axes, and the sets of them that are alive in the states reached so far.
 

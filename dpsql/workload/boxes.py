@@ -73,10 +73,11 @@ class Boxes:
         """How many combinations of regions there are before merging."""
         return int(prod(axis.size for axis in self.axes))
 
-    def members(self, block: int) -> tuple[IntArray, IntArray]:
-        """The entries of x that add up to a block, none where no row can be in it; as ``Cells.members``."""
-        found = np.array([block] if self.alive[block].any() and self.holds[block].any() else [], dtype=np.int64)
-        return found, np.zeros(len(found), dtype=np.int64)
+    def members(self, blocks: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """The entry of x that is each block, none where no row can be in it; as ``Cells.members``."""
+        reached = self.alive[blocks].any(axis=1) & self.holds[blocks].any(axis=1)
+        place = np.flatnonzero(reached)
+        return place, blocks[place], np.zeros(len(place), dtype=np.int64)
 
     def locate(self, regions: Sequence[IntArray]) -> IntArray:
         """The pair of every row of region numbers (one array an axis), state x regions + region; -1 outside."""

@@ -11,18 +11,20 @@ send a row's regions to its cell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
+from dpsql.linalg.columns import distinct_columns
 from dpsql.workload import cell_limits
-from dpsql.workload.alive import Alive, is_conjunction
+from dpsql.workload.alive import Alive, is_conjunction, regions_of
 from dpsql.workload.boxes import Boxes
 from dpsql.workload.cell_limits import check_condition, check_counted, check_states, check_sweep, check_work
+from dpsql.workload.cell_table import Block, Cells, counted_of
 from dpsql.workload.conditions import FALSE, TRUE, And, Condition, LineAtom, OpaqueAtom, Or, atoms, substitute
-from dpsql.workload.regions import Axis, AxisTruths, BoolArray, IntArray, mix
+from dpsql.workload.deadline import NONE, Deadline
+from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, mix
 
 # Combinations from which conjunctions are planned without a list of their cells: that costs less there.
 BOXES_FROM = 5_000_000
@@ -30,66 +32,11 @@ BOXES_FROM = 5_000_000
 MANY_AXES = 8
 """Columns of one condition from which the order of the axes goes by its parts."""
 
+# Blocks x regions of one axis from which only the pairs of a block and a region that it counts are held, where these
+# are at most one in so many.
+_SPARSE_FROM, _SPARSE = 2**20, 8
+
 _SALTS = 3  # hashes tried before states are compared one by one: one fails with a probability below 1e-5
-
-
-@dataclass(frozen=True)
-class Block:
-    """Rows of the workload that share a condition and group keys.
-
-    It has one row per combination of the keys' groups (one row without keys): the number of
-    rows of the table for which ``condition`` holds and that lie in the group.
-    """
-
-    condition: Condition
-    keys: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Cells:
-    """The cells of one table.
-
-    ``transitions[k]`` (states before axis k x regions of axis k) gives the state after it;
-    ``cell_of_state`` maps the last state to a cell, -1 for rows that no query counts.
-    ``alive`` (conjunctions x cells) says which cells the blocks without label count, ``marks`` (other blocks x cells)
-    gives the row of each other block that counts the cell, or -1; ``place[b]`` is where block b stands in
-    ``alive``, or -1 - its row of ``marks``.
-    """
-
-    axes: tuple[Axis, ...]
-    transitions: tuple[npt.NDArray[np.int32], ...] = field(repr=False)
-    cell_of_state: IntArray = field(repr=False)
-    alive: BoolArray = field(repr=False)
-    marks: IntArray = field(repr=False)
-    place: tuple[int, ...] = field(repr=False)
-
-    def __len__(self) -> int:
-        return int(self.alive.shape[1])
-
-    @property
-    def combinations(self) -> int:
-        """How many combinations of regions there are before merging."""
-        return int(prod(axis.size for axis in self.axes))
-
-    def members(self, block: int) -> tuple[IntArray, IntArray]:
-        """The cells that a block counts, ascending, and the block's row that counts each."""
-        at = self.place[block]
-        if at >= 0:
-            found = np.flatnonzero(self.alive[at])
-            return found, np.zeros(len(found), dtype=np.int64)
-        found = np.flatnonzero(self.marks[-1 - at] >= 0)
-        return found, self.marks[-1 - at][found]
-
-    def locate(self, regions: Sequence[IntArray]) -> IntArray:
-        """The cell of every row of region numbers (one array an axis); -1 where there is none."""
-        if not self.axes:
-            raise ValueError("a table without axes has one cell; there is nothing to locate")
-        state = np.zeros(len(regions[0]), dtype=np.int64)
-        outside = np.zeros(len(regions[0]), dtype=bool)
-        for table, region in zip(self.transitions, regions, strict=True):
-            outside |= region < 0
-            state = table[state, np.maximum(region, 0)].astype(np.int64)
-        return np.where(outside, -1, self.cell_of_state[state])
 
 
 class _Progress:
@@ -152,7 +99,11 @@ def _axis_of(atom: object) -> object:
 
 
 def compile_cells(
-    axes: Sequence[AxisTruths], blocks: Sequence[Block], key_sizes: Mapping[str, int], boxes: bool = False
+    axes: Sequence[AxisTruths],
+    blocks: Sequence[Block],
+    key_sizes: Mapping[str, int],
+    boxes: bool = False,
+    deadline: Deadline = NONE,
 ) -> Cells | Boxes:
     """Intersect the axes one at a time, merging equal states after each.
 
@@ -161,8 +112,13 @@ def compile_cells(
 
     ``key_sizes`` gives the number of groups of each key column. Cost: for every axis, states
     times regions times the blocks that use the axis; for conjunctions without keys, states times the regions where
-    one of them begins or ends. States are numbered in the order of the regions. Raises SQLError past the caps.
+    one of them begins or ends. States are numbered in the order of the regions. Raises SQLError past the caps and past
+    ``deadline``.
     """
+    if len(axes) == 1 and not (boxes and axes[0].axis.size > BOXES_FROM):
+        alone = _of_one_axis(axes[0], blocks, key_sizes, deadline)
+        if alone is not None:
+            return alone
     ordered = _in_order(axes, blocks)
     names = [_name_of(a) for a in ordered]
     sets = [b for b, block in enumerate(blocks) if not block.keys and is_conjunction(block.condition)]
@@ -175,6 +131,7 @@ def compile_cells(
     transitions: list[npt.NDArray[np.int32]] = []
     resolutions = 0
     for axis, name in zip(ordered, names, strict=True):
+        deadline.check(len(transitions), len(ordered), "columns and conditions")
         mine = [b for b, used in enumerate(users) if name in used]
         n_states, size = alive.alive.shape[1], axis.axis.size
         if boxes and not others and axis is ordered[-1] and n_states * size > BOXES_FROM:
@@ -184,6 +141,7 @@ def compile_cells(
         check_work(n_states * size, len(mine), len(blocks), axis.axis.name)
         fresh = {}
         for b in mine:
+            deadline.check(len(transitions), len(ordered), "columns and conditions")
             before = progress[b].resolutions
             fresh[b] = _advance(progress[b], state[b], axis, name)
             resolutions += progress[b].resolutions - before
@@ -207,19 +165,53 @@ def compile_cells(
     marks = np.where(state == 0, -1, state - groups)
     counted = (marks >= 0).any(axis=0) | alive.alive.any(axis=0)
     cell_of_state = np.where(counted, np.cumsum(counted) - 1, -1)
-    place = np.zeros(len(blocks), dtype=np.int64)
-    place[sets] = np.arange(len(sets))
-    place[others] = -1 - np.arange(len(others))
     kept = alive.alive[:, counted]
     check_counted(int(np.count_nonzero(kept)) + int(np.count_nonzero(marks >= 0)), int(counted.sum()), len(blocks))
-    return Cells(
-        tuple(a.axis for a in ordered),
-        tuple(transitions),
-        cell_of_state,
-        kept,
-        marks[:, counted],
-        tuple(place.tolist()),
-    )
+    held = counted_of(kept, marks[:, counted], sets, others)
+    return Cells(tuple(a.axis for a in ordered), tuple(transitions), cell_of_state, held)
+
+
+def _of_one_axis(
+    axis: AxisTruths, blocks: Sequence[Block], key_sizes: Mapping[str, int], deadline: Deadline
+) -> Cells | None:
+    """The cells of one axis without a table of blocks x regions; None where most blocks count most regions, or few.
+
+    Cost: the pairs of a block and a region that it counts, sorted.
+    """
+    size = axis.axis.size
+    if len(blocks) * size < _SPARSE_FROM:
+        return None
+    sets = [b for b, block in enumerate(blocks) if not block.keys and is_conjunction(block.condition)]
+    others = sorted(set(range(len(blocks))) - set(sets))
+    check_work(size, len(others), len(blocks), axis.axis.name)
+    at, inside = regions_of(axis, [blocks[b].condition for b in sets], len(blocks) * size // _SPARSE)
+    if at is None or inside is None:
+        return None
+    place, region, value = [np.asarray(sets, dtype=np.int64)[at]], [inside], [np.ones(len(at), dtype=np.int64)]
+    resolutions = 0
+    for done, b in enumerate(others):
+        deadline.check(done, len(others), "groupings")
+        progress = _Progress(blocks[b], key_sizes)
+        (after,) = _advance(progress, np.array([progress.start * progress.groups]), axis, _name_of(axis))
+        resolutions += progress.resolutions
+        check_condition(resolutions, axis.axis.name)
+        held = np.flatnonzero(after)
+        place.append(np.full(len(held), b))
+        region.append(held)
+        # A block that holds has residual 1, that is a state of groups + label.
+        value.append(after[held] - progress.groups + 1)
+    check_counted(sum(map(len, place)), size, len(blocks))
+    entries = (np.concatenate(value).astype(np.int32), (np.concatenate(place), np.concatenate(region)))
+    counted = sparse.csr_array(sparse.coo_array(entries, shape=(len(blocks), size)))
+    # Regions that all blocks treat alike are one state, numbered in the order of the regions.
+    found = distinct_columns(counted)
+    _, first, state = np.unique(found.label, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    cell_of_state = found.label[first[order]]
+    kept = sparse.csr_array(counted.tocsc()[:, found.keep])
+    return Cells((axis.axis,), (rank[state].reshape(1, size),), cell_of_state, kept)
 
 
 def _in_order(axes: Sequence[AxisTruths], blocks: Sequence[Block]) -> list[AxisTruths]:

@@ -18,6 +18,7 @@ from dpsql.linalg.blocks import RowFactor
 from dpsql.workload.batch import Query, Table
 from dpsql.workload.compile import Compiled, compile_batch
 from dpsql.workload.cut_tables import CutTables
+from dpsql.workload.deadline import NONE, Deadline
 from dpsql.workload.structured import MAX_NUMBERS, Structured, compile_structured
 from dpsql.workload.too_many import check_numbers
 
@@ -30,19 +31,20 @@ WIDE = 2**18
 """Combinations of regions of one condition above which one matrix is tried before blocks."""
 
 
-def compile_any(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compiled | Structured:
-    """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons."""
+def compile_any(
+    queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE
+) -> Compiled | Structured:
+    """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons, or in time."""
     check_numbers(queries, MAX_NUMBERS)
     cut = CutTables(queries, tables)
-    sizes = cut.sizes
-    if sum(map(prod, sizes)) <= FEW_CELLS or all(len(mine) <= 1 for mine in sizes):
-        return compile_batch(queries, tables)
+    if cut.single or sum(map(prod, cut.sizes)) <= FEW_CELLS:
+        return compile_batch(queries, tables, deadline=deadline)
     refused = ""
     joint: Compiled | None = None
     if cut.widest > WIDE:
         # Blocks would write such a condition out; one matrix over merged cells is often small, or refused at once.
         try:
-            joint = compile_batch(queries, tables, boxes=False)
+            joint = compile_batch(queries, tables, boxes=False, deadline=deadline)
         except SQLError as error:
             refused = str(error)
         if joint is not None and not _is_large(min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]):
@@ -55,14 +57,14 @@ def compile_any(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compil
     if structured is None and refused:
         raise _neither(refused, said)
     if structured is None:
-        return _joint(queries, tables, said)
+        return _joint(queries, tables, said, deadline)
     if _is_structured(structured):
         return structured
     if joint is None:
         if refused:
             return structured
         try:
-            joint = compile_batch(queries, tables, boxes=False)
+            joint = compile_batch(queries, tables, boxes=False, deadline=deadline)
         except SQLError:
             return structured
     if int(np.bincount(joint.rows.indices, minlength=1).max()) <= 1:
@@ -71,10 +73,10 @@ def compile_any(queries: Sequence[Query], tables: Mapping[str, Table]) -> Compil
     return structured if _is_large(rank, joint.rows.shape[1]) else joint
 
 
-def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str) -> Compiled:
+def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
     """The batch as one matrix, with why it is not planned as blocks where it cannot be."""
     try:
-        return compile_batch(queries, tables)
+        return compile_batch(queries, tables, deadline=deadline)
     except SQLError as error:
         said = str(error)
     raise _neither(said, refused)

@@ -20,9 +20,11 @@ from dpsql.errors import SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.workload.batch import CaseKey, Query, Table, Term
 from dpsql.workload.boxes import Boxes, BoxWorkload
-from dpsql.workload.cells import Block, Cells, compile_cells
+from dpsql.workload.cell_table import Block, Cells
+from dpsql.workload.cells import compile_cells
 from dpsql.workload.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workload.corners import corners_of
+from dpsql.workload.deadline import NONE, Deadline
 from dpsql.workload.layout import Layout, Span, common_multiplicity, common_steps, spans_of
 from dpsql.workload.matrix import Workload
 from dpsql.workload.measures import Measure
@@ -93,15 +95,17 @@ def _used(layout: Layout) -> BoolArray:
     return np.asarray((layout.entry >= 0).any(axis=0))
 
 
-def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = True) -> Compiled:
+def compile_batch(
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = True, deadline: Deadline = NONE
+) -> Compiled:
     """Compile queries (already held against the policy) to cells and W.
 
     Cost: regions are O(predicates log predicates) a column; cells as ``compile_cells``; W is
     sparse. ``boxes``: very many cells of one table's conjunctions may stay unlisted (``dpsql.workload.boxes``).
-    Raises SQLError past the caps on combinations, coefficients and measures.
+    Raises SQLError past the caps on combinations, coefficients and measures, and past ``deadline``.
     """
     spans = spans_of(queries)
-    layouts, rows, scale = compile_rows(queries, tables, boxes)
+    layouts, rows, scale = compile_rows(queries, tables, boxes, deadline)
     size = rows.shape[1]
     plain = None
     if any(layout.measures for layout in layouts):
@@ -118,7 +122,7 @@ def compile_batch(queries: Sequence[Query], tables: Mapping[str, Table], boxes: 
 
 
 def compile_rows(
-    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False, deadline: Deadline = NONE
 ) -> tuple[tuple[Layout, ...], sparse.csr_array, np.ndarray]:
     """Layouts, rows and scale of ``Compiled``: what the queries say of x, without what one row can do to it."""
     spans = spans_of(queries)
@@ -129,7 +133,7 @@ def compile_rows(
     for name in names:
         mine = {i for i, query in enumerate(queries) if query.table == name}
         table = _Table(tables[name], queries, [span for span in spans if span.query in mine])
-        pieces.append(table.compile(total, boxes=boxes and len(names) == 1))
+        pieces.append(table.compile(total, boxes and len(names) == 1, deadline))
     rows = pieces[0].rows if len(pieces) == 1 else sparse.hstack([piece.rows for piece in pieces], format="csr")
     offset, layouts = 0, []
     for piece in pieces:
@@ -234,11 +238,15 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Use:
-    """One term of an output in some of its groups: which block counts it, and the row of each label of the block."""
+    """One term of an output: the blocks that count it, and the row of each label of theirs, block after block.
 
-    block: int
+    Row ``rows[starts[i] + label]`` of the output counts what block ``blocks[i]`` has under ``label``.
+    """
+
     term: Term
     measure: Measure | None
+    blocks: IntArray = field(repr=False)
+    starts: IntArray = field(repr=False)
     rows: IntArray = field(repr=False)
 
 
@@ -252,33 +260,44 @@ class _Table:
         self.keys = keys_of(queries[span.query] for span in spans)
         self.measures = Measures(table)
         self.blocks: dict[Block, int] = {}
+        self.found: dict[object, tuple[IntArray, IntArray, IntArray]] = {}
 
-    def compile(self, total: int, boxes: bool) -> _Piece:
+    def compile(self, total: int, boxes: bool, deadline: Deadline) -> _Piece:
         """The table's piece of a workload with ``total`` rows; its cells may be ``boxes`` where that is one table."""
-        uses = [
-            (span, [use for term in span.output.terms for use in self._uses(self.queries[span.query], term)])
-            for span in self.spans
-        ]
+        uses: list[tuple[Span, list[_Use]]] = []
+        for span in self.spans:
+            deadline.check(len(uses), len(self.spans), "columns of results")
+            uses.append((span, [self._use(self.queries[span.query], term) for term in span.output.terms]))
         axes = axes_of(self.table, (block.condition for block in self.blocks), self.keys)
         boxes = boxes and not self.measures.found and not (self.table.source and self.table.source.distinct)
-        cells = compile_cells(axes, list(self.blocks), {name: len(key) for name, key in self.keys.items()}, boxes)
+        cells = compile_cells(
+            axes, list(self.blocks), {name: len(key) for name, key in self.keys.items()}, boxes, deadline
+        )
         rows, scale = self._rows(uses, cells, total)
         if isinstance(cells, Boxes):
             # A row may move all entries: as one cell's, so that nothing takes them for cells of their own.
             return _Piece(self._layout(cells, np.arange(len(cells))[:, None]), rows, scale)
         return self._merged(cells, rows, scale)
 
-    def _uses(self, query: Query, term: Term) -> list[_Use]:
+    def _use(self, query: Query, term: Term) -> _Use:
         """The blocks and measure of a term; a sum counts only rows where its column is not NULL."""
         measure, known = self.measures.of(term), self.measures.known(term)
         condition = term.condition if known is None else conjunction(term.condition, known)
         names = tuple(key.column for key in query.keys if isinstance(key, KeyDomain))
-        return [
-            _Use(self.blocks.setdefault(block, len(self.blocks)), term, measure, rows)
-            for chosen, rows in case_groups(query)
-            for block in [Block(gather(And, condition, *chosen), names)]
-            if block.condition != FALSE
-        ]
+        # Outputs of one query, and queries over the same groups, often have the same condition.
+        same = (condition, names, tuple(id(key) for key in query.keys))
+        if same not in self.found:
+            blocks: list[int] = []
+            rows: list[IntArray] = []
+            for chosen, row in case_groups(query):
+                block = Block(gather(And, condition, *chosen), names)
+                if block.condition != FALSE:
+                    blocks.append(self.blocks.setdefault(block, len(self.blocks)))
+                    rows.append(row)
+            length = rows[0].size if rows else 0
+            found = np.array(blocks, dtype=np.int64), np.arange(len(blocks)) * length, np.array(rows, dtype=np.int64)
+            self.found[same] = found[0], found[1], found[2].ravel()
+        return _Use(term, measure, *self.found[same])
 
     def _rows(
         self,
@@ -300,6 +319,8 @@ class _Table:
             parts: list[tuple[_Use, int, Fraction]] = []
             for use in terms:
                 coefficient, measure = use.term.coefficient, use.measure
+                if not use.blocks.size:
+                    continue
                 if measure is None:
                     parts.append((use, 0, coefficient))
                 else:
@@ -309,12 +330,11 @@ class _Table:
             unit = common_unit([part[2] for part in parts], span.output.name)
             scale[span.start : span.stop] = float(unit)
             for use, k, coefficient in parts:
-                if use.block not in members:
-                    found, label = cells.members(use.block)
-                    members[use.block] = found.astype(index), label
-                inside, label = members[use.block]
-                rows_of = (span.start + use.rows).astype(index)
-                at_row.append(rows_of[label])
+                if id(use.rows) not in members:
+                    place, inside, label = cells.members(use.blocks)
+                    members[id(use.rows)] = inside.astype(index), use.rows[use.starts[place] + label].astype(index)
+                inside, row = members[id(use.rows)]
+                at_row.append(row + index(span.start))
                 at_entry.append(inside + index(k * n))
                 values.append(np.full(len(inside), int(coefficient / unit), dtype=np.int64))
         if not at_row or n == 0:

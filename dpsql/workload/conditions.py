@@ -144,6 +144,9 @@ def _one_atom(node: type[And] | type[Or], found: list[LineAtom]) -> Condition:
     if node is Or:
         every = union([interval for atom in found for interval in atom.intervals])
         return _line_atom(found[0].column, every, any(on_null))
+    inside = [atom for atom in found if atom.intervals != ((None, None),)]
+    if len(inside) < 2:  # IS NOT NULL beside one other, as for a sum in each of many groups
+        return _line_atom(found[0].column, inside[0].intervals if inside else ((None, None),), all(on_null))
     # The intersection is what no complement covers.
     rest = union([interval for atom in found for interval in complement(atom.intervals)])
     return _line_atom(found[0].column, complement(rest), all(on_null))

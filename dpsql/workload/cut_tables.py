@@ -31,7 +31,7 @@ MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to
 
 
 class CutTables:
-    """The tables of a batch with their axes cut, before either way of compiling. Cost: cutting the axes."""
+    """The tables of a batch with their axes, which are cut once they are looked at. Cost: cutting the axes."""
 
     def __init__(self, queries: Sequence[Query], tables: Mapping[str, Table]) -> None:
         self.spans = spans_of(queries)
@@ -44,6 +44,11 @@ class CutTables:
                 continue
             mine = [span for span in self.spans if queries[span.query].table == name]
             self.held[name] = _Table(tables[name], number, queries, mine)
+
+    @property
+    def single(self) -> bool:
+        """Whether no table has more than one axis, tables of units counted once left out. Cuts none."""
+        return all(len(table.names) <= 1 for table in self.held.values())
 
     @property
     def sizes(self) -> list[tuple[int, ...]]:
@@ -76,11 +81,29 @@ class _Table:
         self.measures = Measures(table)
         self.asked: dict[Condition, None] = {}
         self.uses = {span.start: self._uses(span) for span in spans}
-        found = axes_of(table, self.asked, keys_of(queries[span.query] for span in spans))
-        self.axes: list[AxisTruths] = found
-        self.sizes = tuple(truths.axis.size for truths in found)
-        self.place = {_name(truths): at for at, truths in enumerate(found)}
+        self.keys = keys_of(queries[span.query] for span in spans)
         self.factors: dict[object, RowFactor | None] = {}
+
+    @cached_property
+    def names(self) -> set[object]:
+        """The columns and opaque predicates that are an axis each."""
+        found = {a.column if isinstance(a, LineAtom) else a.predicate for held in self.asked for a in atoms(held)}
+        return found | set(self.keys)
+
+    @cached_property
+    def axes(self) -> list[AxisTruths]:
+        """The axes, cut."""
+        return axes_of(self.table, self.asked, self.keys)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of regions of each axis."""
+        return tuple(truths.axis.size for truths in self.axes)
+
+    @cached_property
+    def place(self) -> dict[object, int]:
+        """The number of each axis, by its name."""
+        return {_name(truths): at for at, truths in enumerate(self.axes)}
 
     @cached_property
     def widest(self) -> int:

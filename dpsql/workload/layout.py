@@ -11,7 +11,7 @@ import numpy as np
 from dpsql.errors import SQLError
 from dpsql.workload.batch import Output, Query
 from dpsql.workload.boxes import Boxes
-from dpsql.workload.cells import Cells
+from dpsql.workload.cell_table import Cells
 from dpsql.workload.grid import Grid
 from dpsql.workload.measures import Measure
 from dpsql.workload.regions import Axis, IntArray

@@ -16,15 +16,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from scipy import sparse
 
 from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.lines import Line
 from dpsql.workload.batch import Query, RangeKey, Table
-from dpsql.workload.cells import Cells
+from dpsql.workload.cell_table import Cells
 from dpsql.workload.compile import Compiled, compile_batch
 from dpsql.workload.integers import Integers
 from dpsql.workload.layout import Layout, Span
@@ -212,5 +211,5 @@ def _along(cells: Cells, axis: Axis, n: int) -> Cells:
     size = len(cells) * n
     last = np.arange(states * n, dtype=np.int32).reshape(states, n)
     of_state = np.where(cells.cell_of_state[:, None] >= 0, cells.cell_of_state[:, None] * n + np.arange(n), -1)
-    none: npt.NDArray[Any] = np.zeros((0, size), dtype=np.int64)
-    return Cells((*cells.axes, axis), (*cells.transitions, last), of_state.ravel(), none.astype(bool), none, place=())
+    none = sparse.csr_array((0, size), dtype=np.int32)
+    return Cells((*cells.axes, axis), (*cells.transitions, last), of_state.ravel(), none)

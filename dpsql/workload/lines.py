@@ -212,6 +212,8 @@ class Line:
 
     def point(self, constant: Scalar) -> Interval | None:
         """The interval that holds exactly ``constant``; None where the line has no such value."""
+        if type(constant) is int and self.kind == "integer" and self.unit is None:  # the same at a tenth of the cost
+            return self.clip(((constant, 0), (constant + 1, 0)))
         position = self.place(constant)
         return self.clip((self.below(position), self.above(position)))
 

@@ -105,6 +105,7 @@ def common_unit(values: Sequence[Fraction], name: str) -> Fraction:
     """The largest unit of which all values are integer multiples."""
     if not values:
         return Fraction(1)
+    values = list(dict.fromkeys(values))
     denominator = math.lcm(*(value.denominator for value in values))
     numerators = [int(value * denominator) for value in values]
     unit = Fraction(math.gcd(*numerators), denominator)

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.linalg import basis as basis_module
-from dpsql.strategy import certificate, integer, reduce, select, simple
+from dpsql.strategy import base, certificate, integer, reduce, select, simple
 from dpsql.strategy.copies import alike, spread
 from dpsql.strategy.integer import Piece, check_entries
 from dpsql.strategy.reduce import reduce_workload
@@ -145,3 +145,21 @@ def test_past_the_limit_the_first_rounding_that_keeps_the_rank_is_taken(monkeypa
     assert precise.gap < quick.gap < 0.5
     again = quick.sensitivity**2 * np.sum((W.matrix() @ np.linalg.pinv(quick.matrix())) ** 2)
     assert quick.expected == pytest.approx(again)
+
+
+def test_a_reconstruction_above_the_cap_is_the_dense_one(monkeypatch):
+    part = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+    rows = sparse.csr_array(sparse.kron(sparse.eye_array(12, dtype=np.int64), part, format="csr"))
+    W = Workload.from_rows(rows, np.ones(48))
+    S = select(W, "gaussian", "optimal")
+    dense = np.asarray(S.reconstruction(W))
+    m, p = dense.shape
+    assert p < m
+    monkeypatch.setattr(base, "MATRIX_CAP", m * p - 1)
+    found = S.reconstruction(W)
+    assert sparse.issparse(found)
+    assert np.allclose(found.toarray(), dense, rtol=0, atol=1e-12 * np.abs(dense).max())
+    assert found.nnz <= (m * p - 1) // 4
+    monkeypatch.setattr(base, "MATRIX_CAP", 4 * (12 * 9 - 1))  # fewer than the parts' inverses have
+    with pytest.raises(DataError, match=f"the reconstruction would have {m} x {p} entries, above the cap"):
+        S.reconstruction(W)

@@ -11,7 +11,8 @@ import pytest
 from dpsql.errors import SQLError
 from dpsql.workload import cell_limits
 from dpsql.workload import cells as cells_module
-from dpsql.workload.cells import Block, Cells, compile_cells
+from dpsql.workload.cell_table import Block, Cells
+from dpsql.workload.cells import compile_cells
 from dpsql.workload.conditions import (
     FALSE,
     TRUE,
@@ -93,9 +94,8 @@ def _located(cells: Cells, axes: dict[str, AxisTruths], rows: list[dict[str, int
 def _labels(cells: Cells, blocks: int) -> np.ndarray:
     """The row of each block that counts each cell, or -1: (cells x blocks)."""
     out = np.full((len(cells), blocks), -1, dtype=np.int64)
-    for block in range(blocks):
-        at, label = cells.members(block)
-        out[at, block] = label
+    block, at, label = cells.members(np.arange(blocks))
+    out[at, block] = label
     return out
 
 
@@ -216,3 +216,23 @@ def test_regions_that_a_key_tells_apart_are_not_merged(monkeypatch: pytest.Monke
     monkeypatch.setattr(cells_module.Alive, "holds", lambda *_: pytest.fail("resolved"))
     with pytest.raises(SQLError, match=r"tells .* sets of rows apart by a, over 2 query blocks"):
         compile_cells([closed], blocks, {"a": len(key)})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_axis_gives_the_same_cells_from_pairs_as_from_a_table(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    conditions = [LineAtom("a", union([_interval(rng)]), rng.random() < 0.3) for _ in range(6)]
+    conditions += [And(tuple(conditions[:2])), Or(tuple(conditions[2:4])), TRUE, FALSE]
+    points = tuple(LINE.point(value) for value in (2, 5, 7))
+    key = KeyDomain("a", "INTEGER", (2, 5, 7), points, rng.random() < 0.5, rng.random() < 0.5)
+    blocks = [Block(condition) for condition in conditions] + [Block(conditions[0], ("a",)), Block(TRUE, ("a",))]
+    every = [atom for condition in conditions for atom in atoms(condition)]
+    axis = line_axis("a", LINE, every, keys=key, nulls=rng.random() < 0.7)
+    wanted = compile_cells([axis], blocks, {"a": len(key)})
+    monkeypatch.setattr(cells_module, "_SPARSE_FROM", 0)
+    monkeypatch.setattr(cells_module, "_SPARSE", 1)
+    monkeypatch.setattr(cells_module, "_merge", None)  # the table is not made
+    found = compile_cells([axis], blocks, {"a": len(key)})
+    assert np.array_equal(found.counted.toarray(), wanted.counted.toarray())
+    assert np.array_equal(found.cell_of_state, wanted.cell_of_state)
+    assert np.array_equal(found.transitions[0], wanted.transitions[0])

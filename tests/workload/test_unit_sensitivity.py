@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import InternalError
-from dpsql.workload.cells import Cells
+from dpsql.workload.cell_table import Cells
 from dpsql.workload.corners import corners_of
 from dpsql.workload.integers import Factored
 from dpsql.workload.layout import Layout, common_multiplicity
@@ -26,8 +26,7 @@ def layout(table: str, entry: list[list[int]], *, k: int = 1, unit: str = "", di
     if unit:
         source = RowSource(table, unit=Stored("u", "INTEGER"), limit=k, protects=unit, distinct=distinct)
     held = np.array(entry)
-    marks = np.zeros((1, held.shape[1]), dtype=np.int64)
-    cells = Cells((), (), np.arange(held.shape[1]), marks[:0] > 0, marks, (-1,))
+    cells = Cells((), (), np.arange(held.shape[1]), sparse.csr_array(np.ones((1, held.shape[1]), dtype=np.int32)))
     return Layout(table, cells, (), held, source)
 
 

@@ -1,0 +1,68 @@
+"""Axes by classes of alike regions: the same optimum as over all regions, and honest integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpsql.linalg.inner import Dense
+from dpsql.strategy import residual_matrices
+from dpsql.strategy.exchangeable import classes_of, solve_classes
+from dpsql.strategy.optimal import solve
+from dpsql.strategy.reduce import cholesky, reduce_workload
+from dpsql.workload.matrix import Workload
+
+
+def _gram(rng: np.random.Generator, sizes: list[int]) -> np.ndarray:
+    """Groups by region, and a few rows constant on classes: centred, regions in a random order."""
+    label = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    alone = np.diag(rng.uniform(0.5, 2.0, len(sizes))[label])
+    rows = np.vstack([alone, 2.0 * rng.integers(0, 2, (3, len(sizes)))[:, label]])
+    rows = rows - rows.mean(axis=1, keepdims=True)
+    return rows.T @ rows
+
+
+@pytest.mark.parametrize("sizes", [[12, 9], [5, 20, 8], [1, 15, 14], [30]])
+def test_the_optimum_of_the_classes_is_that_of_all_regions(sizes):
+    gram = _gram(np.random.default_rng(sum(sizes)), sizes)
+    gram = (gram + gram.T) / 2
+    held = classes_of(gram)
+    assert held is not None
+    assert len(held.sizes) <= len(sizes)
+    X, lower, upper = solve_classes(held, 1e-5, np.inf)
+    d = len(gram)
+    assert np.allclose(X @ np.ones(d), 0.0, atol=1e-9)
+    assert np.diag(X).max() == pytest.approx(1.0)
+    assert float(np.trace(gram @ np.linalg.pinv(X, rcond=1e-11))) <= upper * (1 + 1e-9)
+    assert lower * (1 - 1e-9) <= upper <= lower * (1 + 1e-5)
+    rows = np.hstack([np.eye(d - 1, dtype=np.int64), -np.ones((d - 1, 1), dtype=np.int64)])
+    (block,) = reduce_workload(Workload(sparse.csr_array(rows), Dense(cholesky(gram[:-1, :-1]))))
+    whole = solve(block, 1e-5, np.inf)
+    assert lower <= whole.upper * (1 + 1e-9)
+    assert whole.lower <= upper * (1 + 1e-9)
+
+
+def test_regions_that_differ_are_no_classes():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(20, 20))
+    rows -= rows.mean(axis=1, keepdims=True)
+    assert classes_of(rows.T @ rows) is None
+
+
+def test_entries_that_only_look_alike_are_told_apart():
+    cycle = np.roll(np.eye(12), 1, axis=1)
+    gram = 2 * np.eye(12) - cycle - cycle.T  # every row has the same entries, but not in the same classes
+    assert classes_of(gram) is None
+
+
+def test_a_search_that_does_not_fit_what_is_left_is_not_begun(monkeypatch):
+    chooser = residual_matrices.ResidualMatrices(None, "gaussian", 1e-3, 100.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(residual_matrices, "monotonic", lambda: 99.0)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(900, 900))
+    assert not chooser._in_time(rows.T @ rows, 900)
+    assert chooser._in_time(rows[:, :60].T @ rows[:, :60], 60)
+    alike = np.eye(900) - 1.0 / 900
+    alike += np.outer(alike[:, :400].sum(axis=1), alike[:, :400].sum(axis=1))
+    assert chooser._in_time(alike, 900)
