@@ -330,7 +330,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._batches.refined(self._label)
 
-    @taking(table=text(), columns=texts(), ids=texts(), name=maybe(text()), label=maybe(text()))
+    @taking(table=text(), name=maybe(text()), label=maybe(text()))
     def synthesize(
         self,
         table: str,

@@ -210,7 +210,7 @@ class Cursor:
         rows = self._fetch(1)
         return rows[0] if rows else None
 
-    @taking(size=maybe(whole(0, 2**63)))
+    @taking(size=maybe(whole(-(2**63), 2**63)))
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """The next ``size`` rows (``arraysize`` unless given), fewer at the end."""
         return self._fetch(self.arraysize if size is None else size)

@@ -272,7 +272,7 @@ class Plan:
 
         return Result.from_columns(_columns(self.rows())).df()
 
-    @taking(points=whole(2, 1000), span=real())
+    @taking(points=whole(-(2**63), 2**63))
     def curve(self, points: int = 17, span: float = 8.0) -> Result:
         """Error against epsilon (or rho), a row a budget and result column (``dpsql.what_if.curve``)."""
         return curve(self, points, span)

@@ -56,7 +56,7 @@ def route_of(plan: Plan) -> Route:
     return Route(budget, plan.charge.noise, plan.charge.purse, measure, delta)
 
 
-@taking(points=whole(2, 1000))
+@taking(points=whole(-(2**63), 2**63))
 def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
     """Error against epsilon (or rho): the plan's strategy at ``points`` budgets from 1/span to span times its own.
 

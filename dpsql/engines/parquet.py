@@ -4,7 +4,7 @@ A scan must not fail on one row's value, or failing would tell neighbouring tabl
 charge. DuckDB converts some stored types value by value, and such a conversion may fail: timestamps
 that are not in microseconds, INT96, wide or variable-length decimals. ``schema`` gives their columns
 a type "PARQUET ...", which no policy admits; the footer alone tells, no row is read. Values that a file
-holds and their type does not are NULL (``_within_type``).
+holds and their type does not are NULL where a scan reads them (``dpsql.workload.value_sql``).
 
 Precondition: before DuckDB 2, columns of text must be valid UTF-8, as the Parquet format demands;
 DuckDB refuses other bytes and has no way to read them. From DuckDB 2 on, bytes that are no UTF-8
@@ -25,13 +25,7 @@ from dpsql.errors import OperationalError
 
 UNREADABLE = "PARQUET"  # the first word of the type of a column that no batch may use
 _STORAGE = ((4, 2), (9, 4), (18, 8), (38, 16))  # digits of a DECIMAL, bytes that DuckDB keeps it in
-_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-# The first finite value of each type; minus infinity is below, and numbers below that are no values.
-_FIRST = {
-    "DATE": "5877642-06-25 (BC)",
-    "TIMESTAMP": "290309-12-22 (BC) 00:00:00",
-    "TIMESTAMP WITH TIME ZONE": "290309-12-22 (BC) 00:00:00+00",
-}
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\d+\)")
 
 # (name, physical type, bytes, children, converted type, logical type) of one element of the footer.
 _Element = tuple[str, str | None, str | None, int | None, str | None, str | None]
@@ -45,27 +39,9 @@ def reader(connection: duckdb.DuckDBPyConnection, source: TableSource) -> str:
     own = _described(connection, source.files[:1])
     hive = bool(source.declared) and any("=" in str(path) for path in source.files)
     added = path_columns(source, own) if hive else {}
-    listed = [_within_type(_name(column), kind) for column, kind in own.items()]
+    listed = [_name(column) for column in own]
     listed += [f"TRY_CAST({_name(key)} AS {kind}) AS {_name(key)}" for key, kind in added.items()]
     return f"(SELECT {', '.join(listed)} FROM {_read(source.files, hive=bool(added))})"  # noqa: S608
-
-
-def _within_type(name: str, kind: str) -> str:
-    """A column, NULL where a file holds what its type has not: a number of more digits, a moment before all moments.
-
-    DuckDB takes such values as they are stored, and its functions fail on them, some of them past repair.
-    """
-    decimal = _DECIMAL.fullmatch(kind)
-    if decimal:
-        width, scale = int(decimal[1]), int(decimal[2])
-        most = "9" * (width - scale) + ("." + "9" * scale if scale else "")
-        inside = f"{name} >= CAST('-{most}' AS {kind}) AND {name} <= CAST('{most}' AS {kind})"
-    elif kind in _FIRST:
-        first = f"CAST('{_FIRST[kind]}' AS {kind})"
-        inside = f"{name} >= {first} OR {name} = CAST('-infinity' AS {kind})"
-    else:
-        return name
-    return f"CASE WHEN {inside} THEN {name} END AS {name}"
 
 
 def schema(connection: duckdb.DuckDBPyConnection, source: TableSource) -> dict[str, str]:

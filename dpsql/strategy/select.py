@@ -12,7 +12,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arguments import maybe, one_of, real, taking, text
+from dpsql.arguments import maybe, real, taking
 from dpsql.errors import DataError, InternalError, nearest
 from dpsql.strategy import cache as kept
 from dpsql.strategy import low_rank, p_identity
@@ -57,14 +57,7 @@ _MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that
 _WORTH = 0.2  # seconds of selection from which a strategy is worth keeping in the cache
 
 
-@taking(
-    W=one_of(Workload, Marginals),
-    noise=text(),
-    method=text(),
-    time_limit=maybe(real()),
-    effort=real(0),
-    objective=text(),
-)
+@taking(time_limit=maybe(real()), effort=real(0))
 def select(
     W: Workload | Marginals,
     noise: str = "gaussian",

@@ -42,14 +42,22 @@ BASE = "dpsql_base"
 VALUES = "dpsql_values"
 LONGEST_READ = 65_536
 """Bytes of a text that LIKE and the functions of text look at; a longer one has no value there, it is NULL."""
-MOST_STEPS = 1_000_000
-"""Bytes of a text times signs of a pattern that a row may take in LIKE with both ``_`` and ``%``."""
+MOST_STEPS = 4_000_000
+"""Bytes of a text times signs of a pattern that a row may take in LIKE: about a millisecond."""
+MOST_STATES = 100_000
+"""The same in a pattern of more than ``FEW_SIGNS`` with both ``_`` and ``%``, for which RE2 may run out of states."""
+FEW_SIGNS = 12
 # Day and microsecond numbers of DuckDB's infinite dates and timestamps.
 INFINITE_DAY = 2**31 - 1
 INFINITE_MOMENT = 2**63 - 1
 # The least finite timestamp, midnight of a day; between it and minus infinity there is none.
 _LEAST_MOMENT = -9_223_372_022_400_000_000
 _DAY = 86_400_000_000
+# The least finite day or moment of a type, and minus infinity; nothing else is below.
+_FIRST = {
+    "DATE": (-INFINITE_DAY + 1, -INFINITE_DAY),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"), (_LEAST_MOMENT, -INFINITE_MOMENT)),
+}
 # The Gregorian calendar repeats after 400 years.
 _CYCLE = 146_097
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
@@ -169,15 +177,14 @@ def like(value: str, pattern: str) -> str:
     """``value LIKE pattern`` in bounded time: NULL for a text of more than ``LONGEST_READ`` bytes.
 
     DuckDB's own LIKE steps back over ``_`` between several ``%``, so that one long text could take years. There, RE2
-    matches, which reads a text once, at worst with a step for each sign of the pattern; the text is NULL where that is
-    more than ``MOST_STEPS``.
+    matches, which reads a text once, at worst with a step for each sign of the pattern. The text is NULL where the
+    steps could be too many.
     """
-    longest = LONGEST_READ
+    matched, steps = call("~~", value, text(pattern)), MOST_STEPS
     if "_" in pattern and "%" in pattern:
         matched = call("regexp_full_match", value, text(_expression(pattern)))
-        longest = min(longest, MOST_STEPS // len(pattern))
-    else:
-        matched = call("~~", value, text(pattern))
+        steps = MOST_STATES if len(pattern) > FEW_SIGNS else MOST_STEPS
+    longest = min(LONGEST_READ, steps // max(1, len(pattern)))
     return f"CASE WHEN {call('strlen', value)} <= {longest} THEN {matched} END"
 
 
@@ -198,7 +205,10 @@ def _inside(found: str, line: Line, interval: Interval) -> str:
 
 
 def _stored(value: Stored) -> str:
-    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE, NaN as NULL."""
+    """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE.
+
+    NULL where it is NaN, or what its type does not hold.
+    """
     name = f"{quote(value.source or BASE)}.{quote(value.name)}"
     kind = value.type.upper()
     if kind.startswith("ENUM"):
@@ -206,9 +216,29 @@ def _stored(value: Stored) -> str:
     if kind == "VARCHAR":
         # A NOCASE column would otherwise merge what the cuts tell apart.
         return f'({name} COLLATE "binary")'
-    if kind in {"FLOAT", "DOUBLE"} and value.source != VALUES:
-        name = _number(name)
+    if value.source != VALUES:
+        name = _number(name) if kind in {"FLOAT", "DOUBLE"} else _within_type(name, kind)
     return f"CAST({name} AS DOUBLE)" if kind == "FLOAT" else name
+
+
+def _within_type(name: str, kind: str) -> str:
+    """A column, NULL where it holds what its type does not: a number of more digits, a moment before all moments.
+
+    DuckDB takes such values from Parquet files as they are stored, into its own tables too, and its functions fail on
+    them, or while a statement is planned, where no TRY stands; some failures end the whole instance.
+    """
+    decimal = _DECIMAL.fullmatch(kind)
+    if decimal:
+        line = line_of(kind)
+        most = 10 ** int(decimal[1]) - 1
+        inside = f"{name} >= {literal(line, -most)} AND {name} <= {literal(line, most)}"
+    elif kind in _FIRST:
+        line = line_of(kind)
+        first, below = _FIRST[kind]
+        inside = f"{name} >= {literal(line, first)} OR {name} = {literal(line, below)}"
+    else:
+        return name
+    return f"CASE WHEN {inside} THEN {name} END"
 
 
 def _unscaled(value: Unscaled) -> str:

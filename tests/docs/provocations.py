@@ -462,7 +462,6 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "measure": lambda s: s.con.budget_for(COUNT, max_error=50, measure="mu"),
     "rho and delta wanted": lambda s: s.con.budget_for(COUNT, max_error=50, measure="rho", delta=1e-9),
     "rho wanted of a pure policy": lambda s: s.other(_pure).budget_for(COUNT, max_error=50, measure="rho"),
-    "another figure": lambda s: s.con.plan(f"{COUNT} WHERE age > 3", epsilon=_needed(s)),
     "method": lambda s: s.con.plan(COUNT, epsilon=1, method="magic"),
     "rounds": lambda s: s.con.plan(COUNT, epsilon=1, rounds=5),
     "mwem is pure": lambda s: s.con.plan(COUNT, epsilon=1, method="mwem"),
