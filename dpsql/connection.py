@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from dpsql.accuracy import NeededBudget, find_budget, wish_of
 from dpsql.answering import Earlier, asks_for_free
-from dpsql.arguments import each_text, either, flag, function, maybe, taking, text, texts, whole
+from dpsql.arguments import each_text, either, flag, function, maybe, one_of, taking, text, texts, whole
 from dpsql.batches import Batches
 from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
@@ -364,7 +364,7 @@ class Connection(Exceptions):
         self._check_open()
         return Maker(self._holdings, self._books)
 
-    @taking(query=text())
+    @taking(query=one_of(str))
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
 

@@ -176,10 +176,6 @@ def _drawn_ranges(s: Scene) -> None:
     plots.plot_ranges(_ran(s)["q1"])
 
 
-def _needed(s: Scene) -> object:
-    return s.con.budget_for(COUNT, max_error=50, measure="rho")
-
-
 def _expected(text: str) -> str:
     return _pure(text).replace("[tables.visits]", "[tables.visits]\nexpected_rows = 4000", 1)
 
@@ -566,6 +562,7 @@ ELSEWHERE = {
     "strategy: the largest error is not planned": "strategy/test_minimax.py",
     "objective 'max' is planned for": "test_structured.py",
     "strategy: the batch falls into": "strategy/test_copies.py",
+    "the time limit ended when": "test_plan_time_limit.py",
     "the earlier release of this batch was measured with": "test_estimates.py",
     "ledger … is locked": "privacy/test_ledger.py",
     "method='mwem-strategy' selects among": "measure/test_adaptive.py",
