@@ -76,7 +76,7 @@ def wanted_of(
         raise DataError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
     if not isinstance(simultaneous, bool):
         raise DataError("simultaneous is True (all intervals hold together) or False (each by itself)")
-    if objective is not None and objective not in OBJECTIVES:
+    if objective is not None and (not isinstance(objective, str) or objective not in OBJECTIVES):
         raise DataError(f"objective {objective!r} is not known; use {', '.join(map(repr, OBJECTIVES))}")
     one: float | None = None
     named: list[tuple[str, float]] = []

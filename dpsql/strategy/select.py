@@ -104,8 +104,10 @@ def select(
     """
     if not isinstance(W, Workload | Marginals):
         raise DataError("strategy: select takes a workload; workload.from_matrix makes one of a matrix")
-    if noise not in NOISES:
+    if not isinstance(noise, str) or noise not in NOISES:
         raise DataError(f"strategy: noise {noise!r} is not known; use 'gaussian' or 'laplace'")
+    if not isinstance(method, str):
+        raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
     if method not in ("auto", *CATALOGUE) and not (method in ("residual-basis", BLOCKS) and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {method!r} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:
@@ -116,7 +118,7 @@ def select(
         raise DataError("strategy: effort must be above 0; 1 is the default")
     if cache is not None and not isinstance(cache, str | os.PathLike):
         raise DataError("strategy: cache must be a folder's path; leave it out for none")
-    if objective not in OBJECTIVES:
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
         raise DataError(f"strategy: objective {objective!r} is not known; use 'total' or 'max'")
     began = monotonic()
     deadline = np.inf if time_limit is None else began + time_limit

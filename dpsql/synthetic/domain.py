@@ -194,7 +194,8 @@ class Domain:
 
         ``types``: the columns' DuckDB types by name, where they are known; else those that the policy declares count.
         """
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        listed = isinstance(names, Sequence) and not isinstance(names, str)
+        if not listed or not all(isinstance(name, str) for name in names):
             raise InterfaceError(f'columns must be a list of names; write ["{names}"]')
         known = {fold(name): kind for name, kind in (types or {}).items()}
         columns = [table.column(name) for name in names]

@@ -173,6 +173,8 @@ def marginals(
     (Marginals and weighted data cubes: Li and Miklau 2013, section 5.1.) Cost O(number of sets).
     Raises DataError as ``Marginals`` and where both or none of ``order`` and ``sets`` are given.
     """
+    if not isinstance(shape, Sequence | np.ndarray) or isinstance(shape, str):
+        raise DataError("marginals: shape is the list of the sizes of the attributes")
     sizes = tuple(_whole(d, "each size of a shape") for d in shape)
     if (order is None) == (sets is None):
         raise DataError("marginals: give either the order of the marginals or their sets")
@@ -202,7 +204,7 @@ def data_cube(shape: Sequence[int], weights: float | Sequence[float] | Mapping[A
     if isinstance(weights, Mapping):
         found = marginals(shape, sets=list(weights), weights=weights)
         return Marginals(found.sizes, found.sets, found.weights, f"data_cube({len(found.sets)} cuboids)")
-    k = len(shape)
+    k = len(shape) if isinstance(shape, Sequence | np.ndarray) else 0
     found = marginals(shape, order=range(k + 1))
     given: list[Any] = np.asarray(weights, dtype=np.float64).ravel().tolist()
     if len(given) not in (1, k + 1):
