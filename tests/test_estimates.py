@@ -162,7 +162,7 @@ def test_a_release_made_nonnegative_gives_the_unbiased_numbers_too(con: dpsql.Co
 
 @pytest.mark.parametrize("kind", ["nonnegative", "whole"])
 def test_batches_measured_block_by_block(con: dpsql.Connection, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.prepare.compile_any", compile_structured)
+    monkeypatch.setattr("dpsql.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
     plan = con.plan(COUNTS, epsilon=0.3)
     assert not hasattr(plan.compiled, "rows")
     exact, true = observed(con, plan)
@@ -186,7 +186,7 @@ def test_refusals_come_before_the_charge(con: dpsql.Connection, monkeypatch: pyt
     with pytest.raises(dpsql.DataError, match="'whole' is for counts"):
         con.run("SELECT g, SUM(v) AS s FROM t GROUP BY g", epsilon=0.3, estimates="whole")
     with monkeypatch.context() as held:
-        held.setattr("dpsql.prepare.compile_any", compile_structured)
+        held.setattr("dpsql.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
         held.setattr("dpsql.estimates.MOST_CELLS", 10)
         with pytest.raises(dpsql.DataError, match="at most 10; ask for fewer columns"):
             con.run(COUNTS, epsilon=0.3, estimates="nonnegative")

@@ -239,7 +239,7 @@ def test_too_many_cells_say_size_cap_and_next_step(con: dpsql.Connection, monkey
 def test_a_batch_measured_block_by_block_has_no_one_strategy(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.prepare.compile_any", compile_structured)
+    monkeypatch.setattr("dpsql.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
     with pytest.raises(dpsql.DataError, match="measured block by block; use method='mwem'"):
         con.plan(BATCH, epsilon=1, method="mwem-strategy")
     assert con.run(BATCH, epsilon=1, method="mwem", rounds=1).cost == 1  # its cells are few
