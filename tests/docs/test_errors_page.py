@@ -106,6 +106,7 @@ UNREACHED = {
     "a local release needs local_epsilon in the policy's [budget]; add it there": "docs/local.md has the local release",
     "strategy: select takes a workload; workload.from_matrix makes one of a matrix": "the library alone",
     "strategy: noise … is not known; use 'gaussian' or 'laplace'": "the library alone",
+    "strategy: method is a name, such as 'auto', not this …": "the library alone",
     "strategy: effort must be above 0; 1 is the default": "the library alone",
     "strategy: cache must be a folder's path; leave it out for none": "the library alone",
     "strategy: marginal-blocks is for Laplace noise; use residual-basis for Gaussian noise": "the library alone",
