@@ -133,7 +133,7 @@ def whole(rng: random.Random, depth: int) -> str:
         lambda: f"length({text(rng, less)})",
         lambda: f"strpos({text(rng, less)}, 'a')",
         lambda: f"TRY_CAST({number(rng, less)} AS {rng.choice(['INTEGER', 'BIGINT', 'TINYINT', 'UINTEGER'])})",
-        lambda: f"TRY_CAST({text(rng, less)} AS INTEGER)",
+        lambda: f"{rng.choice(['TRY_CAST', 'CAST'])}({text(rng, less)} AS INTEGER)",
         lambda: f"CAST({condition(rng, less)} AS INTEGER)",
         lambda: f"round({a}{rng.choice(['', ', -1'])})",
         lambda: "(d - d2)",
@@ -189,6 +189,8 @@ def real(rng: random.Random, depth: int) -> str:
         lambda: f"CAST({number(rng, depth - 1)} AS DOUBLE)",
         lambda: f"TRY_CAST({text(rng, depth - 1)} AS DOUBLE)",
         lambda: f"CASE WHEN {condition(rng, depth - 1)} THEN {a} ELSE {b} END",
+        lambda: f"{rng.choice(['sqrt', 'ln', 'exp', 'cbrt', 'log2'])}({a})",
+        lambda: f"pow({a}, {rng.choice(['2', '-1', '0.5', b])})",
         lambda: "(i32 / i8)",
         lambda: "floor(i32)",
     )
@@ -210,6 +212,7 @@ def day(rng: random.Random, depth: int) -> str:
         lambda: f"TRY_CAST({text(rng, depth - 1)} AS DATE)",
         lambda: f"coalesce({day(rng, depth - 1)}, {day(rng, depth - 1)})",
         lambda: "CAST(tz AS DATE)",
+        lambda: f"make_date({whole(rng, depth - 1)}, {part(rng, depth - 1)}, {rng.choice(['i8', '29', '31'])})",
     )
 
 
@@ -226,6 +229,7 @@ def moment(rng: random.Random, depth: int) -> str:
         lambda: f"({inner} {rng.choice('+-')} INTERVAL {span})",
         lambda: f"CAST({day(rng, depth - 1)} AS TIMESTAMP)",
         lambda: "CAST(tz AS TIMESTAMP)",
+        lambda: f"strptime({text(rng, depth - 1)}, '%Y-%m-%d')",
     )
 
 
@@ -241,6 +245,10 @@ def text(rng: random.Random, depth: int) -> str:
         lambda: f"substr({a}, 2)",
         lambda: f"{rng.choice(['left', 'right'])}({a}, {rng.choice([1, -1, 0, 5])})",
         lambda: f"trim({a}, 'x')",
+        lambda: f"split_part({a}, {rng.choice(['', ' ', 'a'])!r}, {rng.choice([1, 2, -1])})",
+        lambda: f"replace({a}, 'a', {rng.choice(['', 'bb'])!r})",
+        lambda: f"regexp_extract({a}, '([a-z]+)(.)', {rng.choice([0, 1, 2])})",
+        lambda: f"regexp_replace({a}, '[^0-9]', {rng.choice(['', 'x'])!r}, 'g')",
         lambda: f"({a} || {text(rng, depth - 1)})",
         lambda: f"{rng.choice(['concat', 'coalesce', 'greatest'])}({a}, {text(rng, depth - 1)})",
         lambda: f"CAST({rng.choice([whole(rng, depth - 1), 'd'])} AS VARCHAR)",
@@ -270,8 +278,11 @@ def condition(rng: random.Random, depth: int) -> str:
     if kind < 0.35:
         return f"({a}) IS {rng.choice(['', 'NOT '])}NULL"
     if make is text and kind < 0.5:
-        return rng.choice([f"starts_with({a}, 'a')", f"contains({a}, 'b')", f"ends_with({a}, 'b')", f"{a} LIKE 'a%'",
+        return rng.choice([f"regexp_matches({a}, '^[a-z]')", f"{a} SIMILAR TO '.*[0-9]'", f"{a} LIKE '%!_' ESCAPE '!'",
+                           f"starts_with({a}, 'a')", f"contains({a}, 'b')", f"ends_with({a}, 'b')", f"{a} LIKE 'a%'",
                            f"{a} ILIKE '%A%'", f"{a} NOT LIKE '_'"])  # fmt: skip
+    if make is real and kind < 0.5:
+        return f"{rng.choice(['isnan', 'isinf'])}({a})"
     if kind < 0.55:
         return f"{a} {operator} {make(rng, max(depth - 1, 0))}"
     if kind < 0.62:

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from dpsql.sql.functions import NAMED
 from dpsql.sql.statements import refuse
+from dpsql.sql.text_functions import RULES
 from dpsql.sql.trees import nodes
 
 _TWO = frozenset({"this", "expression"})
@@ -30,9 +31,9 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Cast: frozenset({"this", "to"}),
     exp.TryCast: frozenset({"this", "to", "safe"}),
     exp.DataType: frozenset({"this", "expressions"}),
-    # Functions of values (functions.py).
-    **dict.fromkeys((exp.IntDiv, exp.Mod, exp.Left, exp.Right, exp.StartsWith, exp.EndsWith, exp.Contains), _TWO),
-    **dict.fromkeys((exp.Abs, exp.Sign, exp.Floor, exp.Ceil, exp.Trunc, exp.Lower, exp.Upper, exp.Length), _ONE),
+    # Functions of values (functions.py, real_functions.py, text_functions.py).
+    **dict.fromkeys((exp.IntDiv, exp.Mod), _TWO),
+    **dict.fromkeys((exp.Abs, exp.Sign, exp.Floor, exp.Ceil, exp.Trunc), _ONE),
     **dict.fromkeys((exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth), _ONE),
     **dict.fromkeys((exp.DayOfYear, exp.DayOfWeek, exp.DayOfWeekIso, exp.Hour, exp.Minute, exp.Second), _ONE),
     **dict.fromkeys((exp.Date, exp.Var, exp.DataTypeParam), _ONE),
@@ -42,11 +43,15 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Round: frozenset({"this", "decimals"}),
     exp.DateDiff: frozenset({"this", "expression", "unit", "date_part_boundary"}),
     exp.WidthBucket: frozenset({"this", "min_value", "max_value", "num_buckets"}),
-    exp.StrPosition: frozenset({"this", "substr"}),
-    exp.Substring: frozenset({"this", "start", "length"}),
+    **{kind: frozenset(name for name, _ in rule.takes) for kind, rule in RULES.items()},
     exp.Trim: frozenset({"this", "expression", "position"}),
     exp.DPipe: frozenset({"this", "expression", "safe"}),
     exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
+    exp.RegexpExtract: frozenset({"this", "expression", "group", "parameters", "null_if_pos_overflow"}),
+    exp.RegexpReplace: frozenset({"this", "expression", "replacement", "modifiers", "single_replace"}),
+    **dict.fromkeys((exp.Sqrt, exp.Cbrt, exp.Exp, exp.Ln, exp.IsNan, exp.IsInf), _ONE),
+    **dict.fromkeys((exp.Log, exp.Pow, exp.Escape), _TWO),
+    exp.DateFromParts: frozenset({"year", "month", "day"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Column: frozenset({"this", "table"}),
     exp.Identifier: frozenset({"this", "quoted"}),

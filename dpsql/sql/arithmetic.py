@@ -22,7 +22,6 @@ from dpsql.sql.typed import (
     shown,
     stepped,
     whole,
-    width,
 )
 from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Value
 
@@ -67,9 +66,8 @@ def added(a: Typed, b: Typed, node: exp.Expr) -> Typed:
         unit = common_unit(replace(a, offset=Fraction(0)), replace(b, offset=Fraction(0)))
         x = flat(replace(a, offset=Fraction(0)), node, unit)
         y = flat(replace(b, offset=Fraction(0)), node, unit)
-        low, high = x.low + y.low, x.high + y.high
-        value = integer_call("+", node, low, high, (x.value, x.low, x.high), (y.value, y.low, y.high))
-        return replace(exact(value, low, high, family, a, b, unit=unit), offset=a.offset + b.offset)
+        found = _whole("+", node, (x.low + y.low, x.high + y.high), x, y, family=family, unit=unit)
+        return replace(found, offset=a.offset + b.offset)
     x, y = as_real(a, node), as_real(b, node)
     bounds = None
     if x.bounds is not None and y.bounds is not None:
@@ -99,9 +97,8 @@ def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
                 return replace(t, unit=t.unit * factor.offset, offset=t.offset * factor.offset, family=family,
                                constant=None)  # fmt: skip
         x, y = flat(a, node), flat(b, node)
-        low, high = _product(x.low, x.high, y.low, y.high)
-        value = integer_call("*", node, low, high, (x.value, x.low, x.high), (y.value, y.low, y.high))
-        return exact(value, low, high, family, a, b, unit=x.unit * y.unit)
+        ends = _product(x.low, x.high, y.low, y.high)
+        return _whole("*", node, ends, x, y, family=family, unit=x.unit * y.unit)
     x, y = as_real(a, node), as_real(b, node)
     bounds = None
     if x.bounds is not None and y.bounds is not None:
@@ -151,8 +148,8 @@ def quotient(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     else:
         most = max(abs(x.low), abs(x.high))
         low, high = (0, most) if x.low >= 0 and y.low >= 0 else (-most, most)
-    value = integer_call("//", node, low, high, (x.value, x.low, x.high), (y.value, y.low, y.high))
-    found = exact(_unless_zero(y, value), low, high, "integer", a, b)
+    found = _whole("//", node, (low, high), x, y, family="integer")
+    found = replace(found, value=_unless_zero(y, found.value))
     if not b.is_constant:
         return replace(found, nulls=True) if y.low <= 0 <= y.high else found
     divisor = y.low
@@ -181,12 +178,14 @@ def remainder(a: Typed, b: Typed, node: exp.Expr) -> Typed:
         y = replace(y, value=Constant(-y.low, "BIGINT"), low=-y.low, high=-y.low)
     most = max(abs(y.low), abs(y.high)) - 1
     low, high = max(min(x.low, 0), -most), min(max(x.high, 0), most)
-    # The negative of the least number is in no range of its type: one more bit.
-    spare = (-x.low, -x.low) if not b.is_constant else (0, 0)
-    kind = width(node, x.low, x.high, y.low, y.high, *spare)
-    value = Call("%", (whole(x.value, kind), whole(y.value, kind)), kind)
-    found = exact(_unless_zero(y, value), low, high, _family(a, b), a, b, unit=unit)
-    return replace(found, gap=b.gap, nulls=found.nulls or (not b.is_constant and y.low <= 0 <= y.high))
+    found = _whole("%", node, (low, high), x, y, family=_family(a, b), unit=unit)
+    # DuckDB fails on the least number of a type % -1.
+    value = found.value
+    if not b.is_constant and y.low <= -1 <= y.high:
+        minus = Compared(y.value, "=", Constant(-1, y.value.type))
+        value = CaseValue(((minus, Constant(0, value.type)),), value, value.type)
+    found = replace(found, value=_unless_zero(y, value), gap=b.gap)
+    return replace(found, nulls=True) if not b.is_constant and y.low <= 0 <= y.high else found
 
 
 def absolute(t: Typed, node: exp.Expr) -> Typed:
@@ -200,8 +199,7 @@ def absolute(t: Typed, node: exp.Expr) -> Typed:
         return _real(Call("abs", (t.value,), "DOUBLE"), bounds, t, undefined=t.undefined)
     x = flat(t, node)
     low, high = max(x.low, -x.high, 0), max(-x.low, x.high)
-    value = integer_call("abs", node, low, high, (x.value, x.low, x.high))
-    return exact(value, low, high, t.family, t, unit=x.unit)
+    return _whole("abs", node, (low, high), x, family=t.family, unit=x.unit)
 
 
 def sign(t: Typed, node: exp.Expr) -> Typed:
@@ -259,7 +257,35 @@ def extreme(function: str, of: list[Typed], node: exp.Expr) -> Typed:
         # Within ends that constants give, it does not matter that a column has none.
         gap = common.gap if high - low > _NARROW else ()
         return replace(common, value=value, low=low, high=high, nulls=nulls, gap=gap)
-    return replace(common, value=value, nulls=nulls)
+    if common.kind != "real":
+        return replace(common, value=value, nulls=nulls)
+    least, most = _sides(function, [as_real(t, node) for t in of if t.numeric])
+    if least is None or most is None or least > most:
+        return replace(common, value=value, nulls=nulls, sides=(least, most))
+    return replace(common, value=value, nulls=nulls, bounds=(least, most), gap=())
+
+
+def _sides(function: str, of: list[Typed]) -> tuple[Fraction | None, Fraction | None]:
+    """The ends of greatest or least of DOUBLEs: what all of them have, and what one gives that is never NULL."""
+    every = [t.bounds or t.sides for t in of]
+    never = [ends for ends, t in zip(every, of, strict=True) if not (t.nulls or t.undefined)]
+    lows, highs = [low for low, _ in every if low is not None], [high for _, high in every if high is not None]
+    low = min(lows) if len(lows) == len(every) else None
+    high = max(highs) if len(highs) == len(every) else None
+    if function == "greatest":
+        low = max((end for end in (low, *(one for one, _ in never)) if end is not None), default=None)
+    else:
+        high = min((end for end in (high, *(one for _, one in never)) if end is not None), default=None)
+    return low, high
+
+
+def _whole(
+    function: str, node: exp.Expr, ends: tuple[int, int], *of: Typed, family: str, unit: Fraction = Fraction(1)
+) -> Typed:
+    """A function of whole numbers whose result is between ``ends``, NULL where it leaves 128 bits."""
+    value, low, high = integer_call(function, node, *ends, *((t.value, t.low, t.high) for t in of))
+    found = exact(value, low, high, family, *of, unit=unit)
+    return found if (low, high) == ends else replace(found, nulls=True)
 
 
 def _rounding(function: str, x: Typed, divisor: int, node: exp.Expr) -> Value:
@@ -271,8 +297,8 @@ def _rounding(function: str, x: Typed, divisor: int, node: exp.Expr) -> Value:
         if shift:
             low, high = low + shift, high + shift
             moved = (Constant(shift, "BIGINT"), shift, shift)
-            value = integer_call("+", node, low, high, (value, x.low, x.high), moved)
-        return integer_call("//", node, low, high, (value, low, high), (by, divisor, divisor))
+            value, low, high = integer_call("+", node, low, high, (value, x.low, x.high), moved)
+        return integer_call("//", node, low, high, (value, low, high), (by, divisor, divisor))[0]
 
     if function == "trunc":
         return over(0)

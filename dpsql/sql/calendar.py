@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.sql.civil import CYCLE, DAY, MICROS, YEARS, plus_months, truncation
+from dpsql.sql.civil import CYCLE, DAY, MICROS, YEARS, day_number, plus_months, truncation
 from dpsql.sql.evaluation import known
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, exact, shown, stepped
+from dpsql.sql.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, shown, stepped, whole
 from dpsql.workload.lines import line_of
-from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Test, Value
+from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
 
 _FARTHEST = 3_652_425 * DAY
+_MOST_YEARS = 200_000
 # The first days of the years -200,000 and 200,000: 400-year cycles from the year 2000.
 NEAR = (10_957 - 505 * CYCLE, 10_957 + 495 * CYCLE)
 
@@ -202,6 +204,31 @@ def days_between(a: Typed, b: Typed, node: exp.Expr) -> Typed:
         raise refuse(f"{shown(node)} is an interval; write date_diff('second', b, a), or CAST both AS DATE", node)
     value = Call("-", (a.value, b.value), "BIGINT")
     return exact(value, a.low - b.high, a.high - b.low, "integer", a, b)
+
+
+def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
+    """make_date(year, month, day); NULL where there is no such day."""
+    for t in (year, month, day):
+        if t.kind != "exact" or t.family != "integer":
+            raise refuse(f"{shown(node)} takes whole numbers, not {t.kind}", node, code="mixed-types")
+    y, m, d = (flat(t, node, Fraction(1)) for t in (year, month, day))
+    held: list[Value] = []
+    tests: list[Test] = []
+    for t, least, most in ((y, -_MOST_YEARS, _MOST_YEARS), (m, 1, 12), (d, 1, 31)):
+        own = t.value.type
+        inside = Call("greatest", (t.value, Constant(least, own)), own) if t.low < least else t.value
+        inside = Call("least", (inside, Constant(most, own)), own) if t.high > most else inside
+        held.append(whole(inside, "BIGINT"))
+        tests.append(Compared(inside, "=", t.value))
+    one = Constant(1, "BIGINT")
+    first = Call("make_date", (held[0], held[1], one), "DATE")
+    # Counted from the first of the month, a day that the month lacks is one of the next.
+    found = Call("+", (first, Cast(Call("-", (held[2], one), "BIGINT"), "INTEGER")), "DATE")
+    tests.append(Compared(Call("month", (found,), "BIGINT"), "=", held[1]))
+    value = CaseValue(((Every(tuple(tests)), found),), None, "DATE")
+    years = [min(max(end, -_MOST_YEARS), _MOST_YEARS) for end in (y.low, y.high)]
+    low, high = day_number(years[0], 1, 1), day_number(years[1], 12, 31)
+    return Typed("date", value, low=low, high=high, gap=gaps(y, m, d))
 
 
 def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typed:

@@ -1,4 +1,4 @@
-"""Casts: CAST where no value of the operand's range can fail, TRY_CAST (NULL instead) for the rest."""
+"""Casts: CAST and TRY_CAST alike are NULL where a value does not fit."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import SQLError
 from dpsql.policy.types import column_type
 from dpsql.sql.arithmetic import rounded
 from dpsql.sql.calendar import day_of, moment_of
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import Typed, as_real, exact, flat, shown
+from dpsql.sql.typed import DAYS, MOMENTS, Typed, as_real, exact, flat, shown
 from dpsql.workload.lines import line_of
 from dpsql.workload.values import CaseValue, Cast, Compared, Constant, Unscaled, Value
 
 
 def cast(t: Typed, node: exp.Cast) -> Typed:
-    """CAST(t AS type) or TRY_CAST; refuses a CAST that may fail on a row."""
-    tries = isinstance(node, exp.TryCast)
+    """CAST(t AS type) or TRY_CAST."""
     written = node.to.sql("duckdb")
     target = column_type(written)
     if t.kind == "null":
@@ -28,19 +26,17 @@ def cast(t: Typed, node: exp.Cast) -> Typed:
         name = str(target)
         if target.name == "UHUGEINT":
             raise refuse("UHUGEINT does not fit the scan's integers; cast to HUGEINT", node)
-        return _to_exact(t, name, node, tries)
+        return _to_exact(t, name, node)
     if target.name == "DOUBLE":
-        return _to_double(t, node, tries)
+        return _to_double(t, node)
     if target.name == "VARCHAR":
         return _to_text(t, node)
     if target.name == "BOOLEAN":
-        return _to_boolean(t, node, tries)
-    if target.name == "DATE":
+        return _to_boolean(t, node)
+    if target.name in {"DATE", "TIMESTAMP"}:
         if t.kind == "text":
-            return _tried(t, "DATE", node, tries)
-        return day_of(t, node)
-    if target.name == "TIMESTAMP":
-        return moment_of(t, node)
+            return _tried(t, target.name)
+        return day_of(t, node) if target.name == "DATE" else moment_of(t, node)
     if target.name == "TIMESTAMP WITH TIME ZONE" and t.kind == "timestamptz":
         return t
     raise refuse(
@@ -50,18 +46,8 @@ def cast(t: Typed, node: exp.Cast) -> Typed:
     )
 
 
-def _must_try(t: Typed, node: exp.Cast) -> SQLError:
-    return refuse(
-        f"{shown(node)} fails on a row that does not fit, which would show it; write TRY_CAST, which gives NULL",
-        node,
-        code="cast-may-fail",
-    )
-
-
-def _tried(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
+def _tried(t: Typed, kind: str) -> Typed:
     """What DuckDB's own TRY_CAST gives."""
-    if not tries:
-        raise _must_try(t, node)
     line = line_of(kind)
     value = Cast(t.value, kind, tries=True)
     if line.kind in {"integer", "decimal"}:
@@ -71,23 +57,22 @@ def _tried(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
         return replace(found, nulls=True)
     if line.kind == "real":
         return Typed("real", value, "double", undefined=True, gap=t.gap)
-    if line.kind == "date":
-        return Typed("date", value, low=-(2**31) + 1, high=2**31 - 1)
-    return Typed(line.kind, value)
+    ends = {"date": DAYS, "timestamp": MOMENTS}.get(line.kind, (0, 0))
+    return Typed(line.kind, value, low=ends[0], high=ends[1])
 
 
-def _to_exact(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
+def _to_exact(t: Typed, kind: str, node: exp.Cast) -> Typed:
     line = line_of(kind)
     if t.kind == "boolean":
-        return _fitted(exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t), kind, node, tries)
+        return _fitted(exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t), kind, node)
     if t.kind in {"real", "text"}:
-        return _tried(t, kind, node, tries)
+        return _tried(t, kind)
     if t.kind != "exact":
         raise refuse(f"{shown(node)} has no value; write EXTRACT or date_diff", node, code="function")
-    return _fitted(rounded("round", t, node, line.scale), kind, node, tries)
+    return _fitted(rounded("round", t, node, line.scale), kind, node)
 
 
-def _fitted(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
+def _fitted(t: Typed, kind: str, node: exp.Cast) -> Typed:
     """The number where the type holds it."""
     line = line_of(kind)
     x = flat(t, node)
@@ -95,8 +80,6 @@ def _fitted(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
     low, high = -(-(line.low or 0) * unit // x.unit), (line.high or 0) * unit // x.unit
     if low <= x.low and x.high <= high:
         return replace(x, family=line.kind)
-    if not tries:
-        raise _must_try(t, node)
     low, high = int(max(low, x.low)), int(min(high, x.high))
     if low > high:
         raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
@@ -109,9 +92,9 @@ def _fitted(t: Typed, kind: str, node: exp.Cast, tries: bool) -> Typed:
                    column=None, path=None)  # fmt: skip
 
 
-def _to_double(t: Typed, node: exp.Cast, tries: bool) -> Typed:
+def _to_double(t: Typed, node: exp.Cast) -> Typed:
     if t.kind == "text":
-        return _tried(t, "DOUBLE", node, tries)
+        return _tried(t, "DOUBLE")
     if t.kind == "boolean":
         return as_real(exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t), node)
     if t.kind == "exact" and t.family == "double":
@@ -138,11 +121,11 @@ def _to_text(t: Typed, node: exp.Cast) -> Typed:
     return Typed("text", Cast(value, "VARCHAR"), nulls=t.nulls)
 
 
-def _to_boolean(t: Typed, node: exp.Cast, tries: bool) -> Typed:
+def _to_boolean(t: Typed, node: exp.Cast) -> Typed:
     if t.kind == "boolean":
         return t
     if t.kind == "text":
-        return _tried(t, "BOOLEAN", node, tries)
+        return _tried(t, "BOOLEAN")
     if t.kind == "exact" and t.family == "integer":
         x = flat(t, node, Fraction(1))
         zero, own = Compared(x.value, "=", Constant(0, x.value.type)), "BOOLEAN"

@@ -15,7 +15,7 @@ from dpsql.sql import expressions
 from dpsql.sql.arithmetic import subtracted
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.operands import Operand, Truth, operand_of, plain_operand, typed_operand
-from dpsql.sql.patterns import matching, prefixed
+from dpsql.sql.patterns import escaped, matching, prefixed
 from dpsql.sql.row_cost import LONGEST_WANTED, check_size
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import place, refuse
@@ -23,6 +23,7 @@ from dpsql.sql.typed import Typed, aligned, shown
 from dpsql.workload.batch import Column
 from dpsql.workload.conditions import FALSE, TRUE, And, Compare, OpaqueAtom, Or, Predicate, gather, union
 from dpsql.workload.lines import Interval, Scalar, plain, scientific, to_float
+from dpsql.workload.value_sql import expression_of
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 _EVERY = Truth(TRUE, FALSE)
@@ -226,6 +227,32 @@ def _matches(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
         operand = operand_of(exp.Lower(this=subject.copy()), scope, reduced=False)
         found = expressions.lower(found)
     return matching(operand.column, found)
+
+
+def without_escape(node: exp.Escape) -> exp.Expr:
+    """LIKE ... ESCAPE as a condition without it: an equality, a prefix, LIKE, or a regular expression of RE2."""
+    like, word = node.this, "ILIKE" if isinstance(node.this, exp.ILike) else "LIKE"
+    pattern, sign = (fold(part) if is_constant(part) else None for part in (like.expression, node.expression))
+    if not isinstance(pattern, str) or not isinstance(sign, str) or len(sign) > 1 or sign.isalnum():
+        raise refuse(f"{word} ... ESCAPE takes constants, the second a sign such as '!'", node)
+    if word == "ILIKE":
+        pattern = expressions.lower(pattern)
+    signs = escaped(pattern, sign)
+    if signs is None:
+        raise refuse(f"the pattern ends with the escape sign {sign}; write a sign after it", node)
+    subject = exp.Lower(this=like.this.copy()) if word == "ILIKE" else like.this.copy()
+    written = "".join(character for character, _ in signs)
+    many = [special for _, special in signs]
+    found: exp.Expr
+    if not any(many):
+        found = exp.EQ(this=subject, expression=exp.Literal.string(written))
+    elif signs[-1] == ("%", True) and sum(many) == 1:
+        found = exp.StartsWith(this=subject, expression=exp.Literal.string(written[:-1]))
+    elif all(special for character, special in signs if character in "%_"):
+        found = exp.Like(this=subject, expression=exp.Literal.string(written))
+    else:
+        found = exp.RegexpFullMatch(this=subject, expression=exp.Literal.string(expression_of(signs)))
+    return exp.Not(this=found) if like.args.get("negate") else found
 
 
 def starts(node: exp.StartsWith, scope: Scope) -> Truth:

@@ -1,9 +1,8 @@
 """Expressions: a value expression of SQL as a typed tree of total functions, or a refusal.
 
-An expression is admitted node by node; each node is total on the typed domain of its operands, by
-range inference or behind a CASE, so that no row can make the scan fail. Where DuckDB gives a value
-the tree gives the same; where DuckDB would raise (overflow, division by zero) whole numbers are
-computed exactly, and what has no value is NULL. Operands are never cast implicitly from text.
+An expression is admitted node by node. Where DuckDB gives a value the tree gives the same; where it would raise
+(overflow, division by zero, a cast that does not fit) there is none, which is NULL, by forms that compare the operands
+beforehand. Operands are never cast implicitly from text.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _BINARY: dict[type[exp.Expr], Callable[[Typed, Typed, exp.Expr], Typed]] = {
 # Conditions, whose value is a BOOLEAN.
 _CONDITIONS = (
     *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.NullSafeEQ),
-    *(exp.NullSafeNEQ, exp.Between, exp.In, exp.Like, exp.ILike),
+    *(exp.NullSafeNEQ, exp.Between, exp.In, exp.Like, exp.ILike, exp.Escape),
 )
 
 

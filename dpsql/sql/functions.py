@@ -1,26 +1,25 @@
 """Functions of values: which calls are admitted, with the types that each takes and gives.
 
-A function is admitted where it is total and row-local on every value of its arguments' types; the
-tables below say so by name, and everything else is refused.
+A function is admitted where it is deterministic and row-local: where it has no value it is NULL. The tables here, in
+``text_functions`` and in ``real_functions`` say so by name, and everything else is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from math import isfinite
 
 from sqlglot import exp
 
-from dpsql.sql import arithmetic, calendar
+from dpsql.sql import arithmetic, calendar, text_functions
 from dpsql.sql.literals import fold, is_constant
-from dpsql.sql.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
+from dpsql.sql.real_functions import real_function
 from dpsql.sql.sandbox import changing_function
 from dpsql.sql.statements import refuse
+from dpsql.sql.text_functions import text_function
 from dpsql.sql.typed import Typed, as_real, exact, flat, settled, shown
-from dpsql.workload.value_sql import LONGEST_READ
-from dpsql.workload.values import Call, CaseValue, Compared, Constant, Test, Value
+from dpsql.workload.values import CaseValue, Compared, Constant, Test, Value
 
 Inner = Callable[[exp.Expr], Typed]
 
@@ -41,15 +40,13 @@ _PARTS: dict[type[exp.Expr], str] = {
     exp.Second: "second",
 }
 _NAMED_PARTS = frozenset({"isoyear", "weekday", "yearweek", "decade", "century", "millennium"})
-_CASES: dict[type[exp.Expr], str] = {exp.Lower: "lower", exp.Upper: "upper"}
-_TESTS: dict[type[exp.Expr], str] = {exp.StartsWith: "starts_with", exp.EndsWith: "ends_with", exp.Contains: "contains"}
-_NAMED_TESTS = {"prefix": "starts_with", "suffix": "ends_with"}
-NAMED = frozenset({"date_part", "datepart", *_NAMED_PARTS, *_NAMED_TESTS})
+NAMED = frozenset({"date_part", "datepart", *_NAMED_PARTS, *text_functions.NAMED})
 """The admitted functions that the parser knows by name alone."""
 _NAMES = (
     "+ - * / // %, ABS, SIGN, FLOOR, CEIL, ROUND, TRUNC, GREATEST, LEAST, COALESCE, NULLIF, CASE, IF, CAST, TRY_CAST, "
-    "YEAR to SECOND, EXTRACT, date_trunc, date_diff, WIDTH_BUCKET, LOWER, UPPER, LENGTH, SUBSTR, LEFT, RIGHT, TRIM, "
-    "||, starts_with, ends_with, contains"
+    "SQRT, CBRT, EXP, LN, LOG, POW, YEAR to SECOND, EXTRACT, date_trunc, date_diff, make_date, strptime, WIDTH_BUCKET, "
+    "LOWER, UPPER, LENGTH, SUBSTR, LEFT, RIGHT, TRIM, ||, replace, split_part, starts_with, ends_with, contains, "
+    "regexp_matches, regexp_full_match, regexp_extract, regexp_replace"
 )
 
 
@@ -63,7 +60,7 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
             node,
             code="aggregate-of-rows",
         )
-    for found in (_number, _time, _text):
+    for found in (_number, real_function, _time, text_function):
         result = found(node, inner)
         if result is not None:
             return result
@@ -75,8 +72,7 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
     if changing not in {None, "error"}:
         raise refuse(f"{changing} gives another result each time; write a constant", node, code="changing-function")
     raise refuse(
-        f"{shown(node)} is not an admitted expression: a function must have a value on every row; "
-        f"admitted are {_NAMES}",
+        f"{shown(node)} is not an admitted expression; admitted are {_NAMES}",
         node,
         code="function",
     )
@@ -167,6 +163,11 @@ def _time(node: exp.Expr, inner: Inner) -> Typed | None:
         return calendar.shifted_by(inner(node.this), node.expression, node, forward=isinstance(node, exp.DateAdd))
     if isinstance(node, exp.Date) and not node.expressions:
         return calendar.day_of(inner(node.this), node)
+    if isinstance(node, exp.DateFromParts):
+        year, month, day = (node.args.get(name) for name in ("year", "month", "day"))
+        if year is None or month is None or day is None:
+            raise refuse(f"{shown(node)} takes a year, a month and a day", node)
+        return calendar.made(inner(year), inner(month), inner(day), node)
     if isinstance(node, exp.Anonymous):
         called = str(node.this).lower()
         if called in {"date_part", "datepart"} and len(node.expressions) == 2:
@@ -174,71 +175,6 @@ def _time(node: exp.Expr, inner: Inner) -> Typed | None:
         if called in _NAMED_PARTS and len(node.expressions) == 1:
             return calendar.part(called, inner(node.expressions[0]), node)
     return None
-
-
-def _text(node: exp.Expr, inner: Inner) -> Typed | None:
-    if isinstance(node, exp.Lower | exp.Upper):
-        (t,) = _texts(node, inner(node.this))
-        return _built(_CASES[type(node)], t)
-    if isinstance(node, exp.Length):
-        (t,) = _texts(node, inner(node.this))
-        return exact(Call("length", (t.value,), "BIGINT"), 0, LONGEST_READ, "integer", t)
-    if isinstance(node, exp.StrPosition):
-        t, wanted = _texts(node, inner(node.this), inner(node.args["substr"]), most=(LONGEST_READ, LONGEST_WANTED))
-        return exact(Call("strpos", (t.value, wanted.value), "BIGINT"), 0, LONGEST_READ, "integer", t, wanted)
-    if isinstance(node, exp.Substring):
-        (t,) = _texts(node, inner(node.this))
-        numbers = [node.args.get("start"), node.args.get("length")]
-        listed = [Constant(_integer(part, node, 10**9), "BIGINT") for part in numbers if part is not None]
-        return _built("substring", t, *listed)
-    if isinstance(node, exp.Left | exp.Right):
-        (t,) = _texts(node, inner(node.this))
-        count = Constant(_integer(node.expression, node, 10**9), "BIGINT")
-        return _built("left" if isinstance(node, exp.Left) else "right", t, count)
-    if isinstance(node, exp.Trim):
-        function = {"": "trim", "LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim"}[
-            str(node.args.get("position") or "")
-        ]
-        held = [node.this] if node.expression is None else [node.this, node.expression]
-        t, *taken = _texts(node, *(inner(part) for part in held), most=(LONGEST_READ, LONGEST_SET))
-        return replace(_built(function, t, *(s.value for s in taken)), nulls=any(s.nulls for s in (t, *taken)))
-    if isinstance(node, exp.DPipe):
-        a, b = _texts(node, inner(node.this), inner(node.expression), most=(LONGEST_PART,))
-        return replace(_built("||", a, b.value), nulls=a.nulls or b.nulls)
-    if isinstance(node, exp.Concat):
-        first, *rest = _texts(node, *(inner(part) for part in node.expressions), most=(LONGEST_PART,))
-        return replace(_built("concat", first, *(t.value for t in rest)), nulls=False)
-    function = _TESTS.get(type(node), "")
-    held = [node.this, node.expression] if function else []
-    if isinstance(node, exp.Anonymous) and len(node.expressions) == 2:
-        function, held = _NAMED_TESTS.get(str(node.this).lower(), ""), node.expressions
-    if function:
-        a, b = _texts(node, *(inner(part) for part in held), most=(LONGEST_READ, LONGEST_WANTED))
-        return Typed("boolean", Call(function, (a.value, b.value), "BOOLEAN"), nulls=a.nulls or b.nulls)
-    return None
-
-
-def _built(function: str, t: Typed, *others: Value) -> Typed:
-    """A text made of another."""
-    return Typed("text", Call(function, (t.value, *others), "VARCHAR"), nulls=t.nulls)
-
-
-def _texts(node: exp.Expr, *of: Typed, most: tuple[int, ...] = (LONGEST_READ,)) -> tuple[Typed, ...]:
-    """Arguments that are text, NULL where one has more bytes than ``most`` says; the last figure is for the rest."""
-    found = []
-    for number, t in enumerate(of):
-        if t.kind != "text":
-            raise refuse(
-                f"{shown(node)} takes text, not {t.kind}; write CAST(... AS VARCHAR)", node, code="mixed-types"
-            )
-        cap = most[min(number, len(most) - 1)]
-        if isinstance(t.value, Constant) and longest(t.value) > cap:
-            raise refuse(
-                f"{shown(node)} takes a constant of at most {cap:,} bytes; write a shorter one", node, code="too-large"
-            )
-        value = capped(t.value, cap)
-        found.append(t if value is t.value else replace(t, value=value, nulls=True, column=None))
-    return tuple(found)
 
 
 def _word(part: exp.Expr, node: exp.Expr) -> str:

@@ -35,6 +35,23 @@ def prefixed(prefix: str) -> tuple[Interval, ...]:
     return (((prefix, 0) if prefix else None, (after, 0) if after else None),)
 
 
+def escaped(pattern: str, sign: str) -> list[tuple[str, bool]] | None:
+    """The characters of a pattern of LIKE ... ESCAPE ``sign``, each with whether it is a special % or _.
+
+    None for a pattern that ends with the escape sign.
+    """
+    found, rest = [], iter(pattern)
+    for character in rest:
+        if character == sign:
+            following = next(rest, None)
+            if following is None:
+                return None
+            found.append((following, False))
+        else:
+            found.append((character, character in "%_"))
+    return found
+
+
 def _after_prefix(prefix: str) -> str:
     """The least string above all that begin with ``prefix``; empty where there is none."""
     while prefix:

@@ -11,7 +11,16 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.sql import expressions
-from dpsql.sql.comparisons import between, between_constants, comparison, in_list, like, note_undeclared, starts
+from dpsql.sql.comparisons import (
+    between,
+    between_constants,
+    comparison,
+    in_list,
+    like,
+    note_undeclared,
+    starts,
+    without_escape,
+)
 from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.operands import Operand, Truth, operand_of, plain_operand, typed_operand
 from dpsql.sql.scope import Scope
@@ -64,7 +73,7 @@ def is_condition(node: exp.Expr) -> bool:
 
 _LOGIC = (
     *(exp.And, exp.Or, exp.Not, exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In, exp.Like, exp.ILike),
-    *(exp.Boolean, exp.StartsWith, exp.EndsWith, exp.Contains),
+    *(exp.Escape, exp.Boolean, exp.StartsWith, exp.EndsWith, exp.Contains),
 )
 
 
@@ -95,6 +104,8 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
         return in_list(node, scope)
     if isinstance(node, exp.Like | exp.ILike):
         return like(node, scope)
+    if isinstance(node, exp.Escape):
+        return truth(without_escape(node), scope)
     if isinstance(node, exp.Case | exp.If):
         return _case(node, scope)
     if isinstance(node, exp.StartsWith) and is_constant(node.expression):
@@ -110,10 +121,7 @@ def truth(node: exp.Expr, scope: Scope) -> Truth:
     raise refuse(f"{shown(node)} is {typed.kind} and no condition; compare it with a constant", node)
 
 
-_REFUSED = (
-    *(exp.Subquery, exp.Exists, exp.Select, exp.AggFunc, exp.Window),
-    *(exp.RegexpLike, exp.SimilarTo, exp.Glob, exp.Escape),
-)
+_REFUSED = (exp.Subquery, exp.Exists, exp.Select, exp.AggFunc, exp.Window, exp.Glob)
 
 
 def _not_admitted(node: exp.Expr) -> SQLError:

@@ -33,6 +33,8 @@ _UNKNOWN = 2**32
 _JOINS = frozenset({"||", "concat"})
 # How much longer than its operand a text can become: a character of two bytes may have a capital of three.
 _GROWTH = {"lower": 2, "upper": 2}
+# Those that are given so short a text that they add no more than ``LONGEST_PART`` bytes.
+_REPLACES = frozenset({"replace", "regexp_replace"})
 
 
 def check_size(value: Value, node: exp.Expr) -> None:
@@ -56,7 +58,8 @@ def check_size(value: Value, node: exp.Expr) -> None:
 def check_written(values: Iterable[Value]) -> None:
     """Refuse what the constants in ``values``, all that is computed for a row, would build of text."""
     every = [part for value in values for part in walk(value)]
-    joined = sum(_constant_bytes(part) for part in every if isinstance(part, Call) and part.function in _JOINS)
+    calls = [part for part in every if isinstance(part, Call)]
+    joined = sum(_constant_bytes(part) for part in calls if part.function in _JOINS) + sum(map(_added, calls))
     chosen = sum(longest(c) for part in every for c in _results(part) if isinstance(c, Constant))
     for total, most, what in (
         (joined, MAX_WRITTEN, "add {} bytes to the texts of each row"),
@@ -92,7 +95,16 @@ def longest(value: Value) -> int:
         return _UNKNOWN
     if value.function in _JOINS:
         return sum(map(longest, value.arguments))
-    return longest(value.arguments[0]) * _GROWTH.get(value.function, 1)
+    return longest(value.arguments[0]) * _GROWTH.get(value.function, 1) + _added(value)
+
+
+def _added(value: Call) -> int:
+    """The most bytes by which replacing makes a text longer."""
+    if value.function not in _REPLACES:
+        return 0
+    wanted, replacement = value.arguments[1:3]
+    grows = value.function == "regexp_replace" and longest(replacement) > 0
+    return LONGEST_PART if grows or longest(replacement) > longest(wanted) else 0
 
 
 def _results(value: Value | Test) -> tuple[Value, ...]:

@@ -20,7 +20,7 @@ from dpsql.sql.literals import is_constant
 from dpsql.sql.row_cost import check_size
 from dpsql.sql.scope import Scope
 from dpsql.sql.statements import refuse
-from dpsql.sql.typed import Typed, exact, integer_call, settled, shown, whole
+from dpsql.sql.typed import Typed, exact, integer_call, settled, shown, whole, width
 from dpsql.workload.batch import Column
 from dpsql.workload.lines import Line, line_of
 from dpsql.workload.measures import DEFAULT_STEPS, MAX_STEPS
@@ -88,8 +88,8 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
                                      step=step if steps else None)  # fmt: skip
     if t.bounds is None:
         raise refuse(
-            f"SUM({shown(node)}) has no bounds, as it divides by what may be 0 or the like; divide by NULLIF(x, 0) "
-            "of whole numbers from 0, or by a column whose bounds leave 0 out",
+            f"SUM({shown(node)}) has no bounds, as it divides by what may be 0 or the like; write "
+            "SUM(LEAST(GREATEST(..., 0), 100)), or divide by NULLIF(x, 0) of whole numbers from 0",
             node,
             code="no-bounds",
         )
@@ -106,22 +106,25 @@ def _released(t: Typed) -> str:
 def _steps(t: Typed, node: exp.Expr) -> tuple[Value, Fraction, Fraction, int]:
     """An exact number as steps from its lower bound: (steps of a row, lower, step, most steps)."""
     spread = t.high - t.low
+    width(node, spread)
     if t.unit > 0:
         value = t.value
         if t.low:
             ends = (value, t.low, t.high), (Constant(t.low, "BIGINT"), t.low, t.low)
-            value = integer_call("-", node, 0, spread, *ends)
+            value, _, _ = integer_call("-", node, 0, spread, *ends)
     else:
         top = (Constant(t.high, "BIGINT"), t.high, t.high)
-        value = integer_call("-", node, 0, spread, top, (t.value, t.low, t.high))
+        value, _, _ = integer_call("-", node, 0, spread, top, (t.value, t.low, t.high))
     lower = min(t.unit * t.low, t.unit * t.high) + t.offset
     stride = -(-spread // MAX_STEPS) or 1
     steps = -(-spread // stride)
     if stride > 1:
         half = stride // 2
-        up = integer_call("+", node, half, spread + half, (value, 0, spread), (Constant(half, "BIGINT"), half, half))
+        up, _, _ = integer_call(
+            "+", node, half, spread + half, (value, 0, spread), (Constant(half, "BIGINT"), half, half)
+        )
         by = Constant(stride, "BIGINT")
-        value = integer_call("//", node, 0, steps, (up, 0, spread + half), (by, stride, stride))
+        value, _, _ = integer_call("//", node, 0, steps, (up, 0, spread + half), (by, stride, stride))
     return whole(value, value.type), lower, abs(t.unit) * stride, steps
 
 

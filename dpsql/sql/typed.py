@@ -2,9 +2,8 @@
 
 Integers and decimals, and doubles on a declared grid, are *exact*: the number is
 ``unit * core + offset`` where ``core`` is a whole number that the scan computes and whose range
-``low`` to ``high`` holds for every row there can be. Ranges follow by interval arithmetic, so that
-the scan's integers (BIGINT or HUGEINT) cannot overflow; where 128 bits do not suffice the
-expression is refused. Multiples and shifts by constants are no work for the scan at all.
+``low`` to ``high`` holds for every row there can be. Ranges follow by interval arithmetic, which chooses BIGINT or
+HUGEINT; what leaves 128 bits is NULL. Multiples and shifts by constants are no work for the scan at all.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import gcd, isfinite, lcm
+from typing import TypeAlias
 
 from sqlglot import exp
 
@@ -20,7 +20,7 @@ from dpsql.errors import DataError
 from dpsql.sql.statements import refuse
 from dpsql.workload.batch import Column
 from dpsql.workload.lines import Line, Scalar, line_of, to_float
-from dpsql.workload.values import Call, Cast, Constant, Number, Unscaled, Value
+from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Every, Number, Test, Unscaled, Value
 
 # DuckDB's days and microseconds, the infinite ones included.
 DAYS = (-(2**31) + 1, 2**31 - 1)
@@ -28,6 +28,9 @@ MOMENTS = (-(2**63) + 1, 2**63 - 1)
 _LONG = 2**63
 _ONE = Fraction(1)
 _HUGE = 2**127
+_OPERATIONS = frozenset("+-*")
+# Below 2^127 by more than what the DOUBLEs of two numbers, and of their sum or product, can be off.
+_ALMOST = 2.0**127 * (1 - 2.0**-40)
 _TYPES = {
     "real": "DOUBLE",
     "text": "VARCHAR",
@@ -58,7 +61,8 @@ class Typed:
     ``kind`` is exact, real, text, boolean, date, timestamp, timestamptz or null. ``family`` of a number is what it is
     in SQL: integer, decimal or double. ``bounds`` hold for a real number where all its inputs were clamped; where it is
     ``undefined`` it may be NaN, which stands for NULL (``settled``). ``gap`` names the columns whose whole range enters
-    without declared bounds. ``column`` is the stored column that the core is, ``constant`` the value of a constant.
+    without declared bounds. ``sides`` are ends of a real number that GREATEST or LEAST gave it, one without the other.
+    ``column`` is the stored column that the core is, ``constant`` the value of a constant.
     """
 
     kind: str
@@ -69,6 +73,7 @@ class Typed:
     unit: Fraction = Fraction(1)
     offset: Fraction = Fraction(0)
     bounds: tuple[Fraction, Fraction] | None = None
+    sides: tuple[Fraction | None, Fraction | None] = (None, None)
     nulls: bool = True
     undefined: bool = False
     gap: tuple[str, ...] = ()
@@ -131,12 +136,11 @@ def type_of(*numbers: int) -> str | None:
 
 
 def width(node: exp.Expr, *numbers: int) -> str:
-    """``type_of``, or the refusal of what may leave 128 bits."""
+    """``type_of``, or the refusal of what takes more than 128 bits."""
     found = type_of(*numbers)
     if found is None:
         raise refuse(
-            f"{shown(node)} may leave 128 bits on some row, and a failing row would show; "
-            "write TRY_CAST(... AS BIGINT) around its columns",
+            f"{shown(node)} takes more than 128 bits; write CAST(... AS BIGINT) around its columns",
             node,
             code="overflow",
         )
@@ -157,12 +161,31 @@ def whole(value: Value, kind: str) -> Value:
     return value if value.type == kind else Cast(value, kind)
 
 
-def integer_call(function: str, node: exp.Expr, low: int, high: int, *operands: tuple[Value, int, int]) -> Value:
-    """A function of whole numbers, each with its range, in a type that holds them and the result."""
-    if function == "*":
-        low -= 1  # DuckDB takes a product of exactly -2^127, which HUGEINT holds, for an overflow
-    kind = width(node, low, high, *(end for _, least, most in operands for end in (least, most)))
-    return Call(function, tuple(whole(value, kind) for value, _, _ in operands), kind)
+Ranged: TypeAlias = tuple[Value, int, int]
+"""A whole number with its least and greatest value."""
+
+
+def integer_call(function: str, node: exp.Expr, low: int, high: int, *operands: Ranged) -> Ranged:
+    """A function of whole numbers, each with its range, in a type that holds them and the result.
+
+    What leaves 128 bits is NULL, and the range is theirs. As DOUBLEs the operands of a sum, difference or product say
+    whether it does before it is computed, and a little before it would. Of other functions, only those of the least
+    number do.
+    """
+    ends = [end for _, least, most in operands for end in (least, most)]
+    spare = int(function == "*")  # DuckDB takes a product of exactly -2^127, which HUGEINT holds, for an overflow
+    if type_of(low - spare, high) is not None or type_of(*ends) is None:
+        kind = width(node, low - spare, high, *ends)
+        return Call(function, tuple(whole(value, kind) for value, _, _ in operands), kind), low, high
+    parts = tuple(whole(value, "HUGEINT") for value, _, _ in operands)
+    if function in _OPERATIONS:
+        near = Call(function, tuple(Cast(part, "DOUBLE") for part in parts), "DOUBLE")
+        most = Constant(_ALMOST, "DOUBLE")
+        inside: Test = Every((Compared(near, "<=", most), Compared(near, ">=", Constant(-_ALMOST, "DOUBLE"))))
+    else:
+        inside = Compared(parts[0], ">", Constant(-_HUGE, "HUGEINT"))
+    value = CaseValue(((inside, Call(function, parts, "HUGEINT")),), None, "HUGEINT")
+    return value, max(low, 1 - _HUGE), min(high, _HUGE - 1)
 
 
 def exact(value: Value, low: int, high: int, family: str, *of: Typed, gap: bool = True, unit: Fraction = _ONE) -> Typed:
@@ -191,18 +214,21 @@ def flat(t: Typed, node: exp.Expr, unit: Fraction | None = None) -> Typed:
     if factor != 1:
         value, first, last = _times(value, t.low, t.high, factor, node)
     if shift:
-        value = integer_call("+", node, low, high, (value, first, last), (Constant(shift, "BIGINT"), shift, shift))
+        by = (Constant(shift, "BIGINT"), shift, shift)
+        value, first, last = integer_call("+", node, first + shift, last + shift, (value, first, last), by)
+    overflows = (first, last) != (low, high)
     path = t.path
     if path is not None:
-        path = stepped(path, lambda n: factor * n + shift) if factor > 0 else None
-    return replace(t, value=value, low=low, high=high, unit=common, offset=Fraction(0), column=None, path=path)
+        path = stepped(path, lambda n: factor * n + shift) if factor > 0 and not overflows else None
+    return replace(t, value=value, low=first, high=last, unit=common, offset=Fraction(0), column=None, path=path,
+                   nulls=t.nulls or overflows)  # fmt: skip
 
 
-def _times(value: Value, low: int, high: int, factor: int, node: exp.Expr) -> tuple[Value, int, int]:
+def _times(value: Value, low: int, high: int, factor: int, node: exp.Expr) -> Ranged:
     """A whole number with its range, times a constant."""
     first, last = sorted((factor * low, factor * high))
     by = (Constant(factor, "BIGINT"), factor, factor)
-    return integer_call("*", node, first, last, (value, low, high), by), first, last
+    return integer_call("*", node, first, last, (value, low, high), by)
 
 
 def stepped(path: Path | None, function: Callable[[int], int]) -> Path | None:
@@ -287,6 +313,9 @@ def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
     nulls = any(t.nulls for t in of)
     if kinds <= {"exact"} and kinds:
         unit = common_unit(*(t for t in of if t.kind == "exact"))
+        # What has no place among the others' numbers is refused: as NULL it would be taken for a missing one.
+        every = [n for t in of if t.kind == "exact" for end in t.limits or () for n in (int(end / unit),)]
+        width(node, *every)
         levels = [flat(t, node, unit) if t.kind == "exact" else t for t in of]
         ends = [end for t in levels if t.kind == "exact" for end in (t.low, t.high)]
         kind = width(node, *ends)

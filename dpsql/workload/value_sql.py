@@ -6,16 +6,20 @@ in binary order whatever collation its column has, FLOAT is widened to DOUBLE, N
 read, and no constant is written in a type other than the operand's, so that no column is ever cast implicitly.
 
 Total by construction. ``read_once`` is the one way from a value to what a scan cuts and sums. A value is built of
-forms that cannot fail (``values``); TRY around the whole gives NULL where one of them does so all the same; and what
-comes out is held to the range that the plan relies on, outside of which it is NULL. So a wrong range costs accuracy on
-the rows where it is wrong, and no row decides whether a scan succeeds.
+forms that cannot fail (``values``); every function and cast in it stands in a TRY of its own, which gives NULL where it
+does so all the same; and what comes out is held to the range that the plan relies on, outside of which it is NULL. So a
+wrong range costs accuracy on the rows where it is wrong, and no row decides whether a scan succeeds.
+
+One TRY around the whole would not do: DuckDB computes what stands twice in a projection once, below it and so outside
+of every TRY around a larger part. It takes the largest part first, and what stands right in a TRY stands nowhere else,
+so that here the TRY is always computed with it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dpsql.workload.lines import Interval, Line, line_of
@@ -100,15 +104,13 @@ class Once:
 def read_once(value: Value, line: Line, name: str) -> Once:
     """A value on its ``line`` as a column called ``name``, for any row: nothing that it holds can make a scan fail.
 
-    A stored column is read as it is, NaN as NULL. Anything else stands in TRY, and the result is NULL where it is NaN
-    or leaves the range of the line. DuckDB evaluates a vector in which TRY met a failure row by row, a hundred
+    A stored column is read as it is, NaN as NULL. Anything else is NULL where a part of it fails, where it is NaN, and
+    where it leaves the range of the line. DuckDB evaluates a vector in which TRY met a failure row by row, a hundred
     times slower: it is there for what nobody foresaw, and every form in the tree is total without it.
     """
     text = render(value)
-    if isinstance(value, Stored):
-        return Once(name, text, None)
-    held = None if isinstance(value, Number) else _held(quote(name), line)
-    return Once(name, f"TRY({text})", held)
+    held = None if isinstance(value, Stored | Number) else _held(quote(name), line)
+    return Once(name, text, held)
 
 
 def _held(name: str, line: Line) -> str | None:
@@ -138,9 +140,10 @@ def render(value: Value) -> str:
     if isinstance(value, Unscaled):
         return _unscaled(value)
     if isinstance(value, Call):
-        return call(value.function, *map(render, value.arguments))
+        return _net(call(value.function, *map(render, value.arguments)))
     if isinstance(value, Cast):
-        return f"{'TRY_CAST' if value.tries else 'CAST'}({render(value.this)} AS {value.type})"
+        cast = f"CAST({render(value.this)} AS {value.type})"
+        return f"TRY_{cast}" if value.tries else _net(cast)
     if isinstance(value, Coalesce):
         return f"COALESCE({', '.join(map(render, value.arguments))})"
     if isinstance(value, Number):
@@ -148,6 +151,11 @@ def render(value: Value) -> str:
     branches = " ".join(f"WHEN {holds(test)} THEN {render(found)}" for test, found in value.branches)
     default = f"CAST(NULL AS {value.type})" if value.default is None else render(value.default)
     return f"CASE {branches} ELSE {default} END"
+
+
+def _net(text: str) -> str:
+    """A function or cast, NULL where it fails."""
+    return f"TRY({text})"
 
 
 def holds(test: Test) -> str:
@@ -182,16 +190,23 @@ def like(value: str, pattern: str) -> str:
     """
     matched, steps = call("~~", value, text(pattern)), MOST_STEPS
     if "_" in pattern and "%" in pattern:
-        matched = call("regexp_full_match", value, text(_expression(pattern)))
+        matched = call("regexp_full_match", value, text(plain_expression(pattern)))
         steps = MOST_STATES if len(pattern) > FEW_SIGNS else MOST_STEPS
     longest = min(LONGEST_READ, steps // max(1, len(pattern)))
-    return f"CASE WHEN {call('strlen', value)} <= {longest} THEN {matched} END"
+    return f"CASE WHEN {call('strlen', value)} <= {longest} THEN {_net(matched)} END"
 
 
-def _expression(pattern: str) -> str:
-    """A LIKE pattern as a regular expression of RE2."""
-    signs = {"%": ".*", "_": "."}
-    return "(?s)" + "".join(signs.get(c) or (c if c.isalnum() or c == " " else f"\\x{{{ord(c):x}}}") for c in pattern)
+def expression_of(signs: Iterable[tuple[str, bool]]) -> str:
+    """A LIKE pattern, as characters with whether each is a special % or _, as a regular expression of RE2."""
+    written = {"%": ".*", "_": "."}
+    return "(?s)" + "".join(
+        written[c] if special else c if c.isalnum() or c == " " else f"\\x{{{ord(c):x}}}" for c, special in signs
+    )
+
+
+def plain_expression(pattern: str) -> str:
+    """A LIKE pattern without ESCAPE as a regular expression of RE2."""
+    return expression_of((character, character in "%_") for character in pattern)
 
 
 def _inside(found: str, line: Line, interval: Interval) -> str:
@@ -247,12 +262,13 @@ def _unscaled(value: Unscaled) -> str:
     width, scale = int(found[1]), int(found[2])
     name = _stored(value.this) if isinstance(value.this, Stored) else render(value.this)
     if not scale:
-        return f"CAST({name} AS {value.type})"
+        return _net(f"CAST({name} AS {value.type})")
     if width + scale <= 38:
-        wide = f"CAST({name} AS DECIMAL(38,{scale}))"
-        return f"CAST({call('*', wide, f'CAST({10**scale} AS DECIMAL({scale + 1},0))')} AS {value.type})"
+        wide = _net(f"CAST({name} AS DECIMAL(38,{scale}))")
+        return _net(f"CAST({_net(call('*', wide, f'CAST({10**scale} AS DECIMAL({scale + 1},0))'))} AS {value.type})")
     # The product would leave 38 digits; the text of a decimal always has all its decimals.
-    return f"CAST({call('replace', f'CAST({name} AS VARCHAR)', text('.'), text(''))} AS {value.type})"
+    digits = _net(call("replace", _net(f"CAST({name} AS VARCHAR)"), text("."), text("")))
+    return _net(f"CAST({digits} AS {value.type})")
 
 
 def literal(line: Line, value: object) -> str:

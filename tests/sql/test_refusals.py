@@ -69,16 +69,12 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
 # (batch, a fragment of the message, line and column or None)
 REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     # Each of these succeeds on one table and fails on its neighbour, in DuckDB.
-    ("SELECT count(*) FROM p WHERE txt::INT>0", "write TRY_CAST", (1, 30)),
     ("SELECT count(*) FROM p WHERE txt=7", "compare it with a string", (1, 30)),
-    ("SELECT count(*) FROM p WHERE big::INT>0", "write TRY_CAST", (1, 30)),
     ("SELECT sum(big::HUGEINT*18446744073709551616::HUGEINT) FROM p", "needs bounds", (1, 12)),
     ("SELECT count(*) FROM p WHERE tz-TIMESTAMPTZ '2000-01-01'>INTERVAL 1 DAY", "is an interval", None),
-    ("SELECT count(*) FROM p WHERE strptime(txt,'%d')>ts", "not an admitted", None),
     ("SELECT (SELECT age FROM p WHERE id>=2)", "reads no table", None),
     ("SELECT count(*) FROM p WHERE CASE WHEN name='eve' THEN error('found') ELSE true END", "not an admitted", None),
-    ("SELECT sum(txt::INT) FILTER (WHERE txt='7') FROM p", "write TRY_CAST", None),
-    ("SELECT count(*) FROM p WHERE sqrt(bal) > 0", "not an admitted", None),
+    ("SELECT sum(txt::INT) FILTER (WHERE txt='7') FROM p", "has no bounds but its type's", None),
     ("SELECT count(*) FROM p WHERE huge < uhuge", "different types", (1, 30)),
     ("SELECT count(*) FROM p WHERE id < uhuge", "different types", (1, 30)),
     # Escapes from SELECT.
@@ -172,10 +168,8 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT nope AS nope, count(*) FROM p GROUP BY nope", "has no column nope", None),
     ("SELECT x AS y, y AS x, count(*) FROM p GROUP BY x", "has no column y", None),
     # Conditions.
-    ("SELECT count(*) FROM p WHERE name SIMILAR TO 'a.*'", "is not admitted", None),
     ("SELECT count(*) FROM p WHERE name GLOB 'a*'", "is not admitted", None),
     ("SELECT count(*) FROM p WHERE name ~ 'a.*'", "", None),
-    ("SELECT count(*) FROM p WHERE name LIKE 'a!%' ESCAPE '!'", "is not admitted", None),
     ("SELECT count(*) FROM p WHERE name LIKE txt", "compare it with a constant", None),
     ("SELECT count(*) FROM p WHERE name LIKE ANY ('a', 'b')", "compare it with a constant", None),
     ("SELECT count(*) FROM p WHERE age LIKE '1%'", "LIKE compares text", None),
@@ -271,6 +265,12 @@ def test_refused(con: dpsql.Connection, sql: str, fragment: str, place: tuple[in
 
 # What an earlier version refused and this one answers, after the noise or by expressions.
 ANSWERED = [
+    "SELECT count(*) FROM p WHERE txt::INT>0",
+    "SELECT count(*) FROM p WHERE big::INT>0",
+    "SELECT count(*) FROM p WHERE strptime(txt,'%d')>ts",
+    "SELECT count(*) FROM p WHERE sqrt(bal) > 0",
+    "SELECT count(*) FROM p WHERE name SIMILAR TO 'a.*'",
+    "SELECT count(*) FROM p WHERE name LIKE 'a!%' ESCAPE '!'",
     "SELECT count(*) FROM d HAVING count(*) > 5",
     "SELECT count(*) FROM d ORDER BY 1",
     "SELECT count(*) FROM d LIMIT 1",

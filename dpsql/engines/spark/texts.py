@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
+from dpsql.workload.value_sql import plain_expression
 
 _FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
@@ -82,14 +83,18 @@ def full_match(of: Sequence[Expr]) -> Expr:
     value, expression = of
     if not isinstance(expression.constant, str):
         raise refusal("a regular expression is no constant", "plan again")
-    return like([value, string(like_pattern(expression.constant))])
+    pattern = like_pattern(expression.constant)
+    if pattern is None:
+        raise refusal("a regular expression is not answered by Spark as by DuckDB", "write LIKE")
+    return like([value, string(pattern)])
 
 
-def like_pattern(expression: str) -> str:
-    """The LIKE pattern of an expression that ``like`` wrote, which has a regular expression for RE2 alone."""
+def like_pattern(expression: str) -> str | None:
+    """The LIKE pattern of an expression that DuckDB's LIKE was written as; None for any other."""
     found = re.findall(r"\.\*|\.|\\x\{[0-9a-f]+\}|.", expression.removeprefix("(?s)"), re.DOTALL)
     signs = {".*": "%", ".": "_"}
-    return "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[0] == "\\" else part) for part in found)
+    pattern = "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[1:] else part) for part in found)
+    return pattern if plain_expression(pattern) == expression else None
 
 
 def _check_short(constant: Expr, what: str, most: int) -> None:
