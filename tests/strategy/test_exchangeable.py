@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dpsql.linalg.inner import Dense
-from dpsql.strategy import residual_matrices
+from dpsql.strategy import exchangeable_sums, p_identity, residual_matrices
 from dpsql.strategy.exchangeable import classes_of, solve_classes
 from dpsql.strategy.optimal import solve
 from dpsql.strategy.reduce import cholesky, reduce_workload
@@ -41,6 +41,56 @@ def test_the_optimum_of_the_classes_is_that_of_all_regions(sizes):
     whole = solve(block, 1e-5, np.inf)
     assert lower <= whole.upper * (1 + 1e-9)
     assert whole.lower <= upper * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[12, 9], [5, 20, 8], [1, 15, 14]])
+def test_sums_of_classes_cost_what_they_cost_over_all_regions(sizes):
+    rng = np.random.default_rng(sum(sizes))
+    gram = _gram(rng, sizes)
+    held = classes_of(gram)
+    assert held is not None
+    few, whole = exchangeable_sums.Objective(held), p_identity.Objective(gram, None)
+    k, d = held.sizes.size, len(gram)
+    theta = rng.uniform(0.1, 1.0, (3, k))
+    value, gradient = few(theta.ravel())
+    wide, each = whole(theta[:, held.label].ravel())
+    assert value == pytest.approx(wide, rel=1e-9)
+    # A step of one class moves all its regions.
+    assert np.allclose(gradient.reshape(3, k), each.reshape(3, d) @ np.eye(k)[held.label], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [[40, 30], [25, 50, 25], [1, 60, 39]])
+def test_sums_of_classes_are_no_worse_than_the_search_over_all_regions(sizes):
+    gram = _gram(np.random.default_rng(sum(sizes)), sizes)
+    held = classes_of(gram)
+    assert held is not None
+    A = exchangeable_sums.sums_of_classes(held)
+    assert np.allclose(np.abs(A).sum(axis=0), 1.0)
+    assert (A >= 0).all()
+    error = float(np.trace(gram @ np.linalg.pinv(A.T @ A)))
+    found, _ = p_identity.search(p_identity.Objective(gram, None), gram, np.inf, 1e9)
+    assert error <= found * 1.001
+    assert error <= float(np.trace(gram)) * (1 + 1e-9)
+
+
+def test_the_matrix_of_an_axis_of_few_classes_is_searched_by_them(monkeypatch):
+    searched = []
+    whole = residual_matrices.select
+    monkeypatch.setattr(
+        residual_matrices, "select", lambda *args, **options: searched.append(1) or whole(*args, **options)
+    )
+    for sizes, searches in (([50, 40], 0), ([20, 12], 1)):
+        halves = 3.0 * np.repeat(np.eye(2), sizes, axis=1)
+        gram = np.vstack([np.eye(sum(sizes)), halves])
+        gram = gram - gram.mean(axis=1, keepdims=True)
+        gram = gram.T @ gram
+        chooser = residual_matrices.ResidualMatrices(None, "laplace", 1e-3, None)  # type: ignore[arg-type]
+        searched.clear()
+        part = chooser._solve(gram, len(gram))
+        assert len(searched) == searches
+        B = part.times(np.eye(len(gram), dtype=np.int64), 0).astype(np.float64)
+        error = np.abs(B).sum(axis=0).max() ** 2 * float(np.trace(gram @ np.linalg.pinv(B.T @ B)))
+        assert error < float(np.trace(gram))
 
 
 def test_regions_that_differ_are_no_classes():
