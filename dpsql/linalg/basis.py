@@ -83,6 +83,8 @@ def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct
     if exact and 4 * D.shape[1] < D.shape[0] and modular.rank(_thin(D)) == D.shape[1]:
         # Far more rows than columns, and no linear relation among these: no row need be picked.
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
+    if _each_alone(D):
+        return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
     rank, order, R = _pivots(D)
     if rank == D.shape[1] or (rank == min(D.shape) and D.shape[1] <= D.shape[0]):
         lift = _indicator(found.label, found.keep.size)
@@ -95,6 +97,12 @@ def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct
         if not exact or modular.spans(D, sparse.csr_array(D[picked])):
             return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0])
     raise InternalError("strategy: no independent rows were found that span the workload")
+
+
+def _each_alone(D: Any) -> bool:
+    """Has every column a row of its own, with no other entry? Then their rank is their number, exactly."""
+    entries = np.diff(D.indptr)
+    return bool(np.unique(D.indices[D.indptr[:-1][entries == 1]]).size == D.shape[1])
 
 
 def _choices(D: Any, rank: int, order: Ints, R: Floats) -> Any:

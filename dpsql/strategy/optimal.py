@@ -20,14 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.strategy.ascent import Full, Low, Solution, ascend
 from dpsql.strategy.axes import Factored, Written, find_axes
+from dpsql.strategy.exchangeable import EXACTLY, classes_of, solve_classes
 from dpsql.strategy.generation import generate
 from dpsql.strategy.reduce import Block
 
+Floats = NDArray[np.float64]
+
 # Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
 _DENSE_ENTRIES = 4_000_000
+_CLASSES_FROM = 256  # columns from which classes of alike ones are looked for
 
 
 def solve(
@@ -46,12 +51,14 @@ def solve(
         Y = block.columns.toarray().astype(np.float64)
         plain = np.array_equal(Y, np.eye(v))
         G = block.gram if plain else Y.T @ block.gram @ Y
+        held = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
+        if held is not None:
+            X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
+            return Solution(X if plain else _moved_back(X, Y), lower, upper, count, lam)
         symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
         state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
         X = state.metric()
-        if not plain:
-            X = np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T)
-        return Solution(X, state.t**2, state.upper(), count, lam)
+        return Solution(X if plain else _moved_back(X, Y), state.t**2, state.upper(), count, lam)
     R = block.factor()
     if v * N <= _DENSE_ENTRIES:
         U = R @ block.columns.toarray().astype(np.float64)
@@ -65,3 +72,8 @@ def solve(
         H = wide.metric() / wide.q.max()
         return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count, lam)
     return generate(block, R, tolerance, deadline, progress)
+
+
+def _moved_back(X: Floats, Y: Floats) -> Floats:
+    """M with Y^T M Y = X, for Y (v x v)."""
+    return np.asarray(np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T))

@@ -217,7 +217,7 @@ class ResidualMatrices:
     def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
         """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
         deadline = np.inf if self.deadline is None else self.deadline
-        X, _, upper = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
+        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
         # X = E^T M E with E = [I, -1] and M without the last row and column of X, since X 1 = 0.
         root = cholesky(X[:-1, :-1])
         short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
