@@ -47,7 +47,9 @@ def classes_of(gram: Floats, apart: float = _ALIKE) -> Classes | None:
     """
     d = gram.shape[0]
     top = float(np.abs(gram).max())
-    told = np.stack([np.diag(gram) / top, (gram**2).sum(axis=1) / top**2, (gram**3).sum(axis=1) / top**3], axis=1)
+    squares = gram * gram
+    cubes = np.einsum("ij,ij->i", squares, gram)
+    told = np.stack([np.diag(gram) / top, squares.sum(axis=1) / top**2, cubes / top**3], axis=1)
     _, first, label = np.unique(np.round(told, _DIGITS), axis=0, return_index=True, return_inverse=True)
     label = label.ravel()
     k = first.size
