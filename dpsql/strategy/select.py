@@ -33,7 +33,7 @@ from dpsql.strategy.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.strategy.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.residual import plan_of, residual_piece
 from dpsql.strategy.simple import cells_of, identity_piece, moved_columns, workload_piece
-from dpsql.strategy.time_left import LateError, TimeLeft, asked_seconds, finish_seconds
+from dpsql.strategy.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.workload.boxes import BoxWorkload
 from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import Workload
@@ -183,7 +183,7 @@ def _best(task: _Task, method: str) -> Strategy:
             continue
         if drafts and monotonic() > task.deadline and name not in _QUICK:
             continue
-        if drafts and name == "workload" and not task.time.fits(task.finish + asked_seconds(task.blocks(), W)):
+        if drafts and not task.time.fits(task.seconds(name)):
             continue
         try:
             pieces, error = task.plan(name)
@@ -254,6 +254,12 @@ class _Task:
     def finish(self) -> float:
         """Seconds that rounding and reconstruction will take."""
         return finish_seconds(self.blocks(), self.W)
+
+    def seconds(self, name: str) -> float:
+        """What the methods that take long over large matrices need besides their steps; 0 for others."""
+        if name == "workload":
+            return self.finish + asked_seconds(self.blocks(), self.W)
+        return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
 
     def blocks(self) -> tuple[Block, ...]:
         if self._blocks is None:
@@ -372,7 +378,8 @@ class _Task:
         through_root = 2 * U.shape[0] < N
         shape = tuple(f.shape[1] for f in self.W.factors)
         objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
-        _, Theta = p_identity.search(objective, G, self.deadline, self.work / len(self.blocks()))
+        until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
+        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
 
     def _metric(self, block: Block) -> Floats:

@@ -21,6 +21,8 @@ SHARE, GRACE = 1.15, 0.7
 """A selection, and what its strategy makes of a plan, may take SHARE times the limit and GRACE seconds."""
 # Seconds on one slow core for each multiplication.
 _STEP, _WIDER, _ROUNDED, _ANSWERED, _ASKED, _PLACED = 2e-10, 0.8e-10, 1e-10, 0.6e-10, 1.5e-10, 2e-10
+_CELLS, _TREES = 3e-10, 3e-7  # the latter for each pair of cells
+_SHORT = 0.05  # seconds that always fit
 
 
 class LateError(Exception):
@@ -44,7 +46,7 @@ class TimeLeft:
 
     def fits(self, seconds: float) -> bool:
         """Whether what takes so long may be begun."""
-        return self.last == inf or monotonic() + seconds <= self.last
+        return self.last == inf or seconds <= _SHORT or monotonic() + seconds <= self.last
 
     def less(self, seconds: float) -> TimeLeft:
         """The same where so many seconds are needed afterwards: searches end earlier if they must."""
@@ -62,6 +64,12 @@ def step_seconds(v: int, N: int) -> float:
 def asked_seconds(blocks: Sequence[Block], W: Workload) -> float:
     """The error of the queries measured as they are asked."""
     return sum(_ASKED * W.shape[0] * block.rank**2 for block in blocks if not block.solo)
+
+
+def cells_seconds(blocks: Sequence[Block]) -> float:
+    """A search over weighted sums of cells, its error and the factors of its rows, besides the steps of the search."""
+    sizes = [block.columns.shape[1] for block in blocks if not block.solo]
+    return float(sum(_CELLS * N**3 + _TREES * N**2 for N in sizes))
 
 
 def finish_seconds(blocks: Sequence[Block], W: Workload) -> float:
