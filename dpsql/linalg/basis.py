@@ -7,6 +7,7 @@ non-singular mixing keeps the space.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from scipy import linalg, sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, distinct_columns
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.inner import Inner
 
 Floats = NDArray[np.float64]
@@ -29,6 +30,9 @@ _DENSE_CAP = 2**25
 _MOST_ENTRIES = 2**27
 _FIRST_BUCKETS = 512
 _DIRECTIONS = 16
+_DENSE_ROWS = 1024
+_GRAM_SECONDS = 0.5e-10  # for each multiplication
+_SECONDS = 2.2e-10  # on one slow core, for each multiplication of the QR and of the check together
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,30 +46,48 @@ class Basis:
         """coords^T (F^T F) coords (v x v): the Gram matrix of the workload in these coordinates."""
         diagonal = inner.diagonal()
         if diagonal is not None:
-            if is_sparse(self.coords) and not _crowded(self.coords):
-                out = self.coords.T @ sparse.diags_array(diagonal) @ self.coords
-                return np.asarray(out.toarray(), dtype=np.float64)
-            scaled = dense(self.coords) * np.sqrt(diagonal)[:, None]
-            return np.asarray(scaled.T @ scaled)
+            if not is_sparse(self.coords):
+                scaled = self.coords * np.sqrt(diagonal)[:, None]
+                return np.asarray(scaled.T @ scaled)
+            full = self._full()
+            few = self.coords[~full]
+            out = np.asarray((few.T @ sparse.diags_array(diagonal[~full]) @ few).toarray(), dtype=np.float64)
+            for at in range(0, np.count_nonzero(full), _DENSE_ROWS):
+                part = np.flatnonzero(full)[at : at + _DENSE_ROWS]
+                scaled = self.coords[part].toarray() * np.sqrt(diagonal[part])[:, None]
+                out += scaled.T @ scaled
+            return out
         half = self.coords.T @ inner.gram()
         return np.asarray(self.coords.T @ half.T, dtype=np.float64).T
 
+    def gram_seconds(self) -> float:
+        """What ``gram`` takes at most, on one slow core."""
+        q, v = self.coords.shape
+        rows = int(np.count_nonzero(self._full())) if is_sparse(self.coords) else q
+        return _GRAM_SECONDS * rows * float(v * v)
 
-def _crowded(matrix: Any) -> bool:
-    """Has a sparse matrix so many entries that a dense product is quicker, and room to be written out?"""
-    q, v = matrix.shape
-    return bool(50 * matrix.nnz > q * v and q * v <= _DENSE_CAP)
+    def _full(self) -> Any:
+        """Which rows of sparse coordinates have so many entries that a dense product is quicker."""
+        return 50 * np.diff(self.coords.indptr) > self.coords.shape[1]
 
 
-def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct | None = None) -> Basis:
+def choose_basis(
+    span: Any,
+    inner: Inner,
+    *,
+    exact: bool = True,
+    found: Distinct | None = None,
+    before: Callable[[float], None] | None = None,
+) -> Basis:
     """Independent rows spanning ``span`` (q x n integer csr), well conditioned.
 
     The distinct columns themselves (indicator rows) where the rank equals their number, the
     rows of ``span`` where no two of them share a column, else rows picked by QR with column
     pivoting. ``exact=False``, for rows that are rounded floats, decides the rank numerically.
     Rows that ``inner`` gives no weight do not count. ``found``: the distinct columns of ``span``, where
-    they are known already and all rows count. Raises InternalError if no basis
-    passes the exact check. Cost O(q^2 min(N, 8 q) + nnz), N distinct columns.
+    they are known already and all rows count. ``before`` is called with the seconds that a pivoted QR and the exact
+    check will take, before they begin, and may raise. Raises InternalError if no basis passes the exact check.
+    Cost O(q^2 min(N, 8 q) + nnz), N distinct columns.
     """
     diagonal = inner.diagonal()
     alive = np.diff(span.indptr) > 0
@@ -83,6 +105,10 @@ def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct
     if exact and 4 * D.shape[1] < D.shape[0] and modular.rank(_thin(D)) == D.shape[1]:
         # Far more rows than columns, and no linear relation among these: no row need be picked.
         return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
+    if _each_alone(D):
+        return _place(_indicator(found.label, found.keep.size), D, used, span.shape[0])
+    if before is not None:
+        before(_SECONDS * D.shape[0] * min(D.shape) ** 2)
     rank, order, R = _pivots(D)
     if rank == D.shape[1] or (rank == min(D.shape) and D.shape[1] <= D.shape[0]):
         lift = _indicator(found.label, found.keep.size)
@@ -95,6 +121,12 @@ def choose_basis(span: Any, inner: Inner, *, exact: bool = True, found: Distinct
         if not exact or modular.spans(D, sparse.csr_array(D[picked])):
             return _place(sparse.csr_array(part[picked]), coords, used, span.shape[0])
     raise InternalError("strategy: no independent rows were found that span the workload")
+
+
+def _each_alone(D: Any) -> bool:
+    """Has every column a row of its own, with no other entry? Then their rank is their number, exactly."""
+    entries = np.diff(D.indptr)
+    return bool(np.unique(D.indices[D.indptr[:-1][entries == 1]]).size == D.shape[1])
 
 
 def _choices(D: Any, rank: int, order: Ints, R: Floats) -> Any:

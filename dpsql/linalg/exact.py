@@ -37,8 +37,12 @@ def product_chunks(mixing: Any, columns: Any) -> Any:
         left = mixing.astype(np.float64)
         for at in range(0, columns.shape[1], _CHUNK):
             part = columns[:, at : at + _CHUNK].astype(np.float64)
-            out = left @ (part if from_sparse else part.toarray())
-            yield dense(out)
+            if from_sparse:
+                yield dense(left @ part)
+            elif part.nnz * _SPARSE_COST <= part.shape[0] * part.shape[1]:
+                yield np.asarray(sparse.csr_array(part.T) @ left.T).T
+            else:
+                yield left @ part.toarray()
         return
     kind: Any = np.int64 if bound < 2**63 else object
     full = dense(mixing).astype(kind)

@@ -9,6 +9,7 @@ sum_b t_b^2, their sum. For a product of workloads the bounds of the factors mul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CHUNK = 8192
+# Seconds on one slow core for each multiplication: of eigenvalues, and of a product with a sparse matrix.
+_EIGENVALUES, _PRODUCT = 0.6e-10, 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,29 @@ def single_weights(block: Block) -> Floats:
         at = part.start + int(np.argmax(size.data[part]))
         out[size.indices[at]] = float(block.gram[i]) * float(size.data[at]) ** 2
     return out
+
+
+def equal_weights_bound(block: Block, fits: Callable[[float], bool]) -> float:
+    """A lower bound on the least error of a block (not a bundle of single rows), of equal weights on its N columns.
+
+    That is (tr K^1/2)^2 for K = R Y Y^T R^T / N, R^T R = gram. Where the time for its eigenvalues does not fit, which
+    ``fits`` is asked, at least (tr K)^3 / tr K^2 (Hoelder), and where one product does not, tr K.
+    """
+    v, N = block.columns.shape
+    columns = sparse.csr_array(block.columns).astype(np.float64)
+    S = sparse.csr_array(columns @ columns.T)
+    plain = v == S.nnz and not (S - sparse.eye_array(v, format="csr")).count_nonzero()
+    total = float(np.asarray(S.multiply(block.gram).sum()))
+    found: float = total / N
+    if plain and fits(_EIGENVALUES * v**3):
+        s = linalg.eigvalsh(block.gram)
+        slack = (64.0 + 4.0 * v) * np.finfo(np.float64).eps * float(np.linalg.norm(block.gram))
+        found = max(found, float(np.sqrt(np.maximum(s - slack, 0.0)).sum()) ** 2 / N)
+        return found * (1.0 - _ROUNDING)
+    if plain or fits(_PRODUCT * S.nnz * v):
+        product = block.gram if plain else np.asarray(S @ block.gram)
+        found = max(found, total**3 / (N * float(np.einsum("ij,ji->", product, product))))
+    return found * (1.0 - _ROUNDING)
 
 
 def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None, moved: Any = None) -> float:

@@ -209,8 +209,9 @@ def finish(
     if best is None or not np.isfinite(best[0]):
         raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
     error, mixings, l1, l2 = best
-    # Where many problems were taken as one, that their rows are independent need not be found out again.
-    known = {"independent": True} if any(p.copies > 1 for p in pieces) and all(p.coords is None for p in pieces) else {}
+    # Rows that blocks were reduced to are independent: that need not be found out again.
+    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
+    known = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
     return Strategy(
         method,
         noise,

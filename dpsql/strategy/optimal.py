@@ -20,14 +20,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.strategy.ascent import Full, Low, Solution, ascend
 from dpsql.strategy.axes import Factored, Written, find_axes
+from dpsql.strategy.exchangeable import EXACTLY, classes_of, solve_classes
 from dpsql.strategy.generation import generate
 from dpsql.strategy.reduce import Block
+from dpsql.strategy.time_left import LateError, step_seconds
+
+Floats = NDArray[np.float64]
 
 # Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
 _DENSE_ENTRIES = 4_000_000
+_CLASSES_FROM = 256  # columns from which classes of alike ones are looked for
 
 
 def solve(
@@ -35,10 +41,12 @@ def solve(
     tolerance: float,
     deadline: float,
     progress: Callable[[str], None] | None = None,
+    fits: Callable[[float], bool] | None = None,
 ) -> Solution:
     """Certified optimum of one block (not a bundle of single rows) to a gap of ``tolerance``.
 
-    Stops early at ``deadline`` (monotonic seconds) with the gap reached. Cost a step: one
+    Stops early at ``deadline`` (monotonic seconds) with the gap reached. Raises LateError where the seconds of its
+    first step do not fit (``TimeLeft.fits``). Cost a step: one
     eigendecomposition of order v and, at v < N, two v x v x N products; 3 to 40 steps.
     """
     v, N = block.columns.shape
@@ -46,22 +54,38 @@ def solve(
         Y = block.columns.toarray().astype(np.float64)
         plain = np.array_equal(Y, np.eye(v))
         G = block.gram if plain else Y.T @ block.gram @ Y
+        held = classes_of(G, EXACTLY) if v >= _CLASSES_FROM else None
+        if held is not None:
+            _check(fits, held.sizes.size, held.sizes.size)
+            X, lower, upper, lam, count = solve_classes(held, tolerance, deadline, centred=False)
+            return Solution(X if plain else _moved_back(X, Y), lower, upper, count, lam)
+        _check(fits, v, N)
         symmetric = bool(np.array_equal(G, G[::-1, ::-1]))
         state, lam, count = ascend(lambda lam: Full(G, lam, symmetric), np.full(N, 1.0 / N), tolerance, deadline, 500)
         X = state.metric()
-        if not plain:
-            X = np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T)
-        return Solution(X, state.t**2, state.upper(), count, lam)
+        return Solution(X if plain else _moved_back(X, Y), state.t**2, state.upper(), count, lam)
     R = block.factor()
     if v * N <= _DENSE_ENTRIES:
+        _check(fits, v, N)
         U = R @ block.columns.toarray().astype(np.float64)
         low, lam, count = ascend(lambda lam: Low(U, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
         H = low.metric() / low.q.max()
         return Solution(R.T @ H @ R, low.t**2, low.upper(), count, lam)
     axes = find_axes(block.columns)
+    _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
     if axes is not None:
         columns = Written(axes)
         wide, lam, count = ascend(lambda lam: Factored(R, columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
         H = wide.metric() / wide.q.max()
         return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count, lam)
     return generate(block, R, tolerance, deadline, progress)
+
+
+def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:
+    if fits is not None and not fits(step_seconds(v, N)):
+        raise LateError
+
+
+def _moved_back(X: Floats, Y: Floats) -> Floats:
+    """M with Y^T M Y = X, for Y (v x v)."""
+    return np.asarray(np.linalg.solve(Y.T, np.linalg.solve(Y.T, X.T).T))

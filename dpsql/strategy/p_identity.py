@@ -13,6 +13,7 @@ through a root of G. The problem is not convex; the starts decide, and they are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
@@ -149,7 +150,7 @@ def _step(objective: Objective, p: int) -> float:
 
 
 def optimise(
-    objective: Objective,
+    objective: Callable[[Floats], tuple[float, Floats]],
     first: Floats,
     deadline: float,
     limit: int = 500,

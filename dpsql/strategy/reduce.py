@@ -8,6 +8,7 @@ the blocks' least errors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
@@ -79,14 +80,15 @@ def cholesky(M: Floats) -> Floats:
         return np.asarray(R * np.where(np.diag(R) < 0, -1.0, 1.0)[:, None])
 
 
-def reduce_workload(W: Workload, deadline: float = np.inf) -> tuple[Block, ...]:
+def reduce_workload(W: Workload, deadline: float = np.inf, last: float = np.inf) -> tuple[Block, ...]:
     """The independent problems of W, those that are alike as one, in a fixed order.
 
     Kept with W: a batch that two kinds of noise could pay for is reduced once. Raises DataError above rank 6000 in one
-    block, and where ``deadline`` (monotonic seconds) passes before all of them are reduced.
+    block, where ``deadline`` (monotonic seconds) passes before all of them are reduced, and where the choice of rows
+    of one of them, or its Gram matrix, would end after ``last``.
     """
     if "blocks" not in W._cache:
-        W._cache["blocks"] = _reduce(W, deadline)
+        W._cache["blocks"] = _reduce(W, deadline, last)
     return W._cache["blocks"]  # type: ignore[no-any-return]
 
 
@@ -108,7 +110,7 @@ def merge_cells(W: Workload) -> tuple[Workload, Any]:
     return Workload(span, W.inner, corners, W.groups, W.name), L
 
 
-def _reduce(W: Workload, deadline: float) -> tuple[Block, ...]:
+def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
     span, inner = W.span, W.inner
     diagonal = inner.diagonal()
     if diagonal is not None:
@@ -135,7 +137,7 @@ def _reduce(W: Workload, deadline: float) -> tuple[Block, ...]:
             f"the cap of {MATRIX_CAP}; plan its factors or parts apart"
         )
     if diagonal is not None and number > 1:
-        return (*out, *_apart(span, diagonal, moved, found.keep, label, W, deadline))
+        return (*out, *_apart(span, diagonal, moved, found.keep, label, W, deadline, last))
     gram = None if diagonal is not None else inner.gram()
     for b in range(number):
         if sizes[b] == 1 and diagonal is not None:
@@ -150,23 +152,24 @@ def _reduce(W: Workload, deadline: float) -> tuple[Block, ...]:
         # Columns are alike in the basis exactly where they are alike in the rows that it spans.
         reuse = found if number == 1 and W.contributions is None and not (span.data < 0).any() else None
         _check_room(part, 2 * found.keep.size)
-        chosen = choose_basis(part, own, exact=W.exact is None, found=reuse)
+        before = _before(last, number, b, W)
+        chosen = choose_basis(part, own, exact=W.exact is None, found=reuse, before=before)
         _check_rank(chosen.rows.shape[0])
+        before(chosen.gram_seconds())
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
         out.append(Block(chosen.rows, chosen.gram(own), *_columns(chosen.rows, W.contributions, mine)))
     return tuple(out)
 
 
-def _apart(span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Workload, deadline: float) -> list[Block]:
+def _apart(
+    span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Workload, deadline: float, last: float
+) -> list[Block]:
     """The blocks of at least two rows, each reduced over its own columns: so many cost no more than one."""
     out: list[Block] = []
     problems = alike(span, weight, moved, label)
     for done, copies in enumerate(problems):
         if done and len(problems) - done > _FEW and monotonic() > deadline:
-            raise DataError(
-                f"strategy: the batch falls into {len(problems):,} parts over {span.shape[1]:,} cells, and the time "
-                f"limit ended when {done:,} of them were reduced; allow more time, or ask for fewer groups"
-            )
+            raise _late(len(problems), done, W)
         rows, cells = copies.rows[0], copies.cells[0]
         part = sparse.csr_array(span[rows])
         local = sparse.csr_array(
@@ -174,14 +177,33 @@ def _apart(span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Wo
         )
         _check_room(local, 2 * copies.places.shape[1])
         own = algebra.Diagonal(np.sqrt(weight[rows]))
-        chosen = choose_basis(local, own, exact=W.exact is None)
+        before = _before(last, len(problems), done, W)
+        chosen = choose_basis(local, own, exact=W.exact is None, before=before)
         _check_rank(chosen.rows.shape[0])
+        before(chosen.gram_seconds())
         held = sparse.csr_array(chosen.rows)
         basis = sparse.csr_array((held.data, cells[held.indices], held.indptr), shape=(held.shape[0], span.shape[1]))
         columns, places = _columns(basis, W.contributions, keep[copies.places[0]])
         mine = replace(copies, places=keep[copies.places]) if copies.count > 1 else None
         out.append(Block(basis, chosen.gram(own), columns, places, mine))
     return out
+
+
+def _late(parts: int, done: int, W: Workload) -> DataError:
+    return DataError(
+        f"strategy: the batch falls into {parts:,} parts over {W.span.shape[1]:,} cells, and the time limit ended when "
+        f"{done:,} of them were reduced; allow more time, or ask for fewer groups"
+    )
+
+
+def _before(last: float, parts: int, done: int, W: Workload) -> Callable[[float], None]:
+    """What refuses a product or a choice of rows that would end after ``last``."""
+
+    def check(seconds: float) -> None:
+        if last < np.inf and monotonic() + seconds > last:
+            raise _late(parts, done, W)
+
+    return check
 
 
 def _check_rank(rank: int) -> None:

@@ -5,15 +5,16 @@ best (``dpsql.strategy.product``); for marginals that is d I - 1 1^T, and the er
 least of any Gaussian matrix mechanism (Li and Miklau 2013, Thm 5.5): certified. Otherwise each axis gets the
 optimum of its blocks' summed Gram matrices, each scaled by what the other axes leave of it; the error is computed from
 what is measured, exactly, and set against ``structured_bound`` where that is within reach. The Laplace optimum is not
-known; of d I - 1 1^T, I and the best that ``select`` finds for the axis, the least l^2 ||w B^+||^2 is taken, and all of
-it only where whole tables (``dpsql.strategy.structured_blocks``) have no lower error.
+known; of d I - 1 1^T, I and the best for the axis by ``select``, or by sums of alike regions
+(``dpsql.strategy.exchangeable_sums``), the least l^2 ||w B^+||^2 is taken, and all of it only where whole tables
+(``dpsql.strategy.structured_blocks``) have no lower error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.exchangeable import Classes, classes_of, solve_classes
+from dpsql.strategy.exchangeable_sums import MOST_CLASSES, sums_of_classes
 from dpsql.strategy.reduce import cholesky
 from dpsql.strategy.select import select
 from dpsql.workload.matrix import Workload
@@ -31,6 +33,7 @@ from dpsql.workload.structured import Structured
 
 Floats = NDArray[np.float64]
 Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
+Choice = TypeVar("Choice", bound=AxisIntegers)
 
 MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own
 _RIDGE = 1e-8
@@ -41,6 +44,7 @@ _SINGULAR = 1e-12
 # worth it, since a search cut short may do worse than none), and of one by classes.
 _SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
 _CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
+_SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the sums of classes
 
 
 class ResidualMatrices:
@@ -161,9 +165,7 @@ class ResidualMatrices:
         found = self.solved[key]
         if self.noise == "gaussian":
             return found
-        choices: tuple[AxisIntegers, ...] = (found, Plain(d), Centre(d))
-        root = _root(gram)
-        return min(choices, key=lambda part: part.norms[0] ** 2 * float(part.squares(root).sum()))
+        return _least((found, Plain(d), Centre(d)), gram)
 
     def _in_time(self, gram: Floats, d: int) -> bool:
         """Whether a matrix is likely to be found in what is left of the time."""
@@ -173,15 +175,25 @@ class ResidualMatrices:
         if left <= 0 or d**3 * _CLASS_SECONDS > left:
             return False
         whole = d**3 * (_SECONDS if self.noise == "gaussian" else _LAPLACE_SECONDS)
-        return whole <= left or (self.noise == "gaussian" and _classes(gram) is not None)
+        return whole <= left or self._exchangeable(gram) is not None
 
     def _selected(self, gram: Floats, d: int) -> Mixed:
         """The best strategy for a Gram matrix on what is orthogonal to 1, in the basis e_a - e_d."""
         order = 0 if self.noise == "laplace" else 1
-        if order:
-            found = self._by_classes(gram)
+        held_classes = self._exchangeable(gram)
+        if held_classes is not None and order:
+            found = self._by_classes(gram, held_classes)
             if found is not None:
                 return found
+        elif held_classes is not None:
+            found = self._sums_by_classes(gram, held_classes)
+            if d > _SEARCHED:
+                return found
+            return _least((found, self._searched(gram, d, order)), gram)
+        return self._searched(gram, d, order)
+
+    def _searched(self, gram: Floats, d: int, order: int) -> Mixed:
+        """The same by the methods of ``select``."""
         inner = gram[:-1, :-1] + _RIDGE * np.trace(gram) / d * (np.eye(d - 1) + 1.0)
         rows = sparse.csr_array(np.hstack([np.eye(d - 1, dtype=np.int64), -np.ones((d - 1, 1), dtype=np.int64)]))
         # A centred w has the coordinates w[:-1] in rows e_a - e_d, since its entries add up to 0.
@@ -191,13 +203,21 @@ class ResidualMatrices:
         matrix = np.asarray(dense(chosen.mixing @ chosen.basis), dtype=np.int64)
         return _shortened(matrix, _root(gram), order, self.tolerance / 10.0)
 
-    def _by_classes(self, gram: Floats) -> Mixed | None:
-        """The same where the regions fall into a few classes of alike ones; None where they do not."""
+    def _exchangeable(self, gram: Floats) -> Classes | None:
+        """The classes by which a matrix is found for the noise; None where regions fall into too many of them."""
         held = _classes(gram)
-        if held is None:
-            return None
+        return None if held is None or (self.noise == "laplace" and held.sizes.size > MOST_CLASSES) else held
+
+    def _sums_by_classes(self, gram: Floats, held: Classes) -> Mixed:
+        """For Laplace noise, where regions fall into a few classes of alike ones: all regions, and sums of classes."""
+        root = sums_of_classes(held, np.inf if self.deadline is None else self.deadline)
+        whole = np.rint(root * (2.0**_CLASS_BITS / float(root.max()))).astype(np.int64)
+        return _shortened(whole, _root(gram), 0, self.tolerance / 10.0)
+
+    def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
+        """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
         deadline = np.inf if self.deadline is None else self.deadline
-        X, _, upper = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
+        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
         # X = E^T M E with E = [I, -1] and M without the last row and column of X, since X 1 = 0.
         root = cholesky(X[:-1, :-1])
         short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
@@ -212,6 +232,12 @@ def _classes(gram: Floats) -> Classes | None:
     """The classes of alike regions of a Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
     d = gram.shape[0]
     return classes_of(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
+
+
+def _least(choices: Sequence[Choice], gram: Floats) -> Choice:
+    """The matrix of least l^2 ||w B^+||^2, the first of several."""
+    root = _root(gram)
+    return min(choices, key=lambda part: part.norms[0] ** 2 * float(part.squares(root).sum()))
 
 
 def _is_marginal(matrix: Any) -> bool:

@@ -20,7 +20,7 @@ from dpsql.strategy.base import NOISES, OBJECTIVES, Strategy
 from dpsql.strategy.block_strategy import METHOD as BLOCKS
 from dpsql.strategy.block_strategy import block_strategy, written_out
 from dpsql.strategy.box_strategy import box_strategy
-from dpsql.strategy.certificate import Certificate, of_blocks, of_factors, single_weights
+from dpsql.strategy.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.copies import spread
 from dpsql.strategy.integer import Piece, check_entries, finish, normalise
 from dpsql.strategy.methods import PUBLISHED, Terms, published, single_rows
@@ -33,6 +33,7 @@ from dpsql.strategy.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.strategy.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.residual import plan_of, residual_piece
 from dpsql.strategy.simple import cells_of, identity_piece, moved_columns, workload_piece
+from dpsql.strategy.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.workload.boxes import BoxWorkload
 from dpsql.workload.marginals import Marginals
 from dpsql.workload.matrix import Workload
@@ -78,8 +79,9 @@ def select(
     optimum is known, every method is computed and the least error wins. Searches are limited by
     work, not time, and start from fixed points: without ``time_limit`` the result is deterministic (for one
     number of threads). A ``time_limit`` stops searches and more precise rounding, and the best strategy found so far is
-    returned; where it passes while W is still reduced to blocks, DataError. ``progress`` is called with a line of text
-    now and then.
+    returned; where it passes while W is still reduced to blocks, or would, DataError. What takes seconds in one piece,
+    over matrices of thousands of rows, is not begun where it would end later than 1.15 ``time_limit`` and 0.7 s.
+    ``progress`` is called with a line of text now and then.
 
     ``cache``: a folder in which selections that took over 0.2 seconds are kept and found again
     (``dpsql.strategy.cache``; everything read is checked); None keeps none. What ``time_limit`` cut short is not kept.
@@ -121,7 +123,8 @@ def select(
     if not isinstance(objective, str) or objective not in OBJECTIVES:
         raise DataError(f"strategy: objective {objective!r} is not known; use 'total' or 'max'")
     began = monotonic()
-    deadline = np.inf if time_limit is None else began + time_limit
+    left_of_all = TimeLeft.within(time_limit)
+    deadline = left_of_all.deadline
     if isinstance(W, BoxWorkload):
         if objective == "max":
             raise DataError(
@@ -161,7 +164,7 @@ def select(
         if found is not None:
             say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
             return found
-    task = _Task(W, noise, tolerance, deadline, say, effort * _WORK)
+    task = _Task(W, noise, tolerance, left_of_all, say, effort * _WORK)
     S = _best(task, method)
     if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
         kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)
@@ -180,6 +183,8 @@ def _best(task: _Task, method: str) -> Strategy:
             continue
         if drafts and monotonic() > task.deadline and name not in _QUICK:
             continue
+        if drafts and not task.time.fits(task.seconds(name)):
+            continue
         try:
             pieces, error = task.plan(name)
         except (DataError, InternalError):  # too large, or too ill-conditioned for this way to plan
@@ -192,7 +197,7 @@ def _best(task: _Task, method: str) -> Strategy:
         raise DataError("strategy: the workload is too large for every method; split the batch")
     error, name, pieces = min(drafts, key=lambda d: d[0])
     considered = tuple((label, value) for value, label, _ in drafts)
-    return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.deadline)
+    return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.time.less(task.finish).deadline)
 
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> Strategy:
@@ -214,12 +219,16 @@ def _number(value: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Optimum:
-    """The certified Gaussian optimum: ``pieces``, lower <= least error <= upper, and the weights that prove it."""
+    """The certified Gaussian optimum: ``pieces``, lower <= least error <= upper, and the weights that prove it.
+
+    ``searched``: False where there was no time for a step of any search, and all cells are measured.
+    """
 
     pieces: tuple[Piece, ...]
     upper: float
     lower: float
     certificate: Certificate
+    searched: bool = True
 
 
 @dataclass(eq=False)
@@ -229,16 +238,32 @@ class _Task:
     W: Workload
     noise: str
     tolerance: float
-    deadline: float
+    time: TimeLeft
     say: Callable[[str], None]
     work: float = _WORK
     _blocks: tuple[Block, ...] | None = None
     _optimum: _Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
 
+    @property
+    def deadline(self) -> float:
+        """Of searches, in monotonic seconds."""
+        return self.time.deadline
+
+    @property
+    def finish(self) -> float:
+        """Seconds that rounding and reconstruction will take."""
+        return finish_seconds(self.blocks(), self.W)
+
+    def seconds(self, name: str) -> float:
+        """What the methods that take long over large matrices need besides their steps; 0 for others."""
+        if name == "workload":
+            return self.finish + asked_seconds(self.blocks(), self.W)
+        return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
+
     def blocks(self) -> tuple[Block, ...]:
         if self._blocks is None:
-            self._blocks = reduce_workload(self.W, self.deadline)
+            self._blocks = reduce_workload(self.W, self.time.deadline, self.time.last)
         return self._blocks
 
     def parts(self) -> tuple[Workload, ...]:
@@ -249,7 +274,7 @@ class _Task:
     def worthwhile(self, name: str, drafts: list[tuple[float, str, tuple[Piece, ...]]]) -> bool:
         """Is the method worth its time when nobody asked for it?"""
         if self.noise == "gaussian":
-            return name in ("optimal", "identity", "workload")
+            return name in ("identity", "workload") or (name == "optimal" and self.optimum().searched)
         if name == "low-rank-mechanism" and self.work <= _WORK:
             return False  # it gains 1 or 2 % on a few low-rank batches, for effort above 1
         if name == "workload-separation" or (name in PUBLISHED and name != "low-rank-mechanism"):
@@ -308,7 +333,7 @@ class _Task:
     def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
         """The best simple strategy of one part, with its share of the work."""
         share = self.work / len(self.parts())
-        task = _Task(part, self.noise, self.tolerance, self.deadline, self.say, share)
+        task = _Task(part, self.noise, self.tolerance, self.time, self.say, share)
         names = ("identity", "workload", "p-identity") if self.noise == "laplace" else ("optimal",)
         found = []
         for name in names:
@@ -353,7 +378,8 @@ class _Task:
         through_root = 2 * U.shape[0] < N
         shape = tuple(f.shape[1] for f in self.W.factors)
         objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
-        _, Theta = p_identity.search(objective, G, self.deadline, self.work / len(self.blocks()))
+        until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
+        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
 
     def _metric(self, block: Block) -> Floats:
@@ -366,14 +392,16 @@ class _Task:
         W = self.W
         if len(W.factors) > 1 and W.inner.diagonal() is None:
             near = self.tolerance / len(W.factors)
-            parts = [_Task(f, "gaussian", near, self.deadline, self.say).optimum() for f in W.factors]
+            parts = [_Task(f, "gaussian", near, self.time, self.say).optimum() for f in W.factors]
             upper, lower = prod(part.upper for part in parts), prod(part.lower for part in parts)
             piece = product_piece(W, [part.pieces for part in parts])
-            self._optimum = _Optimum((piece,), upper, lower, of_factors(tuple(part.certificate for part in parts)))
+            proof = of_factors(tuple(part.certificate for part in parts))
+            self._optimum = _Optimum((piece,), upper, lower, proof, any(part.searched for part in parts))
             return self._optimum
         found: list[Piece] = []
         weights: list[tuple[Block, Floats, float]] = []
         upper = lower = 0.0
+        left, late = self.time.less(self.finish), 0
         for block in self.blocks():
             if block.solo:
                 piece = single_rows(block)
@@ -382,10 +410,21 @@ class _Task:
                 found.append(piece)
                 weights.append((block, single_weights(block), error))
                 continue
-            solution = solve(block, 0.9 * self.tolerance, self.deadline, self.say)
+            try:
+                solution = solve(block, 0.9 * self.tolerance, left.deadline, self.say, left.fits)
+            except LateError:
+                # No step fits: every cell is measured.
+                (piece,), error = normalise((identity_piece(block, W),), "gaussian")
+                bound, N = equal_weights_bound(block, self.time.fits), block.columns.shape[1]
+                found.append(spread(piece, block.copies))
+                upper, lower = upper + block.count * error, lower + block.count * bound
+                weights.append((block, np.full(N, 1.0 / N), bound))
+                late += 1
+                continue
             piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram)
             found.append(spread(piece, block.copies))
             upper, lower = upper + block.count * solution.upper, lower + block.count * solution.lower
             weights.append((block, solution.weights, solution.lower))
-        self._optimum = _Optimum(tuple(found), upper, lower, of_blocks(weights))
+        several = sum(not block.solo for block in self.blocks())
+        self._optimum = _Optimum(tuple(found), upper, lower, of_blocks(weights), late < max(1, several))
         return self._optimum

@@ -39,6 +39,8 @@ def identity_piece(block: Block, W: Workload) -> Piece:
     # The root is diagonal, so only the diagonal of the Gram matrix of the cells counts.
     if block.solo:
         gram = np.asarray((D.multiply(D)).T @ block.gram).ravel()  # rows share no column
+    elif D.shape[0] == D.shape[1] == D.nnz and (sparse.eye_array(D.shape[0], format="csr") != D).nnz == 0:
+        gram = np.diag(block.gram)
     else:
         R = block.factor()
         gram = np.empty(D.shape[1])

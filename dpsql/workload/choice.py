@@ -36,7 +36,7 @@ def compile_any(
 ) -> Compiled | Structured:
     """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons, or in time."""
     check_numbers(queries, MAX_NUMBERS)
-    cut = CutTables(queries, tables)
+    cut = CutTables(queries, tables, deadline)
     if cut.single or sum(map(prod, cut.sizes)) <= FEW_CELLS:
         return compile_batch(queries, tables, deadline=deadline)
     refused = ""
@@ -46,6 +46,8 @@ def compile_any(
         try:
             joint = compile_batch(queries, tables, boxes=False, deadline=deadline)
         except SQLError as error:
+            if deadline.passed():
+                raise
             refused = str(error)
         if joint is not None and not _is_large(min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]):
             return joint
@@ -53,6 +55,8 @@ def compile_any(
     try:
         structured = compile_structured(queries, tables, cut)
     except SQLError as error:
+        if deadline.passed():
+            raise
         said = str(error)
     if structured is None and refused:
         raise _neither(refused, said)
@@ -78,6 +82,8 @@ def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, 
     try:
         return compile_batch(queries, tables, deadline=deadline)
     except SQLError as error:
+        if deadline.passed():
+            raise
         said = str(error)
     raise _neither(said, refused)
 

@@ -17,6 +17,7 @@ from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.workload.batch import CaseKey, Key, Query, RangeKey, Table
 from dpsql.workload.conditions import FALSE, TRUE, And, Condition, Constant, LineAtom, Or, atoms, conjunction, gather
+from dpsql.workload.deadline import NONE, Deadline
 from dpsql.workload.grid import Grid
 from dpsql.workload.histograms import lay_out, too_large
 from dpsql.workload.kronecker import Histogram
@@ -31,9 +32,12 @@ MAX_TRIED = 10_000  # combinations of a statement's groups that are looked at to
 
 
 class CutTables:
-    """The tables of a batch with their axes, which are cut once they are looked at. Cost: cutting the axes."""
+    """The tables of a batch with their axes, which are cut once they are looked at. Cost: cutting the axes.
 
-    def __init__(self, queries: Sequence[Query], tables: Mapping[str, Table]) -> None:
+    SQLError past ``deadline``, from whatever is asked of them.
+    """
+
+    def __init__(self, queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE) -> None:
         self.spans = spans_of(queries)
         self.counted_once = False
         self.held: dict[str, _Table] = {}
@@ -43,7 +47,7 @@ class CutTables:
                 self.counted_once = True
                 continue
             mine = [span for span in self.spans if queries[span.query].table == name]
-            self.held[name] = _Table(tables[name], number, queries, mine)
+            self.held[name] = _Table(tables[name], number, queries, mine, deadline)
 
     @property
     def single(self) -> bool:
@@ -73,14 +77,22 @@ class _Use:
 class _Table:
     """Compiles the queries of one table."""
 
-    def __init__(self, table: Table, number: int, queries: Sequence[Query], spans: Sequence[Span]) -> None:
+    def __init__(
+        self, table: Table, number: int, queries: Sequence[Query], spans: Sequence[Span], deadline: Deadline
+    ) -> None:
         self.table = table
+        self.deadline = deadline
+        self.done = 0  # spans
         self.number = number
         self.queries = queries
         self.spans = spans
         self.measures = Measures(table)
         self.asked: dict[Condition, None] = {}
-        self.uses = {span.start: self._uses(span) for span in spans}
+        self.uses: dict[int, list[_Use]] = {}
+        for span in spans:
+            self._on_time()
+            self.uses[span.start] = self._uses(span)
+            self.done += 1
         self.keys = keys_of(queries[span.query] for span in spans)
         self.factors: dict[object, RowFactor | None] = {}
 
@@ -111,6 +123,9 @@ class _Table:
         parts = {part for held in self.asked for part in (held.operands if isinstance(held, And) else (held,))}
         return max((prod(self.sizes[axis] for axis in self._used(part)) for part in parts), default=1)
 
+    def _on_time(self) -> None:
+        self.deadline.check(self.done, len(self.spans), "columns of results")
+
     # -- blocks -----------------------------------------------------------------------------------
 
     def _uses(self, span: Span) -> list[_Use]:
@@ -138,7 +153,9 @@ class _Table:
     def blocks(self) -> list[RowBlock]:
         """One block for each span and component."""
         out = []
-        for span in self.spans:
+        for done, span in enumerate(self.spans):
+            self.done = done
+            self._on_time()
             query = self.queries[span.query]
             held: dict[int, list[tuple[_Use, tuple[RowFactor, ...]]]] = {}
             for use in self.uses[span.start]:
@@ -217,6 +234,7 @@ class _Table:
             _check_factor(rows * prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)
             table = holds.reshape(1, -1)
             for key, _ in keys:
+                self._on_time()
                 table = (table[:, None, :] & self._members(key, axes)[None]).reshape(-1, prod(sizes))
             matrix = sparse.csr_array(table.astype(np.float64))
         return RowFactor(axes, tuple(at for _, at in keys), matrix) if matrix.nnz else None
@@ -243,6 +261,7 @@ class _Table:
             combine = np.logical_and if isinstance(condition, And) else np.logical_or
             out = self._truth(condition.operands[0], axes)
             for part in condition.operands[1:]:
+                self._on_time()  # millions of combinations a part
                 out = combine(out, self._truth(part, axes))
             return np.asarray(out)
         axis = self.place[condition.column if isinstance(condition, LineAtom) else condition.predicate]

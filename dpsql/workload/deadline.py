@@ -25,9 +25,13 @@ class Deadline:
         """
         return cls() if limit is None or limit <= 0 else cls(began + SHARE * limit + GRACE)
 
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return self.at < inf and monotonic() > self.at
+
     def check(self, done: int, all_of: int, what: str) -> None:
         """SQLError past the deadline, with how much of the batch was done: ``done`` of ``all_of`` ``what``."""
-        if self.at < inf and monotonic() > self.at:
+        if self.passed():
             raise SQLError(
                 f"the time limit ended when {done:,} of {all_of:,} {what} were done; allow more time, or split the "
                 "batch",

@@ -15,6 +15,7 @@ from dpsql.strategy.copies import alike, spread
 from dpsql.strategy.integer import Piece, check_entries
 from dpsql.strategy.reduce import reduce_workload
 from dpsql.strategy.select import _Task
+from dpsql.strategy.time_left import NO_LIMIT
 from dpsql.workload.matrix import Workload
 
 PART = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 1]])
@@ -93,7 +94,7 @@ def test_alike_means_equal_weights_too():
 
 def test_the_certificate_of_copies_proves_their_bound():
     W = repeated(7)
-    task = _Task(W, "gaussian", 1e-3, np.inf, lambda _: None)
+    task = _Task(W, "gaussian", 1e-3, NO_LIMIT, lambda _: None)
     found = task.optimum()
     fresh = repeated(7)
     assert certificate.dual_value(fresh, found.certificate) == pytest.approx(found.lower, rel=1e-9)
@@ -135,7 +136,7 @@ def test_past_the_limit_the_first_rounding_that_keeps_the_rank_is_taken(monkeypa
     monkeypatch.setattr(integer, "full_rank", counted)
     monkeypatch.setattr(integer, "_FIRST_BITS", 6)
     W = repeated(1)
-    task = _Task(W, "gaussian", 1e-6, np.inf, lambda _: None)
+    task = _Task(W, "gaussian", 1e-6, NO_LIMIT, lambda _: None)
     pieces, error = task.plan("optimal")
     args = (W, "optimal", "gaussian", pieces, error, 1e-6, task.optimum().lower, (("optimal", error),))
     precise = integer.finish(*args)

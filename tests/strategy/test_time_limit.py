@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 from dpsql import strategy, workload
+from dpsql.errors import DataError
+from dpsql.strategy import certificate, optimal, reduce, time_left
+from dpsql.strategy.time_left import TimeLeft
 
 W = workload.wrelated(40, 100, 12, 1)
 
@@ -48,3 +51,50 @@ def test_more_time_is_never_worse():
     assert errors[1] <= errors[0]
     gaps = [strategy.select(W, time_limit=limit).gap for limit in (1e-9, None)]
     assert gaps[1] <= 1e-3 < gaps[0]
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_where_no_step_fits_cells_are_measured_with_an_honest_gap(monkeypatch, few):
+    V = workload.random_ranges(8, 40, 2) if few else W
+    best = strategy.select(V, tolerance=1e-4)
+    monkeypatch.setattr(TimeLeft, "fits", lambda *_: False)
+    S = strategy.select(V, time_limit=60.0)
+    assert S.method == "identity"
+    assert S.considered == (("identity", pytest.approx(S.expected)),)
+    assert S.lower_bound <= best.expected
+    assert S.gap == pytest.approx(S.expected / S.lower_bound - 1)
+    B = S.matrix() / S.sensitivity
+    assert S.expected == pytest.approx(np.sum((V.matrix() @ np.linalg.pinv(B)) ** 2), rel=1e-6)
+
+
+def test_bounds_of_equal_weights_are_below_the_optimum_and_grow_with_the_time():
+    for V in (W, workload.random_ranges(30, 20, 2), workload.Workload.from_rows(np.eye(9, dtype=np.int64), np.ones(9))):
+        for block in reduce.reduce_workload(V):
+            if block.solo:
+                continue
+            least = optimal.solve(block, 1e-4, np.inf).upper
+            for_products = iter([False, True])
+            none, product, all_of_it = (
+                certificate.equal_weights_bound(block, fits)
+                for fits in (lambda _: False, lambda _, given=for_products: next(given), lambda _: True)
+            )
+            assert 0 < none <= product <= all_of_it <= least
+
+
+def test_a_choice_of_rows_that_would_end_too_late_is_not_begun(monkeypatch):
+    V = workload.random_ranges(30, 40, 2)
+    monkeypatch.setattr(reduce, "monotonic", lambda: 100.0)
+    with pytest.raises(DataError, match="falls into 1 parts over 40 cells, and the time limit ended when 0 of them"):
+        reduce.reduce_workload(V, last=100.0)
+    assert reduce.reduce_workload(V, last=101.0)
+
+
+def test_searches_end_earlier_where_rounding_takes_long(monkeypatch):
+    monkeypatch.setattr(time_left, "monotonic", lambda: 10.0)
+    left = TimeLeft.within(10.0)
+    assert left.fits(12.0)
+    assert not left.fits(12.5)
+    assert left.less(1.0).deadline == left.deadline == 20.0
+    assert left.less(5.0).deadline == left.last - 5.0
+    assert not left.less(5.0).fits(8.0)
+    assert TimeLeft.within(None).less(1e9).fits(1e9)

@@ -11,8 +11,10 @@ from helpers import engine_of, policy_of, tables_of, understood
 
 from dpsql.errors import DataError, SQLError
 from dpsql.strategy import structured_strategy
+from dpsql.workload import deadline
 from dpsql.workload.choice import compile_any
 from dpsql.workload.compile import Compiled
+from dpsql.workload.deadline import Deadline
 from dpsql.workload.histograms import MAX_HISTOGRAM
 from dpsql.workload.rows import RowSource
 from dpsql.workload.structured import Structured, compile_structured
@@ -127,3 +129,14 @@ def test_a_condition_that_no_order_of_columns_untangles_is_refused_soon() -> Non
     meets = " OR ".join(f"(p{i} = 1 AND p{(i * k + 7 * k) % 40} = 2)" for i in range(40) for k in (3, 11, 17))
     with pytest.raises(SQLError, match=r"a condition over p.* has too many parts .* split it over several statements"):
         compile_any(*pairs_of(f"SELECT COUNT(*) FROM t WHERE {meets}; SELECT p50, COUNT(*) FROM t GROUP BY p50"))
+
+
+@pytest.mark.parametrize("ticks", [2, 5, 7, 10])
+def test_blocks_are_not_compiled_past_the_deadline(monkeypatch: pytest.MonkeyPatch, ticks: int) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(deadline, "monotonic", lambda: float(next(clock)))
+    queries, tables = pairs_of(
+        "; ".join(f"SELECT p{i}, p{i + 1}, COUNT(*) FROM t GROUP BY ALL" for i in range(0, 12, 2))
+    )
+    with pytest.raises(SQLError, match=r"^the time limit ended when \d of 6 columns of results were done; allow more"):
+        compile_any(queries, tables, Deadline(float(ticks)))
