@@ -27,7 +27,7 @@ import duckdb
 from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
 from dpsql.engines.files import located
-from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, run_within
+from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 
 ALIAS = "dpsql_source"
@@ -127,7 +127,7 @@ class FileEngine:
             raise PolicyError(
                 f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
             )
-        with _private_directory() as spill, contextlib.closing(_isolated(spill, self.limits)) as connection:
+        with _private_directory() as spill, _isolated(spill, self.limits) as connection:
             if files:
                 listed = ", ".join(text(str(path)) for path in files)
                 connection.execute(f"SET allowed_paths = [{listed}]")
@@ -179,9 +179,7 @@ class ConnectionEngine:
             _refuse_macros(cursor)
             yield cursor, str(row[0]) if row else ""
         finally:
-            with contextlib.suppress(duckdb.Error):
-                cursor.execute("ROLLBACK")
-            cursor.close()
+            ended_soon(lambda: _rolled_back(cursor))
 
 
 @contextlib.contextmanager
@@ -198,9 +196,17 @@ def _private_directory() -> Iterator[str]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _isolated(spill: str, limits: Limits) -> duckdb.DuckDBPyConnection:
+def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
+    with contextlib.suppress(duckdb.Error):
+        cursor.execute("ROLLBACK")
+    cursor.close()
+
+
+@contextlib.contextmanager
+def _isolated(spill: str, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An instance of its own."""
     memory = {} if limits.memory is None else {"memory_limit": limits.memory}
-    return duckdb.connect(
+    connection = duckdb.connect(
         ":memory:",
         config={
             "autoinstall_known_extensions": "false",
@@ -211,6 +217,10 @@ def _isolated(spill: str, limits: Limits) -> duckdb.DuckDBPyConnection:
             **memory,
         },
     )
+    try:
+        yield connection
+    finally:
+        ended_soon(connection.close)
 
 
 def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:

@@ -11,6 +11,7 @@ import math
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +20,8 @@ import duckdb
 from dpsql.errors import DataError, OperationalError
 
 _MEMORY = re.compile(r"[1-9]\d{0,8}(\.\d{1,3})? ?([KMGT]i?B)", re.IGNORECASE)
+GRACE = 1.0
+"""Seconds that a scan which was interrupted is waited for before it is left behind."""
 _AGAIN = 0.02  # seconds between interrupts: one that comes before a statement has started is lost
 _PATIENCE = 1.0  # seconds of waiting at once: some systems deliver Ctrl-C only in between
 
@@ -75,6 +78,9 @@ def run_within(
 
     DuckDB runs it in a thread while this one waits: inside DuckDB neither a signal nor a deadline is seen before
     the statement ends. Whatever it raises is dropped here, for its text and its frames may hold private values.
+
+    DuckDB looks for an interrupt between pieces of 2,048 rows, and a piece of long texts may take many seconds. A scan
+    that does not end within ``GRACE`` is left behind in its thread: it ends with its piece, and nobody reads it.
     """
     found: list[dict[str, Any]] = []
     # An event, for a join() that Ctrl-C cuts short takes a running thread for ended (Python 3.11).
@@ -86,20 +92,33 @@ def run_within(
         ended.set()
 
     start, outcome = time.monotonic(), "done"
+    until = math.inf
     threading.Thread(target=work, name="dpsql-scan", daemon=True).start()
-    while not ended.is_set():
+    while not ended.is_set() and time.monotonic() < until:
         try:
             if outcome == "done":
                 left = math.inf if seconds is None else seconds - (time.monotonic() - start)
                 ended.wait(max(0.0, min(left, _PATIENCE)))
-                outcome = "late" if left <= 0.0 else outcome
+                outcome, until = ("late", time.monotonic() + GRACE) if left <= 0.0 else ("done", until)
             else:
                 connection.interrupt()
                 ended.wait(_AGAIN)
         except KeyboardInterrupt:
-            outcome = "interrupted"
+            outcome, until = "interrupted", time.monotonic() + GRACE
     if outcome == "interrupted":
         return {}, "interrupted"
-    if found:
+    if ended.is_set() and found:
         return found[0], "done"
     return {}, "late" if outcome == "late" else "failed"
+
+
+def ended_soon(end: Callable[[], object]) -> None:
+    """``end()``, which closes what a scan used; waited for ``GRACE`` at most, for a scan left behind may hold it."""
+
+    def work() -> None:
+        with contextlib.suppress(duckdb.Error):
+            end()
+
+    closing = threading.Thread(target=work, name="dpsql-closing", daemon=True)
+    closing.start()
+    closing.join(GRACE)

@@ -226,7 +226,10 @@ def _matches(node: exp.Like | exp.ILike, scope: Scope) -> Truth:
         # DuckDB lowers both sides, by its own tables.
         operand = operand_of(exp.Lower(this=subject.copy()), scope, reduced=False)
         found = expressions.lower(found)
-    return matching(operand.column, found)
+    pair = matching(operand.column, found)
+    if isinstance(pair.true, OpaqueAtom):
+        scope.computed.patterns[operand.column.name, found] = None
+    return pair
 
 
 def without_escape(node: exp.Escape) -> exp.Expr:

@@ -23,11 +23,12 @@ class Computed:
 
     Equal values are one column, so that its regions are cut once. Names are the expressions' texts,
     made unique against the table's own columns as identifiers compare. ``notes`` are what a reader of the plan should
-    know of the conditions that were read, in order.
+    know of the conditions that were read, in order; ``patterns`` the columns and patterns of LIKE that a scan matches.
     """
 
     base: Table
     notes: dict[str, None] = field(default_factory=dict)
+    patterns: dict[tuple[str, str], None] = field(default_factory=dict)
     _found: dict[tuple[Value, Line, str], Column] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _by_name: dict[str, Column] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.sql.statements import refuse
-from dpsql.workload.value_sql import LONGEST_READ
+from dpsql.workload.value_sql import LONGEST_READ, MOST_STEPS, longest_matched
 from dpsql.workload.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
 
 MAX_SIZE = 2_000
@@ -28,13 +28,16 @@ MAX_WRITTEN = 16_384
 """Bytes that the constants of a batch may add to the texts that are built for a row of one table."""
 MAX_CHOSEN = 262_144
 """Bytes of the constants of a batch that CASE and COALESCE choose from for a row of one table."""
+MOST_SEARCHED = 200_000_000
+"""Steps that looking for all patterns and words of a batch in the longest texts may take for a row of one table."""
 _SHOWN = 64  # bytes of a number, date or Boolean as text
 _UNKNOWN = 2**32
 _JOINS = frozenset({"||", "concat"})
-# How much longer than its operand a text can become: a character of two bytes may have a capital of three.
-_GROWTH = {"lower": 2, "upper": 2}
 # Those that are given so short a text that they add no more than ``LONGEST_PART`` bytes.
 _REPLACES = frozenset({"replace", "regexp_replace"})
+_SEARCHES = _REPLACES | {"contains", "strpos", "split_part", "regexp_matches", "regexp_full_match", "regexp_extract"}
+# How much longer than its operand a text can become: a character of two bytes may have a capital of three.
+_GROWTH = {"lower": 2, "upper": 2}
 
 
 def check_size(value: Value, node: exp.Expr) -> None:
@@ -71,6 +74,29 @@ def check_written(values: Iterable[Value]) -> None:
                 "write shorter constants, or split the batch",
                 code="too-large",
             )
+
+
+def check_searched(values: Iterable[Value], patterns: Iterable[tuple[str, str]]) -> None:
+    """Refuse what would be looked for in the texts of a row, by LIKE (``patterns``) and the functions in ``values``.
+
+    Each may take a millisecond or few for the longest text; many together would show in a scan's time that a row has
+    one.
+    """
+    calls = dict.fromkeys(part for value in values for part in walk(value) if isinstance(part, Call))
+    steps = sum(longest_matched(pattern) * len(pattern) for _, pattern in patterns) + sum(map(_steps, calls))
+    if steps > MOST_SEARCHED:
+        raise refuse(
+            f"the batch looks for so many words and patterns that one long text may take {steps:,} steps, at most "
+            f"{MOST_SEARCHED:,} may be; split the batch",
+            code="too-large",
+        )
+
+
+def _steps(value: Call) -> int:
+    """The steps of looking for one text in another: the product of both lengths, where it is not capped."""
+    if value.function not in _SEARCHES or len(value.arguments) < 2:
+        return 0
+    return min(MOST_STEPS, longest(value.arguments[0]) * max(1, longest(value.arguments[1])))
 
 
 def capped(value: Value, most: int) -> Value:

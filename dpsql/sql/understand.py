@@ -29,7 +29,7 @@ from dpsql.sql.names import result_names
 from dpsql.sql.outer import Named, Relation, bare, combined, gathered, quoted
 from dpsql.sql.public_keys import from_the_private_side
 from dpsql.sql.queries import read_select
-from dpsql.sql.row_cost import check_written
+from dpsql.sql.row_cost import check_searched, check_written
 from dpsql.sql.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.scope import find_table
 from dpsql.sql.statements import Hints, Statement, hints_of, parse, refuse
@@ -71,6 +71,7 @@ def understand(
             answers.append(batch.answer(statement))
     for computed in batch.computed.values():
         check_written(computed.values)
+        check_searched(computed.values, computed.patterns)
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
     return Understood(tuple(answers), united(batch.used), tuple(notes))
 

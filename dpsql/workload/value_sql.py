@@ -188,12 +188,16 @@ def like(value: str, pattern: str) -> str:
     matches, which reads a text once, at worst with a step for each sign of the pattern. The text is NULL where the
     steps could be too many.
     """
-    matched, steps = call("~~", value, text(pattern)), MOST_STEPS
+    matched = call("~~", value, text(pattern))
     if "_" in pattern and "%" in pattern:
         matched = call("regexp_full_match", value, text(plain_expression(pattern)))
-        steps = MOST_STATES if len(pattern) > FEW_SIGNS else MOST_STEPS
-    longest = min(LONGEST_READ, steps // max(1, len(pattern)))
-    return f"CASE WHEN {call('strlen', value)} <= {longest} THEN {_net(matched)} END"
+    return f"CASE WHEN {call('strlen', value)} <= {longest_matched(pattern)} THEN {_net(matched)} END"
+
+
+def longest_matched(pattern: str) -> int:
+    """The most bytes of a text that LIKE ``pattern`` looks at."""
+    many = "_" in pattern and "%" in pattern and len(pattern) > FEW_SIGNS
+    return min(LONGEST_READ, (MOST_STATES if many else MOST_STEPS) // max(1, len(pattern)))
 
 
 def expression_of(signs: Iterable[tuple[str, bool]]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -232,11 +234,12 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
     given = []
     plain = engine_module._isolated
 
-    def small(spill: str, *limits: Any) -> duckdb.DuckDBPyConnection:
+    @contextlib.contextmanager
+    def small(spill: str, *limits: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         given.append((spill, stat.S_IMODE(Path(spill).stat().st_mode)))
-        connection = plain(spill if allowed else "", *limits)
-        connection.execute("SET memory_limit = '50MB'; SET threads = 1")
-        return connection
+        with plain(spill if allowed else "", *limits) as connection:
+            connection.execute("SET memory_limit = '50MB'; SET threads = 1")
+            yield connection
 
     monkeypatch.setattr(engine_module, "_isolated", small)
     engine, select = FileEngine(path), f"a AS a0, b AS a1, {COUNT}"

@@ -9,7 +9,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql.engines.limits import Outcome, run_within
+from dpsql.engines import limits
+from dpsql.engines.limits import Outcome, ended_soon, run_within
 
 
 class Scan:
@@ -41,6 +42,19 @@ def test_a_late_scan_is_interrupted_until_it_ends(rows: bool, outcome: Outcome) 
     assert how == outcome
     assert bool(found) == rows  # what ended all the same is an answer
     assert scan.left <= 0
+
+
+def test_a_scan_that_no_interrupt_ends_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GRACE", 0.05)
+    scan = Scan(10**9, rows=True)
+    found, how = run_within(scan, "", 0.001)  # type: ignore[arg-type]
+    assert (found, how) == ({}, "late")
+    # Closing what it holds is not waited for either.
+    closed = threading.Event()
+    ended_soon(lambda: scan.stopped.wait(60) and closed.set())
+    assert not closed.is_set()
+    scan.stopped.set()
+    assert closed.wait(60)
 
 
 @pytest.mark.parametrize(

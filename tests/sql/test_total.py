@@ -402,6 +402,10 @@ def test_what_a_row_may_build_is_refused_before_anything_is_read() -> None:
     )
     with pytest.raises(SQLError, match="that CASE and COALESCE choose from"):
         exact(chosen, policy, con)
+    for searched in ("s LIKE '%{}{}%'", "regexp_matches(s, '{}{}')"):
+        each = [f"SELECT COUNT(*) FROM t WHERE {searched.format('a' * 40, k)}" for k in range(80)]
+        with pytest.raises(SQLError, match="looks for so many words and patterns"):
+            exact(";".join(each), policy, con)
 
 
 def test_a_cap_is_not_put_on_twice() -> None:
