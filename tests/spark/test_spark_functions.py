@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import pytest
-import sqlglot
 from expression_language import KINDS, parsed, scope_of
 from helpers import policy_of
 from spark_tables import carry
@@ -19,7 +18,7 @@ from dpsql.engines.spark import layers
 from dpsql.engines.spark.casts import constant
 from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.session import private_session
-from dpsql.engines.spark.statement import Source, _select
+from dpsql.engines.spark.statement import Source, _select, read
 from dpsql.engines.spark.values import Expr, date_constant, moment_constant, string
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.expressions import value_of
@@ -165,7 +164,7 @@ def _condition(expression: str) -> str:
 def _translated(texts: Sequence[str], table: str = "odd") -> tuple[str, list[str]]:
     """Spark's text of a SELECT of id and of values c0, c1, ... over a table, and the types of the values."""
     listed = ", ".join(f"{text} AS c{n}" for n, text in enumerate(texts))
-    statement = sqlglot.parse_one(f'SELECT "{BASE}"."id" AS id, {listed} FROM "odd" AS {BASE}', dialect="duckdb")
+    statement = read(f'SELECT "{BASE}"."id" AS id, {listed} FROM "odd" AS {BASE}')
     source = Source(f"`spark_catalog`.`default`.`{table}`", {"id": "INTEGER", **TYPES})
     shown, columns = _select(statement, {"odd": source})  # type: ignore[arg-type]
     return shown, [columns[f"c{n}"].type for n in range(len(texts))]
@@ -270,7 +269,7 @@ def _texts(spark: Any, name: str, texts: Sequence[str], items: Sequence[str]) ->
     table = f"spark_catalog.default.{name}"
     spark.sql(f"CREATE TABLE {table} USING parquet AS SELECT * FROM VALUES {values} AS t(id, txt)")
     listed = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
-    statement = sqlglot.parse_one(f'SELECT "{BASE}"."id" AS id, {listed} FROM "t" AS {BASE}', dialect="duckdb")
+    statement = read(f'SELECT "{BASE}"."id" AS id, {listed} FROM "t" AS {BASE}')
     shown, _ = _select(statement, {"t": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})  # type: ignore[arg-type]
     found = private_session(spark).sql(f"SELECT * FROM ({shown}) ORDER BY id").collect()
     return [list(row)[1:] for row in found]

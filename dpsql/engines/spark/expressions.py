@@ -103,8 +103,7 @@ class Writer:
     def _boolean(self, node: exp.Boolean) -> Expr:
         return Expr("TRUE" if node.this else "FALSE", "BOOLEAN")
 
-    def _paren(self, node: exp.Paren | exp.Try) -> Expr:
-        # No step fails here (``values``), so that TRY has nothing to do.
+    def _paren(self, node: exp.Paren) -> Expr:
         return self.value(node.this)
 
     def _column(self, node: exp.Column) -> Expr:
@@ -248,7 +247,6 @@ _NODES: dict[type[exp.Expr], Callable[[Writer, Any], Expr]] = {
     exp.Neg: Writer._neg,
     exp.Boolean: Writer._boolean,
     exp.Paren: Writer._paren,
-    exp.Try: Writer._paren,
     exp.Column: Writer._column,
     exp.Collate: Writer._collate,
     exp.And: Writer._junction,
