@@ -709,6 +709,9 @@ def test_neighbours_cannot_be_told_apart_but_by_noisy_numbers(tmp_path: Path) ->
     refused = [isinstance(outcome[0], str) for outcome in without]
     answered = {
         *PROBES[:11],
+        "SELECT count(*) FROM p WHERE txt::INT > 0",
+        "SELECT count(*) FROM p WHERE big::INT > 0",
+        "SELECT count(*) FROM p WHERE strptime(txt, '%d') > ts",
         "SELECT count(*) FROM p WHERE 1 // age > 0",
         "SELECT count(*) FROM p WHERE big + id > 5",
         "SELECT count(*) FROM p WHERE dec * dec > 1",

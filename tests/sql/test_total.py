@@ -357,6 +357,8 @@ def test_like_reads_a_text_once() -> None:
     con.execute("CREATE TABLE x (v VARCHAR)")
     con.executemany("INSERT INTO x VALUES (?)", [[v] for v in texts])
     asked = sorted(pattern for pattern in patterns if "_" in pattern and "%" in pattern)
+    others = ["a.*", "(?s)a+", "(?s)a.?", "(?s)\\d", "(?s)a|b", "(?s).*\\x{25}", "(?s)\\x{5f}.*", "(?s)(a)", "(?s)a.*?"]
+    assert [like_pattern(other) for other in others] == [None] * len(others)
     for pattern in asked:
         assert like_pattern(value_sql.plain_expression(pattern)) == pattern
         listed = f"bool_and(({like('v', pattern)}) = (v LIKE '{pattern.replace(chr(39), 2 * chr(39))}'))"

@@ -10,10 +10,11 @@ import re
 from collections.abc import Sequence
 
 from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, short, spark_type, string, wholes
-from dpsql.workload.value_sql import plain_expression
 
 _FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
+# What ``workload.value_sql.plain_expression`` writes: any signs, one sign, and signs of themselves, but no % and no _.
+_LIKE = re.compile(r"\(\?s\)(?:\.\*|\.|\\x\{(?!25\}|5f\})[0-9a-f]+\}|[^\W_]| )*")
 _LONGEST_SET = 50  # characters that TRIM takes away
 
 
@@ -91,10 +92,11 @@ def full_match(of: Sequence[Expr]) -> Expr:
 
 def like_pattern(expression: str) -> str | None:
     """The LIKE pattern of an expression that DuckDB's LIKE was written as; None for any other."""
+    if not _LIKE.fullmatch(expression):
+        return None
     found = re.findall(r"\.\*|\.|\\x\{[0-9a-f]+\}|.", expression.removeprefix("(?s)"), re.DOTALL)
     signs = {".*": "%", ".": "_"}
-    pattern = "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[1:] else part) for part in found)
-    return pattern if plain_expression(pattern) == expression else None
+    return "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[1:] else part) for part in found)
 
 
 def _check_short(constant: Expr, what: str, most: int) -> None:
