@@ -46,6 +46,7 @@ def test_three_hundred_calls(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_thousands_of_calls(tmp_path: Path, seed: int) -> None:
+    """20,000 calls together."""
     made, found = faults(tmp_path, 100 + seed, 2000, 3600)
     assert not found, "\n".join(found)
     assert made == 2000
