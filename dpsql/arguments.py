@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from operator import index
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -74,7 +76,8 @@ def whole(low: int = -(2**63), high: int = LARGEST) -> tuple[Check, str]:
 def is_real(value: object, low: float = -math.inf, high: float = math.inf) -> bool:
     """Whether a value is a number that a float holds, in a range."""
     kinds = int | float | Fraction | np.integer | np.floating
-    if isinstance(value, bool | np.bool_) or not isinstance(value, kinds):
+    # NumPy's spans of time are integers by class.
+    if isinstance(value, bool | np.bool_ | np.timedelta64) or not isinstance(value, kinds):
         return False
     try:
         found = float(value)
@@ -99,6 +102,22 @@ def real(low: float = -math.inf, high: float = math.inf) -> tuple[Check, str]:
 def text() -> tuple[Check, str]:
     """A text that can be stored: no lone surrogates."""
     return lambda value: isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value), "a text"
+
+
+def is_path(value: object) -> bool:
+    """Whether a value can be the path of a file; a folder's own path, such as "." and "/", has no name and is none."""
+    if not isinstance(value, str | os.PathLike):
+        return False
+    try:
+        # A NUL ends a path, and some characters have no bytes in a file's name.
+        return bool(Path(value).name) and b"\0" not in os.fsencode(value)
+    except (TypeError, UnicodeEncodeError):
+        return False
+
+
+def path() -> tuple[Check, str]:
+    """The path of a file."""
+    return is_path, "the path of a file"
 
 
 def texts() -> tuple[Check, str]:

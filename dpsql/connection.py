@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Self
 
 from dpsql.accuracy import NeededBudget, find_budget, wish_of
 from dpsql.answering import Earlier, asks_for_free
-from dpsql.arguments import each_text, either, flag, function, maybe, one_of, taking, text, texts, whole
+from dpsql.arguments import each_text, either, flag, function, is_real, maybe, one_of, taking, text, texts, whole
 from dpsql.batches import Batches
 from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
@@ -31,6 +32,7 @@ from dpsql.release import ReleaseStore, Result
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.released import Release
 from dpsql.request import request_of
+from dpsql.sql.parameters import values_of
 from dpsql.wanted import Wanted, wanted_of
 
 
@@ -372,7 +374,7 @@ class Connection(Exceptions):
         """
         self._check_open()
         self._books.catch_up()
-        return self._store.sql(query, parameters, seconds=self._query_timeout)
+        return self._store.sql(query, values_of(parameters), seconds=self._query_timeout)
 
     @property
     def budget(self) -> BudgetState:
@@ -458,5 +460,7 @@ class Connection(Exceptions):
 
 def _check_limits(tolerance: object, time_limit: object) -> None:
     for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if value is None or (isinstance(value, float) and value == math.inf):
+            continue
+        if not isinstance(value, int | float) or not is_real(value):  # an integer may be past every float
             raise DataError(f"{name} must be a number, such as {name}=0.01")

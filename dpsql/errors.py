@@ -159,6 +159,16 @@ class NotSupportedError(DatabaseError):
     """An operation of PEP 249 that dpsql does not offer."""
 
 
+def quoted(value: object) -> str:
+    """What was given, in at most 40 characters of a message; Python writes out no integer of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, list | tuple | set | frozenset | dict):
+        return f"a {type(value).__name__}"  # what is in it may be anything
+    written = repr(value)
+    return written if len(written) <= 40 else written[:37] + "..."
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`` Did you mean ...?`` with up to three known names like ``name``, or what is known."""
     names = sorted(set(known), key=str.lower)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from dpsql.errors import DataError, InterfaceError, SQLError
+from dpsql.errors import DataError, InterfaceError, SQLError, quoted
 from dpsql.local.estimators import Estimator, joint_rows
 from dpsql.local.functions import Floats, shape_of
 from dpsql.local.listing import listed
@@ -136,8 +136,8 @@ def ask(
 
     Raises SQLError for what is not answered, among it columns that were not released; InterfaceError for options.
     """
-    if estimator not in ESTIMATORS:
-        raise InterfaceError(f"estimator is {estimator!r}; write one of {', '.join(map(repr, ESTIMATORS))}")
+    if not isinstance(estimator, str) or estimator not in ESTIMATORS:
+        raise InterfaceError(f"estimator is {quoted(estimator)}; write one of {', '.join(map(repr, ESTIMATORS))}")
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < 1:
         raise DataError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
     released = places.released

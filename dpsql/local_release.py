@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.arguments import flag, taking
 from dpsql.bookkeeping import Books
 from dpsql.claims import claimed
 from dpsql.errors import IntegrityError, InterfaceError, PolicyError, ProgrammingError, nearest
@@ -94,6 +95,7 @@ class Synthetic:
         """What the release satisfies, and for which neighbours."""
         return self.released.guarantee
 
+    @taking(errors=flag())
     def sql(self, query: str, *, estimator: str = "unbiased", errors: bool = True, alpha: float = 0.05) -> Result:
         """Answer a SELECT over the private table from the randomised rows; of several statements the last is shown.
 
@@ -297,8 +299,9 @@ def _public_columns(
     held: TablePolicy, ids: Sequence[str], domain: Domain, types: Mapping[str, tuple[str, str]]
 ) -> tuple[tuple[str, str], ...]:
     """(name, type) of the columns that are kept as they are; PolicyError for one that is not public by the policy."""
-    if isinstance(ids, str) or not all(isinstance(name, str) for name in ids):
-        raise InterfaceError(f'ids must be a list of names; write ["{ids}"]')
+    if isinstance(ids, str) or not isinstance(ids, Sequence) or not all(isinstance(name, str) for name in ids):
+        example = ids if isinstance(ids, str) else "visit"
+        raise InterfaceError(f'ids must be a list of names; write ["{example}"]')
     found = []
     for name in ids:
         column = held.column(name)

@@ -8,9 +8,10 @@ from typing import Any
 
 import duckdb
 
+from dpsql.arguments import is_path
 from dpsql.bookkeeping import check_places
 from dpsql.connection import Connection
-from dpsql.errors import InterfaceError, PolicyError
+from dpsql.errors import InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
@@ -51,6 +52,8 @@ def connect(
         held_open = name == "database" and (isinstance(place, duckdb.DuckDBPyConnection) or is_session(place))
         if not (place is None or held_open or isinstance(place, str | os.PathLike)):
             raise InterfaceError(f"{name} must be the path of a file, not a {type(place).__name__}")
+        if not (place is None or held_open or is_path(place)):
+            raise InterfaceError(f"{name} must be the path of a file, and {quoted(str(place))} cannot be one")
     if not isinstance(policy, Policy | str | os.PathLike):
         raise InterfaceError(f"policy must be a Policy or the path of a file, not a {type(policy).__name__}")
     budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)

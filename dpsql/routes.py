@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
-from dpsql.errors import BudgetError, DataError
+from dpsql.errors import BudgetError, DataError, quoted
 from dpsql.privacy.accountant import Budget, BudgetState, Request, charge_for
 from dpsql.privacy.amounts import GRID, LARGEST, float_down, show
 from dpsql.privacy.calibrate import gaussian_epsilon
@@ -96,7 +96,7 @@ def routes_of(state: BudgetState, delta: Fraction | None, measure: str | None) -
     delta, and rho in a rho policy. Raises BudgetError where no purse pays for what is asked.
     """
     if measure not in (None, *MEASURES):
-        raise DataError(f"measure {measure!r} is not known; use 'epsilon' or 'rho'")
+        raise DataError(f"measure {quoted(measure)} is not known; use 'epsilon' or 'rho'")
     budget = state.budget
     purses = budget.totals
     if measure == "rho" and delta is not None:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsql.arguments import is_real
-from dpsql.errors import DataError, nearest
+from dpsql.errors import DataError, nearest, quoted
 from dpsql.policy.values import fold
 from dpsql.prepare import Prepared, cores_of
 from dpsql.privacy.noise import Noise, gaussian_noise
@@ -77,18 +77,18 @@ def wanted_of(
     if not isinstance(simultaneous, bool):
         raise DataError("simultaneous is True (all intervals hold together) or False (each by itself)")
     if objective is not None and (not isinstance(objective, str) or objective not in OBJECTIVES):
-        raise DataError(f"objective {objective!r} is not known; use {', '.join(map(repr, OBJECTIVES))}")
+        raise DataError(f"objective {quoted(objective)} is not known; use {', '.join(map(repr, OBJECTIVES))}")
     one: float | None = None
     named: list[tuple[str, float]] = []
     if isinstance(max_error, Mapping):
-        named = [(str(name), _positive(f"max_error of {name}", value)) for name, value in max_error.items()]
+        named = [(name, _positive(f"max_error of {name}", value)) for name, value in _named("max_error", max_error)]
         if not named:
             raise DataError("max_error is an empty mapping; name the results, such as max_error={'q1': 50}")
     elif max_error is not None:
         one = _positive("max_error", max_error)
     if expected is not None and not isinstance(expected, Mapping):
         raise DataError("expected takes rows of a group by result, such as expected={'q1': 1000}")
-    rows = [(str(name), _positive(f"expected rows of {name}", value)) for name, value in (expected or {}).items()]
+    rows = [(name, _positive(f"expected rows of {name}", value)) for name, value in _named("expected", expected or {})]
     return Wanted(
         one,
         tuple(named),
@@ -100,6 +100,14 @@ def wanted_of(
     )
 
 
+def _named(option: str, given: Mapping[str, object]) -> list[tuple[str, object]]:
+    """The items of a mapping by results."""
+    for name in given:
+        if not isinstance(name, str):
+            raise DataError(f"{option} takes names of results, such as {option}={{'q1': 50}}; one is {quoted(name)}")
+    return list(given.items())
+
+
 def _number(value: object) -> bool:
     return is_real(value)
 
@@ -107,7 +115,7 @@ def _number(value: object) -> bool:
 def _positive(name: str, value: object) -> float:
     found = float(value) if _number(value) else math.nan  # type: ignore[arg-type]
     if not (math.isfinite(found) and found > 0):
-        raise DataError(f"{name} must be a positive finite number, such as {name.split()[0]}=50; it is {value!r}")
+        raise DataError(f"{name} must be a positive finite number, such as {name.split()[0]}=50; it is {quoted(value)}")
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from dpsql.arguments import matrix
-from dpsql.errors import DataError
+from dpsql.errors import DataError, quoted
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -154,5 +154,5 @@ def _grams(A1: Any, A2: Any) -> tuple[Floats, Floats]:
 
 def _norms(M: Floats, noise: str) -> Floats:
     if noise not in ("gaussian", "laplace"):
-        raise DataError(f"bounds: noise {noise!r} is not known; use 'gaussian' or 'laplace'")
+        raise DataError(f"bounds: noise {quoted(noise)} is not known; use 'gaussian' or 'laplace'")
     return np.asarray(np.linalg.norm(M, ord=2 if noise == "gaussian" else 1, axis=0))

@@ -42,7 +42,7 @@ class Limits:
         if self.seconds is None:
             return
         known = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
-        if not known or not math.isfinite(self.seconds) or not 0 < self.seconds <= threading.TIMEOUT_MAX:
+        if not known or not 0 < self.seconds <= threading.TIMEOUT_MAX:
             raise DataError("scan_timeout must be a positive number of seconds, such as 600")
 
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Self
 
+from dpsql.arguments import path as a_path
 from dpsql.arguments import taking
 from dpsql.arguments import text as a_text
 from dpsql.errors import OperationalError, PolicyError, nearest
@@ -275,6 +276,7 @@ class Policy:
         check_units(self.tables)
 
     @classmethod
+    @taking(path=a_path())
     def load(cls, path: str | Path) -> Self:
         """The policy of a TOML file.
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpsql.errors import DataError, Error
+from dpsql.errors import DataError, Error, quoted
 
 GRID = 10**12  # units to one: every amount is an integer number of 1e-12
 LARGEST = 2**62  # units; one purse and its sums stay inside a signed 64-bit integer
@@ -44,15 +44,10 @@ def exact(name: str, value: object, error: type[Error] = DataError, *, shortest:
     elif isinstance(value, np.generic):
         return exact(name, value.item(), error, shortest=shortest)
     if number is None:
-        raise error(f"{name} must be a finite number, not {_quote(value)}; write for example {name}=0.5")
+        raise error(f"{name} must be a finite number, not {quoted(value)}; write for example {name}=0.5")
     if number <= 0:
-        raise error(f"{name} must be positive, not {_quote(value)}; write for example {name}=0.5")
+        raise error(f"{name} must be positive, not {quoted(value)}; write for example {name}=0.5")
     return number
-
-
-def _quote(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def to_units(value: Fraction) -> int:

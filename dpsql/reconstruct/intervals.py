@@ -149,4 +149,4 @@ def _lattice_quantile(kind: str, value: float, alpha: float) -> float:
     """
     if kind == "gaussian":
         return float(max(0, math.ceil(float(-ndtri(alpha / 2)) * math.sqrt(value) - 0.5)))
-    return float(max(0, math.ceil(value * (math.log(2 / alpha) - math.log1p(math.exp(-1 / value))) - 1)))
+    return float(max(0, math.ceil(value * ((math.log(2) - math.log(alpha)) - math.log1p(math.exp(-1 / value))) - 1)))

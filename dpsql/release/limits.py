@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +28,7 @@ def check_seconds(name: str, seconds: float | None) -> float | None:
     if seconds is None:
         return None
     known = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not known or not math.isfinite(seconds) or not 0 < seconds <= threading.TIMEOUT_MAX:
+    if not known or not 0 < seconds <= threading.TIMEOUT_MAX:
         raise DataError(f"{name} must be a positive number of seconds, such as 60, or None for no limit")
     return float(seconds)
 

@@ -42,6 +42,7 @@ class RangeResult(Result):
 
     def column_at(self, at: int) -> Sequence[Any]:
         """Column number ``at``, from 0."""
+        self._check_at(at)
         return [row[at] for row in self._table]
 
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:

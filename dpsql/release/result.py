@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from dpsql.arguments import taking, text, whole
-from dpsql.errors import InterfaceError
+from dpsql.arguments import is_whole, taking, text, whole
+from dpsql.errors import InterfaceError, quoted
 
 from .arrow_stream import arrow_stream
 from .columns import Coded, Numbers
@@ -110,8 +110,13 @@ class Result:
 
     def column_at(self, at: int) -> Sequence[Any]:
         """Column number ``at``, from 0, as it is held: arrays, or a sequence of values."""
+        self._check_at(at)
         held: _Held = object.__getattribute__(self, "_held")
         return held.columns[at] if held.columns else [row[at] for row in held.rows or ()]
+
+    def _check_at(self, at: object) -> None:
+        if not is_whole(at, 0, len(self.columns) - 1):
+            raise InterfaceError(f"no column number {quoted(at)}; the result has {len(self.columns)}, from 0")
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows, as a new list."""

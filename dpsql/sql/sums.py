@@ -15,6 +15,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.errors import SQLError
+from dpsql.policy.values import DIGITS
 from dpsql.sql.expressions import value_of
 from dpsql.sql.literals import is_constant
 from dpsql.sql.row_cost import check_size
@@ -83,7 +84,7 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
         value, lower, step, steps = _steps(t, node)
         check_size(value, node)
         line = Line("grid", value.type, 0, steps)
-        bounds = (lower, lower + step * steps)
+        bounds = _within_reach(lower, lower + step * steps, node)
         return scope.computed.column(value, line, _released(t), text, nulls=t.nulls, bounds=bounds,
                                      step=step if steps else None)  # fmt: skip
     if t.bounds is None:
@@ -95,8 +96,21 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
         )
     check_size(t.value, node)
     lower, upper, quantum = _outward(*t.bounds)
+    _within_reach(lower, upper, node)
     return scope.computed.column(t.value, line_of("DOUBLE"), "DOUBLE", text, nulls=t.nulls, bounds=(lower, upper),
                                  step=quantum if upper > lower else None)  # fmt: skip
+
+
+def _within_reach(lower: Fraction, upper: Fraction, node: exp.Expr) -> tuple[Fraction, Fraction]:
+    """These bounds; SQLError for what no policy could declare, which would blame a column that nobody declared."""
+    if max(abs(lower), abs(upper)) >= 10**DIGITS:
+        raise refuse(
+            f"SUM({shown(node)}) adds up values that may reach 1e{DIGITS} or more; write "
+            "SUM(LEAST(GREATEST(x, 0), 100)) of a column x, or smaller constants",
+            node,
+            code="no-bounds",
+        )
+    return lower, upper
 
 
 def _released(t: Typed) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import DataError, InternalError
+from dpsql.errors import DataError, InternalError, quoted
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.workload.integers import Factored, Integers
 from dpsql.workload.marginals import Marginals
@@ -57,7 +57,7 @@ class Strategy:
         if isinstance(self.mixing, np.ndarray):
             object.__setattr__(self, "mixing", np.ascontiguousarray(self.mixing))
         if self.noise not in NOISES:
-            raise DataError(f"strategy: noise {self.noise!r} is not known; use 'gaussian' or 'laplace'")
+            raise DataError(f"strategy: noise {quoted(self.noise)} is not known; use 'gaussian' or 'laplace'")
         if self.l1 < 1 or self.l2_squared < 1 or isqrt(self.l2_squared) > self.l1:
             raise InternalError("strategy: sensitivities contradict each other")
 

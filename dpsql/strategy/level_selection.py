@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, quoted
 
 Floats = NDArray[np.float64]
 Box = tuple[tuple[int, int], ...]
@@ -106,7 +106,7 @@ def select_levels(
     that is not known.
     """
     if order not in ORDERS:
-        raise DataError(f"strategy: order {order!r} is not known; use one of {', '.join(ORDERS)}")
+        raise DataError(f"strategy: order {quoted(order)} is not known; use one of {', '.join(ORDERS)}")
     sizes = tuple(int(s) for s in shape)
     n = prod(sizes)
     if G.shape != (n, n):

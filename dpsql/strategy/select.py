@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arguments import maybe, real, taking
-from dpsql.errors import DataError, InternalError, nearest
+from dpsql.errors import DataError, InternalError, nearest, quoted
 from dpsql.strategy import cache as kept
 from dpsql.strategy import low_rank, p_identity
 from dpsql.strategy.base import NOISES, OBJECTIVES, Strategy
@@ -107,11 +107,11 @@ def select(
     if not isinstance(W, Workload | Marginals):
         raise DataError("strategy: select takes a workload; workload.from_matrix makes one of a matrix")
     if not isinstance(noise, str) or noise not in NOISES:
-        raise DataError(f"strategy: noise {noise!r} is not known; use 'gaussian' or 'laplace'")
+        raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian' or 'laplace'")
     if not isinstance(method, str):
         raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
     if method not in ("auto", *CATALOGUE) and not (method in ("residual-basis", BLOCKS) and isinstance(W, Marginals)):
-        raise DataError(f"strategy: method {method!r} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
+        raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
     if time_limit is not None and (not _number(time_limit) or not time_limit > 0):
@@ -121,7 +121,7 @@ def select(
     if cache is not None and not isinstance(cache, str | os.PathLike):
         raise DataError("strategy: cache must be a folder's path; leave it out for none")
     if not isinstance(objective, str) or objective not in OBJECTIVES:
-        raise DataError(f"strategy: objective {objective!r} is not known; use 'total' or 'max'")
+        raise DataError(f"strategy: objective {quoted(objective)} is not known; use 'total' or 'max'")
     began = monotonic()
     left_of_all = TimeLeft.within(time_limit)
     deadline = left_of_all.deadline

@@ -196,7 +196,8 @@ class Domain:
         """
         listed = isinstance(names, Sequence) and not isinstance(names, str)
         if not listed or not all(isinstance(name, str) for name in names):
-            raise InterfaceError(f'columns must be a list of names; write ["{names}"]')
+            example = names if isinstance(names, str) else "age"
+            raise InterfaceError(f'columns must be a list of names; write ["{example}"]')
         known = {fold(name): kind for name, kind in (types or {}).items()}
         columns = [table.column(name) for name in names]
         return cls(tuple(_declared(column, known.get(fold(column.name))) for column in columns))

@@ -446,6 +446,8 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "no wish": lambda s: s.con.budget_for(COUNT),
     "a negative wish": lambda s: s.con.budget_for(COUNT, max_error=-1),
     "an empty wish": lambda s: s.con.budget_for(COUNT, max_error={}),
+    "a wish by number": lambda s: s.con.budget_for(COUNT, max_error={1: 50}),
+    "a column by a number that is none": lambda s: s.con.run(COUNT, **BUDGET)["q1"].column_at(99),
     "expected": lambda s: s.con.budget_for(COUNT, relative=0.1, expected=1000),
     "simultaneous": lambda s: s.con.budget_for(COUNT, max_error=50, simultaneous="yes"),
     "simultaneous alone": lambda s: s.con.plan(COUNT, **BUDGET, simultaneous=True),
