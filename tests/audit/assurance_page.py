@@ -31,6 +31,11 @@ MUTANTS = (
     "tests/audit/test_mutants.py::test_the_audit_catches_a_mutant[",
 )
 
+VALUES = (
+    "values of single functions, without a net, held to their range",
+    "values of nested expressions, without a net, held to their range",
+)
+
 Notes = list[dict[str, Any]]
 
 
@@ -126,6 +131,11 @@ def _figures(
         ("mutants against the check that must kill them: kills of attempts", f"{len(kills):,} of {len(tried):,}"),
         ("draws held against their law", total("draws held against their law")),
         ("neighbouring pairs tried", total("neighbouring pairs tried")),
+        *((name, total(name)) for name in VALUES),
+        (
+            "generated calls of public entry points, none with an error of another kind",
+            total("generated calls of public entry points"),
+        ),
     ]
     rows.append(("threats whose tests all ran and passed", _held(ran)))
     single = [name for name in amounts if name.startswith(("z of", "p that", "rank correlation"))]

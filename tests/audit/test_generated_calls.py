@@ -45,11 +45,12 @@ def test_three_hundred_calls(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
-def test_thousands_of_calls(tmp_path: Path, seed: int) -> None:
+def test_thousands_of_calls(tmp_path: Path, seed: int, assurance: Callable[[str, int], None]) -> None:
     """20,000 calls together."""
     made, found = faults(tmp_path, 100 + seed, 2000, 3600)
     assert not found, "\n".join(found)
     assert made == 2000
+    assurance("generated calls of public entry points", made)
 
 
 HUGE = 10**5000  # Python writes out no integer of more than 4,300 digits

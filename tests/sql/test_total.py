@@ -29,7 +29,7 @@ from helpers import exact, policy_of
 from dpsql.engines.spark.texts import like_pattern
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_text
-from dpsql.sql import arithmetic, calendar, casts, functions, typed
+from dpsql.sql import arithmetic, calendar, casts, functions, text_functions, typed
 from dpsql.sql.expressions import value_of
 from dpsql.sql.row_cost import LONGEST_PART, MAX_WRITTEN, capped
 from dpsql.sql.typed import Typed, settled
@@ -146,7 +146,12 @@ def _outside(found: list[Typed], shown: Callable[[Typed], str], table: str = "t"
     return [place for place, good in enumerate(held) if not good]
 
 
-def _all_inside(expressions: Iterator[str], count: int, table: str = "t") -> None:
+Note = Callable[[str, int], None]
+OF_FUNCTIONS = "values of single functions, without a net, held to their range"
+OF_NESTED = "values of nested expressions, without a net, held to their range"
+
+
+def _all_inside(expressions: Iterator[str], count: int, note: Note, figure: str, table: str = "t") -> None:
     """``count`` admitted expressions, each over rows of extremes: no form fails, none leaves its range."""
     texts, found = [], []
     for expression in itertools.islice(expressions, 20 * count):
@@ -160,6 +165,7 @@ def _all_inside(expressions: Iterator[str], count: int, table: str = "t") -> Non
     for start in range(0, count, 40):
         wrong = _outside(found[start : start + 40], _bare, table)
         assert not wrong, [(texts[start + place], found[start + place].limits) for place in wrong]
+    note(figure, count * (50 if table == "t" else 500))
 
 
 def _of_function(template: str, rng: random.Random) -> Iterator[str]:
@@ -173,26 +179,27 @@ def _nested(rng: random.Random) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_each_function_is_inside_its_range(template: str) -> None:
+def test_each_function_is_inside_its_range(template: str, assurance: Note) -> None:
     """40 choices of arguments over 50 rows of extremes."""
-    _all_inside(_of_function(template, random.Random(template)), 40)
+    _all_inside(_of_function(template, random.Random(template)), 40, assurance, OF_FUNCTIONS)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_each_function_is_inside_its_range_100_000_times(template: str) -> None:
+def test_each_function_is_inside_its_range_100_000_times(template: str, assurance: Note) -> None:
     """200 choices of arguments over 500 rows."""
-    _all_inside(_of_function(template, random.Random(f"long {template}")), 200, _many())
+    _all_inside(_of_function(template, random.Random(f"long {template}")), 200, assurance, OF_FUNCTIONS, _many())
 
 
-def test_nested_expressions_fail_on_no_row() -> None:
-    _all_inside(_nested(random.Random(3)), 1_000)
+def test_nested_expressions_fail_on_no_row(assurance: Note) -> None:
+    """1,000 expressions over 50 rows, each of which may be the one that others lack."""
+    _all_inside(_nested(random.Random(3)), 1_000, assurance, OF_NESTED)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
-def test_nested_expressions_fail_on_no_row_of_many(seed: int) -> None:
-    _all_inside(_nested(random.Random(f"many {seed}")), 2_500)
+def test_nested_expressions_fail_on_no_row_of_many(seed: int, assurance: Note) -> None:
+    _all_inside(_nested(random.Random(f"many {seed}")), 2_500, assurance, OF_NESTED)
 
 
 # --- where a range is wrong ------------------------------------------------------------------------------------
@@ -208,7 +215,7 @@ def _lying(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
             low, high = low + width // rng.choice([2, 3, 10**6]), high - width // rng.choice([3, 4, 10**6])
         return real_exact(value, min(low, high), max(low, high), *rest, **more)
 
-    for module in (arithmetic, calendar, casts, functions):
+    for module in (arithmetic, calendar, casts, functions, text_functions):
         monkeypatch.setattr(module, "exact", lie)
 
 
@@ -237,7 +244,7 @@ def _is_held(found: list[Typed]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4])
+@pytest.mark.parametrize("seed", [3, 5, 6])
 def test_a_wrong_range_never_fails_and_never_leaves_what_the_plan_relies_on(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
