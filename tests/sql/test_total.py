@@ -34,6 +34,7 @@ from dpsql.sql.expressions import value_of
 from dpsql.sql.row_cost import LONGEST_PART, MAX_WRITTEN, capped
 from dpsql.sql.typed import Typed, settled
 from dpsql.workload import value_sql
+from dpsql.workload.lines import to_float
 from dpsql.workload.value_sql import BASE, LONGEST_READ, like, read_once
 from dpsql.workload.values import Stored
 
@@ -127,7 +128,9 @@ def _outside(found: list[Typed], shown: Callable[[Typed], str], table: str = "t"
         elif value.kind == "real":
             within = f"NOT isnan({name})"
             if value.bounds is not None:
-                low, high = (float(end) for end in value.bounds)
+                # DOUBLEs are rounded at each step; a sum clamps what that brings past its bounds.
+                spare = max(map(abs, value.bounds)) / 2**40
+                low, high = to_float(value.bounds[0] - spare), to_float(value.bounds[1] + spare)
                 within += f" AND {name} BETWEEN '{low!r}'::DOUBLE AND '{high!r}'::DOUBLE"
         else:
             within = "true"
