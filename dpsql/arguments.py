@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from operator import index
 from pathlib import Path
@@ -128,6 +128,15 @@ def texts() -> tuple[Check, str]:
         return isinstance(value, Sequence) and not isinstance(value, str) and all(fits(one) for one in value)
 
     return every, "a list of texts"
+
+
+def several() -> tuple[Check, str]:
+    """A sequence of any values, or a mapping of them by name."""
+
+    def fits(value: object) -> bool:
+        return isinstance(value, Sequence | Mapping | np.ndarray) and not isinstance(value, str | bytes | bytearray)
+
+    return fits, "a list of values or a mapping of names to values"
 
 
 def maybe(check: tuple[Check, str]) -> tuple[Check, str]:

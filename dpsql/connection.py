@@ -12,7 +12,20 @@ from typing import Any, Self
 
 from dpsql.accuracy import NeededBudget, find_budget, wish_of
 from dpsql.answering import Earlier, asks_for_free
-from dpsql.arguments import each_text, either, flag, function, is_real, maybe, one_of, taking, text, texts, whole
+from dpsql.arguments import (
+    each_text,
+    either,
+    flag,
+    function,
+    is_real,
+    maybe,
+    one_of,
+    several,
+    taking,
+    text,
+    texts,
+    whole,
+)
 from dpsql.batches import Batches
 from dpsql.bookkeeping import Books, budget_of
 from dpsql.cursor import Cursor
@@ -32,7 +45,6 @@ from dpsql.release import ReleaseStore, Result
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.released import Release
 from dpsql.request import request_of
-from dpsql.sql.parameters import values_of
 from dpsql.wanted import Wanted, wanted_of
 
 
@@ -366,7 +378,7 @@ class Connection(Exceptions):
         self._check_open()
         return Maker(self._holdings, self._books)
 
-    @taking(query=one_of(str))
+    @taking(query=one_of(str), parameters=maybe(several()))
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
 
@@ -374,7 +386,7 @@ class Connection(Exceptions):
         """
         self._check_open()
         self._books.catch_up()
-        return self._store.sql(query, values_of(parameters), seconds=self._query_timeout)
+        return self._store.sql(query, parameters, seconds=self._query_timeout)
 
     @property
     def budget(self) -> BudgetState:

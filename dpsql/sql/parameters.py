@@ -231,13 +231,6 @@ def _iso(moment: dt.datetime) -> str:
     return dt.datetime.isoformat(moment, sep=" ")
 
 
-def values_of(parameters: Parameters) -> list[object] | dict[str, object] | None:
-    """The values of a query over the releases, as DuckDB takes them; ProgrammingError for what holds no values."""
-    if parameters is None:
-        return None
-    return dict(parameters) if isinstance(parameters, Mapping) else _sequence(parameters)
-
-
 def _sequence(parameters: object) -> list[object]:
     if isinstance(parameters, np.ndarray) and parameters.ndim == 1:
         return list(parameters)

@@ -65,7 +65,7 @@ HUGE = 10**5000  # Python writes out no integer of more than 4,300 digits
         (lambda c: c.con.plan("SELECT count(*) FROM t", max_error=HUGE), "it is an integer of 16610 bits"),
         (lambda c: c.con.plan("SELECT count(*) FROM t", max_error={1: 5}), "max_error takes names of results"),
         (lambda c: c.con.plan("SELECT count(*) FROM t", 1, expected={1: 5}), "expected takes names of results"),
-        (lambda c: c.con.sql("SELECT ?", iter([1])), "the values are a list_iterator"),
+        (lambda c: c.con.sql("SELECT ?", iter([1])), "parameters must be a list of values"),
         (lambda c: c.con.synthesize("t", HUGE, 1), r'columns must be a list of names; write \["age"\]'),
         (lambda c: c.con.synthesize("t", ["age"], 1, ids=HUGE), r'ids must be a list of names; write \["visit"\]'),
         (lambda c: c.synthetic.sql("SELECT 1", estimator=np.array([1.0, 2.0])), "estimator is array"),
