@@ -45,7 +45,7 @@ EXTRA = [
     "concat(txt, enm, txt, 'x') LIKE '%x%x_%'", "strpos(txt, txt) > 3", "trim(txt, 'ab') = 'a'", "length(upper(txt))",
     "regexp_matches(txt, '(a|b)*a(a|b|.){60}c')", "regexp_extract(txt, '((a|b)+)+c', 1) = 'a'",
     "regexp_replace(txt, 'b*_|a|b', '', 'g') = 'a'", "replace(txt, 'ab', 'abc') = 'a'", "txt SIMILAR TO '.*_a.*c'",
-    "regexp_matches(txt, 'a.{1000}c')", "split_part(txt, '_', -1) = 'a'", "CAST(txt AS DOUBLE) > 1",
+    "regexp_matches(txt, 'a.{1000}c')", "split_part(txt, '_', 1) = 'a'", "CAST(txt AS DOUBLE) > 1",
     "strptime(txt, '%Y-%m-%d') > ts",
     "CASE WHEN txt LIKE 'ab%' THEN '" + "ab_" * 20_000 + "' ELSE txt END LIKE '%_a_%b_%ab_'",
 ]  # fmt: skip

@@ -245,7 +245,7 @@ def text(rng: random.Random, depth: int) -> str:
         lambda: f"substr({a}, 2)",
         lambda: f"{rng.choice(['left', 'right'])}({a}, {rng.choice([1, -1, 0, 5])})",
         lambda: f"trim({a}, 'x')",
-        lambda: f"split_part({a}, {rng.choice(['', ' ', 'a'])!r}, {rng.choice([1, 2, -1])})",
+        lambda: f"split_part({a}, {rng.choice(['b', ' ', 'a'])!r}, {rng.choice([1, 2, 3])})",
         lambda: f"replace({a}, 'a', {rng.choice(['', 'bb'])!r})",
         lambda: f"regexp_extract({a}, '([a-z]+)(.)', {rng.choice([0, 1, 2])})",
         lambda: f"regexp_replace({a}, '[^0-9]', {rng.choice(['', 'x'])!r}, 'g')",

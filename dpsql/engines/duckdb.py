@@ -42,7 +42,7 @@ USED_FUNCTIONS = (
     "dayofweek", "isodow", "hour", "minute", "second", "epoch_us", "make_timestamp", "to_months", "to_microseconds",
     "lower", "upper", "length", "strpos", "substring", "left", "right", "trim", "ltrim", "rtrim", "concat",
     "starts_with", "ends_with", "contains", "strlen", "regexp_full_match",
-    "regexp_matches", "regexp_extract", "regexp_replace", "split_part", "try_strptime", "make_date",
+    "regexp_matches", "regexp_extract", "regexp_replace", "try_strptime", "make_date",
     "sqrt", "cbrt", "exp", "ln", "log", "log2", "log10", "pow", "isinf",
 )  # fmt: skip
 

@@ -51,6 +51,7 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.RegexpReplace: frozenset({"this", "expression", "replacement", "modifiers", "single_replace"}),
     **dict.fromkeys((exp.Sqrt, exp.Cbrt, exp.Exp, exp.Ln, exp.IsNan, exp.IsInf), _ONE),
     **dict.fromkeys((exp.Log, exp.Pow, exp.Escape), _TWO),
+    exp.SplitPart: frozenset({"this", "delimiter", "part_index"}),
     exp.DateFromParts: frozenset({"year", "month", "day"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
     exp.Column: frozenset({"this", "table"}),

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.sql.statements import refuse
-from dpsql.workload.value_sql import LONGEST_READ, MOST_STEPS, longest_matched
+from dpsql.workload.value_sql import FEW_SIGNS, LONGEST_READ, MOST_STATES, MOST_STEPS, longest_matched
 from dpsql.workload.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
 
 MAX_SIZE = 2_000
@@ -35,7 +35,9 @@ _UNKNOWN = 2**32
 _JOINS = frozenset({"||", "concat"})
 # Those that are given so short a text that they add no more than ``LONGEST_PART`` bytes.
 _REPLACES = frozenset({"replace", "regexp_replace"})
-_SEARCHES = _REPLACES | {"contains", "strpos", "split_part", "regexp_matches", "regexp_full_match", "regexp_extract"}
+_SEARCHES = _REPLACES | {"contains", "strpos", "regexp_matches", "regexp_full_match", "regexp_extract"}
+_READS = frozenset({"lower", "upper", "length", "substring", "left", "right", "trim", "ltrim", "rtrim", "try_strptime"})
+_EACH = 16  # steps for each byte in these, which read a text once
 # How much longer than its operand a text can become: a character of two bytes may have a capital of three.
 _GROWTH = {"lower": 2, "upper": 2}
 
@@ -83,20 +85,29 @@ def check_searched(values: Iterable[Value], patterns: Iterable[tuple[str, str]])
     one.
     """
     calls = dict.fromkeys(part for value in values for part in walk(value) if isinstance(part, Call))
-    steps = sum(longest_matched(pattern) * len(pattern) for _, pattern in patterns) + sum(map(_steps, calls))
+    steps = sum(map(_steps, calls)) + sum(
+        _searched(longest_matched(pattern), len(pattern), wild="_" in pattern) for _, pattern in patterns
+    )
     if steps > MOST_SEARCHED:
         raise refuse(
-            f"the batch looks for so many words and patterns that one long text may take {steps:,} steps, at most "
+            f"the batch looks for so many words and patterns in texts that a row may take {steps:,} steps, at most "
             f"{MOST_SEARCHED:,} may be; split the batch",
             code="too-large",
         )
 
 
 def _steps(value: Call) -> int:
-    """The steps of looking for one text in another: the product of both lengths, where it is not capped."""
-    if value.function not in _SEARCHES or len(value.arguments) < 2:
-        return 0
-    return min(MOST_STEPS, longest(value.arguments[0]) * max(1, longest(value.arguments[1])))
+    """The steps of a function of text, as many as looking for the pattern or word that it is given takes."""
+    if value.function in _SEARCHES:
+        text, wanted = (longest(part) for part in value.arguments[:2])
+        return _searched(text, max(1, wanted), wild=value.function.startswith("regexp"))
+    return min(MOST_STEPS, longest(value.arguments[0]) * _EACH) if value.function in _READS else 0
+
+
+def _searched(size: int, weight: int, *, wild: bool) -> int:
+    """The steps of holding a pattern against a text, slower ones as so many more."""
+    slower = MOST_STEPS // MOST_STATES if wild and weight > FEW_SIGNS else 1
+    return min(MOST_STEPS, size * weight * slower)
 
 
 def capped(value: Value, most: int) -> Value:

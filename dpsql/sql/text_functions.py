@@ -20,7 +20,7 @@ from dpsql.sql.literals import fold, is_constant
 from dpsql.sql.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
 from dpsql.sql.statements import refuse
 from dpsql.sql.typed import MOMENTS, Typed, exact, shown
-from dpsql.workload.value_sql import LONGEST_READ, MOST_STEPS
+from dpsql.workload.value_sql import LONGEST_READ, MOST_STEPS, expression_of, longest_searched
 from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Value
 
 Inner: TypeAlias = Callable[[exp.Expr], Typed]
@@ -29,6 +29,7 @@ Role: TypeAlias = int | str
 
 COUNT, GROUP, PATTERN, OPTIONS, FORMAT, WORD = "count", "group", "pattern", "options", "format", "text to find or put"
 _MOST_COUNT = 10**9
+_MOST_PARTS = 100
 _LEAST_READ = 64  # bytes: a pattern that could not be held against so short a text is refused
 
 
@@ -64,7 +65,6 @@ RULES: Mapping[type[exp.Expr], Rule] = {
     exp.StartsWith: Rule("starts_with", _WANTED, "BOOLEAN"),
     exp.EndsWith: Rule("ends_with", _WANTED, "BOOLEAN"),
     exp.Contains: Rule("contains", _WANTED, "BOOLEAN"),
-    exp.SplitPart: Rule("split_part", (_READ, ("delimiter", WORD), ("part_index", COUNT)), least=3),
     exp.Replace: Rule("replace", _REPLACED, least=3),
     exp.RegexpLike: Rule("regexp_matches", (*_MATCHED, ("flag", OPTIONS)), "BOOLEAN"),
     exp.RegexpFullMatch: Rule("regexp_full_match", (*_MATCHED, ("options", OPTIONS)), "BOOLEAN"),
@@ -79,12 +79,16 @@ NAMED: Mapping[str, Rule] = {
     "try_strptime": RULES[exp.StrToTime],
 }
 """Functions that the parser knows by name alone, with their arguments in order."""
+# A regular expression without these signs is a choice of words, for which RE2 needs few states.
+_WILD = frozenset(".[]\\*+?{}")
 _WORDS = r"(?i)[\s\x0b]*(-?infinity|epoch)[\s\x0b]*"
 _SIDES = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
 def text_function(node: exp.Expr, inner: Inner) -> Typed | None:
     """The value of a function of text; None for any other node."""
+    if isinstance(node, exp.SplitPart):
+        return text_function(_split(node), inner)
     rule, given = RULES.get(type(node)), node.args
     if isinstance(node, exp.Anonymous):
         rule = NAMED.get(str(node.this).lower())
@@ -111,6 +115,20 @@ def text_function(node: exp.Expr, inner: Inner) -> Typed | None:
     if rule.name in {"replace", "regexp_replace"}:
         held[0] = _capped(held[0], _longest_replaced(held, rule), node)
     return _result(rule, held, node)
+
+
+def _split(node: exp.SplitPart) -> exp.RegexpExtract:
+    """split_part as a regular expression: DuckDB's own is a macro that makes a list of all parts."""
+    given = [node.args.get(name) for name in ("delimiter", "part_index")]
+    word, place = (fold(part) if isinstance(part, exp.Expr) and is_constant(part) else None for part in given)
+    if not isinstance(word, str) or not word or not isinstance(place, int) or not 1 <= place <= _MOST_PARTS:
+        raise refuse(
+            f"{shown(node)} takes a constant to split at and the number of a part from 1 to {_MOST_PARTS}", node
+        )
+    sign = expression_of((character, False) for character in word).removeprefix("(?s)")
+    before = f"(?:.*?{sign}){{{place - 1}}}" if place > 1 else ""
+    pattern = exp.Literal.string(f"(?s)^{before}(.*?)(?:{sign}|$)")
+    return exp.RegexpExtract(this=node.this.copy(), expression=pattern, group=exp.Literal.number(1))
 
 
 def _listed(given: object) -> list[exp.Expr]:
@@ -153,10 +171,15 @@ def _capped(t: Typed, most: int, node: exp.Expr) -> Typed:
 def _matched(held: list[Typed], rule: Rule, node: exp.Expr) -> Typed:
     """The text that a pattern is held against, with a cap by the steps that the pattern may take for each byte."""
     pattern = _word(held[1])
+    if r"\C" in pattern:
+        # One byte of a character: some versions of DuckDB then make texts that end the whole instance.
+        raise refuse(f"{shown(node)}: \\C matches a part of a character; write . for one", node, code="function")
     _tried(_on_empty(rule, held), node)
-    weight = _weight(pattern)
-    # Replacing every match starts again after each of them, and may look at the rest of the text each time.
-    most = isqrt(4 * MOST_STEPS // weight) if rule.name == "regexp_replace" else MOST_STEPS // weight
+    weight, wild = _weight(pattern), not _WILD.isdisjoint(pattern)
+    most = longest_searched(weight, wild=wild)
+    if rule.name == "regexp_replace":
+        # Replacing every match starts again after each of them, and may look at the rest of the text each time.
+        most = min(most, isqrt(4 * MOST_STEPS // weight))
     if most < _LEAST_READ:
         raise refuse(
             f"{shown(node)} has a pattern that may take too many steps for a row; write fewer repetitions",

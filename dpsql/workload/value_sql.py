@@ -49,7 +49,8 @@ LONGEST_READ = 65_536
 MOST_STEPS = 4_000_000
 """Bytes of a text times signs of a pattern that a row may take in LIKE: about a millisecond."""
 MOST_STATES = 100_000
-"""The same in a pattern of more than ``FEW_SIGNS`` with both ``_`` and ``%``, for which RE2 may run out of states."""
+"""The same for a pattern of more than ``FEW_SIGNS`` with wildcards, for which RE2 may run out of states: some
+milliseconds."""
 FEW_SIGNS = 12
 # Day and microsecond numbers of DuckDB's infinite dates and timestamps.
 INFINITE_DAY = 2**31 - 1
@@ -196,8 +197,16 @@ def like(value: str, pattern: str) -> str:
 
 def longest_matched(pattern: str) -> int:
     """The most bytes of a text that LIKE ``pattern`` looks at."""
-    many = "_" in pattern and "%" in pattern and len(pattern) > FEW_SIGNS
-    return min(LONGEST_READ, (MOST_STATES if many else MOST_STEPS) // max(1, len(pattern)))
+    wild = "_" in pattern and "%" in pattern
+    return longest_searched(max(1, len(pattern)), wild=wild)
+
+
+def longest_searched(weight: int, *, wild: bool) -> int:
+    """The most bytes of a text that a pattern is held against which takes at most ``weight`` steps a byte.
+
+    ``wild``: it has wildcards that RE2 may need a state for at every byte, which is slower by far.
+    """
+    return min(LONGEST_READ, (MOST_STATES if wild and weight > FEW_SIGNS else MOST_STEPS) // weight)
 
 
 def expression_of(signs: Iterable[tuple[str, bool]]) -> str:

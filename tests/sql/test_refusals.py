@@ -71,7 +71,7 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     # Each of these succeeds on one table and fails on its neighbour, in DuckDB.
     ("SELECT count(*) FROM p WHERE txt=7", "compare it with a string", (1, 30)),
     ("SELECT sum(big::HUGEINT*18446744073709551616::HUGEINT) FROM p", "needs bounds", (1, 12)),
-    ("SELECT sum(least(greatest(1e300, -5), 50)) FROM p", "values that may reach 1e30 or more", (1, 12)),
+    ("SELECT sum(greatest(1e300, -5)) FROM p", "values that may reach 1e30 or more", (1, 12)),
     ("SELECT count(*) FROM p WHERE tz-TIMESTAMPTZ '2000-01-01'>INTERVAL 1 DAY", "is an interval", None),
     ("SELECT (SELECT age FROM p WHERE id>=2)", "reads no table", None),
     ("SELECT count(*) FROM p WHERE CASE WHEN name='eve' THEN error('found') ELSE true END", "not an admitted", None),

@@ -59,7 +59,7 @@ make_date({whole}, {whole}, {whole}); make_date(2020, 2, {whole}); sqrt({real});
 exp({real}); ln({whole}); log(2, {decimal}); log(0.5, {whole}); pow({real}, 2); pow({whole}, -3); pow({decimal}, 0.5);
 pow(2, {whole}); pow({real}, {whole}); round({real}, -2); ceil({real}); CAST({real} AS INTEGER); CAST({text} AS BIGINT);
 CAST({text} AS TIMESTAMP); strptime({text}, '%Y-%m-%d'); strptime({text}, '%d'); replace({text}, 'a', 'bcd');
-regexp_replace({text}, '.', '\\0\\0', 'g'); regexp_extract({text}, '(a|b)+', 1); split_part({text}, 'a', -1);
+regexp_replace({text}, '.', '\\0\\0', 'g'); regexp_extract({text}, '(a|b)+', 1); split_part({text}, 'a', 2);
 decade({moment}); century({day}); century({moment}); millennium({day}); millennium({moment})
 """
 UNITS = ("day", "week", "month", "quarter", "year", "decade", "century")
