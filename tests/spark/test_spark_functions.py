@@ -50,7 +50,7 @@ TYPES = {
     **{"ts": "TIMESTAMP", "ts2": "TIMESTAMP", "dec": "DECIMAL(15,2)", "wide": "DECIMAL(38,18)", "mid": "DECIMAL(18,2)"},
     "long": "DECIMAL(38,0)",
 }
-ROWS = 2 * max(map(len, (TEXTS, DOUBLES, DAYS, TIMES, LONGS, DECIMALS)))
+ROWS = 400
 
 
 def _at(values: Sequence[Any], n: int) -> Any:
