@@ -21,6 +21,7 @@ from dpsql.sql.typed import (
     settled,
     shown,
     stepped,
+    type_of,
     whole,
 )
 from dpsql.workload.values import Call, CaseValue, Cast, Compared, Constant, Value
@@ -72,7 +73,7 @@ def added(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     bounds = None
     if x.bounds is not None and y.bounds is not None:
         bounds = (x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1])
-    return _real(Call("+", (x.value, y.value), "DOUBLE"), bounds, a, b)
+    return _real(Call("+", (x.value, y.value), "DOUBLE"), bounds, x, y)
 
 
 def subtracted(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -84,7 +85,7 @@ def subtracted(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     bounds = None
     if x.bounds is not None and y.bounds is not None:
         bounds = (x.bounds[0] - y.bounds[1], x.bounds[1] - y.bounds[0])
-    return _real(Call("-", (x.value, y.value), "DOUBLE"), bounds, a, b)
+    return _real(Call("-", (x.value, y.value), "DOUBLE"), bounds, x, y)
 
 
 def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -103,7 +104,7 @@ def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     bounds = None
     if x.bounds is not None and y.bounds is not None:
         bounds = _product(*x.bounds, *y.bounds)
-    return _real(Call("*", (x.value, y.value), "DOUBLE"), bounds, a, b)
+    return _real(Call("*", (x.value, y.value), "DOUBLE"), bounds, x, y)
 
 
 def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typed:
@@ -131,7 +132,7 @@ def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typ
             below: Value = Call("*", (x.value, Constant(float("-inf"), "DOUBLE")), "DOUBLE")
             at_zero = CaseValue(((minus, below),), at_zero, "DOUBLE")
         value = CaseValue(((Compared(y.value, "=", zero), at_zero),), value, "DOUBLE")
-    return _real(value, bounds, a, b)
+    return _real(value, bounds, x, y)
 
 
 def quotient(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -169,7 +170,7 @@ def remainder(a: Typed, b: Typed, node: exp.Expr) -> Typed:
             value = CaseValue(((zero, Constant(None, "DOUBLE")),), value, "DOUBLE")
         reach = None if y.bounds is None else max(abs(y.bounds[0]), abs(y.bounds[1]))
         return replace(
-            _real(value, None if reach is None else (-reach, reach), a, b, undefined=True), nulls=True, gap=b.gap
+            _real(value, None if reach is None else (-reach, reach), x, y, undefined=True), nulls=True, gap=b.gap
         )
     unit = common_unit(a, b)
     x, y = flat(a, node, unit), flat(b, node, unit)
@@ -236,7 +237,9 @@ def rounded(function: str, t: Typed, node: exp.Expr, digits: int = 0) -> Typed:
     work = _ROUNDINGS[function]
     low, high = work(x.low, divisor), work(x.high, divisor)
     value = _rounding(function, x, divisor, node)
-    found = exact(value, low, high, family, t, unit=step)
+    found = exact(value, low, high, family, x, unit=step)
+    if type_of(x.low - divisor, x.high + divisor) is None:
+        return replace(found, nulls=True)
     return replace(found, path=stepped(x.path, lambda n: work(n, divisor)))
 
 

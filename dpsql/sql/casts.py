@@ -109,7 +109,8 @@ def _to_text(t: Typed, node: exp.Cast) -> Typed:
         return t
     value: Value | None = None
     if t.kind == "exact" and t.family == "integer":
-        value = flat(t, node, Fraction(1)).value
+        t = flat(t, node, Fraction(1))
+        value = t.value
     elif t.kind in {"boolean", "date", "timestamp"}:
         value = t.value
     if value is None:
@@ -131,6 +132,6 @@ def _to_boolean(t: Typed, node: exp.Cast) -> Typed:
         zero, own = Compared(x.value, "=", Constant(0, x.value.type)), "BOOLEAN"
         other = Compared(x.value, "<>", Constant(0, x.value.type))
         return Typed(
-            "boolean", CaseValue(((zero, Constant(False, own)), (other, Constant(True, own))), None, own), nulls=t.nulls
+            "boolean", CaseValue(((zero, Constant(False, own)), (other, Constant(True, own))), None, own), nulls=x.nulls
         )
     raise refuse(f"{shown(node)}: write a comparison such as x <> 0", node)

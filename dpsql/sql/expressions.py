@@ -89,18 +89,18 @@ def column_of(node: exp.Expr, scope: Scope) -> Column:
 def registered(typed: Typed, node: exp.Expr, scope: Scope) -> Column:
     """The column of a typed value; of an exact number, one whose line holds the number in its unit."""
     typed = settled(typed)
-    line, value = typed.line, typed.value
+    line, value, nulls = typed.line, typed.value, typed.nulls
     if typed.kind == "exact":
         level = flat(typed, node)
         if level.column is not None and level.unit == Fraction(1, 10**level.column.line.scale):
             return level.column
-        value, line = level.value, replace(level.line, unit=level.unit)
+        value, line, nulls = level.value, replace(level.line, unit=level.unit), level.nulls
         kind = type_of(level.low, level.high) or "HUGEINT"
         value, line = whole(value, kind), replace(line, type=kind)
     elif typed.column is not None:
         return typed.column
     check_size(value, node)
-    return scope.computed.column(value, line, line.type, node.sql("duckdb"), nulls=typed.nulls)
+    return scope.computed.column(value, line, line.type, node.sql("duckdb"), nulls=nulls)
 
 
 class _Reader:

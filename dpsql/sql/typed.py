@@ -259,6 +259,7 @@ def as_real(t: Typed, node: exp.Expr) -> Typed:
         return t
     if t.kind == "null":
         return replace(t, kind="real", value=Constant(None, "DOUBLE"), family="double")
+    nulls = t.nulls
     if t.is_constant:
         value: Value = Constant(to_float(t.offset), "DOUBLE")
     elif t.column is not None and t.unit == Fraction(1, 10**t.column.line.scale) and not t.offset:
@@ -267,13 +268,14 @@ def as_real(t: Typed, node: exp.Expr) -> Typed:
     else:
         # The quotient of two whole numbers is rounded once, as DuckDB rounds a decimal.
         level = flat(t, node)
-        value = level.value
-        if level.unit.numerator != 1:
-            value, _, _ = _times(value, level.low, level.high, level.unit.numerator, node)
+        value, factor = level.value, level.unit.numerator
+        if factor != 1:
+            value, _, _ = _times(value, level.low, level.high, factor, node)
+        nulls = level.nulls or type_of(factor * level.low - 1, factor * level.high) is None
         value = Cast(value, "DOUBLE")
         if level.unit.denominator != 1:
             value = Call("/", (value, Constant(float(level.unit.denominator), "DOUBLE")), "DOUBLE")
-    return Typed("real", value, "double", bounds=t.limits, nulls=t.nulls, gap=t.gap, is_constant=t.is_constant,
+    return Typed("real", value, "double", bounds=t.limits, nulls=nulls, gap=t.gap, is_constant=t.is_constant,
                  constant=t.constant)  # fmt: skip
 
 
@@ -314,8 +316,7 @@ def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
     if kinds <= {"exact"} and kinds:
         unit = common_unit(*(t for t in of if t.kind == "exact"))
         # What has no place among the others' numbers is refused: as NULL it would be taken for a missing one.
-        every = [n for t in of if t.kind == "exact" for end in t.limits or () for n in (int(end / unit),)]
-        width(node, *every)
+        width(node, *(int(end / unit) for t in of if t.kind == "exact" for end in flat(t, node).limits or ()))
         levels = [flat(t, node, unit) if t.kind == "exact" else t for t in of]
         ends = [end for t in levels if t.kind == "exact" for end in (t.low, t.high)]
         kind = width(node, *ends)
