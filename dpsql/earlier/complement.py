@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.errors import DataError, InternalError
+from dpsql.errors import DataError, InternalError, SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.prepare import Prepared, scaled_sensitivity
 from dpsql.privacy.charge import Charge
@@ -166,8 +166,9 @@ class Setting:
 def setting_of(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] = frozenset()) -> Setting | None:
     """A batch beside ``pasts``; None where nothing of them touches it, or it is not one matrix over listed cells.
 
-    Earlier releases that read other tables, too, are left out, as are batches whose tables share a privacy unit. Cost:
-    one compilation of all batches together.
+    None, too, where more summed columns meet in a joint cell than are planned together. Earlier releases that read
+    other tables, too, are left out, as are batches whose tables share a privacy unit. Cost: one compilation of all
+    batches together.
     """
     compiled = prepared.compiled
     if not isinstance(compiled, Compiled):
@@ -180,6 +181,10 @@ def setting_of(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] 
     lift = onto_joint(compiled.layouts, compiled.rows, joint.layouts, joint.rows)
     if lift is None:
         return None
+    try:
+        contributions = contributions_of(joint.layouts, joint.rows.shape[1])
+    except SQLError:
+        return None
     ratio = np.divide(joint.scale, compiled.scale, out=np.ones(len(joint.scale)), where=compiled.scale != 0)
     over = replace(
         compiled,
@@ -187,7 +192,7 @@ def setting_of(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] 
         rows=joint.rows,
         scale=joint.scale,
         objective=compiled.objective * ratio,
-        contributions=contributions_of(joint.layouts, joint.rows.shape[1]),
+        contributions=contributions,
     )
     whole = sparse.csr_array(sparse.vstack([*(o.matrix for o in joint.observations), joint.rows], format="csr"))
     fold = _fold(joint.layouts, whole)

@@ -44,8 +44,9 @@ NAMED = frozenset({"date_part", "datepart", *_NAMED_PARTS, *text_functions.NAMED
 """The admitted functions that the parser knows by name alone."""
 _NAMES = (
     "+ - * / // %, ABS, SIGN, FLOOR, CEIL, ROUND, TRUNC, GREATEST, LEAST, COALESCE, NULLIF, CASE, IF, CAST, TRY_CAST, "
-    "SQRT, CBRT, EXP, LN, LOG, POW, YEAR to SECOND, EXTRACT, date_trunc, date_diff, make_date, strptime, WIDTH_BUCKET, "
-    "LOWER, UPPER, LENGTH, SUBSTR, LEFT, RIGHT, TRIM, ||, replace, split_part, starts_with, ends_with, contains, "
+    "SQRT, CBRT, EXP, LN, LOG, LOG2, LOG10, POW, ISNAN, ISINF, YEAR to SECOND, EXTRACT, date_trunc, date_diff, "
+    "make_date, strptime, try_strptime, WIDTH_BUCKET, LOWER, UPPER, LENGTH, SUBSTR, LEFT, RIGHT, TRIM, ||, CONCAT, "
+    "replace, split_part, strpos, prefix, suffix, starts_with, ends_with, contains, "
     "regexp_matches, regexp_full_match, regexp_extract, regexp_replace"
 )
 

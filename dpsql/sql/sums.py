@@ -89,8 +89,9 @@ def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
                                      step=step if steps else None)  # fmt: skip
     if t.bounds is None:
         raise refuse(
-            f"SUM({shown(node)}) has no bounds, as it divides by what may be 0 or the like; write "
-            "SUM(LEAST(GREATEST(..., 0), 100)), or divide by NULLIF(x, 0) of whole numbers from 0",
+            f"SUM({shown(node)}) has no bounds: it divides by what may be 0, or takes the logarithm, root or power of "
+            "what may leave no bounds; write SUM(LEAST(GREATEST(..., 0), 100)), or divide by NULLIF(x, 0) of whole "
+            "numbers from 0",
             node,
             code="no-bounds",
         )

@@ -146,7 +146,7 @@ def _argument(part: exp.Expr, role: Role, node: exp.Expr, inner: Inner) -> Typed
             raise refuse(f"{shown(node)} takes whole-number constants between {low} and {high}", node)
         return Typed("exact", Constant(value, "BIGINT" if role == COUNT else "INTEGER"), nulls=False)
     if not isinstance(value, str):
-        raise refuse(f"{shown(node)} takes a constant for its {role}", node, code="function")
+        raise refuse(f"{shown(node)} takes one constant text for its {role}", node, code="function")
     if len(value.encode()) > LONGEST_WANTED:
         raise refuse(
             f"{shown(node)} takes a {role} of at most {LONGEST_WANTED:,} bytes; write a shorter one",

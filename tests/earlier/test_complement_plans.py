@@ -107,6 +107,15 @@ def test_gaussian_intervals_and_gap(con: dpsql.Connection) -> None:
     assert plan.bound_ratio == pytest.approx(alone.bound_ratio * plan.error / alone.error)
 
 
+def test_sums_that_are_too_many_together_are_planned_alone(con: dpsql.Connection) -> None:
+    """Seven columns meet in the joint cells, one more than are planned together: each batch is still answered."""
+    con.run("SELECT sum(v) AS a, sum(k) AS b, sum(v + k) AS c, sum(v * k) AS d FROM t", epsilon=0.2)
+    batch = "SELECT sum(v * 3 + 1) AS a, sum(k * k) AS b, sum(v // 2) AS c FROM t"
+    plan, alone = con.plan(batch, epsilon=0.2), con.plan(batch, epsilon=0.2, earlier=False)
+    assert plan.error == alone.error
+    assert con.run(plan).cost == alone.charge.amount
+
+
 def test_the_gain_of_a_difference(con: dpsql.Connection) -> None:
     """The whole is known well: of a part its difference to the rest is measured, at a quarter of the variance."""
     con.run("SELECT count(*) AS n FROM t WHERE k BETWEEN 0 AND 9", epsilon=200)
