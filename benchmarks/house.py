@@ -1,0 +1,181 @@
+"""Claim: the house stays small enough to read: no circles, few rooms, one protocol for strategies.
+
+    python benchmarks/house.py [checkout] [--against checkout]
+
+Counts, from the text of dpsql/ alone: nothing is imported or run. A room is a folder of the package, with all that is
+inside, or a file beside them other than `__init__`; imports under TYPE_CHECKING and inside functions count like others. Times of tests and of planning are not counted
+here (`make test`, `.ci/run`, benchmarks/batch_error.py print them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "dpsql"
+
+
+@dataclass(frozen=True)
+class House:
+    """The modules of a checkout: their text, their trees, and for each the modules that it imports."""
+
+    texts: Mapping[str, str]
+    trees: Mapping[str, ast.Module]
+    packages: frozenset[str]
+    imports: Mapping[str, frozenset[str]]
+
+    def folder(self, module: str) -> str:
+        """The innermost folder of a module, by its package's name; a file of the root is one of its own."""
+        if module in self.packages:
+            return module
+        parent = module.rpartition(".")[0]
+        return module if parent == PACKAGE else parent
+
+    def room(self, module: str) -> str:
+        """The folder of the root that a module is in, or the file of the root that it is."""
+        return ".".join(module.split(".")[:2])
+
+    def between(self, place: Callable[[str], str]) -> dict[str, set[str]]:
+        """The rooms (or folders) that each of them imports."""
+        inside = [module for module in self.texts if module != PACKAGE]
+        found: dict[str, set[str]] = {place(module): set() for module in inside}
+        for module in inside:
+            others = {place(other) for other in self.imports[module] if other != PACKAGE}
+            found[place(module)] |= others - {place(module)}
+        return found
+
+
+def house_of(checkout: Path) -> House:
+    """The package under ``checkout``."""
+    files = sorted((checkout / PACKAGE).rglob("*.py"))
+    texts, packages = {}, set()
+    for file in files:
+        parts = file.relative_to(checkout).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        texts[name] = file.read_text(encoding="utf-8")
+        if parts[-1] == "__init__":
+            packages.add(name)
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    imports = {
+        name: frozenset(found for found in _imported(name, tree, texts, packages) if found != name)
+        for name, tree in trees.items()
+    }
+    return House(texts, trees, frozenset(packages), imports)
+
+
+def _imported(name: str, tree: ast.Module, known: Mapping[str, str], packages: Iterable[str]) -> Iterator[str]:
+    """The modules of the package that a module names in an import; of ``from a import b`` the module b, if it is one."""
+    package = name if name in packages else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                found = f"{base}.{alias.name}"
+                if found in known:
+                    yield found
+                elif base in known:
+                    yield base
+
+
+def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """The sets of more than one node that reach each other (Tarjan)."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        for other in edges.get(node, ()):
+            if other not in number:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], number[other])
+        if low[node] == number[node]:
+            at = stack.index(node)
+            members = stack[at:]
+            del stack[at:]
+            if len(members) > 1:
+                found.append(sorted(members))
+
+    for node in edges:
+        if node not in number:
+            visit(node)
+    return found
+
+
+def strategies(house: House) -> tuple[list[str], list[str]]:
+    """The classes that stand for a strategy, and those of them that do not inherit the protocol ``Strategy``."""
+    classes = {
+        node.name: node
+        for module, tree in house.trees.items()
+        if module.startswith(f"{PACKAGE}.strategy")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and (node.name == "Mwem" or node.name.endswith("Strategy"))
+    }
+    bases = {name: {ast.unparse(base).split("[")[0] for base in node.bases} for name, node in classes.items()}
+    protocol = next((name for name, held in bases.items() if "Protocol" in held), None)
+
+    def inherits(name: str) -> bool:
+        return name == protocol or any(inherits(base) for base in bases.get(name, ()) if base in classes)
+
+    return sorted(classes), sorted(name for name in classes if protocol is None or not inherits(name))
+
+
+def figures(house: House) -> dict[str, int]:
+    """The rows of the table."""
+    rooms, folders = house.between(house.room), house.between(house.folder)
+    imported_by: dict[str, set[str]] = defaultdict(set)
+    for module, others in house.imports.items():
+        for other in others:
+            imported_by[other].add(module)
+    return {
+        "lines in dpsql/": sum(text.count("\n") for text in house.texts.values()),
+        "modules": len(house.texts),
+        "modules at the root": sum(name.count(".") == 1 and name not in house.packages for name in house.texts) + 1,
+        "longest module, lines": max(text.count("\n") for text in house.texts.values()),
+        "modules past 400 lines": sum(text.count("\n") > 400 for text in house.texts.values()),
+        "circles of modules": len(circles(house.imports)),
+        "circles of rooms": len(circles(rooms)),
+        "rooms": len(rooms),
+        "imports between rooms": sum(map(len, rooms.values())),
+        "folders, and files of the root": len(folders),
+        "imports between these": sum(map(len, folders.values())),
+        "circles of these": len(circles(folders)),
+        "strategy classes that share no protocol": len(strategies(house)[1]),
+        "Any": sum(len(re.findall(r"\bAny\b", text)) for text in house.texts.values()),
+        "modules with one importer": sum(len(imported_by[name]) == 1 for name in house.texts),
+    }
+
+
+def main() -> None:
+    """Print the figures, and below them what the circles and the strategies without a protocol are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parent.parent)
+    parser.add_argument("--against", type=Path, help="an older checkout, for a second column")
+    given = parser.parse_args()
+    now = house_of(given.checkout)
+    columns = [figures(house_of(given.against))] if given.against else []
+    columns.append(figures(now))
+    for name in columns[0]:
+        print(f"{name:<42}" + "".join(f"{column[name]:>9,}" for column in columns))
+    for what, edges in (("modules", now.imports), ("rooms", now.between(now.room)), ("folders", now.between(now.folder))):
+        for members in circles(edges):
+            print(f"circle of {what}: {', '.join(members)}")
+    apart = strategies(now)[1]
+    if apart:
+        print("strategies without the protocol:", ", ".join(apart))
+
+
+if __name__ == "__main__":
+    main()
