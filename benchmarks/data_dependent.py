@@ -26,9 +26,9 @@ import numpy as np
 
 import dpsql
 from dpsql import measure
-from dpsql.estimates import feasible
 from dpsql.measure import adaptive
-from dpsql.workload.compile import Compiled
+from dpsql.running.feasible import feasible
+from dpsql.workload.compile.compiled import Compiled
 
 SEED = 2013
 EPSILONS = (0.01, 0.1, 1.0)
@@ -183,8 +183,8 @@ def main(releases: int) -> None:
 
 def gaussian(con: dpsql.Connection, sql: str, epsilon: float) -> dpsql.Plan:
     """The plan at delta 1e-9, whichever noise the policy would prefer."""
-    from dpsql.plan import Origin, plan_of
-    from dpsql.prepare import Chooser, prepare
+    from dpsql.planning.plan import Origin, plan_of
+    from dpsql.planning.prepare import Chooser, prepare
     from dpsql.privacy.accountant import Request, charge_for
 
     request = Request.of(Fraction(str(epsilon)), Fraction("1e-9"))

@@ -3,8 +3,8 @@
     python benchmarks/house.py [checkout] [--against checkout]
 
 Counts, from the text of dpsql/ alone: nothing is imported or run. A room is a folder of the package, with all that is
-inside, or a file beside them other than `__init__`; imports under TYPE_CHECKING and inside functions count like others. Times of tests and of planning are not counted
-here (`make test`, `.ci/run`, benchmarks/batch_error.py print them).
+inside, or a file beside them other than `__init__`; imports under TYPE_CHECKING and inside functions count like others.
+Times of tests and of planning are not counted here (`make test`, `.ci/run`, benchmarks/batch_error.py print them).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def house_of(checkout: Path) -> House:
 
 
 def _imported(name: str, tree: ast.Module, known: Mapping[str, str], packages: Iterable[str]) -> Iterator[str]:
-    """The modules of the package that a module names in an import; of ``from a import b`` the module b, if it is one."""
+    """The modules of the package that a module imports; of ``from a import b`` the module b, if it is one."""
     package = name if name in packages else name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -169,7 +169,11 @@ def main() -> None:
     columns.append(figures(now))
     for name in columns[0]:
         print(f"{name:<42}" + "".join(f"{column[name]:>9,}" for column in columns))
-    for what, edges in (("modules", now.imports), ("rooms", now.between(now.room)), ("folders", now.between(now.folder))):
+    for what, edges in (
+        ("modules", now.imports),
+        ("rooms", now.between(now.room)),
+        ("folders", now.between(now.folder)),
+    ):
         for members in circles(edges):
             print(f"circle of {what}: {', '.join(members)}")
     apart = strategies(now)[1]

@@ -30,8 +30,8 @@ import numpy as np
 from report import Report
 
 import dpsql
+from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.privacy.response import Response, offsets_from
-from dpsql.synthetic import distortion_lower_bound, distortion_upper_bound
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 RELEASES = (8_000, 4_000, 800, 200)

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import dpsql.prepare
 import duckdb
 
 import dpsql
-import dpsql.prepare
 from dpsql.policy import Policy
 
 STATES = ("NY", "NJ", "CA", "WA", "TX", "FL", "OR", "NV", "AZ", "UT")
@@ -46,7 +46,7 @@ sex = {{ values = ["f", "m"], nulls = false }}
 code = {{ nulls = false }}
 cost = {{ lower = 0, upper = 5000, nulls = false }}
 """
-# The functions of ``dpsql.prepare`` that each stage calls.
+# The functions of ``dpsql.planning.prepare`` that each stage calls.
 STAGES = {
     "parse": ("parse",),
     "understand": ("understand",),
@@ -129,7 +129,7 @@ CASES: list[tuple[str, int, int, Callable[[random.Random, int], str], float | No
 @contextmanager
 def timed(spent: dict[str, float]) -> Iterator[None]:
     """Adds up the CPU seconds of the stages of ``make_plan`` while it runs."""
-    held = {name: getattr(dpsql.prepare, name) for names in STAGES.values() for name in names}
+    held = {name: getattr(dpsql.planning.prepare, name) for names in STAGES.values() for name in names}
 
     def around(stage: str, name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -143,12 +143,12 @@ def timed(spent: dict[str, float]) -> Iterator[None]:
 
     for stage, names in STAGES.items():
         for name in names:
-            setattr(dpsql.prepare, name, around(stage, name))
+            setattr(dpsql.planning.prepare, name, around(stage, name))
     try:
         yield
     finally:
         for name, function in held.items():
-            setattr(dpsql.prepare, name, function)
+            setattr(dpsql.planning.prepare, name, function)
 
 
 def main() -> int:

@@ -30,9 +30,9 @@ from report import Report
 
 from dpsql.local.estimators import Estimator
 from dpsql.local.functions import Sample, sampled
-from dpsql.local_asking import Asked, ask
-from dpsql.local_release import Synthetic
-from dpsql.tables import tables_of
+from dpsql.running.local_questions import Asked, ask
+from dpsql.running.local_release import Synthetic
+from dpsql.running.result_tables import tables_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "local.md"

@@ -29,9 +29,9 @@ from dpsql.engines.base import statement_of
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_text
 from dpsql.measure.reading import scan_of, scans_of
-from dpsql.sql.expressions import value_of
-from dpsql.sql.typed import Typed, settled
-from dpsql.workload.value_sql import BASE, Once, read_once
+from dpsql.sql.values.expressions import value_of
+from dpsql.sql.values.typed import Typed, settled
+from dpsql.workload.expr.value_sql import BASE, Once, read_once
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 

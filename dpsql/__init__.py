@@ -17,7 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpsql.dbapi import (
+from dpsql.driver.dbapi import (
     BINARY,
     DATETIME,
     NUMBER,
@@ -53,22 +53,22 @@ from dpsql.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpsql.connection import Connection
-    from dpsql.cursor import Cursor
-    from dpsql.opening import connect
-    from dpsql.plan import Plan
+    from dpsql.driver.connection import Connection
+    from dpsql.driver.cursor import Cursor
+    from dpsql.driver.opening import connect
+    from dpsql.planning.plan import Plan
     from dpsql.policy import Policy
-    from dpsql.released import Release
+    from dpsql.release.release import Release
 
 __version__ = "0.1.0"
 
 # Public names that are imported when they are first asked for, and the rooms that are attributes of the package.
 _LATER = {
-    "Connection": "dpsql.connection",
-    "Release": "dpsql.released",
-    "connect": "dpsql.opening",
-    "Cursor": "dpsql.cursor",
-    "Plan": "dpsql.plan",
+    "Connection": "dpsql.driver.connection",
+    "Release": "dpsql.release.release",
+    "connect": "dpsql.driver.opening",
+    "Cursor": "dpsql.driver.cursor",
+    "Plan": "dpsql.planning.plan",
     "Policy": "dpsql.policy",
 }
 _ROOMS = frozenset({

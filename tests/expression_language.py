@@ -11,9 +11,9 @@ import sqlglot
 from helpers import policy_of
 from sqlglot import exp
 
-from dpsql.sql.computed import Computed
-from dpsql.sql.scope import Scope, find_column, table_of
-from dpsql.workload.batch import Table
+from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.scope import Scope, find_column, table_of
+from dpsql.workload.expr.batch import Table
 
 TYPES = {
     "i8": "TINYINT",

@@ -17,9 +17,9 @@ from dpsql.linalg.words import product
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import Answer, Understood, parse, table_of, understand
-from dpsql.workload.batch import CaseKey, Core, KeyOutput, Measured, Table
-from dpsql.workload.compile import Compiled, compile_batch
-from dpsql.workload.integers import Factored
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.expr.batch import CaseKey, Core, KeyOutput, Measured, Table
 
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
 

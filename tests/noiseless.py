@@ -11,13 +11,13 @@ import numpy as np
 from helpers import engine_of, exact_answers, tables_of, understood
 from scipy import sparse
 
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import MatrixAnswers
 from dpsql.release.record import ReleaseTable
-from dpsql.tables import tables_of as release_tables
-from dpsql.workload.compile import compile_batch
+from dpsql.running.result_tables import tables_of as release_tables
+from dpsql.workload.compile.compiled import compile_batch
 
 # Errors of this size let a quotient of exact numbers pass for well known; they change no digit that is compared.
 _TINY = 1e-12

@@ -19,11 +19,12 @@ from whose_rows import Database, Row, without
 import dpsql
 from dpsql import measure
 from dpsql.measure.reading import scans_of
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
-from dpsql.workload import cells, choice
-from dpsql.workload.boxes import Boxes
-from dpsql.workload.structured import Structured
+from dpsql.workload.cells import tell_apart as cells
+from dpsql.workload.cells.boxes import Boxes
+from dpsql.workload.compile import choice
+from dpsql.workload.compile.structured import Structured
 
 TABLES = """
 [tables.t]

@@ -13,11 +13,22 @@ from helpers import policy_of
 from noiseless import Pipeline, rows_of
 
 import dpsql
-from dpsql import afterwards
 from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.stacking import stacked
-from dpsql.sql.outer import ColumnInfo, Named, Relation, Selected, United, bare, combined, gathered, hole, quoted
-from dpsql.sql.sandbox import Sandbox
+from dpsql.running import post_process as afterwards
+from dpsql.sql.outer.relation import (
+    ColumnInfo,
+    Named,
+    Relation,
+    Selected,
+    United,
+    bare,
+    combined,
+    gathered,
+    hole,
+    quoted,
+)
+from dpsql.sql.outer.sandbox import Sandbox
 
 POLICY = policy_of("""
 [tables.t]

@@ -11,11 +11,11 @@ import dpsql
 from dpsql.earlier import combine, past_of
 from dpsql.earlier.joint import join
 from dpsql.earlier.kept import meaning_of
-from dpsql.prepare import prepare, understood_of
+from dpsql.planning.prepare import prepare, understood_of
 from dpsql.privacy.noise import Noise
 from dpsql.release.payload import unpack
-from dpsql.tables import tables_of
-from dpsql.workload.compile import compile_rows
+from dpsql.running.result_tables import tables_of
+from dpsql.workload.compile.compiled import compile_rows
 
 POLICY = """
 dataset = "survey-1"

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.accuracy import NeededBudget
 from dpsql.errors import BudgetError, DataError, InterfaceError, SQLError
+from dpsql.planning.budget_search import NeededBudget
 
 TABLES = """
 [tables.t]

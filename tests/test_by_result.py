@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpsql import Error, NoResultError, ProgrammingError
-from dpsql.by_result import ByResult, no_result
+from dpsql.release.by_result import ByResult, no_result
 
 
 @pytest.mark.parametrize("key", [0, -1, None, 1.5, ("q1",), b"q1", "nope"])

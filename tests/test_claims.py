@@ -16,9 +16,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.claims import claimed
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import OperationalError
+from dpsql.release.claims import claimed
 
 POLICY = """
 dataset = "claims"

@@ -10,8 +10,8 @@ import pytest
 
 import dpsql
 from dpsql import measure
-from dpsql.estimates import feasible, holding
-from dpsql.workload.structured import compile_structured
+from dpsql.running.feasible import feasible, holding
+from dpsql.workload.compile.structured import compile_structured
 
 POLICY = """
 dataset = "e-1"
@@ -162,7 +162,9 @@ def test_a_release_made_nonnegative_gives_the_unbiased_numbers_too(con: dpsql.Co
 
 @pytest.mark.parametrize("kind", ["nonnegative", "whole"])
 def test_batches_measured_block_by_block(con: dpsql.Connection, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
+    monkeypatch.setattr(
+        "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
+    )
     plan = con.plan(COUNTS, epsilon=0.3)
     assert not hasattr(plan.compiled, "rows")
     exact, true = observed(con, plan)
@@ -186,8 +188,10 @@ def test_refusals_come_before_the_charge(con: dpsql.Connection, monkeypatch: pyt
     with pytest.raises(dpsql.DataError, match="'whole' is for counts"):
         con.run("SELECT g, SUM(v) AS s FROM t GROUP BY g", epsilon=0.3, estimates="whole")
     with monkeypatch.context() as held:
-        held.setattr("dpsql.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
-        held.setattr("dpsql.estimates.MOST_CELLS", 10)
+        held.setattr(
+            "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
+        )
+        held.setattr("dpsql.running.feasible.MOST_CELLS", 10)
         with pytest.raises(dpsql.DataError, match="at most 10; ask for fewer columns"):
             con.run(COUNTS, epsilon=0.3, estimates="nonnegative")
     assert con.budget.spent == spent
@@ -198,7 +202,7 @@ def test_another_strategys_measurement_is_not_taken_for_ones_own(
 ) -> None:
     plan = con.plan("SELECT v, COUNT(*) AS n FROM t GROUP BY v", epsilon=0.052)
     con.run(plan)
-    monkeypatch.setattr("dpsql.workload.integers.Factored.digest", lambda _: "another")
+    monkeypatch.setattr("dpsql.workload.cells.integers.Factored.digest", lambda _: "another")
     with pytest.raises(dpsql.IntegrityError, match="another strategy"):
         con.run(plan, estimates="nonnegative")
 

@@ -19,148 +19,47 @@ PACKAGE = Path(dpsql.__file__).parent
 # that dependencies point one way; a new room must be entered here.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
-    "policy": {"arguments", "errors"},
-    "linalg": {"errors"},
-    "engines": {"errors"},
-    "privacy": {"errors"},
-    "reconstruct": {"errors", "linalg"},
-    "pictures": {"errors"},
-    "release": {"arguments", "errors", "pictures"},
-    "workload": {"arguments", "errors", "policy", "linalg", "reconstruct"},
-    "strategy": {"arguments", "errors", "linalg", "reconstruct", "workload"},
-    "bounds": {"arguments", "errors", "linalg", "workload", "strategy"},
-    "sql": {"errors", "policy", "reconstruct", "workload"},
-    "measure": {"errors", "policy", "linalg", "workload", "privacy", "engines"},
-    # The local release. It draws lies for the one who holds a record, so it may reach no database: see its own test.
-    "synthetic": {"errors", "policy", "privacy"},
-    "prepare": {"errors", "policy", "reconstruct", "sql", "workload", "strategy"},
-    "wanted": {"arguments", "errors", "policy", "prepare", "privacy", "reconstruct", "sql", "workload"},
-    "routes": {"errors", "privacy"},
-    "what_if": {"arguments", "errors", "prepare", "privacy", "release", "routes", "strategy", "wanted", "workload"},
-    "suggestions": {"arguments", "errors", "policy", "prepare", "release", "wanted", "what_if", "workload"},
-    "what_if_text": {"plan_text", "release", "suggestions", "what_if"},
-    "curve_picture": {"errors", "pictures", "what_if"},
-    # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
-    "local": {
-        *("errors", "policy", "privacy", "synthetic", "sql", "workload", "release", "measure"),
-    },
-    "plan_text": {"errors", "wanted", "workload"},
-    "plan_picture": {"errors", "pictures", "plan_text"},
-    "plan_explain": {"errors", "plan_text", "reconstruct", "sql", "workload"},
-    "plan": {
-        *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
-        *("arguments", "by_result", "plan_text", "plan_picture", "plan_explain", "prepare", "wanted", "local"),
-        *("what_if", "what_if_text", "suggestions", "curve_picture"),
-    },
     "arguments": {"errors"},
-    "by_result": {"errors"},
-    "claims": {"release"},
-    "accuracy": {
-        *("errors", "linalg", "plan", "prepare", "privacy", "reconstruct", "sql", "strategy", "wanted", "workload"),
-        *("routes",),
+    "engines": {"errors"},
+    "linalg": {"errors"},
+    "pictures": {"errors"},
+    "privacy": {"errors"},
+    "policy": {"errors", "arguments"},
+    "reconstruct": {"errors", "linalg"},
+    # The local release on a person's device, local/device/. It draws lies for the one who holds a record, so it may
+    # reach no database: see its own test.
+    "device": {"errors", "privacy", "policy"},
+    "release": {"errors", "arguments", "pictures", "privacy", "policy"},
+    "workload": {"errors", "arguments", "linalg", "policy", "reconstruct"},
+    "measure": {"errors", "engines", "privacy", "policy", "workload"},
+    "sql": {"errors", "policy", "reconstruct", "workload"},
+    "strategy": {"errors", "arguments", "linalg", "reconstruct", "workload"},
+    "bounds": {"errors", "arguments", "linalg", "workload", "strategy"},
+    # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
+    "local": {"errors", "privacy", "policy", "device", "release", "workload", "measure", "sql"},
+    "planning": {
+        *("errors", "arguments", "linalg", "pictures", "privacy", "policy", "reconstruct", "release", "workload"),
+        *("sql", "strategy", "bounds", "local"),
     },
-    "accuracy_earlier": {
-        *("accuracy", "earlier", "errors", "plan", "plan_complement", "prepare", "privacy", "routes", "strategy"),
-        *("wanted", "workload"),
-    },
-    "plan_complement": {"earlier", "plan", "prepare", "release", "wanted", "workload"},
-    "expected": {"errors", "policy", "sql"},
-    "estimates": {"errors", "plan", "reconstruct", "workload"},
-    "plan_adaptive": {"errors", "plan", "policy", "prepare", "privacy", "reconstruct", "strategy", "workload"},
-    "running": {"measure", "plan", "plan_adaptive", "privacy"},
-    "range_tables": {"errors", "plan", "reconstruct", "release", "sql", "workload"},
-    "afterwards": {"release", "sql"},
-    "tables": {
-        "afterwards",
-        "range_tables",
-        "errors",
-        "estimates",
-        "plan",
-        "reconstruct",
-        "release",
-        "sql",
-        "workload",
-    },
-    "bookkeeping": {"errors", "policy", "privacy", "release"},
     # What earlier measurements say of a new batch: public numbers alone, so neither an engine nor measure/.
     "earlier": {
-        *("errors", "linalg", "policy", "prepare", "privacy", "reconstruct", "release", "sql", "strategy", "workload"),
+        *("errors", "linalg", "privacy", "policy", "reconstruct", "release", "workload", "sql", "strategy", "planning"),
     },
-    "answering": {
-        *("accuracy", "bookkeeping", "earlier", "errors", "plan", "policy", "prepare", "privacy", "release", "reuse"),
-        *("accuracy_earlier", "plan_complement", "reconstruct", "sql", "strategy", "tables", "wanted", "workload"),
+    "running": {
+        *("errors", "arguments", "privacy", "policy", "reconstruct", "device", "release", "workload", "measure"),
+        *("sql", "strategy", "local", "planning", "earlier"),
     },
-    "local_asking": {"errors", "local", "policy", "release", "sql", "tables", "workload"},
-    "holdings": {"measure", "policy"},
-    "local_release": {
-        *(
-            "arguments",
-            "bookkeeping",
-            "claims",
-            "errors",
-            "holdings",
-            "local",
-            "local_asking",
-            "measure",
-            "policy",
-            "privacy",
-        ),
-        *("release", "sql", "synthetic", "workload"),
+    "driver": {
+        *("errors", "arguments", "privacy", "policy", "release", "measure", "sql", "planning", "earlier", "running"),
     },
-    "released": {"by_result", "pictures", "release"},
-    "batches": {
-        *("answering", "bookkeeping", "claims", "earlier", "errors", "estimates", "holdings", "measure", "plan"),
-        *("release", "released", "reuse", "running", "tables"),
-    },
-    "connection": {
-        *("accuracy", "answering", "batches", "bookkeeping", "cursor", "dbapi", "errors", "expected", "holdings"),
-        *("arguments", "local_release"),
-        *("measure", "plan", "plan_adaptive", "policy", "prepare", "privacy", "release", "released", "request"),
-        "wanted",
-    },
-    "opening": {"arguments", "bookkeeping", "connection", "errors", "measure", "policy", "privacy", "release"},
-    "request": {"errors", "privacy", "sql"},
-    "reuse": {"earlier", "plan", "privacy", "sql", "workload"},
-    "dbapi": {"errors"},
-    "result_sets": {"errors", "release", "sql"},
-    "cursor": {"arguments", "errors", "release", "result_sets", "reuse", "sql"},
-    "drafting": {"errors", "policy", "measure"},
-    "audit": {"errors", "policy", "privacy", "release", "workload", "measure", "plan", "connection", "opening"},
-    "__init__": {
-        "errors",
-        "policy",
-        "plan",
-        "connection",
-        "opening",
-        "released",
-        "cursor",
-        "dbapi",
-        "workload",
-        "strategy",
-        "bounds",
-        "release",
-    },
+    "__init__": {"errors", "policy", "release", "planning", "driver"},
+    "audit": {"errors", "privacy", "policy", "release", "measure", "planning", "driver"},
     "surfaces": {
-        *("errors", "policy", "privacy", "reconstruct", "release", "workload", "strategy", "bounds", "sql"),
-        *("plan", "what_if", "what_if_text", "suggestions", "plan_text", "plan_picture", "pictures", "linalg"),
-        *("opening", "released", "tables", "connection", "synthetic", "drafting", "__init__", "local", "local_release"),
-        "audit",
+        *("errors", "linalg", "pictures", "privacy", "policy", "release", "workload", "sql", "strategy", "local"),
+        *("planning", "running", "driver", "__init__", "audit"),
     },
-    "notebook": {
-        "errors",
-        "policy",
-        "privacy",
-        "release",
-        "sql",
-        "plan",
-        "plan_text",
-        "connection",
-        "opening",
-        "released",
-        "cursor",
-        "surfaces",
-    },
-    "__main__": {"errors", "surfaces"},
+    "notebook": {"errors", "privacy", "policy", "release", "sql", "planning", "driver", "surfaces"},
+    "__main__": {"surfaces"},
 }
 ALLOWED_ON_A_DEVICE = {
     *("numpy", "scipy"),
@@ -179,22 +78,14 @@ def sources() -> list[tuple[str, Path, ast.Module]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         if parts[0] != "examples":
-            found.append((parts[0], path, ast.parse(path.read_text(encoding="utf-8"))))
+            room = "device" if parts[:2] == ("local", "device") else parts[0]
+            found.append((room, path, ast.parse(path.read_text(encoding="utf-8"))))
     return found
 
 
-def running(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under ``if TYPE_CHECKING``, which never run."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        yield node
-        yield from running(node)
-
-
 def imported(tree: ast.AST, path: Path) -> Iterator[str]:
-    """Dotted names of what a module imports, relative imports resolved."""
-    for node in running(tree):
+    """Dotted names of what a module imports, under TYPE_CHECKING too, relative imports resolved."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -210,6 +101,8 @@ def room_of(name: str) -> str | None:
     parts = name.split(".")
     if parts[0] != "dpsql":
         return None
+    if parts[1:3] == ["local", "device"]:
+        return "device"
     if len(parts) > 1 and ((PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()):
         return parts[1]
     return "__init__"
@@ -263,22 +156,22 @@ def test_only_measure_draws_noise_and_spends() -> None:
             if name.endswith((".sample_from", ".offsets_from", ".urandom")) or name.split(".")[0] == "secrets":
                 drawn.add(room)
     assert "measure" in drawn
-    # synthetic/ draws on a person's own device, for a record that the caller hands over.
-    assert drawn <= {"measure", "privacy", "synthetic"}
+    # local/device/ draws on a person's own device, for a record that the caller hands over.
+    assert drawn <= {"measure", "privacy", "device"}
     assert spent == {"measure"}
     assert recorded == {"measure"}
 
 
 def test_the_room_that_draws_on_a_device_reaches_no_database() -> None:
-    """synthetic/ draws and charges nobody, which is right only where no private table can be read."""
-    reached, pending = set(), {"synthetic"}
+    """local/device/ draws and charges nobody, which is right only where no private table can be read."""
+    reached, pending = set(), {"device"}
     while pending:
         room = pending.pop()
         reached.add(room)
         pending |= ROOMS[room] - reached
-    assert reached == {"synthetic", "arguments", "errors", "policy", "privacy"}
+    assert reached == {"device", "arguments", "errors", "policy", "privacy"}
     drawing = set()
-    for _, path, tree in (source for source in sources() if source[0] == "synthetic"):
+    for _, path, tree in (source for source in sources() if source[0] == "device"):
         for name in imported(tree, path):
             if room_of(name) == "privacy":  # of the room that also holds the ledger: the law and exact numbers
                 assert name.startswith(("dpsql.privacy.response.", "dpsql.privacy.amounts.")), name
@@ -327,7 +220,7 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
             if isinstance(node, ast.Attribute) and node.attr == "random" and isinstance(node.value, ast.Name):
                 # On public numbers only: projections, hashes and starting points under a fixed seed, and
                 # the random workloads of the papers under the caller's.
-                public = room in ("linalg", "strategy", "bounds") or where == "workload/random_families.py"
+                public = room in ("linalg", "strategy", "bounds") or where == "workload/families/random_families.py"
                 assert node.value.id not in ("np", "numpy") or public, f"numpy's generator in {where}"
         for name, call in calls(tree):
             assert name not in ("rvs", "shuffle", "seed"), where
@@ -335,7 +228,9 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
                 assert len(call.args) == 1, f"an unseeded generator in {where}"
                 seed = call.args[0]
                 fixed = isinstance(seed, ast.Name) and seed.id.endswith("SEED")
-                assert fixed or where == "workload/random_families.py", f"a generator without a fixed seed in {where}"
+                assert fixed or where == "workload/families/random_families.py", (
+                    f"a generator without a fixed seed in {where}"
+                )
 
 
 def test_the_core_needs_four_packages() -> None:
@@ -345,7 +240,7 @@ def test_the_core_needs_four_packages() -> None:
             if top == "dpsql" or top in sys.stdlib_module_names or top in CORE:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
-            shown = ("surfaces", "notebook", "release", "plan", "plan_picture", "pictures")
+            shown = ("surfaces", "notebook", "release", "planning", "pictures")
             rooms = {"yaml": ("policy",), "pyspark": ("engines",)}.get(top, shown)
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one

@@ -26,7 +26,10 @@ def test_every_public_name_is_there_when_it_is_asked_for():
     code = "import dpsql; print(*[name for name in dpsql.__all__ if getattr(dpsql, name) is None])"
     assert run(code) == []
     assert set(dpsql.__all__) <= set(dir(dpsql))
-    assert run("from dpsql import *; print(connect.__module__, Plan.__module__)") == ["dpsql.opening", "dpsql.plan"]
+    assert run("from dpsql import *; print(connect.__module__, Plan.__module__)") == [
+        "dpsql.driver.opening",
+        "dpsql.planning.plan",
+    ]
 
 
 @pytest.mark.parametrize("room", ["bounds", "policy", "strategy", "workload"])

@@ -12,8 +12,8 @@ import pytest
 
 import dpsql
 from dpsql.errors import DataError, InterfaceError, SQLError
-from dpsql.range_tables import range_tables
 from dpsql.reconstruct import RangeErrors
+from dpsql.running.range_tables import range_tables
 
 WORDS = [f"w{i:04d}" for i in range(700)]
 COLUMNS = f"""

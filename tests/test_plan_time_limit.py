@@ -8,12 +8,15 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql import plan as plan_module
-from dpsql import prepare as prepare_module
 from dpsql.linalg import basis
-from dpsql.strategy import reduce, select, shared_rows, simple
-from dpsql.workload import cells, deadline
-from dpsql.workload import compile as compile_module
+from dpsql.planning import plan as plan_module
+from dpsql.planning import prepare as prepare_module
+from dpsql.strategy import select
+from dpsql.strategy.core import reduce, simple
+from dpsql.strategy.kronecker import shared_rows
+from dpsql.workload.cells import tell_apart as cells
+from dpsql.workload.compile import compiled as compile_module
+from dpsql.workload.expr import deadline
 
 POLICY = """
 dataset = "limit-1"

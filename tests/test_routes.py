@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import BudgetError, DataError
+from dpsql.planning.payment import Route, down, least_amount, routes_of, up
 from dpsql.privacy.accountant import Budget, Request, fresh_state
 from dpsql.privacy.amounts import GRID, LARGEST
-from dpsql.routes import Route, down, least_amount, routes_of, up
 
 BOTH = Budget.of(epsilon=4, delta="1e-9", pure_epsilon=1)
 RHO = Budget.of(rho="0.5")

@@ -17,17 +17,19 @@ from dpsql.errors import DataError
 from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
-from dpsql.strategy import StructuredStrategy, select, shared_rows, structured, structured_strategy
-from dpsql.strategy.block_strategy import block_strategy
-from dpsql.strategy.structured_blocks import error_of, precisions
-from dpsql.strategy.structured_bound import structured_bound
-from dpsql.workload import choice, marginals
-from dpsql.workload.compile import Compiled, compile_batch
-from dpsql.workload.layout import common_multiplicity
-from dpsql.workload.matrix import Workload
-from dpsql.workload.regions import LineAxis
-from dpsql.workload.sensitivity import sensitivity_of
-from dpsql.workload.structured import Structured, compile_structured, with_histograms
+from dpsql.strategy import StructuredStrategy, select, structured_strategy
+from dpsql.strategy.kronecker import shared_rows, structured
+from dpsql.strategy.kronecker.block_strategy import block_strategy
+from dpsql.strategy.kronecker.structured_blocks import error_of, precisions
+from dpsql.strategy.kronecker.structured_bound import structured_bound
+from dpsql.workload import marginals
+from dpsql.workload.compile import choice
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.compile.layout import common_multiplicity
+from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workload.compile.structured import Structured, compile_structured, with_histograms
+from dpsql.workload.expr.regions import LineAxis
+from dpsql.workload.families.matrix import Workload
 
 TABLES = """
 [tables.t]

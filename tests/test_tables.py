@@ -8,7 +8,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql import afterwards, tables
+from dpsql.running import post_process as afterwards
+from dpsql.running import result_tables as tables
 
 POLICY = """
 dataset = "n-1"

@@ -16,7 +16,7 @@ import dpsql
 from dpsql.measure import ConnectionEngine
 from dpsql.policy import Policy
 from dpsql.release import ReleaseTable
-from dpsql.tables import tables_of
+from dpsql.running.result_tables import tables_of
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "sql_examples"

@@ -9,7 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import IntegrityError, SQLError
-from dpsql.workload.layout import Layout
+from dpsql.workload.compile.layout import Layout
 
 POLICY = """
 dataset = "units-1"

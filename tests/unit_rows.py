@@ -17,14 +17,14 @@ from dpsql.linalg.words import product
 from dpsql.measure import ConnectionEngine, Engine, TableSource
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema
-from dpsql.sql.batch_tables import distinct_table, united
-from dpsql.sql.computed import Computed
-from dpsql.sql.joins import RowScope, read_rows
-from dpsql.sql.predicates import truth
-from dpsql.sql.scope import Scope, key_domain, table_of
-from dpsql.workload.batch import Output, Query, Table, Term
-from dpsql.workload.compile import Compiled, compile_batch
-from dpsql.workload.conditions import TRUE, And, gather
+from dpsql.sql.resolve.batch_tables import distinct_table, united
+from dpsql.sql.resolve.joins import RowScope, read_rows
+from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.predicates import truth
+from dpsql.sql.values.scope import Scope, key_domain, table_of
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.expr.batch import Output, Query, Table, Term
+from dpsql.workload.expr.conditions import TRUE, And, gather
 
 HEADER = 'dataset = "units-1"\n[budget]\nepsilon = 4.0\n'
 

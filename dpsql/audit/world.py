@@ -13,11 +13,11 @@ import sqlglot
 
 from dpsql.audit.database import Rows, Synthetic
 from dpsql.audit.values import constants
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
 from dpsql.measure import Job, synthetic
 from dpsql.measure.adaptive import AdaptiveJob
-from dpsql.opening import connect
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 

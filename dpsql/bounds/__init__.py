@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from dpsql.bounds.accuracy import Accuracies, accuracy_orders, rms_accuracy, rms_accuracy_order
-from dpsql.bounds.profiles import (
+from dpsql.bounds.papers.accuracy import Accuracies, accuracy_orders, rms_accuracy, rms_accuracy_order
+from dpsql.bounds.papers.profiles import (
     column_uniform,
     compare,
     dominates,
@@ -21,6 +21,17 @@ from dpsql.bounds.profiles import (
     sensitivity,
     without_redundant,
 )
+from dpsql.bounds.papers.tightness import (
+    cube_shares,
+    cube_strategy,
+    is_tight,
+    looseness,
+    root_strategy,
+    variable_agnostic,
+    variable_agnostic_bound,
+    variable_agnostic_strategy,
+)
+from dpsql.bounds.papers.windows import range_window_bound, supreme_range_bound
 from dpsql.bounds.pure import (
     bhaskara_bound,
     geometric_order,
@@ -35,17 +46,6 @@ from dpsql.bounds.singular import (
     svd_bound_log10,
     svd_bound_of_gram,
 )
-from dpsql.bounds.tightness import (
-    cube_shares,
-    cube_strategy,
-    is_tight,
-    looseness,
-    root_strategy,
-    variable_agnostic,
-    variable_agnostic_bound,
-    variable_agnostic_strategy,
-)
-from dpsql.bounds.windows import range_window_bound, supreme_range_bound
 
 __all__ = [
     "Accuracies",

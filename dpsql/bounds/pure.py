@@ -25,7 +25,7 @@ from scipy import linalg
 from dpsql.arguments import one_of, taking
 from dpsql.bounds.spectrum import root
 from dpsql.errors import DataError
-from dpsql.workload.matrix import Workload
+from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
 

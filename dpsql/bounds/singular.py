@@ -18,8 +18,8 @@ from scipy import linalg
 from dpsql.arguments import lists_of_whole, matrix, numbers, one_of, taking
 from dpsql.bounds.spectrum import factors, nuclear_norm, record_columns, root_sum
 from dpsql.errors import DataError
-from dpsql.workload.marginals import Marginals
-from dpsql.workload.matrix import Workload
+from dpsql.workload.families.marginals import Marginals
+from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
-from dpsql.strategy.reduce import cholesky
-from dpsql.workload.matrix import MATRIX_CAP, Workload
+from dpsql.strategy.core.reduce import cholesky
+from dpsql.workload.families.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
 

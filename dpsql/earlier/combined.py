@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from dpsql.errors import InternalError, SQLError
-from dpsql.prepare import Prepared, cores_of
+from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import Floats
 from dpsql.sql import Answer
-from dpsql.sql.answers import Understood
-from dpsql.sql.batch_tables import united
-from dpsql.workload.batch import Core
-from dpsql.workload.compile import Compiled
-from dpsql.workload.layout import Layout
-from dpsql.workload.structured import regions_of
+from dpsql.sql.outer.answers import Understood
+from dpsql.sql.resolve.batch_tables import united
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.structured import regions_of
+from dpsql.workload.expr.batch import Core
 
 from .joint import Joint, Past, join
 
@@ -32,7 +32,7 @@ _MOST_PASTS = 200
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """The answers of a batch from earlier measurements; what ``dpsql.tables`` makes result tables of.
+    """The answers of a batch from earlier measurements; what ``dpsql.running.result_tables`` makes result tables of.
 
     ``errors`` and ``widths`` (m,): standard errors and half-widths at 1 - ``alpha``. ``rests_on``: the releases used.
     """

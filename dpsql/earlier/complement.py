@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsql.earlier.search import METHOD, Complementing, ComplementStrategy, norms, rooted, rounded, search
 from dpsql.errors import DataError, InternalError, SQLError
 from dpsql.linalg.columns import distinct_columns
-from dpsql.prepare import Prepared, scaled_sensitivity
+from dpsql.planning.prepare import Prepared, scaled_sensitivity
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import Floats, NoiseModel
 from dpsql.strategy import Strategy, select
-from dpsql.strategy.complement import METHOD, Complementing, ComplementStrategy, norms, rooted, rounded, search
-from dpsql.workload.compile import Compiled, contributions_of
-from dpsql.workload.integers import Factored
-from dpsql.workload.layout import Layout, common_multiplicity
-from dpsql.workload.matrix import Workload
-from dpsql.workload.sensitivity import by_unit
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.compiled import Compiled, contributions_of
+from dpsql.workload.compile.layout import Layout, common_multiplicity
+from dpsql.workload.compile.sensitivity import by_unit
+from dpsql.workload.families.matrix import Workload
 
 from .combined import asked_of, joined, observed_of
 from .joint import Joint, Past, distinct_cells, onto_joint
@@ -230,7 +230,7 @@ def complement(
 ) -> Complement | None:
     """The measurement that a charge pays for, beside earlier ones; None where not all numbers are determined.
 
-    Gaussian noise: the strategy of least total error with its certified gap (``dpsql.strategy.complement``). Laplace
+    Gaussian noise: the strategy of least total error with its certified gap (``dpsql.earlier.search``). Laplace
     noise, and the least largest error: the best by computed error of that strategy, of ``strategy``, which the batch
     alone would have, and of the cells and queries measured themselves; nothing is certified.
     """

@@ -20,15 +20,15 @@ from scipy import sparse
 
 from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.columns import distinct_columns
+from dpsql.planning.prepare import understood_of
 from dpsql.policy import Policy
-from dpsql.prepare import understood_of
 from dpsql.release.payload import Measurement
-from dpsql.sql.answers import Understood
-from dpsql.sql.batch_tables import united
-from dpsql.workload.batch import Query
-from dpsql.workload.compile import compile_rows
-from dpsql.workload.integers import Factored
-from dpsql.workload.layout import Layout
+from dpsql.sql.outer.answers import Understood
+from dpsql.sql.resolve.batch_tables import united
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.compiled import compile_rows
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.batch import Query
 
 from .kept import CELLS, integers_of, meaning_of, workload_hash
 

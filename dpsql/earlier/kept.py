@@ -12,9 +12,9 @@ from scipy import sparse
 
 from dpsql.errors import IntegrityError
 from dpsql.release.matrices import fits, from_text, to_text
-from dpsql.workload.boxes import Boxes
-from dpsql.workload.compile import Compiled
-from dpsql.workload.integers import Factored, Integers
+from dpsql.workload.cells.boxes import Boxes
+from dpsql.workload.cells.integers import Factored, Integers
+from dpsql.workload.compile.compiled import Compiled
 
 _SOURCE = re.compile(r'^source = "[^\n]*"\n', re.MULTILINE)
 CELLS = 2

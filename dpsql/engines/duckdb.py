@@ -36,7 +36,7 @@ SUPPORTED = ((1, 5), (3, 0))
 USED_FUNCTIONS = (
     "+", "-", "*", "/", "&", ">>", "~~", "count_star", "sum", "round", "isnan", "list_extract", "list_value",
     "list_position", "hash", "row_number", "signbit",
-    # Those of values (dpsql.workload.values), which the front end admits.
+    # Those of values (dpsql.workload.expr.values), which the front end admits.
     "//", "%", "||", "abs", "sign", "floor", "ceil", "trunc", "greatest", "least", "replace", "date_trunc", "date_diff",
     "year", "isoyear", "decade", "century", "millennium", "quarter", "month", "week", "yearweek", "day", "dayofyear",
     "dayofweek", "isodow", "hour", "minute", "second", "epoch_us", "make_timestamp", "to_months", "to_microseconds",

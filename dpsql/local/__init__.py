@@ -8,7 +8,8 @@ functions     row functions phi of a statement's numbers over such states
 estimators    estimates, covariances, bounds (Wang, Ying and Zhang 2015, Eqs. 12 to 15)
 comparison    a plan's errors beside those of a local release
 
-``dpsql.local_asking`` is SQL to a result with its errors; ``dpsql.local_release`` makes a release and finds it again.
+``dpsql.running.local_questions`` is SQL to a result with its errors; ``dpsql.running.local_release`` makes a release
+and finds it again.
 
 Nothing here draws, charges or reads a private row: released rows come from the ledger, public tables through a function
 that the caller hands over.

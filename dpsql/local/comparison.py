@@ -16,6 +16,7 @@ from math import inf
 import numpy as np
 
 from dpsql.errors import DataError, InterfaceError, InternalError, PolicyError, SQLError
+from dpsql.local.device import Domain, Response
 from dpsql.local.estimators import Estimator
 from dpsql.local.functions import shape_of
 from dpsql.local.listing import Listed, listed
@@ -24,8 +25,7 @@ from dpsql.local.released import Released, table_of_rows
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.values import fold
 from dpsql.privacy.amounts import show
-from dpsql.sql.answers import Understood
-from dpsql.synthetic import Domain, Response
+from dpsql.sql.outer.answers import Understood
 
 MOST_NUMBERS = 20_000
 

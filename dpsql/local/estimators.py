@@ -10,7 +10,7 @@ the covariance of their estimates is estimated without bias by
 
     ( (1 - a) sum_i psi_i(y_i) psi'_i(y_i)  +  a (1 - a) sum_i Cov_i ) / a^2,      Cov_i = mean of psi_i psi'_i,
 
-which is the variance of ``dpsql.synthetic.estimate`` polarised, with k lie = 1 - a and lie * Q = (1 - a) * mean of
+which is the variance of ``dpsql.local.device.estimate`` polarised, with k lie = 1 - a and lie * Q = (1 - a) * mean of
 psi^2. Before any row is seen the variance is at most sum_i min((1 - a) max psi_i^2 / a + (1 - a) Cov_i / a^2,
 (c_i / 2a)^2), c_i = max phi_i - min phi_i.
 """
@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InterfaceError
+from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.local.functions import Entries, Floats, Shape, entries
 from dpsql.local.listing import Listed
 from dpsql.privacy.response import Response
-from dpsql.synthetic import distortion_lower_bound, distortion_upper_bound
-from dpsql.workload.regions import IntArray
+from dpsql.workload.expr.regions import IntArray
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 An output of group g is sum_i phi_g(row i), phi_g(v) = sum over its terms of coefficient * [condition(v)] * [v in g] *
 (1, or the summed column). All terms, conditions and groups are functions of the regions of a few axes, and of what a
-row adds to a few sums (``dpsql.workload.regions``, ``measures``).
+row adds to a few sums (``dpsql.workload.expr.regions``, ``measures``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.workload.batch import Query, Table
-from dpsql.workload.conditions import And, Atom, Condition, Constant, LineAtom, OpaqueAtom, atoms, conjunction
-from dpsql.workload.measures import Measure
-from dpsql.workload.regions import AxisTruths, BoolArray, IntArray, KeyDomain, LineAxis, OpaqueAxis
-from dpsql.workload.terms import Measures, axes_of, case_groups, keys_of
+from dpsql.workload.expr.batch import Query, Table
+from dpsql.workload.expr.conditions import And, Atom, Condition, Constant, LineAtom, OpaqueAtom, atoms, conjunction
+from dpsql.workload.expr.measures import Measure
+from dpsql.workload.expr.regions import AxisTruths, BoolArray, IntArray, KeyDomain, LineAxis, OpaqueAxis
+from dpsql.workload.expr.terms import Measures, axes_of, case_groups, keys_of
 
 Floats = NDArray[np.float64]
 

@@ -24,10 +24,10 @@ import numpy as np
 from dpsql.errors import SQLError
 from dpsql.local.functions import Floats, Sample, Shape, atom_axes, centred, sampled
 from dpsql.local.places import Found, Needs, Places
-from dpsql.workload.conditions import FALSE, TRUE, Atom, Condition, substitute
-from dpsql.workload.measures import Measure
-from dpsql.workload.regions import Axis, IntArray
-from dpsql.workload.values import Stored
+from dpsql.workload.expr.conditions import FALSE, TRUE, Atom, Condition, substitute
+from dpsql.workload.expr.measures import Measure
+from dpsql.workload.expr.regions import Axis, IntArray
+from dpsql.workload.expr.values import Stored
 
 MOST = 4_000_000
 """The most points that are combined without merging."""

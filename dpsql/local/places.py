@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 
 from dpsql.errors import InternalError, SQLError
+from dpsql.local.device import OTHER, Categories
 from dpsql.local.functions import Shape
 from dpsql.local.released import FLOATS, Released, counted, places_of
 from dpsql.measure.from_sql import rows_text
@@ -27,15 +28,14 @@ from dpsql.policy.values import fold
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
 from dpsql.release.writing import write_table
-from dpsql.synthetic import OTHER, Categories
-from dpsql.workload.batch import Column, Table, constant
-from dpsql.workload.conditions import Like
-from dpsql.workload.lines import Cut, Interval, Line, line_of
-from dpsql.workload.measures import Measure
-from dpsql.workload.regions import Axis, IntArray, LineAxis, OpaqueAxis
-from dpsql.workload.rows import MATCHED, RowSource
-from dpsql.workload.value_sql import BASE
-from dpsql.workload.values import Stored, stored
+from dpsql.workload.expr.batch import Column, Table, constant
+from dpsql.workload.expr.conditions import Like
+from dpsql.workload.expr.lines import Cut, Interval, Line, line_of
+from dpsql.workload.expr.measures import Measure
+from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis
+from dpsql.workload.expr.rows import MATCHED, RowSource
+from dpsql.workload.expr.value_sql import BASE
+from dpsql.workload.expr.values import Stored, stored
 
 LISTED_CAP = 10_000_000
 """The most combinations of columns that are ever listed."""

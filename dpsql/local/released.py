@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import IntegrityError
+from dpsql.local.device import OTHER, Categories, Domain
 from dpsql.privacy.amounts import show
 from dpsql.privacy.response import Codes, Response
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
-from dpsql.sql.outer import companion_names
-from dpsql.synthetic import OTHER, Categories, Domain
+from dpsql.sql.outer.relation import companion_names
 
 FLOATS = ("DOUBLE", "FLOAT")
 

@@ -9,13 +9,13 @@ from math import gcd, lcm
 from typing import Any
 
 from dpsql.errors import SQLError
+from dpsql.local.device import Categories
 from dpsql.local.released import Released
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.types import column_type
 from dpsql.policy.values import Key, fold
 from dpsql.sql import table_of
-from dpsql.synthetic import Categories
-from dpsql.workload.batch import Table
+from dpsql.workload.expr.batch import Table
 
 Types = Mapping[str, Mapping[str, str]]
 

@@ -7,9 +7,9 @@ Guarantee. Let B be the integers that are measured, L the common steps of the me
 Gaussian, L1 for Laplace noise), in exact integers, by which one unit can move L B x. A row that counts lies in at most
 one cell of each layout of its table and moves its entry of x by (1, z), z in the box [-1, 1]^s of its measures (0 for
 NULL); norms are convex, so the corners of the box decide. A unit moves at most k rows that count and leaves all others
-as they are (``dpsql.workload.rows``), so D is k times the largest corner, added over the layouts that share the unit
-(``dpsql.workload.sensitivity``). y = L B x + noise, with integer noise calibrated to D by the charge: rounded
-Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the Gaussian mechanism, as
+as they are (``dpsql.workload.expr.rows``), so D is k times the largest corner, added over the layouts that share the
+unit (``dpsql.workload.compile.sensitivity``). y = L B x + noise, with integer noise calibrated to D by the charge:
+rounded Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the Gaussian mechanism, as
 L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
@@ -41,9 +41,9 @@ from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
 from dpsql.privacy.ledger import Ledger
-from dpsql.workload.boxes import Boxes
-from dpsql.workload.layout import Layout
-from dpsql.workload.sensitivity import by_unit
+from dpsql.workload.cells.boxes import Boxes
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.sensitivity import by_unit
 
 __all__ = [
     "ConnectionEngine",

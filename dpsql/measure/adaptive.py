@@ -35,9 +35,9 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.noise import Noise, laplace_noise
 from dpsql.privacy.selection import Selection
-from dpsql.workload.corners import corners_of
-from dpsql.workload.integers import Factored
-from dpsql.workload.layout import Layout
+from dpsql.workload.cells.corners import corners_of
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.layout import Layout
 
 
 class MadeUp(Protocol):
@@ -109,8 +109,8 @@ def measure_adaptively(
 def check_reach(job: AdaptiveJob) -> None:
     """Work the reach of every candidate out again, from the cells that the scan fills, and the epsilon of the parts.
 
-    Over the corners of what a row can do (``dpsql.workload.corners``), in exact integers. Before the charge; depends
-    on public values only. Raises IntegrityError where a figure is smaller than it must be.
+    Over the corners of what a row can do (``dpsql.workload.cells.corners``), in exact integers. Before the charge;
+    depends on public values only. Raises IntegrityError where a figure is smaller than it must be.
     """
     job.integers.check()
     epsilon = job.charge.epsilon

@@ -1,7 +1,7 @@
 """Tables that read one file: a row of it is a row of each of them, so that they must share a privacy unit.
 
-Sensitivities add up over the tables that share a unit (``dpsql.workload.sensitivity``) and are taken apart for all
-others, since no neighbour moves both. That is true of rows of two tables only where no row is in both.
+Sensitivities add up over the tables that share a unit (``dpsql.workload.compile.sensitivity``) and are taken apart for
+all others, since no neighbour moves both. That is true of rows of two tables only where no row is in both.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsql.workload.cell_table import Cells
-from dpsql.workload.layout import Layout
+from dpsql.workload.cells.cell_table import Cells
+from dpsql.workload.compile.layout import Layout
 
 
 def cell_text(layout: Layout, regions: Sequence[str]) -> str:
     """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
 
     ``regions`` are expressions of the region numbers, an axis each. ``layout`` has no measures. Its tables
-    are held small by ``dpsql.workload.compile``.
+    are held small by ``dpsql.workload.compile.compiled``.
     """
     cells, entry = layout.cells, layout.entry[0]
     assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells

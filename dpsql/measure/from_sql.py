@@ -1,6 +1,6 @@
 """The FROM clause of a private scan: joins that find one row at most, and truncation to k rows a unit.
 
-What must hold is proved in ``dpsql.workload.rows``; that it is what this text does:
+What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this text does:
 
 - A join reads ``(SELECT ..., row_number() OVER (PARTITION BY key [, unit] ORDER BY first, used) AS place)
   WHERE place = 1``, so that a key has one row at most, which depends on the rows of that key (and unit) alone.
@@ -28,9 +28,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dpsql.engines.base import BASE
 from dpsql.engines.duckdb import quote
 from dpsql.policy.types import column_type
-from dpsql.workload.rows import MATCHED, Join, RowSource
-from dpsql.workload.value_sql import VALUES, Once
-from dpsql.workload.values import Stored
+from dpsql.workload.expr.rows import MATCHED, Join, RowSource
+from dpsql.workload.expr.value_sql import VALUES, Once
+from dpsql.workload.expr.values import Stored
 
 UNIT, PLACE = "dpsql_unit", "dpsql_place"
 

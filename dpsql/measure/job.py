@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from dpsql.engines.base import TableSource
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
-from dpsql.workload.integers import Integers
-from dpsql.workload.layout import Layout
+from dpsql.workload.cells.integers import Integers
+from dpsql.workload.compile.layout import Layout
 
 
 class Scanned(Protocol):

@@ -4,8 +4,8 @@ Neighbouring relation: *replace* the released values of the rows of one privacy 
 each unit has, and the columns that the policy declares public, are the same in both and public. So it protects what
 the rows say, not that they are there.
 
-Guarantee. Every row that counts is one of k combinations of categories x (``dpsql.synthetic.domain``; a total function
-of the row, so that nothing fails), and what is released of it is x kept or replaced by one of the k - 1 others
+Guarantee. Every row that counts is one of k combinations of categories x (``dpsql.local.device.domain``; a total
+function of the row, so that nothing fails), and what is released of it is x kept or replaced by one of the k - 1 others
 (``dpsql.privacy.response``, where keep/lie <= e^epsilon is proved in exact fractions). Rows are randomised
 independently, and at most ``limit`` rows of a unit count. Which, the public columns that are kept decide
 (``dpsql.measure.from_sql``), and values only among rows of one unit that are equal in all of these. So neighbours have
@@ -43,9 +43,9 @@ from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.response import Codes, Response
-from dpsql.workload.regions import LineAxis
-from dpsql.workload.rows import RowSource
-from dpsql.workload.value_sql import BASE, quote
+from dpsql.workload.expr.regions import LineAxis
+from dpsql.workload.expr.rows import RowSource
+from dpsql.workload.expr.value_sql import BASE, quote
 
 Ids = tuple[Any, ...]
 """The public columns of the rows, an array each."""

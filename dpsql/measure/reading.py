@@ -20,13 +20,13 @@ import numpy as np
 from dpsql.engines.base import BASE, Rows, TableSource
 from dpsql.measure.from_sql import rows_text, values_text
 from dpsql.measure.scan_sql import KEPT, row_columns, select_list
-from dpsql.workload.conditions import Like
-from dpsql.workload.grid import Grid
-from dpsql.workload.layout import Layout
-from dpsql.workload.lines import Line
-from dpsql.workload.regions import Axis, OpaqueAxis
-from dpsql.workload.value_sql import VALUES, Once, read_once
-from dpsql.workload.values import Stored, stored
+from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.conditions import Like
+from dpsql.workload.expr.lines import Line
+from dpsql.workload.expr.regions import Axis, OpaqueAxis
+from dpsql.workload.expr.value_sql import VALUES, Once, read_once
+from dpsql.workload.expr.values import Stored, stored
 
 MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""

@@ -16,13 +16,13 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.measure.cell_sql import cell_text
-from dpsql.workload.conditions import Like
-from dpsql.workload.layout import Layout
-from dpsql.workload.lines import Cut, Line
-from dpsql.workload.measures import Measure
-from dpsql.workload.regions import Axis, LineAxis, OpaqueAxis, RunAxis
-from dpsql.workload.value_sql import call, like, literal, operand, text
-from dpsql.workload.values import Value
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.conditions import Like
+from dpsql.workload.expr.lines import Cut, Line
+from dpsql.workload.expr.measures import Measure
+from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, RunAxis
+from dpsql.workload.expr.value_sql import call, like, literal, operand, text
+from dpsql.workload.expr.values import Value
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
 # copies the list for every 2048 rows, while a tree evaluates every comparison: many cuts are worth a longer list.

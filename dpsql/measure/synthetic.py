@@ -20,8 +20,8 @@ from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, _rounds, measure_adaptively, noise_of
 from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of
-from dpsql.workload.integers import Integers
-from dpsql.workload.layout import Layout
+from dpsql.workload.cells.integers import Integers
+from dpsql.workload.compile.layout import Layout
 
 __all__ = [
     "StillEngine",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
 from dpsql.errors import Error
 from dpsql.notebook.line import COMMANDS, CONNECT_OPTIONS, OPTIONS, read_line
 

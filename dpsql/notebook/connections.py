@@ -8,10 +8,10 @@ from typing import Any
 
 import duckdb
 
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.line import Connect
-from dpsql.opening import connect
 
 _NONE = (
     "there is no connection yet; write %dpsql connect policy.toml (and a database, where the policy names no sources), "

@@ -11,12 +11,12 @@ from typing import Any
 
 from dpsql.notebook.results import NotebookResult, Results
 from dpsql.notebook.tables import Look, grid_of, html_of, paragraph, text_of
-from dpsql.plan import Plan
-from dpsql.plan_text import SHOWN, figure, plan_head
+from dpsql.planning.plan import Plan
+from dpsql.planning.show.text import SHOWN, figure, plan_head
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show, show_grantable, show_left
 from dpsql.release import RangeResult, Result
-from dpsql.released import Release
+from dpsql.release.release import Release
 
 _LABEL = re.compile(r"([A-Z][a-z]+) {2,}(.*)", re.DOTALL)
 _CELL = 'style="text-align:left;vertical-align:top"'

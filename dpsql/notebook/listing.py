@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
 from dpsql.notebook.results import NotebookResult
 from dpsql.notebook.tables import Look
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.values import shown
 from dpsql.release import Result
-from dpsql.sql.outer import quoted
+from dpsql.sql.outer.relation import quoted
 
 _VALUES = 6  # of a column that are written out
 

@@ -12,8 +12,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 from IPython.display import display
 from traitlets import Enum, Float, Int, TraitError, Unicode, Union, validate
 
-from dpsql.connection import Connection
-from dpsql.cursor import NO_BUDGET, Cursor
+from dpsql.driver.connection import Connection
+from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
 from dpsql.notebook.connections import Connections
 from dpsql.notebook.help import HELP
@@ -25,11 +25,11 @@ from dpsql.notebook.results import Note, NotebookResult, Results, footer_of, lev
 from dpsql.notebook.saving import as_view, check_save, is_file, save_files, view_said
 from dpsql.notebook.tables import STYLES, Look
 from dpsql.notebook.template import fill
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
-from dpsql.released import Release
-from dpsql.sql.parameters import prepare
+from dpsql.release.release import Release
+from dpsql.sql.parse.parameters import prepare
 
 Variables = Mapping[str, Any]
 _AMOUNTS = [Float(), Unicode()]

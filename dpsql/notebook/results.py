@@ -6,17 +6,17 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
-from dpsql.plan_text import figure
+from dpsql.planning.show.text import figure
 from dpsql.privacy.amounts import show, show_grantable
 from dpsql.release import RangeResult, Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.range_table import RangeRows
+from dpsql.release.release import Release
 from dpsql.release.text_table import clean
-from dpsql.released import Release
 
 _ALPHA = 0.05
 

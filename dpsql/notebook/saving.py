@@ -9,13 +9,13 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, OperationalError
 from dpsql.notebook.results import NotebookResult
 from dpsql.release.writing import write_table
 from dpsql.sql import parse
-from dpsql.sql.options import read_options
-from dpsql.sql.outer import quoted
+from dpsql.sql.outer.relation import quoted
+from dpsql.sql.parse.options import read_options
 
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet", ".json": "FORMAT json, ARRAY true"}
 _VIEW = re.compile(r"[^\W\d]\w*")

@@ -1,9 +1,9 @@
 """``{{x}}``: the value of a Python variable written into a batch as one typed literal, never as SQL.
 
 A marker is found among the tokens of the batch, so that nothing inside strings, quoted names or comments is one, and
-its value goes through ``dpsql.sql.parameters.literal``, as the parameters of ``execute`` do: text becomes a string with
-its quotes doubled, and no value can leave its literal. A list becomes literals with commas between them, where
-parentheses stand around the marker: ``IN ({{states}})``.
+its value goes through ``dpsql.sql.parse.parameters.literal``, as the parameters of ``execute`` do: text becomes a
+string with its quotes doubled, and no value can leave its literal. A list becomes literals with commas between them,
+where parentheses stand around the marker: ``IN ({{states}})``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sqlglot.errors import TokenError
 
 from dpsql.errors import DataError, ProgrammingError, SQLError
 from dpsql.notebook.line import variable
-from dpsql.sql.parameters import literal
-from dpsql.sql.statements import MAX_BATCH
+from dpsql.sql.parse.parameters import literal
+from dpsql.sql.parse.statements import MAX_BATCH
 
 _NAME = re.compile(r"\s*([^\W\d]\w*)\s*")
 _MARKER = re.compile(r"\{\{.*?\}\}", re.DOTALL)

@@ -113,7 +113,7 @@ class TablePolicy:
     a pre-aggregated table that says how many units a row stands for.
 
     Key and references are the custodian's word: data that break them change answers, never the
-    guarantee (``dpsql.workload.rows``). Which tables share a unit: ``dpsql.policy.units``.
+    guarantee (``dpsql.workload.expr.rows``). Which tables share a unit: ``dpsql.policy.units``.
     """
 
     name: str

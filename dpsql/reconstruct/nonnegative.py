@@ -1,8 +1,8 @@
 """Least squares over the possible data: min ||A w - b||^2 over w >= 0, with given sums of groups of w.
 
-Post-processing of a noisy release: public, free. In the use that ``dpsql.estimates`` makes of it, A w are the numbers
-of the table that w stands for and b the noisy ones, in units of their errors; a group of w with a given sum is a table
-whose number of rows is known.
+Post-processing of a noisy release: public, free. In the use that ``dpsql.running.feasible`` makes of it, A w are the
+numbers of the table that w stands for and b the noisy ones, in units of their errors; a group of w with a given sum is
+a table whose number of rows is known.
 
 Method: accelerated projected gradients (Beck and Teboulle 2009) with restarts where the momentum points uphill
 (O'Donoghue and Candes 2015), and every so often a Newton step on the entries that are positive, which ends the search

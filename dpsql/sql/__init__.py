@@ -28,9 +28,9 @@ trees, uncollected  walking, writing and keeping thousands of trees
 probes        WHERE 1=0 and LIMIT 0: the columns of a result, worked out over nothing
 """
 
-from dpsql.sql.answers import Answer, Understood
-from dpsql.sql.scope import table_of
-from dpsql.sql.statements import Statement, parse
+from dpsql.sql.outer.answers import Answer, Understood
+from dpsql.sql.parse.statements import Statement, parse
 from dpsql.sql.understand import understand
+from dpsql.sql.values.scope import table_of
 
 __all__ = ["Answer", "Statement", "Understood", "parse", "table_of", "understand"]

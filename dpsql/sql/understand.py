@@ -18,24 +18,24 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
-from dpsql.sql import selects
-from dpsql.sql.answers import Answer, Understood
-from dpsql.sql.batch_tables import united
-from dpsql.sql.computed import Computed
-from dpsql.sql.core_tables import core_columns, core_types, noisy_types
-from dpsql.sql.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
-from dpsql.sql.joins import read_rows
-from dpsql.sql.names import result_names
-from dpsql.sql.outer import Named, Relation, bare, combined, gathered, quoted
-from dpsql.sql.public_keys import from_the_private_side
-from dpsql.sql.queries import read_select
-from dpsql.sql.row_cost import check_searched, check_written
-from dpsql.sql.sandbox import Sandbox, changing_function, is_plain, shape_of
-from dpsql.sql.scope import find_table
-from dpsql.sql.statements import Hints, Statement, hints_of, parse, refuse
-from dpsql.sql.uncollected import uncollected
-from dpsql.workload.batch import Core, Table
-from dpsql.workload.deadline import NONE, Deadline
+from dpsql.sql.aggregate.queries import read_select
+from dpsql.sql.outer.answers import Answer, Understood
+from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
+from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered, quoted
+from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
+from dpsql.sql.parse.names import result_names
+from dpsql.sql.parse.statements import Hints, Statement, hints_of, parse, refuse
+from dpsql.sql.parse.uncollected import uncollected
+from dpsql.sql.resolve import selects
+from dpsql.sql.resolve.batch_tables import united
+from dpsql.sql.resolve.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
+from dpsql.sql.resolve.joins import read_rows
+from dpsql.sql.resolve.public_keys import from_the_private_side
+from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.row_cost import check_searched, check_written
+from dpsql.sql.values.scope import find_table
+from dpsql.workload.expr.batch import Core, Table
+from dpsql.workload.expr.deadline import NONE, Deadline
 
 MAX_CORES = 40_000
 

@@ -17,15 +17,15 @@ Notation, used inside functions here and in ``dpsql.workload`` and ``dpsql.linal
 
 from __future__ import annotations
 
-from dpsql.strategy.base import Strategy
-from dpsql.strategy.block_strategy import BlockStrategy, block_strategy
-from dpsql.strategy.lined_strategy import LinedStrategy, lined_strategy
-from dpsql.strategy.range_strategy import RangeStrategy
-from dpsql.strategy.range_transform import RangeTransform, range_transform
-from dpsql.strategy.residual import ResidualPlan, all_marginals, residual_plan
-from dpsql.strategy.residual_strategy import ResidualStrategy, residual_strategy
-from dpsql.strategy.select import CATALOGUE, select
-from dpsql.strategy.structured import StructuredStrategy, structured_strategy
+from dpsql.strategy.choose.select import CATALOGUE, select
+from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.kronecker.block_strategy import BlockStrategy, block_strategy
+from dpsql.strategy.kronecker.residual import ResidualPlan, all_marginals, residual_plan
+from dpsql.strategy.kronecker.residual_strategy import ResidualStrategy, residual_strategy
+from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
+from dpsql.strategy.ranges.lined_strategy import LinedStrategy, lined_strategy
+from dpsql.strategy.ranges.range_strategy import RangeStrategy
+from dpsql.strategy.ranges.range_transform import RangeTransform, range_transform
 
 __all__ = [
     "CATALOGUE",

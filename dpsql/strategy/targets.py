@@ -2,16 +2,16 @@
 
 The variance of query i is (noise level) x p_i, p_i = max_j ||a_j||^2 ||w_i A^+||^2, and the budget falls as the noise
 level rises. So the least budget belongs to the strategy of least max_i p_i / c_i, which is the least largest variance
-(objective "max", ``dpsql.strategy.minimax``) of the workload diag(c)^-1/2 W, and the weights w_i of its dual are the
-prices of the constraints: for every w >= 0 with sum w_i = 1,
+(objective "max", ``dpsql.strategy.choose.minimax``) of the workload diag(c)^-1/2 W, and the weights w_i of its dual are
+the prices of the constraints: for every w >= 0 with sum w_i = 1,
 
     max_i p_i / c_i  >=  sum_i w_i p_i / c_i  >=  the least total error of diag(w / c)^1/2 W,
 
 which every lower bound of ``select`` certifies. ``Strategy.gap`` is the certificate: with Gaussian noise no strategy
 needs a mu^2 lower by more than that factor.
 
-Batches of blocks (``dpsql.strategy.structured``) are weighed by result column, w <- w (p / c)^2 (with Laplace noise
-w (p / c)), and planned again for the total error of what is weighed. For marginals all groups of a column have
+Batches of blocks (``dpsql.strategy.kronecker.structured``) are weighed by result column, w <- w (p / c)^2 (with Laplace
+noise w (p / c)), and planned again for the total error of what is weighed. For marginals all groups of a column have
 one variance, so that this is the whole dual.
 """
 
@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from dpsql.errors import DataError
 from dpsql.reconstruct import ResidualAnswers
-from dpsql.strategy.base import Strategy
-from dpsql.strategy.minimax import check_size, minimise_largest
-from dpsql.strategy.select import select
-from dpsql.strategy.structured import StructuredStrategy, structured_strategy
-from dpsql.workload.boxes import BoxWorkload
-from dpsql.workload.matrix import Workload
-from dpsql.workload.structured import Structured
+from dpsql.strategy.choose.minimax import check_size, minimise_largest
+from dpsql.strategy.choose.select import select
+from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
+from dpsql.workload.cells.boxes import BoxWorkload
+from dpsql.workload.compile.structured import Structured
+from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
 Say = Callable[[str], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.surfaces import output
 
 

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from dpsql.audit import audit as run_audit
+from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError
-from dpsql.opening import connect
 from dpsql.policy import Policy
-from dpsql.sql.options import read_options
+from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import inputs, output
 
 

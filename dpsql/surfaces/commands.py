@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from dpsql.connection import Connection
-from dpsql.plan import Plan
+from dpsql.driver.connection import Connection
+from dpsql.planning.plan import Plan
 from dpsql.release.files import write_text
-from dpsql.sql.options import read_options
+from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import accuracy, formats, inputs, output
 from dpsql.surfaces.releases import entry_json
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
 from dpsql.errors import IntegrityError, OperationalError
-from dpsql.opening import connect
-from dpsql.plan import Plan
-from dpsql.plan_text import figure
+from dpsql.planning.plan import Plan
+from dpsql.planning.show.text import figure
 from dpsql.release import Result
-from dpsql.released import Release
+from dpsql.release.release import Release
 from dpsql.surfaces import output
 
 EPSILON, DELTA = 1, "1e-9"

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError
-from dpsql.opening import connect
 from dpsql.release import ReleaseStore
 from dpsql.release.limits import QUERY_SECONDS
 

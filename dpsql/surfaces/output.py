@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpsql.local.comparison import LocalComparison
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
+from dpsql.release.release import Release
 from dpsql.release.text_table import text_table
-from dpsql.released import Release
 from dpsql.surfaces.colours import painted
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it

@@ -12,16 +12,16 @@ import numpy as np
 
 from dpsql.errors import InterfaceError
 from dpsql.pictures import budget_picture, members_picture, pixels_picture, ranges_picture, result_picture
-from dpsql.plan import Plan
-from dpsql.plan_picture import plan_picture
+from dpsql.planning.plan import Plan
+from dpsql.planning.show.picture import plan_picture
 from dpsql.privacy.state import BudgetState
 from dpsql.release import Result
 from dpsql.strategy import Strategy, StructuredStrategy
 from dpsql.surfaces.pixels import strategy_pixels, workload_pixels
 from dpsql.workload import Workload
-from dpsql.workload.compile import Compiled
-from dpsql.workload.line_batch import Lined
-from dpsql.workload.structured import Structured
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.line_batch import Lined
+from dpsql.workload.compile.structured import Structured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpsql.drafting import draft_policy
+from dpsql.driver.draft import draft_policy
+from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError
-from dpsql.opening import connect
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import show

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dpsql.local_release import Synthetic
+from dpsql.running.local_release import Synthetic
 from dpsql.surfaces import formats, inputs, output
 
 

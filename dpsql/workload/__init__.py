@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dpsql.workload.algebra import (
+from dpsql.workload.families.algebra import (
     column_projection,
     contained,
     equal_error,
@@ -17,7 +17,7 @@ from dpsql.workload.algebra import (
     no_harder,
     nonzero_columns,
 )
-from dpsql.workload.families import (
+from dpsql.workload.families.families import (
     all_predicate,
     all_range,
     from_matrix,
@@ -28,9 +28,9 @@ from dpsql.workload.families import (
     total,
     weighted,
 )
-from dpsql.workload.marginals import Marginals, data_cube, marginals
-from dpsql.workload.matrix import Workload
-from dpsql.workload.random_families import (
+from dpsql.workload.families.marginals import Marginals, data_cube, marginals
+from dpsql.workload.families.matrix import Workload
+from dpsql.workload.families.random_families import (
     covering_ranges,
     random_ranges,
     sampled_ranges,

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import dpsql
-from dpsql.connection import Connection
+from dpsql.driver.connection import Connection
 from dpsql.engines import duckdb as engine
-from dpsql.plan import Plan
-from dpsql.released import Release
+from dpsql.planning.plan import Plan
+from dpsql.release.release import Release
 
 HERE = Path(__file__).parent
 PACKAGE = Path(dpsql.__file__).parent
@@ -44,7 +44,7 @@ EPSILON = 0.25
 UNITS = 250_000_000_000
 
 # The ways of a release after planning: the rooms whose functions count as steps.
-STEPS = ("connection.py", "bookkeeping.py", "measure/__init__.py", "privacy/ledger", "privacy/chain.py")
+STEPS = ("driver/connection.py", "release/books.py", "measure/__init__.py", "privacy/ledger", "privacy/chain.py")
 STEPS += ("privacy/entries.py", "engines/duckdb.py", "release/store.py", "release/writing.py", "release/lock.py")
 CALLS = ("execute", "fetchnumpy", "urandom", "link", "fsync", "close", "connect", "copy")
 

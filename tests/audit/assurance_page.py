@@ -91,7 +91,8 @@ def page(notes: Notes, figures: Mapping[str, Any], *, quick: bool) -> str:
         _table(("", "fault", "tests", "outcome", "what remains"), _threats(ran)),
         "## What this does not say",
         "An audit shows faults and proves nothing; the proofs are in the docstrings of `dpsql.measure`, "
-        "`dpsql.workload.rows`, `dpsql.workload.sensitivity` and `dpsql.privacy`. Generated rows hold what has broken "
+        "`dpsql.workload.expr.rows`, `dpsql.workload.compile.sensitivity` and `dpsql.privacy`. Generated rows "
+        "hold what has broken "
         "scans before, not everything that could. Time is measured on one machine.",
     ]
     return "\n\n".join(parts) + "\n"

@@ -25,7 +25,7 @@ from dpsql import measure as room
 from dpsql.measure import synthetic
 from dpsql.measure.synthetic import StillEngine, SyntheticEngine
 from dpsql.privacy.noise import Noise
-from dpsql.tables import release_tables
+from dpsql.running.result_tables import release_tables
 
 COLUMNS = "g VARCHAR, v BIGINT, r DOUBLE"
 POLICY = """

@@ -35,20 +35,21 @@ from audit_checks import (
 
 import dpsql
 from dpsql import measure as room
-from dpsql import prepare as planning
 from dpsql.audit.ledger import check_ledger
 from dpsql.audit.noise import fit
 from dpsql.audit.privacy import distance
 from dpsql.audit.sensitivity import Found, brute_force
 from dpsql.audit.world import World as AuditWorld
 from dpsql.measure import from_sql, reading, scan_sql
+from dpsql.planning import prepare as planning
 from dpsql.privacy import chain as chains
 from dpsql.privacy import charge as charges
 from dpsql.privacy import ledger as ledgers
 from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
-from dpsql.workload import compile as compiling
-from dpsql.workload import integers, layout
+from dpsql.workload.cells import integers
+from dpsql.workload.compile import compiled as compiling
+from dpsql.workload.compile import layout
 
 Patch = pytest.MonkeyPatch
 Check = Callable[[World, dpsql.Plan], None]

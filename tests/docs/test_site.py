@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import dpsql
-from dpsql import bounds, strategy, synthetic, workload
+from dpsql import bounds, strategy, workload
+from dpsql.local import device as synthetic
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.surfaces

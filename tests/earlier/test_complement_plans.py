@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.plan_complement import ComplementPlan
+from dpsql.earlier.complement_plan import ComplementPlan
 from dpsql.release.payload import unpack
-from dpsql.workload.corners import corners_of
+from dpsql.workload.cells.corners import corners_of
 
 POLICY = """
 dataset = "survey-1"

@@ -11,7 +11,7 @@ from unit_rows import Ask, answers_of, compiled_of, policy_of, scan, sources_of,
 from dpsql.engines import base
 from dpsql.errors import OperationalError
 from dpsql.measure import ConnectionEngine, Engine, FileEngine
-from dpsql.workload.value_sql import BASE
+from dpsql.workload.expr.value_sql import BASE
 
 TABLES = """
 [tables.patients]

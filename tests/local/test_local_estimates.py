@@ -13,8 +13,8 @@ import pytest
 from local_worlds import repeatable, world
 
 import dpsql
-from dpsql.local_release import Synthetic
-from dpsql.synthetic import OTHER
+from dpsql.local.device import OTHER
+from dpsql.running.local_release import Synthetic
 
 Record = dict[str, Any]
 Phi = Callable[[Record, Record], float]

@@ -10,7 +10,7 @@ from local_worlds import repeatable, world
 from test_local_estimates import Phi, brute, known
 
 import dpsql
-from dpsql.local_release import Synthetic
+from dpsql.running.local_release import Synthetic
 
 ROWS = 120
 

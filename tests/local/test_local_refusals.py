@@ -10,8 +10,8 @@ import pytest
 from local_worlds import repeatable, world
 
 import dpsql
-from dpsql.local_release import Synthetic
-from dpsql.synthetic import distortion_lower_bound, distortion_upper_bound
+from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
+from dpsql.running.local_release import Synthetic
 
 
 @pytest.fixture(scope="module")

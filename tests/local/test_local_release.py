@@ -21,7 +21,7 @@ import dpsql
 import dpsql.measure.local as private
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import BudgetError, IntegrityError, LedgerError, OperationalError, PolicyError
-from dpsql.holdings import Holdings
+from dpsql.measure.sources import Holdings
 from dpsql.privacy.accountant import Budget, local_charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.response import Response

@@ -19,7 +19,7 @@ from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
-from dpsql.workload.structured import compile_structured
+from dpsql.workload.compile.structured import compile_structured
 
 POLICY = """
 dataset = "m-1"
@@ -231,7 +231,7 @@ def test_refusals_come_before_the_charge(
 
 
 def test_too_many_cells_say_size_cap_and_next_step(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.strategy.mwem.MOST_RAYS", 2)
+    monkeypatch.setattr("dpsql.strategy.adaptive.mwem.MOST_RAYS", 2)
     with pytest.raises(dpsql.DataError, match="3 here, at most 2; ask for fewer or coarser groups"):
         con.plan(BATCH, epsilon=1, method="mwem")
 
@@ -239,7 +239,9 @@ def test_too_many_cells_say_size_cap_and_next_step(con: dpsql.Connection, monkey
 def test_a_batch_measured_block_by_block_has_no_one_strategy(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpsql.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
+    monkeypatch.setattr(
+        "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
+    )
     with pytest.raises(dpsql.DataError, match="measured block by block; use method='mwem'"):
         con.plan(BATCH, epsilon=1, method="mwem-strategy")
     assert con.run(BATCH, epsilon=1, method="mwem", rounds=1).cost == 1  # its cells are few

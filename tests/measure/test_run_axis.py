@@ -6,9 +6,9 @@ import duckdb
 import pytest
 
 from dpsql.measure.scan_sql import is_inside, is_total, region
-from dpsql.workload.lines import line_of
-from dpsql.workload.regions import RunAxis
-from dpsql.workload.value_sql import BASE
+from dpsql.workload.expr.lines import line_of
+from dpsql.workload.expr.regions import RunAxis
+from dpsql.workload.expr.value_sql import BASE
 
 INTEGERS = {
     "TINYINT": ["-128", "127", "0"],

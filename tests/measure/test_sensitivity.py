@@ -12,7 +12,7 @@ from helpers import compiled_of, engine_of, job_of, policy_of, tables_of
 from dpsql import measure
 from dpsql.measure.scan_sql import select_list
 from dpsql.strategy import select
-from dpsql.workload.compile import Compiled
+from dpsql.workload.compile.compiled import Compiled
 
 POLICY = policy_of("""
 [tables.t]

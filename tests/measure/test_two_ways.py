@@ -15,8 +15,8 @@ from odd_rows import BATCHES, POOLS, ROWS_ALONE, Database, World, drawn, random_
 
 import dpsql
 from dpsql.measure import reading, scan_sql
-from dpsql.plan import Plan
-from dpsql.workload.structured import Structured
+from dpsql.planning.plan import Plan
+from dpsql.workload.compile.structured import Structured
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import Rows
 from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
-from dpsql.workload import sensitivity
-from dpsql.workload.compile import Compiled
-from dpsql.workload.integers import Factored
-from dpsql.workload.layout import Layout
-from dpsql.workload.sensitivity import sensitivity_of
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile import sensitivity
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.sensitivity import sensitivity_of
 
 POLICY = policy_of("""
 [tables.patients]

@@ -8,7 +8,7 @@ import pytest
 
 import dpsql
 from dpsql.notebook.results import NotebookResult, Results
-from dpsql.plan import Plan
+from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 
 pytestmark = pytest.mark.surfaces

@@ -31,7 +31,7 @@ from dpsql.reconstruct.formulas import (
     Variance,
 )
 from dpsql.strategy import select
-from dpsql.workload.matrix import Workload
+from dpsql.workload.families.matrix import Workload
 
 RELEASES = 10_000
 CELLS = 4

@@ -21,11 +21,11 @@ from dpsql.engines.spark.session import private_session
 from dpsql.engines.spark.statement import Source, _select, read
 from dpsql.engines.spark.values import Expr, date_constant, moment_constant, string
 from dpsql.errors import NotSupportedError, SQLError
-from dpsql.sql.expressions import value_of
-from dpsql.sql.patterns import like
-from dpsql.sql.scope import table_of
-from dpsql.workload.batch import Table
-from dpsql.workload.value_sql import BASE, render
+from dpsql.sql.values.expressions import value_of
+from dpsql.sql.values.patterns import like
+from dpsql.sql.values.scope import table_of
+from dpsql.workload.expr.batch import Table
+from dpsql.workload.expr.value_sql import BASE, render
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from spark_tables import carried_policy, carry, x_of
 import dpsql
 from dpsql.measure import SparkEngine
 from dpsql.policy import Policy
-from dpsql.workload.batch import Table
+from dpsql.workload.expr.batch import Table
 
 pytestmark = pytest.mark.spark
 FIXTURES = sorted((Path(__file__).parent.parent / "fixtures").glob("*.sql"))

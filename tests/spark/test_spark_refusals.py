@@ -15,9 +15,9 @@ from dpsql.engines.base import statement_of
 from dpsql.engines.spark.session import check_session, is_session
 from dpsql.engines.spark.statement import Source, translated
 from dpsql.errors import NotSupportedError, PolicyError
-from dpsql.holdings import Holdings
 from dpsql.measure import ConnectionEngine
 from dpsql.measure.reading import scan_of
+from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy
 
 TABLE = '[tables.visits]\nunit = "row"\nsource = {}\n[tables.visits.columns]\nage = {{ lower = 0, upper = 9 }}\n'

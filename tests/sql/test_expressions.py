@@ -17,15 +17,15 @@ from dpsql.engines import base
 from dpsql.engines.duckdb import USED_FUNCTIONS
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_text
-from dpsql.sql.admitted import check_admitted
-from dpsql.sql.expressions import value_of
-from dpsql.sql.literals import fold
-from dpsql.sql.lowering import lowered
-from dpsql.sql.operands import operand_of
-from dpsql.sql.predicates import known, truth
-from dpsql.sql.typed import Typed
-from dpsql.workload.value_sql import BASE, holds, read_once
-from dpsql.workload.values import Call, walk
+from dpsql.sql.values.admitted import check_admitted
+from dpsql.sql.values.expressions import value_of
+from dpsql.sql.values.literals import fold
+from dpsql.sql.values.lowering import lowered
+from dpsql.sql.values.operands import operand_of
+from dpsql.sql.values.predicates import known, truth
+from dpsql.sql.values.typed import Typed
+from dpsql.workload.expr.value_sql import BASE, holds, read_once
+from dpsql.workload.expr.values import Call, walk
 
 TABLE = table_with()
 

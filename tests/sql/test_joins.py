@@ -11,8 +11,8 @@ from unit_rows import Ask, exact, policy_of, rows_of, tables_of
 
 from dpsql.errors import SQLError
 from dpsql.measure import ConnectionEngine
-from dpsql.sql.batch_tables import distinct_table, united
-from dpsql.workload.conditions import TRUE
+from dpsql.sql.resolve.batch_tables import distinct_table, united
+from dpsql.workload.expr.conditions import TRUE
 
 POLICY = policy_of("""
 [tables.patients]

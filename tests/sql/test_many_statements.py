@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.sql import parse
-from dpsql.sql.sandbox import Sandbox, shape_of
-from dpsql.sql.trees import DUCKDB, nodes
-from dpsql.sql.uncollected import uncollected
+from dpsql.sql.outer.sandbox import Sandbox, shape_of
+from dpsql.sql.parse.trees import DUCKDB, nodes
+from dpsql.sql.parse.uncollected import uncollected
 
 
 @pytest.mark.parametrize(

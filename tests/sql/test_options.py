@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import DataError, SQLError
+from dpsql.planning.request import request_of
 from dpsql.policy import TablePolicy
-from dpsql.request import request_of
 from dpsql.sql import parse
-from dpsql.sql.options import Options, budget_of, check_table, read_options
+from dpsql.sql.parse.options import Options, budget_of, check_table, read_options
 
 BATCH = """SELECT
   WITH DIFFERENTIAL_PRIVACY -- the budget

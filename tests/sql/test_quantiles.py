@@ -7,7 +7,7 @@ import pytest
 from helpers import exact, policy_of
 
 import dpsql
-from dpsql.workload.batch import Ranked
+from dpsql.workload.expr.batch import Ranked
 
 POLICY = policy_of("""
 [tables.t]

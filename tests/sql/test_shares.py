@@ -7,7 +7,7 @@ import pytest
 from helpers import compiled_of, engine_of, policy_of, tables_of, understood
 
 from dpsql.reconstruct.formulas import Product, Quotient
-from dpsql.workload.batch import Derived
+from dpsql.workload.expr.batch import Derived
 
 POLICY = policy_of("""
 [tables.t]

@@ -10,9 +10,9 @@ from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.sql import parse
-from dpsql.sql.names import result_names
-from dpsql.sql.patterns import _after_prefix, like
-from dpsql.sql.statements import MAX_STATEMENTS, place, weight_of
+from dpsql.sql.parse.names import result_names
+from dpsql.sql.parse.statements import MAX_STATEMENTS, place, weight_of
+from dpsql.sql.values.patterns import _after_prefix, like
 
 
 def test_unnamed_results_are_numbered_in_order() -> None:

@@ -30,14 +30,14 @@ from helpers import exact, policy_of
 from dpsql.engines.spark.texts import like_pattern
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_text
-from dpsql.sql import arithmetic, calendar, casts, functions, text_functions, typed
-from dpsql.sql.expressions import registered, value_of
-from dpsql.sql.row_cost import LONGEST_PART, MAX_WRITTEN, capped
-from dpsql.sql.typed import Typed, settled
-from dpsql.workload import value_sql
-from dpsql.workload.lines import to_float
-from dpsql.workload.value_sql import BASE, LONGEST_READ, like, read_once
-from dpsql.workload.values import Stored
+from dpsql.sql.values import arithmetic, calendar, casts, functions, text_functions, typed
+from dpsql.sql.values.expressions import registered, value_of
+from dpsql.sql.values.row_cost import LONGEST_PART, MAX_WRITTEN, capped
+from dpsql.sql.values.typed import Typed, settled
+from dpsql.workload.expr import value_sql
+from dpsql.workload.expr.lines import to_float
+from dpsql.workload.expr.value_sql import BASE, LONGEST_READ, like, read_once
+from dpsql.workload.expr.values import Stored
 
 TABLE = table_with()
 

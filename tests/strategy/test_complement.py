@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import optimize, sparse
 
+from dpsql.earlier.search import Complementing, norms, rooted, rounded, search
 from dpsql.linalg.exact import column_norms
 from dpsql.strategy import select
-from dpsql.strategy.complement import Complementing, norms, rooted, rounded, search
 from dpsql.workload import all_range
-from dpsql.workload.corners import corners_of
+from dpsql.workload.cells.corners import corners_of
 
 
 def problem_of(W, B, tau=1.0, corners=None, precision=1.0):

@@ -10,13 +10,14 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.linalg import basis as basis_module
-from dpsql.strategy import base, certificate, integer, reduce, select, simple
-from dpsql.strategy.copies import alike, spread
-from dpsql.strategy.integer import Piece, check_entries
-from dpsql.strategy.reduce import reduce_workload
-from dpsql.strategy.select import _Task
-from dpsql.strategy.time_left import NO_LIMIT
-from dpsql.workload.matrix import Workload
+from dpsql.strategy import select
+from dpsql.strategy.choose.select import _Task
+from dpsql.strategy.core import base, certificate, integer, reduce, simple
+from dpsql.strategy.core.copies import alike, spread
+from dpsql.strategy.core.integer import Piece, check_entries
+from dpsql.strategy.core.reduce import reduce_workload
+from dpsql.strategy.core.time_left import NO_LIMIT
+from dpsql.workload.families.matrix import Workload
 
 PART = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 1]])
 

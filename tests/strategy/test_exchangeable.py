@@ -7,11 +7,14 @@ import pytest
 from scipy import sparse
 
 from dpsql.linalg.inner import Dense
-from dpsql.strategy import certificate, exchangeable_sums, optimal, p_identity, residual_matrices
-from dpsql.strategy.exchangeable import classes_of, solve_classes
-from dpsql.strategy.optimal import solve
-from dpsql.strategy.reduce import cholesky, reduce_workload
-from dpsql.workload.matrix import Workload
+from dpsql.strategy.core import certificate
+from dpsql.strategy.core.reduce import cholesky, reduce_workload
+from dpsql.strategy.gaussian import optimal
+from dpsql.strategy.gaussian.exchangeable import classes_of, solve_classes
+from dpsql.strategy.gaussian.optimal import solve
+from dpsql.strategy.kronecker import residual_matrices
+from dpsql.strategy.pure import exchangeable_sums, p_identity
+from dpsql.workload.families.matrix import Workload
 
 
 def _gram(rng: np.random.Generator, sizes: list[int]) -> np.ndarray:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from dpsql import workload
-from dpsql.strategy import decomposition, eigen_design, low_rank, parts
-from dpsql.strategy.ascent import Full, Low
-from dpsql.strategy.axes import Factored, Written, find_axes
-from dpsql.strategy.reduce import reduce_workload
+from dpsql.strategy.core import parts
+from dpsql.strategy.core.ascent import Full, Low
+from dpsql.strategy.core.axes import Factored, Written, find_axes
+from dpsql.strategy.core.reduce import reduce_workload
+from dpsql.strategy.published import decomposition, eigen_design
+from dpsql.strategy.pure import low_rank
 from dpsql.workload import Workload
 
 rng = np.random.default_rng(17)

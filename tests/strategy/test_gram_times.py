@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpsql import workload
-from dpsql.strategy import p_identity
-from dpsql.strategy.gram_times import gram_times
+from dpsql.strategy.pure import p_identity
+from dpsql.strategy.pure.gram_times import gram_times
 
 STRUCTURED = {
     "ranges": (workload.all_range(200), ()),

@@ -5,11 +5,11 @@ import pytest
 from scipy import sparse
 
 from dpsql import strategy, workload
-from dpsql.strategy import optimal
-from dpsql.strategy.ascent import Low
-from dpsql.strategy.axes import Factored, Written, find_axes, group_rows
-from dpsql.strategy.generation import generate
-from dpsql.strategy.reduce import reduce_workload
+from dpsql.strategy.core.ascent import Low
+from dpsql.strategy.core.axes import Factored, Written, find_axes, group_rows
+from dpsql.strategy.core.reduce import reduce_workload
+from dpsql.strategy.gaussian import optimal
+from dpsql.strategy.gaussian.generation import generate
 from dpsql.workload import Workload
 
 

@@ -11,7 +11,7 @@ from dpsql.errors import DataError
 from dpsql.linalg.line_spread import averaged, averaged_over_ranges
 from dpsql.linalg.lines import BlockLine
 from dpsql.strategy import select
-from dpsql.strategy.line_strategy import FAMILIES, line_strategy
+from dpsql.strategy.ranges.line_strategy import FAMILIES, line_strategy
 
 SIZES = [1, 2, 3, 5, 8, 33, 64, 256]
 

@@ -8,8 +8,8 @@ from scipy import optimize
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.block_strategy import BlockStrategy, block_rows, block_strategy, blocks_error, written_out
-from dpsql.strategy.marginal_blocks import _Problem, log_error, plan_blocks, within
+from dpsql.strategy.kronecker.block_strategy import BlockStrategy, block_rows, block_strategy, blocks_error, written_out
+from dpsql.strategy.kronecker.marginal_blocks import _Problem, log_error, plan_blocks, within
 
 BATCHES = {
     "2 x 3 x 4": workload.marginals((2, 3, 4), (1, 2)),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpsql.linalg.blocks import Centre, Mixed, Plain
-from dpsql.strategy import residual_matrices
-from dpsql.strategy.residual_matrices import ResidualMatrices, _root, _shortened
+from dpsql.strategy.kronecker import residual_matrices
+from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices, _root, _shortened
 
 
 def centred_gram(d: int) -> np.ndarray:

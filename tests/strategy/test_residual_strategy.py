@@ -8,8 +8,8 @@ import pytest
 
 from dpsql import strategy, workload
 from dpsql.errors import DataError
-from dpsql.strategy.residual import residual_plan
-from dpsql.strategy.residual_strategy import residual_strategy
+from dpsql.strategy.kronecker.residual import residual_plan
+from dpsql.strategy.kronecker.residual_strategy import residual_strategy
 
 SIZES, SETS = (2, 3, 4), [(0, 1), (1, 2), (2,), (0,)]
 

@@ -8,7 +8,7 @@ from scipy import optimize
 
 from dpsql.strategy import select
 from dpsql.strategy.targets import Limits, strategies_for
-from dpsql.workload.matrix import Workload
+from dpsql.workload.families.matrix import Workload
 
 rng = np.random.default_rng(23)
 

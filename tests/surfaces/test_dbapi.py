@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 import dpsql
+from dpsql.earlier.same_question import most_precise, question_keys
 from dpsql.engines import duckdb as duckdb_engine
-from dpsql.reuse import most_precise, question_keys
 
 POLICY = """
 dataset = "d-1"

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
-from dpsql.sql.parameters import literal, prepare
+from dpsql.sql.parse.parameters import literal, prepare
 
 
 class Plan(enum.StrEnum):

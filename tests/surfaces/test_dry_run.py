@@ -75,7 +75,7 @@ def test_names_of_results(con: dpsql.Connection) -> None:
 
 
 def test_a_cursor_with_a_budget_and_a_level_of_its_own(con: dpsql.Connection) -> None:
-    from dpsql.cursor import Cursor
+    from dpsql.driver.cursor import Cursor
 
     cur = Cursor(con, errors=True, usual=(0.25, None, None), alpha=0.2)
     cur.execute(BY_G)

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from dpsql.errors import DataError
+from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.privacy.response import Response
-from dpsql.synthetic import distortion_lower_bound, distortion_upper_bound
 
 
 @pytest.mark.parametrize("level", [1, 2, 5])

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dpsql.errors import DataError, InterfaceError, PolicyError
+from dpsql.local.device import OTHER, Categories, Domain
 from dpsql.policy import Policy
-from dpsql.synthetic import OTHER, Categories, Domain
 
 SMALL = Domain.of({"smoker": ["yes", "no", None], "age": [20, 30, OTHER], "ok": [True, False]})
 

@@ -14,8 +14,7 @@ from repeatable import answers
 from scipy import stats
 
 from dpsql.errors import DataError, InterfaceError
-from dpsql.privacy.response import Response
-from dpsql.synthetic import (
+from dpsql.local.device import (
     OTHER,
     Domain,
     RowFunction,
@@ -28,6 +27,7 @@ from dpsql.synthetic import (
     value,
     where,
 )
+from dpsql.privacy.response import Response
 
 Z = stats.norm.isf(5e-7)  # two sides at level 1e-6
 TINY = Domain.of({"v": [1, 4, None]})

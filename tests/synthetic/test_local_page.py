@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from repeatable import Bytes
 
+from dpsql.local.device import OTHER
 from dpsql.privacy.response import Response, offsets_from
-from dpsql.synthetic import OTHER
 
 PAGE = (Path(__file__).parents[2] / "docs" / "local.md").read_text(encoding="utf-8")
 

@@ -13,8 +13,8 @@ from repeatable import Bytes
 from scipy import stats
 
 from dpsql.errors import DataError, InterfaceError, PolicyError
+from dpsql.local.device import OTHER, Domain, randomise, randomise_many
 from dpsql.privacy.response import Response, offsets_from
-from dpsql.synthetic import OTHER, Domain, randomise, randomise_many
 
 LEVEL = 1e-6
 DOMAIN = {"smoker": ["yes", "no", None], "region": ["north", OTHER]}

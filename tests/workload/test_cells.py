@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpsql.errors import SQLError
-from dpsql.workload import cell_limits
-from dpsql.workload import cells as cells_module
-from dpsql.workload.cell_table import Block, Cells
-from dpsql.workload.cells import compile_cells
-from dpsql.workload.conditions import (
+from dpsql.workload.cells import cell_limits
+from dpsql.workload.cells import tell_apart as cells_module
+from dpsql.workload.cells.cell_table import Block, Cells
+from dpsql.workload.cells.tell_apart import compile_cells
+from dpsql.workload.expr.conditions import (
     FALSE,
     TRUE,
     And,
@@ -29,8 +29,8 @@ from dpsql.workload.conditions import (
     negate,
     union,
 )
-from dpsql.workload.lines import Interval, line_of
-from dpsql.workload.regions import AxisTruths, KeyDomain, line_axis
+from dpsql.workload.expr.lines import Interval, line_of
+from dpsql.workload.expr.regions import AxisTruths, KeyDomain, line_axis
 
 LINE = line_of("INTEGER")
 COLUMNS = ["a", "b", "c"]

@@ -11,14 +11,14 @@ from helpers import engine_of, policy_of, tables_of, understood
 
 from dpsql.errors import DataError, SQLError
 from dpsql.strategy import structured_strategy
-from dpsql.workload import deadline
-from dpsql.workload.choice import compile_any
-from dpsql.workload.compile import Compiled
-from dpsql.workload.deadline import Deadline
-from dpsql.workload.histograms import MAX_HISTOGRAM
-from dpsql.workload.rows import RowSource
-from dpsql.workload.structured import Structured, compile_structured
-from dpsql.workload.values import Stored
+from dpsql.workload.compile.choice import compile_any
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.histograms import MAX_HISTOGRAM
+from dpsql.workload.compile.structured import Structured, compile_structured
+from dpsql.workload.expr import deadline
+from dpsql.workload.expr.deadline import Deadline
+from dpsql.workload.expr.rows import RowSource
+from dpsql.workload.expr.values import Stored
 
 TEN = "[" + ", ".join(map(str, range(10))) + "]"
 POLICY = policy_of(

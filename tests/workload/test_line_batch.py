@@ -10,13 +10,13 @@ from scipy import sparse
 
 from dpsql.errors import InternalError
 from dpsql.linalg.lines import CyclicLine, Line
+from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
-from dpsql.prepare import Chooser, prepare
 from dpsql.strategy import LinedStrategy
-from dpsql.strategy.line_strategy import line_strategy
-from dpsql.workload.corners import corners_of
-from dpsql.workload.integers import Factored
-from dpsql.workload.line_batch import Lined, LineIntegers
+from dpsql.strategy.ranges.line_strategy import line_strategy
+from dpsql.workload.cells.corners import corners_of
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.line_batch import Lined, LineIntegers
 
 POLICY = Policy.parse(
     'dataset = "line-1"\n[budget]\nepsilon = 4.0\ndelta = 1e-9\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import DataError
-from dpsql.workload.lines import Scalar, line_of, plain, scientific
+from dpsql.workload.expr.lines import Scalar, line_of, plain, scientific
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import InternalError
-from dpsql.workload.cell_table import Cells
-from dpsql.workload.corners import corners_of
-from dpsql.workload.integers import Factored
-from dpsql.workload.layout import Layout, common_multiplicity
-from dpsql.workload.relation import relation_text
-from dpsql.workload.rows import Join, RowSource, united
-from dpsql.workload.sensitivity import by_unit, sensitivity_of
-from dpsql.workload.values import Stored
+from dpsql.workload.cells.cell_table import Cells
+from dpsql.workload.cells.corners import corners_of
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.layout import Layout, common_multiplicity
+from dpsql.workload.compile.relation import relation_text
+from dpsql.workload.compile.sensitivity import by_unit, sensitivity_of
+from dpsql.workload.expr.rows import Join, RowSource, united
+from dpsql.workload.expr.values import Stored
 
 
 def layout(table: str, entry: list[list[int]], *, k: int = 1, unit: str = "", distinct: bool = False) -> Layout:

@@ -3,7 +3,8 @@
 CASE, comparisons, casts, row_number() and the functions of ``functions``; anything else raises NotSupportedError.
 
 Sums. DuckDB adds up in 128 bits. Spark's BIGINT wraps around and its decimals are slow, so a sum is taken in two parts,
-of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workload.measures``), and fewer than 2^38 rows, about
+of the lower 24 bits and of the rest: u is below 2^42 (``dpsql.workload.expr.measures``), and fewer than 2^38 rows,
+about
 2.7e11, leave both parts within 63 bits. Addition of whole numbers has one result in any order.
 """
 

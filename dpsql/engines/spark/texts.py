@@ -1,6 +1,6 @@
 """Text, and lists of constants: where a value lies among constants, and what stands at a place.
 
-Texts come capped (``dpsql.sql.row_cost``), so that none ends a task or takes its time.
+Texts come capped (``dpsql.sql.values.row_cost``), so that none ends a task or takes its time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Theorems of the papers that no plan needs."""

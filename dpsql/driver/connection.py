@@ -1,0 +1,478 @@
+"""Connection: plan a batch, run it, query its releases, see the budget."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from dpsql.arguments import (
+    each_text,
+    either,
+    flag,
+    function,
+    is_real,
+    maybe,
+    one_of,
+    several,
+    taking,
+    text,
+    texts,
+    whole,
+)
+from dpsql.driver.cursor import Cursor
+from dpsql.driver.dbapi import Exceptions
+from dpsql.errors import DataError, IntegrityError, InterfaceError
+from dpsql.measure import Engine
+from dpsql.measure.sources import Holdings
+from dpsql.planning.budget_search import NeededBudget, find_budget, wish_of
+from dpsql.planning.expected_workload import workload_sql
+from dpsql.planning.mwem import make_adaptive_plan
+from dpsql.planning.plan import Plan, make_plan
+from dpsql.planning.prepare import prepare
+from dpsql.planning.request import request_of
+from dpsql.planning.target_errors import Wanted, wanted_of
+from dpsql.policy import Policy
+from dpsql.privacy.accountant import BudgetState, Request
+from dpsql.privacy.ledger import Entry
+from dpsql.release import ReleaseStore, Result
+from dpsql.release.books import Books, budget_of
+from dpsql.release.limits import QUERY_SECONDS, check_seconds
+from dpsql.release.release import Release
+from dpsql.running.answer_free import Earlier, asks_for_free
+from dpsql.running.local_release import Maker, Synthetic
+from dpsql.running.run import Batches
+
+
+class Connection(Exceptions):
+    """Private tables, a policy, a ledger and the releases made of them. Make it with ``connect``.
+
+    Trust: this object runs in the custodian's process and can read the private tables; hand
+    analysts its plans, releases and error messages, not the object.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        ledger: Path,
+        releases: Path,
+        *,
+        anchor: Path | None,
+        label: str,
+        budget_per_release: tuple[object, object, object] = (None, None, None),
+        cursor_errors: bool = False,
+        query_timeout: float | None = QUERY_SECONDS,
+    ) -> None:
+        self.policy = policy
+        self.ledger_path = ledger
+        self.releases_path = releases
+        self._label = label
+        self._store = ReleaseStore(releases)
+        self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor)
+        self._budget_per_release = budget_per_release
+        self._cursor_errors = cursor_errors
+        self._query_timeout = check_seconds("query_timeout", query_timeout)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._holdings = Holdings(engine, policy)
+        self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
+
+    def __repr__(self) -> str:
+        return f"<dpsql.Connection to {self.policy.dataset!r}, ledger {str(self.ledger_path)!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; ledger and releases are files and stay."""
+        self._closed = True
+
+    @taking(errors=maybe(flag()))
+    def cursor(self, *, errors: bool | None = None) -> Cursor:
+        """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
+
+        ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``;
+        by default what ``connect(cursor_errors=...)`` says.
+        """
+        self._check_open()
+        return Cursor(self, errors=self._cursor_errors if errors is None else errors)
+
+    def schemas(self) -> dict[str, dict[str, str]]:
+        """The column types of all private tables, held against the policy. Reads no row."""
+        self._check_open()
+        return self._holdings.schemas()
+
+    @taking(progress=maybe(function()), earlier=flag(), method=text())
+    def plan(
+        self,
+        sql: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        alpha: float = 0.05,
+        tolerance: float = 1e-3,
+        time_limit: float | None = None,
+        progress: Callable[[str], None] | None = None,
+        objective: str | None = None,
+        max_error: object = None,
+        relative: object = None,
+        simultaneous: bool = False,
+        expected: Mapping[str, object] | None = None,
+        method: str = "auto",
+        rounds: int | None = None,
+        earlier: bool = True,
+    ) -> Plan:
+        """What a batch would release, with an error bar on every number. Free.
+
+        ``epsilon`` alone is pure where the policy keeps a pure purse and otherwise taken with the
+        policy's delta; or ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say
+        (``dpsql.sql.parse.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
+        ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
+        hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
+        it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, the plan measures what
+        complements them, at the same charge, and its errors are those of all measurements together
+        (``dpsql.earlier.complement_plan``); False plans as if there were none. ``method``: "auto", or "mwem" and
+        "mwem-strategy" (``dpsql.strategy.adaptive.mwem``), whose errors depend on the data and are estimated only;
+        ``rounds`` of theirs. Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
+        DataError, BudgetError, all before anything is spent.
+        """
+        self._check_open()
+        wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
+        wish = wish_of(sql, epsilon, rho, wanted)
+        if wish is not None:
+            if method != "auto":
+                raise DataError(
+                    f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
+                )
+            return self._needed(sql, wish, delta, None, tolerance, time_limit, progress, earlier).plan
+        request = request_of(sql, epsilon, delta, rho)
+        _check_limits(tolerance, time_limit)
+        if method != "auto":
+            return make_adaptive_plan(
+                *(sql, self.policy, self.schemas(), self.budget, request, method),
+                alpha=wanted.alpha,
+                rounds=rounds,
+                time_limit=time_limit,
+                progress=progress,
+            )
+        if rounds is not None:
+            raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
+        began = monotonic()
+        alone = make_plan(
+            sql,
+            self.policy,
+            self.schemas(),
+            self.budget,
+            request,
+            alpha=wanted.alpha,
+            tolerance=tolerance,
+            time_limit=time_limit,
+            progress=progress,
+            objective=objective or "total",
+        )
+        if not earlier:
+            return alone
+        left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
+        return self._batches.past.complemented(alone, tolerance, left)
+
+    @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()))
+    def budget_for(
+        self,
+        sql: str,
+        max_error: object = None,
+        *,
+        relative: object = None,
+        alpha: float = 0.05,
+        simultaneous: bool = False,
+        expected: Mapping[str, object] | None = None,
+        delta: object = None,
+        measure: str | None = None,
+        objective: str | None = None,
+        tolerance: float = 1e-3,
+        time_limit: float | None = None,
+        progress: Callable[[str], None] | None = None,
+        earlier: bool = True,
+    ) -> NeededBudget:
+        """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
+
+        A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``; ``run`` takes it. It is
+        what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
+        rho policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
+
+        ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs;
+        a hint ``/*+ MAX_ERROR(50) */`` after SELECT counts for that SELECT. ``relative``: the same, over the
+        answer that the policy's ``expected_rows`` (or ``expected``, rows of a group by result) let one guess;
+        averages, ratios and quantiles always need such a guess (``dpsql.planning.target_errors``). ``simultaneous``:
+        all intervals together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the
+        strategy that ``plan`` takes; the default chooses the one that needs the least. ``earlier``: what earlier
+        releases know need not be paid for again; 0 is found where they suffice, and ``run`` of it is free. Raises
+        BudgetError, with the least error within reach, where no budget that is left and allowed gives it; DataError for
+        wishes that do not fit.
+        """
+        self._check_open()
+        wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
+        wish = wish_of(sql, None, None, wanted)
+        if wish is None:
+            raise DataError("no error is wanted; give max_error=50, relative=0.05, or hints /*+ MAX_ERROR(50) */")
+        return self._needed(sql, wish, delta, measure, tolerance, time_limit, progress, earlier)
+
+    def _needed(
+        self,
+        sql: str,
+        wanted: Wanted,
+        delta: object,
+        measure: str | None,
+        tolerance: float,
+        time_limit: float | None,
+        progress: Callable[[str], None] | None,
+        earlier: bool,
+    ) -> NeededBudget:
+        _check_limits(tolerance, time_limit)
+        at = None if delta is None else Request.of(1, delta).delta
+        prepared = prepare(sql, self.policy, self.schemas(), progress)
+        return find_budget(
+            prepared,
+            self.budget,
+            wanted,
+            delta=at,
+            measure=measure,
+            tolerance=tolerance,
+            time_limit=time_limit,
+            progress=progress,
+            known=self._batches.past.known(prepared, wanted.alpha) if earlier else None,
+        )
+
+    @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
+    def run(
+        self,
+        batch: Plan | NeededBudget | str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        fresh: bool = False,
+        errors: bool = True,
+        estimates: str = "unbiased",
+        label: str | None = None,
+        **options: Any,
+    ) -> Release:
+        """Measure a plan (or that of ``budget_for``), or plan a batch and measure it, and register its views.
+
+        Spends what the plan says, once for the whole batch, before any row is read. The same
+        batch at the same budget on the same data version is answered again from its earlier
+        release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
+        than planned, and, where no budget is named at all, with whatever error (``dpsql.running.answer_free``).
+        ``errors=False`` leaves the error columns out; ``estimates="nonnegative"`` (or "whole") shows numbers that a
+        table could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
+        ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
+        BudgetError where the purse does not hold the charge.
+        """
+        self._check_open()
+        said = self._label if label is None else label
+        unpaid = isinstance(batch, NeededBudget) and not batch
+        if isinstance(batch, NeededBudget):
+            batch = batch.plan
+        if isinstance(batch, Plan):
+            if epsilon is not None or delta is not None or rho is not None or options:
+                raise InterfaceError("a plan has its budget and options; give them to plan(), not to run()")
+            plan = batch
+        else:
+            if not fresh and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
+                free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
+                if free is not None:
+                    return free
+                raise DataError(
+                    "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
+                    "and delta=..., or rho=..., or the error that is wanted, max_error=..."
+                )
+            plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
+        return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
+
+    @taking(declared=either(text(), texts()), table=maybe(text()))
+    def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
+        """The SQL batch of an expected workload, such as "ranges(age)" or "marginals(2, sex, state)". Free.
+
+        To be planned, priced (``budget_for``) and run like any batch; ``dpsql.planning.expected_workload`` has the
+        words. ``table``: the private table, needed where the policy has several. Raises DataError and PolicyError.
+        """
+        return workload_sql(self.policy, declared, table)
+
+    @taking(declared=either(text(), texts()), table=maybe(text()), label=maybe(text()))
+    def release_workload(
+        self,
+        declared: str | Sequence[str],
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        table: str | None = None,
+        label: str | None = None,
+        **options: Any,
+    ) -> Release:
+        """Measure an expected workload once (``workload``, ``run``); questions within it are free from then on.
+
+        ``answers_others`` says whether that holds for all of them, or, for very large workloads, for its own
+        statements alone.
+        """
+        return self.run(self.workload(declared, table), epsilon, delta, rho, label=label, **options)
+
+    @taking(release=whole(0, 2**63 - 1))
+    def answers_others(self, release: int) -> bool:
+        """Whether other questions can rest on a release: its measurement was kept, and is not too large. Free."""
+        self._check_open()
+        return self._batches.past.answers_others(release)
+
+    def refine(self) -> list[Release]:
+        """Give the answers of earlier batches again, from all measurements together, where that makes them better.
+
+        Free: post-processing of what was released (``dpsql.running.answer_free``). Each batch whose results are still
+        shown is answered by least squares over everything that was measured of its tables, and its views show the
+        better answers from then on; the releases that they rest on are in their ``guarantee`` and in ``dp.releases``.
+        The earlier numbers stay in their own schemas. Returns what became better, oldest first; nothing twice.
+        """
+        self._check_open()
+        return self._batches.refined(self._label)
+
+    @taking(table=text(), name=maybe(text()), label=maybe(text()))
+    def synthesize(
+        self,
+        table: str,
+        columns: Sequence[str],
+        epsilon: object,
+        *,
+        ids: Sequence[str] = (),
+        name: str | None = None,
+        label: str | None = None,
+    ) -> Synthetic:
+        """Release a randomised copy of some columns of a table, once; ``.sql`` of what is returned is then free.
+
+        Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
+        randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are.
+        Charges epsilon times the rows that a unit may have to the purse ``local_epsilon`` (replace one unit's values:
+        the number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows
+        in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
+        many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
+        """
+        said = self._label if label is None else label
+        made, record = self._local().make(table, columns, epsilon, ids=ids, name=name, label=said)
+        self._batches.register(record)
+        return made
+
+    @taking(name=maybe(text()))
+    def synthetic(self, name: str | None = None) -> Synthetic:
+        """The local release that was made under this name or of this table; the newest of several. Free."""
+        return self._local().find(name)
+
+    def _local(self) -> Maker:
+        self._check_open()
+        return Maker(self._holdings, self._books)
+
+    @taking(query=one_of(str), parameters=maybe(several()))
+    def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
+        """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
+
+        Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
+        """
+        self._check_open()
+        self._books.catch_up()
+        return self._store.sql(query, parameters, seconds=self._query_timeout)
+
+    @property
+    def budget(self) -> BudgetState:
+        """Total, spent and remaining budget; ``.purses`` for the detail, ``.by_label()`` for who spent it.
+
+        ``.charges`` says for what, ``.unreleased`` what was charged and never released.
+        """
+        self._check_open()
+        return self._books.state()
+
+    def releases(self) -> list[Entry]:
+        """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""
+        self._check_open()
+        return self._books.entries()
+
+    def rebuild(self) -> int:
+        """Make the releases database anew from the ledger; the number of releases in it.
+
+        Raises LedgerError where there is no ledger: nothing was released.
+        """
+        self._check_open()
+        return self._books.rebuild()
+
+    @taking(name=text(), to=text(), release=maybe(whole(0, 2**63 - 1)))
+    def rename(self, name: str, to: str, *, release: int | None = None) -> None:
+        """Show the results called ``name`` in the releases as ``to`` from now on: all of them, or those of one release.
+
+        Free, and written to the ledger, so that a rebuild keeps it. A run of the same batch, which is free, gives its
+        results their first names back. Raises ProgrammingError where nothing is called ``name``, IntegrityError
+        where something is called ``to``.
+        """
+        self._check_open()
+        if to.lower() in (known.lower() for known in (*self.policy.tables, *self.policy.views)):
+            raise IntegrityError(f"{' '.join(to.split())} is a table or view of the policy; choose another name")
+        self._books.rename(name, to, release, self._holdings.attachable)
+
+    @taking(names=each_text(), release=maybe(whole(0, 2**63 - 1)))
+    def drop(self, *names: str, release: int | None = None) -> None:
+        """Take results out of the releases: by name, of one release if given; without names all results of ``release``.
+
+        Nothing is refunded: the ledger keeps charge and noisy measurement, from which the same batch is answered again
+        at no cost, and that shows the results again. A rebuild keeps them out. Raises ProgrammingError where there is
+        nothing of that name.
+        """
+        self._check_open()
+        if not names and release is None:
+            raise InterfaceError("drop() needs the names of results, or release= for all results of one release")
+        self._books.drop(names, release, self._holdings.attachable)
+
+    @taking(was=text())
+    def renew(self, was: str) -> None:
+        """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
+
+        For a policy whose ``dataset`` was changed because the data were: spending goes on where it was, answers of
+        before are kept and no longer used again. ``was``: the name that the ledger knows; it never returns.
+        Raises LedgerError where the ledger knows another, or has had the new name before.
+        """
+        self._check_open()
+        self._books.renew(was)
+
+    def commit(self) -> None:
+        """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""
+        self._check_open()
+
+    def rollback(self) -> None:
+        """Gives nothing back: what was charged stays charged and what was released stays released (PEP 249).
+
+        There is no transaction to undo; a refund would let whoever has seen an answer ask again for free.
+        """
+        self._check_open()
+
+    def _view_names(self) -> tuple[str, ...]:
+        """Names of the released views, sorted; from the ledger, as the releases file may be busy or behind."""
+        if not self.ledger_path.exists():
+            return self._store.names()
+        entries = self._books.entries()
+        return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the connection is closed; connect again")
+
+
+def _check_limits(tolerance: object, time_limit: object) -> None:
+    for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
+        if value is None or (isinstance(value, float) and value == math.inf):
+            continue
+        if not isinstance(value, int | float) or not is_real(value):  # an integer may be past every float
+            raise DataError(f"{name} must be a number, such as {name}=0.01")

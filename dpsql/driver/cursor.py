@@ -1,0 +1,400 @@
+"""Cursor: PEP 249's way to ask. What is released already is free, everything else is one charge a batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from dpsql.arguments import maybe, taking, whole
+from dpsql.driver.result_sets import ResultSet, described, probed, read, result_set
+from dpsql.earlier.same_question import question_keys, squared_errors
+from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
+from dpsql.release import RangeTable, ReleaseTable
+from dpsql.sql import Answer, table_of, understand
+from dpsql.sql.outer.probes import is_probe
+from dpsql.sql.parse.options import budget_of, read_options
+from dpsql.sql.parse.parameters import Parameters, prepare
+from dpsql.sql.parse.routing import Route, route
+from dpsql.sql.parse.statements import Statement
+
+if TYPE_CHECKING:
+    from dpsql.driver.connection import Connection
+    from dpsql.planning.plan import Plan
+    from dpsql.release.release import Release
+
+Budget = tuple[object, object, object]  # epsilon, delta, rho
+Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
+
+# How much less precise an earlier answer may be than what was asked for: plans differ by their tolerance.
+_TOLERANCE = 1e-3
+_ALPHA = 0.05
+
+NO_BUDGET = (
+    "no earlier release answers this and no budget is given; execute(sql, epsilon=0.1), connect with "
+    "epsilon_per_release=0.1, or write SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... "
+    "(con.plan(sql, epsilon=0.1) shows the errors first, for free)"
+)
+
+
+class Cursor:
+    """Runs batches on a connection and walks through their results (PEP 249). Make it with ``Connection.cursor``.
+
+    ``arraysize``: rows of ``fetchmany`` without a size, 1 at first. ``errors``: whether results show the columns of
+    errors beside private numbers; releases have them either way. ``release`` is what the last ``execute``
+    was answered from, None for a query over releases; its ``cost`` is 0 where an earlier one had the answers.
+    ``names`` are those of the last batch's results. ``usual`` is the budget of a batch that names none, by default that
+    of the connection; ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier answer is used
+    whatever level its own intervals have. ``progress`` hears how far planning is.
+    Not to be used by two threads at the same time.
+    """
+
+    arraysize: int
+    lastrowid: None = None
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        errors: bool = False,
+        usual: Budget | None = None,
+        alpha: float | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self.arraysize = 1
+        self.errors = errors
+        self.release: Release | None = None
+        self.names: tuple[str, ...] = ()
+        self._usual = connection._budget_per_release if usual is None else usual
+        self._alpha = alpha
+        self._progress = progress
+        self._closed = False
+        self._sets: list[ResultSet] = []
+        self._place = 0
+        self._executed = False
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def execute(
+        self,
+        sql: str,
+        parameters: Parameters = None,
+        *,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+    ) -> Self:
+        """Run a batch: one statement or several, one budget for all of them; ``nextset`` walks their results.
+
+        Free: queries over released views; statements that an earlier release of this data version answers; probes
+        such as ``WHERE 1=0``. Otherwise the batch is charged ``epsilon``, ``delta`` or ``rho`` of this call, of
+        its OPTIONS, or what ``connect`` says, in this order. An earlier answer is used at any budget where the call
+        names none; where it names one, only if it is at least as precise as that budget would buy.
+        ``parameters``: a sequence for ``?``, a mapping for ``:name``; literals of the batch
+        (``dpsql.sql.parse.parameters``). Returns the cursor. Raises ProgrammingError where no budget is given and none
+        is free, SQLError, BudgetError and the like as ``Connection.run``, all before anything is spent.
+        """
+        self._begin()
+        text = prepare(sql).fill(parameters)
+        self._take(self._run(text, (epsilon, delta, rho)))
+        return self
+
+    def dry_run(
+        self,
+        sql: str,
+        parameters: Parameters = None,
+        *,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+    ) -> Plan | Release | None:
+        """What ``execute`` would do, spending nothing: a Plan that it would pay for, or else why it would be free.
+
+        That is the earlier Release that answers, or None for what earlier releases determine together and for what
+        never costs anything (released views, probes, lists). Raises as ``execute``.
+        """
+        self._begin()
+        text = prepare(sql).fill(parameters)
+        with self._connection._lock, self._pointing(text):
+            going = route(text, self._connection.policy, self._connection._view_names)
+            statements = [piece.query for piece in going.pieces if piece.query is not None]
+            if not going.private or len(statements) < len(going.pieces) or all(map(is_probe, statements)):
+                return None
+            held = self._planned(text, statements, (epsilon, delta, rho), dry=True)
+            found = self.release if isinstance(held, list) else held
+            if not isinstance(held, list) and self._connection._batches.past.as_good_as(held) is not None:
+                found = None
+        self._sets, self.release, self._executed = [], None, False
+        return found
+
+    def executemany(
+        self,
+        sql: str,
+        parameters: Iterable[Sequence[object] | Mapping[str, object]],
+        *,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+    ) -> Self:
+        """Run the statement once for each item of ``parameters``, all of them one batch with one budget.
+
+        The rows of all runs stand below each other in one result, in the order of ``parameters`` (PEP 249 leaves this
+        open); of several statements, each has one such result. No parameters, no result and no charge.
+        Returns the cursor; raises as ``execute``.
+        """
+        self._begin()
+        prepared = prepare(sql)
+        texts = [prepared.fill(item) for item in _items(parameters)]
+        if not texts:
+            return self
+        # A line of its own for the semicolon, since a statement may end in a comment.
+        found = self._run("\n;\n".join(texts), (epsilon, delta, rho))
+        each = len(found) // len(texts)
+        self._take([
+            ResultSet(found[at].names, found[at].kinds, [row for part in found[at::each] for row in part.rows])
+            for at in range(each)
+        ])  # fmt: skip
+        return self
+
+    def callproc(self, procname: str, parameters: Sequence[object] = ()) -> None:
+        """Refused: there are no stored procedures."""
+        self._check_open()
+        raise NotSupportedError("callproc is not offered: there are no stored procedures; write a SELECT")
+
+    def setinputsizes(self, sizes: object) -> None:
+        """Does nothing (PEP 249 allows that): literals need no sizes."""
+        self._check_open()
+
+    def setoutputsize(self, size: int, column: int | None = None) -> None:
+        """Does nothing (PEP 249 allows that): values are never cut."""
+        self._check_open()
+
+    # -- results -------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that made this cursor."""
+        return self._connection
+
+    @property
+    def description(self) -> Description | None:
+        """(name, type, None, None, precision, scale, True) of each column; None where there is no result.
+
+        The type is DuckDB's name of it and compares equal to one of ``dpsql.STRING``, ``NUMBER``, ``DATETIME``, ...
+        """
+        if not self._sets:
+            return None
+        current = self._sets[0]
+        return tuple(
+            (name, kind, None, None, *_digits(kind), True)
+            for name, kind in zip(current.names, current.kinds, strict=True)
+        )
+
+    @property
+    def rowcount(self) -> int:
+        """Rows of the current result; -1 before the first, 0 after an empty ``executemany``."""
+        if self._sets:
+            return len(self._sets[0].rows)
+        return 0 if self._executed else -1
+
+    @property
+    def rownumber(self) -> int | None:
+        """Number of the next row, from 0; None without a result."""
+        return self._place if self._sets else None
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row, None after the last."""
+        rows = self._fetch(1)
+        return rows[0] if rows else None
+
+    @taking(size=maybe(whole(-(2**63), 2**63)))
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        """The next ``size`` rows (``arraysize`` unless given), fewer at the end."""
+        return self._fetch(self.arraysize if size is None else size)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """The rows that are left."""
+        return self._fetch(None)
+
+    def rows(self) -> Sequence[tuple[Any, ...]]:
+        """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""
+        return self._current().rows
+
+    def nextset(self) -> bool | None:
+        """Go to the result of the next statement of the batch: True, or None where there is none."""
+        self._current()
+        if len(self._sets) < 2:
+            return None
+        self._sets.pop(0)
+        self._place = 0
+        return True
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        row = self.fetchone()
+        if row is None:
+            raise StopIteration
+        return row
+
+    def close(self) -> None:
+        """Close the cursor; whatever is asked of it then is an InterfaceError, but for closing it again."""
+        self._closed = True
+        self._sets = []
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<dpsql.Cursor of {self._connection!r}>"
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the cursor is closed; make another one with con.cursor()")
+        self._connection._check_open()
+
+    def _begin(self) -> None:
+        self._check_open()
+        self._sets, self._place, self.release, self._executed = [], 0, None, True
+
+    def _take(self, sets: Sequence[ResultSet]) -> None:
+        self._sets, self._place = list(sets), 0
+
+    def _current(self) -> ResultSet:
+        self._check_open()
+        if not self._sets:
+            raise ProgrammingError("there is no result to fetch from; execute a query first")
+        return self._sets[0]
+
+    def _fetch(self, size: int | None) -> list[tuple[Any, ...]]:
+        rows = self._current().rows
+        stop = len(rows) if size is None else min(len(rows), self._place + max(size, 0))
+        found = list(rows[self._place : stop])
+        self._place = stop
+        return found
+
+    def _run(self, text: str, budget: Budget) -> list[ResultSet]:
+        """The results of a batch, one for each statement. Threads that share the connection wait for each other."""
+        with self._connection._lock, self._pointing(text):
+            going = route(text, self._connection.policy, self._connection._view_names)
+            self.names = tuple(
+                piece.query.name if going.private and piece.query is not None else f"q{number}"
+                for number, piece in enumerate(going.pieces, 1)
+            )
+            if going.private:
+                return self._private(text, going, budget)
+            return [read(self._connection, piece, going) for piece in going.pieces]
+
+    @contextmanager
+    def _pointing(self, text: str) -> Iterator[None]:
+        """A refusal within shows its place in the batch, as a note below the message."""
+        try:
+            yield
+        except SQLError as error:
+            shown = error.pointed(text)
+            if shown and shown not in getattr(error, "__notes__", ()):
+                error.add_note(shown)
+            raise
+
+    def _private(self, text: str, going: Route, budget: Budget) -> list[ResultSet]:
+        con = self._connection
+        statements = [piece.query for piece in going.pieces if piece.query is not None]
+        if len(statements) < len(going.pieces):
+            return [described(self._connection, piece) for piece in going.pieces]
+        if all(is_probe(statement) for statement in statements):
+            return probed(con, statements, self._understood, errors=self.errors)
+        held = self._planned(text, statements, budget)
+        if isinstance(held, list):
+            return held
+        self.release = con.run(held)
+        return self._shown(self.release.record.tables, held.queries)
+
+    def _planned(
+        self, text: str, statements: Sequence[Statement], budget: Budget, *, dry: bool = False
+    ) -> list[ResultSet] | Plan:
+        """The results of the release that answers the batch, or the plan that its budget is for. Spends nothing.
+
+        ``dry``: what earlier releases determine together is not written down; no results then.
+        """
+        con = self._connection
+        asked, named = self._budget(text, budget)
+        alpha = _ALPHA if self._alpha is None else self._alpha
+        if named:
+            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress, earlier=False)
+            most = [error * (1.0 + _TOLERANCE) for error in squared_errors(plan)]
+            found = self._earlier(plan.queries, most)
+            if found is not None:
+                return found
+            plan = con._batches.past.complemented(plan)
+        else:
+            found = self._earlier(self._understood(statements), None)
+            if found is not None:
+                return found
+            if dry and con._batches.past.answer(text, alpha) is not None:
+                return []
+            release = con._batches.determined(text, alpha, label=con._label)
+            if release is not None:
+                self.release = release
+                return self._shown(release.record.tables, self._understood(statements))
+            if asked == (None, None, None):
+                raise ProgrammingError(NO_BUDGET)
+            plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
+        return plan
+
+    def _budget(self, text: str, given: Budget) -> tuple[Budget, bool]:
+        """The budget of a batch, and whether the call or the batch names it."""
+        epsilon, delta, rho = given
+        usual = self._usual
+        written = budget_of(read_options(text)[1]) is not None
+        if not written and epsilon is None and rho is None:
+            # delta alone goes with the epsilon of connect
+            return (usual, False) if delta is None else ((usual[0], delta, None), True)
+        return given, True
+
+    def _understood(self, statements: Sequence[Statement]) -> tuple[Answer, ...]:
+        con = self._connection
+        schemas = con.schemas()
+        tables = {name: table_of(declared, schemas[name]) for name, declared in con.policy.tables.items()}
+        return understand(statements, con.policy, tables).answers
+
+    def _earlier(self, answers: Sequence[Answer], most: Sequence[float] | None) -> list[ResultSet] | None:
+        con = self._connection
+        keys = question_keys(con.policy.to_toml(), answers)
+        whole = [answer.name for answer in answers] if any(answer.named for answer in answers) else None
+        level = _ALPHA if self.errors and self._alpha is None else None
+        found = con._batches.answered(keys, most, whole, level)
+        if found is None:
+            return None
+        self.release, places = found
+        return self._shown([self.release.record.tables[at] for at in places], answers)
+
+    def _shown(self, tables: Sequence[ReleaseTable | RangeTable], answers: Sequence[Answer]) -> list[ResultSet]:
+        """The results of a release, without the columns of errors unless they are wanted."""
+        return [result_set(table, answer, self.errors) for table, answer in zip(tables, answers, strict=True)]
+
+
+def _items(parameters: object) -> list[Any]:
+    if isinstance(parameters, Iterable) and not isinstance(parameters, str | bytes | Mapping):
+        return list(parameters)
+    raise ProgrammingError(
+        "executemany takes a sequence with the values of each run, such as [[18], [65]], "
+        f"not a {type(parameters).__name__}"
+    )
+
+
+def _digits(kind: str) -> tuple[int | None, int | None]:
+    """Precision and scale of a DECIMAL."""
+    found = re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", kind)
+    return (int(found[1]), int(found[2])) if found else (None, None)

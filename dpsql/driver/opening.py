@@ -1,0 +1,119 @@
+"""``connect``: a policy, the files beside it and the engine that reads its tables, as one connection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from dpsql.arguments import is_path
+from dpsql.driver.connection import Connection
+from dpsql.errors import InterfaceError, PolicyError, quoted
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session
+from dpsql.policy import Policy
+from dpsql.privacy.accountant import Request
+from dpsql.release.books import check_places
+from dpsql.release.limits import QUERY_SECONDS
+
+
+def connect(
+    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | Any | None = None,
+    *,
+    policy: Policy | str | os.PathLike[str],
+    ledger: str | os.PathLike[str] | None = None,
+    releases: str | os.PathLike[str] | None = None,
+    anchor: str | os.PathLike[str] | None = None,
+    label: str = "",
+    memory_limit: str | None = None,
+    scan_timeout: float | None = None,
+    epsilon_per_release: object = None,
+    delta_per_release: object = None,
+    rho_per_release: object = None,
+    cursor_errors: bool = False,
+    query_timeout: float | None = QUERY_SECONDS,
+) -> Connection:
+    """Connect to private tables under a policy.
+
+    ``database``: a DuckDB file (attached read-only while it is scanned), an open DuckDB
+    connection, a SparkSession (``docs/spark.md``), or None where every table of the policy names files as its source.
+    ``policy``: a TOML file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
+    named where the policy is not a file; ``releases`` is one beside the ledger unless named.
+    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
+    asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
+    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands. ``epsilon_per_release`` and
+    ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that names no budget and that no
+    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors. ``query_timeout``: seconds
+    after which a query over the releases is stopped, None for never.
+    Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
+    """
+    for name, place in {"database": database, "ledger": ledger, "releases": releases, "anchor": anchor}.items():
+        held_open = name == "database" and (isinstance(place, duckdb.DuckDBPyConnection) or is_session(place))
+        if not (place is None or held_open or isinstance(place, str | os.PathLike)):
+            raise InterfaceError(f"{name} must be the path of a file, not a {type(place).__name__}")
+        if not (place is None or held_open or is_path(place)):
+            raise InterfaceError(f"{name} must be the path of a file, and {quoted(str(place))} cannot be one")
+    if not isinstance(policy, Policy | str | os.PathLike):
+        raise InterfaceError(f"policy must be a Policy or the path of a file, not a {type(policy).__name__}")
+    budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
+    if any(amount is not None for amount in budget_per_release):
+        Request.of(*budget_per_release)
+    held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
+    if held.path is None and ledger is None:
+        raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
+    ledger_path = Path(ledger) if ledger is not None else Path(held.path or "").with_suffix(".ledger")
+    releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
+    # Absolute, so that a later change of the working directory cannot lead to another ledger.
+    ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
+    anchor_path = None if anchor is None else Path(anchor).absolute()
+    file = None
+    if not (database is None or isinstance(database, duckdb.DuckDBPyConnection) or is_session(database)):
+        file = Path(database)
+    check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
+    limits = Limits(memory_limit, scan_timeout)
+    engine: Engine
+    if isinstance(database, duckdb.DuckDBPyConnection):
+        _check_files(held)
+        if memory_limit is not None:
+            raise InterfaceError("memory_limit is for scans in an instance of their own; set it on your connection")
+        engine = ConnectionEngine(database, limits)
+    elif is_session(database):
+        if memory_limit is not None:
+            raise InterfaceError("memory_limit is for scans of DuckDB; give Spark's executors what they need")
+        _check_spark(held)
+        engine = SparkEngine(database, limits)
+    else:
+        _check_files(held)
+        engine = FileEngine(None if file is None else file.absolute(), limits)
+    return Connection(
+        engine,
+        held,
+        ledger_path,
+        releases_path,
+        anchor=anchor_path,
+        label=label,
+        budget_per_release=budget_per_release,
+        cursor_errors=cursor_errors,
+        query_timeout=query_timeout,
+    )
+
+
+def _check_files(policy: Policy) -> None:
+    """Refuse tables of Spark where there is no session."""
+    for table in policy.tables.values():
+        if table.is_spark:
+            raise PolicyError(
+                f"{table.key('source')} is a table of Spark; pass the session: "
+                "dpsql.connect(spark, policy=..., ledger=...)"
+            )
+
+
+def _check_spark(policy: Policy) -> None:
+    """Refuse files where Spark counts: one policy has its tables in one place."""
+    for table in policy.tables.values():
+        if table.source is not None and not table.is_spark:
+            raise PolicyError(
+                f"{table.key('source')} names files and the connection is a Spark session, which would have another "
+                'table of that name; write source = "spark:catalog.schema.table", or connect without a session'
+            )

@@ -1,0 +1,199 @@
+"""Plans of mechanisms whose error depends on the data: MWEM. Public and free; errors are estimated, not certified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from dpsql.errors import BudgetError, DataError, InternalError
+from dpsql.planning.plan import Plan
+from dpsql.planning.prepare import Chooser, prepare
+from dpsql.policy import Policy
+from dpsql.privacy.accountant import BudgetState, Request, charge_for
+from dpsql.privacy.noise import laplace_noise
+from dpsql.reconstruct import NoiseModel
+from dpsql.strategy import Strategy
+from dpsql.strategy.adaptive.mwem import METHODS, MOST_RAYS, Mwem, mwem
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.compile.cone import cone_of
+from dpsql.workload.compile.structured import Structured
+from dpsql.workload.expr.batch import Derived, Ranked
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptivePlan(Plan):
+    """A plan whose strategy is a ``Mwem``: ``errors`` and ``widths`` are estimates, ``gap`` is None.
+
+    ``errors`` are root mean squares over runs on public stand-ins for the data (``dpsql.strategy.adaptive.mwem``), bias
+    included, ``widths`` a normal law's multiples of them. Both are of as many rows as the policy expects; what a
+    release states follows from its transcript, too (``after``).
+    """
+
+    strategy: Any = field(repr=False)
+
+    @property
+    def estimated(self) -> bool:
+        """True: the errors depend on the data."""
+        return True
+
+    def after(self, y: Sequence[int]) -> AdaptivePlan:
+        """The plan with the errors that the transcript ``y`` tells of: never smaller, larger where the table has more
+        rows than expected, or others than the stand-ins (``Mwem.stretch``). Post-processing; still estimated.
+        """
+        if not any(y):  # a rehearsal's zeros are no transcript
+            return self
+        stretch = self.strategy.stretch(list(y))
+        return replace(self, errors=self.errors * stretch, widths=self.widths * stretch)
+
+    @property
+    def sensitivity(self) -> int:
+        """The most by which one unit can move any candidate."""
+        return int(max(self.strategy.reach))
+
+    @property
+    def error(self) -> float:
+        """Estimated total squared error, each number in units of what one row can change."""
+        compiled = self.compiled
+        assert isinstance(compiled, Compiled)  # noqa: S101 - narrows the type for the checker
+        scale = np.where(compiled.scale == 0, 1.0, compiled.scale)
+        return float(((self.errors * compiled.objective / scale) ** 2).sum())
+
+    @property
+    def gap(self) -> None:
+        """None: nothing is certified."""
+        return None
+
+    @property
+    def bound_ratio(self) -> float:
+        """NaN: the bounds are for mechanisms whose noise does not depend on the data."""
+        return float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class TranscriptAnswers:
+    """Answers of the table that a transcript makes up; ``answers`` (m x R) are W's rows over its rays."""
+
+    strategy: Mwem
+    answers: Any = field(repr=False)
+    squares: Floats = field(repr=False)
+
+    def estimate(self, y: Sequence[int], divisor: int) -> Floats:
+        """W's rows on the made-up table (m,). A rehearsal's zeros are an empty transcript."""
+        transcript = list(y)
+        if not any(transcript):
+            return np.zeros(self.answers.shape[0])
+        return np.asarray(self.answers @ self.strategy.model.replayed(transcript).w)
+
+    def errors(self, noise: NoiseModel, divisor: int) -> Floats:
+        """Estimated by simulation."""
+        return np.sqrt(self.squares)
+
+    def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
+        """A normal law's multiple of ``errors``."""
+        return np.sqrt(self.squares) * float(-special.ndtri(alpha / 2))
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+        """There are none: the answers are no linear function of what is measured."""
+        raise InternalError("a made-up table's answers are not linear in what was measured")
+
+
+def make_adaptive_plan(
+    sql: str,
+    policy: Policy,
+    schemas: Mapping[str, Mapping[str, str]],
+    state: BudgetState,
+    request: Request,
+    method: str,
+    *,
+    alpha: float = 0.05,
+    rounds: int | None = None,
+    time_limit: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> AdaptivePlan:
+    """Plan a batch for a mechanism of ``strategy.mwem.METHODS``. Free: reads no row and spends nothing.
+
+    Pure epsilon alone. The policy's ``expected_rows`` are needed for the estimates; the number of rows is measured.
+    Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
+    """
+    if method not in METHODS:
+        raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
+    prepared = prepare(sql, policy, schemas, progress)
+    understood = prepared.understood
+    compiled = prepared.compiled
+    if isinstance(compiled, Structured) and method == "mwem-strategy":
+        raise DataError(
+            "method='mwem-strategy' selects among the rows of one strategy, and this batch is measured block by block; "
+            "use method='mwem', or ask for fewer columns in one batch"
+        )
+    if isinstance(compiled, Structured) and compiled.cells <= MOST_RAYS:
+        compiled = compile_batch(understood.queries, understood.tables, boxes=False)
+    if not isinstance(compiled, Compiled):
+        raise DataError(
+            f"method={method!r} keeps a weight for each cell, {compiled.cells:,} here, at most {MOST_RAYS:,}; ask for "
+            "fewer or coarser columns in one batch, or use method='auto'"
+        )
+    for core in (core for answer in understood.answers for core in answer.cores):
+        for column in core.columns:
+            if isinstance(column, Derived | Ranked):
+                raise DataError(
+                    f"method={method!r} answers counts and sums; {column.title or column.name} is worked out from "
+                    "several of them, with an interval that needs their joint error: ask for the counts and sums and "
+                    "divide the results, or use method='auto'"
+                )
+    charge = next((c for c in charge_for(request, state.budget) if c.noise == "laplace"), None)
+    if charge is None or charge.epsilon is None:
+        raise BudgetError(
+            f"method={method!r} is pure: it is paid with epsilon alone, from a purse that the policy keeps with "
+            "pure_epsilon, or from a policy of epsilon without delta"
+        )
+    (table, *_) = [layout.source.table for layout in compiled.layouts]
+    expected = policy.table(table).expected_rows
+    if expected is None:
+        raise DataError(
+            f"method={method!r} estimates its error on public stand-ins for the data, and the policy does not say how "
+            f"many rows {table} is expected to have; add expected_rows to [tables.{table}]"
+        )
+    strategy, squares = mwem(
+        *(compiled, method, charge.epsilon, expected),
+        rounds=rounds,
+        blocks=lambda: _blocks(compiled, time_limit, progress),
+        progress=progress,
+    )
+    noise = laplace_noise(strategy.reach[0], strategy.each_measure)
+    over_rays = compiled.rows @ cone_of(compiled).rays
+    over_rays = over_rays.astype(np.float64).tocsr()
+    over_rays.data *= np.repeat(compiled.scale, np.diff(over_rays.indptr))
+    answers = TranscriptAnswers(strategy, over_rays, squares)
+    return AdaptivePlan(
+        sql=sql,
+        dataset=policy.dataset,
+        queries=understood.answers,
+        compiled=compiled,
+        strategy=strategy,
+        charge=charge,
+        noise=noise,
+        alternatives=(),
+        alpha=alpha,
+        policy=policy.to_toml(),
+        schemas={name: dict(schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
+        answers=answers,
+        errors=answers.errors(noise, 1),
+        widths=answers.widths(noise, alpha, 1),
+        affordable=state.affords(charge),
+        notes=understood.notes,
+        expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
+    )
+
+
+def _blocks(compiled: Compiled, time_limit: float | None, progress: Callable[[str], None] | None) -> Strategy:
+    """The strategy whose rows are the building blocks of the batch."""
+    found = Chooser(compiled).strategy("laplace", time_limit=time_limit, progress=progress)
+    assert isinstance(found, Strategy)  # noqa: S101 - of a compiled batch
+    return found

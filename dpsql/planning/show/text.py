@@ -1,0 +1,218 @@
+"""A plan as people read it: the guarantee, the cost, the strategy, and an error bar on every number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsql.planning.target_errors import wanted_text
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.scan_cost import scan_text
+from dpsql.workload.compile.structured import Structured
+from dpsql.workload.expr.batch import KeyOutput, Measured
+
+if TYPE_CHECKING:
+    from dpsql.planning.plan import Plan
+
+SHOWN = 60
+
+
+def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+    """One record a private column: result, column, numbers, stderr (root mean square, largest), half_width, naive.
+
+    The last four are None for averages, ratios and quantiles, whose errors depend on the answer.
+    """
+    rows = []
+    for core, slices in plan.cores:
+        for column in core.columns:
+            if isinstance(column, KeyOutput):
+                continue
+            row: dict[str, Any] = {
+                "result": core.name.split("#")[0],
+                "column": column.title or column.name,
+                "groups": ", ".join(key.name for key in core.keys),
+                "numbers": core.rows,
+                "stderr": None,
+                "stderr_max": None,
+                "half_width": None,
+                "naive_stderr": None,
+            }
+            if isinstance(column, Measured):
+                part = slices[column.output]
+                row["stderr"] = float(np.sqrt(plan.mean_square(part)))
+                row["stderr_max"] = float(plan.errors[part].max())
+                row["half_width"] = float(plan.widths[part].max())
+                row["naive_stderr"] = float(np.sqrt(plan.naive_square(part)))
+            rows.append(row)
+    return rows
+
+
+def plan_head(plan: Plan) -> list[str]:
+    """Guarantee, cost, sizes, the scan, strategy, what else could have paid, notes on the conditions: a line each."""
+    notes = [f"Note       {note}" for note in plan.notes]
+    scan = scan_text(plan.compiled.layouts, plan.expected_rows)
+    scans = [f"Scan       {scan}"] if scan else []
+    return [
+        *(f"Guarantee  {plan.privacy}", _cost(plan), *_wanted(plan), _batch(plan), *scans, *_rests(plan)),
+        *(_strategy(plan), *_alternatives(plan), *_local(plan), *notes),
+    ]
+
+
+def _rests(plan: Plan) -> list[str]:
+    """Which earlier releases the answers rest on, too."""
+    if not plan.rests_on:
+        return []
+    which = f"release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
+    alone = getattr(plan, "alone", None)
+    gain = "" if alone is None else f"; without, {(alone.error / plan.error) ** 0.5:.2f} times the error"
+    return [f"Earlier    rests on {which} and the new measurement, which alone is charged{gain}"]
+
+
+def _wanted(plan: Plan) -> list[str]:
+    """What error the budget was found for."""
+    return [] if plan.wanted is None else [f"Wanted     {wanted_text(plan.wanted, plan.alpha)}"]
+
+
+def _local(plan: Plan) -> list[str]:
+    """What a local release would give, where the policy allows one."""
+    return [] if plan.local_comparison is None else [f"Local      {plan.local_comparison}"]
+
+
+def plan_text(plan: Plan) -> str:
+    """The whole plan as text, its first line the guarantee."""
+    level = f"{100 * (1 - plan.alpha):g}%"
+    rows = plan_rows(plan)
+    lines = [*plan_head(plan), ""]
+    header = ("result", "column", "numbers", "std error", f"{level} within", "one by one", "gain")
+    body = [
+        (
+            row["result"],
+            _shortened(row["column"]) + (f" by {row['groups']}" if row["groups"] else ""),
+            f"{row['numbers']}",
+            *_errors(row),
+        )
+        for row in rows
+    ]
+    shown = body if len(body) <= SHOWN else body[: SHOWN - 10]
+    widths = [max(len(line[i]) for line in [header, *shown]) for i in range(len(header))]
+    for line in [header, *shown]:
+        cells = [
+            text.ljust(w) if i < 2 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    if len(shown) < len(body):
+        lines.append(f"... and {len(body) - len(shown)} more result columns; plan.rows() has them all")
+    lines.append("")
+    if plan.estimated:
+        lines.append(
+            "Errors depend on the data. These are estimated, not certified: root mean squares over runs on public "
+            f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's "
+            "multiple. What a release states is larger where its measurements show more rows than expected, or a worse "
+            "fit."
+        )
+    else:
+        lines.append(
+            f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves "
+            "out what clamping to declared bounds changes."
+        )
+    if any(row["stderr"] is None for row in rows):
+        lines.append("'with it': an average, ratio or quantile of such numbers; its error depends on the answer.")
+    lines.append(
+        "'one by one' is the standard error if each result column were measured apart, with the same noise and total "
+        "budget."
+    )
+    return "\n".join(lines)
+
+
+def _errors(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    if row["stderr"] is None:
+        return "with it", "", "", ""
+    gain = f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else ""
+    return figure(row["stderr"]), "±" + figure(row["half_width"]), figure(row["naive_stderr"]), gain
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def figure(value: float) -> str:
+    """A number to three significant digits, without an exponent where it is short."""
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e7:
+        return f"{value:.3g}"
+    digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
+    return f"{value:,.{digits}f}"
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 32 else name[:29] + "..."
+
+
+def _cost(plan: Plan) -> str:
+    charge = plan.charge
+    measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
+    short = "" if plan.affordable else " (more than is left of it, or than one release may cost)"
+    return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch{short}"
+
+
+def _batch(plan: Plan) -> str:
+    compiled = plan.compiled
+    tables = ", ".join(dict.fromkeys(_scan(layout) for layout in compiled.layouts))
+    combinations = sum(layout.cells.combinations for layout in compiled.layouts)
+    merged = f" (of {combinations:,} combinations)" if combinations != plan.cells else ""
+    cells = _count(plan.cells, "cell") + merged
+    if isinstance(compiled, Structured):
+        cells = f"{_size(plan.cells)} cells, counted in {_count(len(compiled.layouts), 'histogram')}"
+        tables = ", ".join(dict.fromkeys(_scan(layout).replace("one scan", "scans") for layout in compiled.layouts))
+    return (
+        f"Batch      {_count(len(plan.queries), 'statement')}, {_count(compiled.numbers, 'number')} over "
+        f"{cells}, {tables}"
+    )
+
+
+def _size(number: int) -> str:
+    """A number of cells: its digits, or its order where they are many."""
+    return f"{number:,}" if number < 10**12 else f"about 10^{len(str(number)) - 1}"
+
+
+def _scan(layout: Layout) -> str:
+    source = layout.source
+    if source.distinct:
+        return f"one of the units of {source.table}"
+    joined = [table for table in source.tables if table != source.table]
+    return f"one scan of {source.table}" + (f" with {', '.join(joined)}" if joined else "")
+
+
+def _strategy(plan: Plan) -> str:
+    strategy = plan.strategy
+    described: str = getattr(strategy, "described", "")
+    if described:
+        return f"Strategy   {described}"
+    kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
+    residuals: Any = getattr(strategy, "residuals", ())
+    parts = f" of {len(residuals):,} residuals" if residuals else ""
+    if plan.gap is None and parts and strategy.noise == "gaussian":
+        proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
+    elif plan.gap is None:
+        proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
+    else:
+        what = "largest" if strategy.objective == "max" else "total"
+        proof = (
+            f"{what} squared error certified within {max(plan.gap, 1e-4):.2%} of the least of any Gaussian matrix "
+            f"mechanism{' beside these releases' if plan.rests_on else ''}"
+        )
+    measured = f"{strategy.shape[0]:,} measurements{parts}"
+    return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"
+
+
+def _alternatives(plan: Plan) -> list[str]:
+    chosen = plan.error
+    what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
+    return [
+        f"Instead    {other.charge.guarantee} from the {other.charge.purse} purse ({other.method}): "
+        + ("the same wanted error" if plan.wanted else f"{(other.error / chosen) ** 0.5:.2f} times the {what}")
+        + ("" if other.affordable else ", but more than is left of that purse or than one release may cost")
+        for other in plan.alternatives
+    ]

@@ -1,0 +1,243 @@
+"""What if: a plan at other budgets, and without one of its statements.
+
+Every figure comes from planning again: the strategy is chosen anew and its errors worked out as those of any plan. All
+of it is public and free. Errors of different units are compared as the strategy compares them: divided by what one row
+can change the number, times the statement's weight; where a budget was found for wanted errors, over these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpsql.arguments import maybe, real, taking, whole
+from dpsql.errors import DataError, Error, InterfaceError
+from dpsql.planning.payment import Route
+from dpsql.planning.prepare import Chooser, as_measured, scaled_sensitivity, true_error
+from dpsql.planning.target_errors import goal_of
+from dpsql.privacy.accountant import Request
+from dpsql.release import Result
+from dpsql.strategy.targets import Limits, strategies_for, structured_for
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.line_batch import Lined
+from dpsql.workload.compile.structured import Structured
+from dpsql.workload.expr.batch import Measured
+
+if TYPE_CHECKING:
+    from dpsql.planning.plan import Origin, Plan
+
+Floats = npt.NDArray[np.float64]
+MOST = 40  # statements that are left out one by one, those of the largest errors first
+TOLERANCE = 5e-3  # of planning again: what changes less is not told apart
+
+
+def origin_of(plan: Plan) -> Origin:
+    """What a plan was made from. InterfaceError where it does not know."""
+    if plan.origin is None:
+        raise InterfaceError("the plan does not know what it was made from; plan the batch again")
+    return plan.origin
+
+
+def route_of(plan: Plan) -> Route:
+    """The way in which a plan is paid."""
+    origin = origin_of(plan)
+    request, budget = origin.request, origin.state.budget
+    measure = "rho" if request.rho is not None else "epsilon"
+    gaussian = plan.charge.noise == "gaussian" and measure == "epsilon"
+    delta = request.delta or (budget.delta if gaussian else None)
+    return Route(budget, plan.charge.noise, plan.charge.purse, measure, delta)
+
+
+@taking(points=whole(-(2**63), 2**63))
+def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
+    """Error against epsilon (or rho): the plan's strategy at ``points`` budgets from 1/span to span times its own.
+
+    One row a budget and result column: the budget, whether what is left and the cap on one release allow it, root mean
+    squared standard error and largest half-width. The strategy does not depend on the budget, so this is what
+    planning at each of them gives, for the plan's kind of noise; the plan's own budget is one of the points. Averages,
+    ratios and quantiles, whose errors depend on the answer, are left out. Raises DataError for points or spans out of
+    range.
+    """
+    if isinstance(points, bool) or not isinstance(points, int) or not 1 <= points <= 1000:
+        raise DataError("points must be a whole number from 1 to 1000")
+    if not isinstance(span, int | float) or not 1 < span <= 1e6:
+        raise DataError("span must be above 1 and at most 1e6; 8 shows from an eighth to eight times the budget")
+    origin, route = origin_of(plan), route_of(plan)
+    own = origin.request.rho or origin.request.epsilon or Fraction(0)
+    powers = np.linspace(-1.0, 1.0, points) if points > 1 else np.zeros(1)
+    sensitivity = scaled_sensitivity(plan.strategy, plan.compiled)
+    columns = list(_measured(plan))
+    rows: list[tuple[Any, ...]] = []
+    for power in powers:
+        amount = own if abs(power) < 1e-12 else Fraction(float(own) * span ** float(power))
+        try:
+            request = Request(rho=amount) if route.measure == "rho" else Request(amount, origin.request.delta)
+            charge = route.price(request)
+            noise = charge.calibrate(sensitivity)
+        except Error:
+            continue  # below the ledger's grid, or beyond what noise is drawn for
+        common = as_measured(plan.strategy, plan.compiled).common_steps
+        errors = plan.answers.errors(noise, common)
+        widths = plan.answers.widths(noise, plan.alpha, common)
+        allowed = origin.state.affords(charge)
+        rows.extend(
+            (float(amount), allowed, name, title, _rms(errors[part]), float(widths[part].max(initial=0.0)))
+            for name, title, part in columns
+        )
+    names = (route.measure, "allowed", "result", "column", "stderr", "half_width")
+    return Result(names, ("DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE"), rows)
+
+
+def _measured(plan: Plan) -> Iterator[tuple[str, str, slice]]:
+    """(result, column, its numbers) of every measured column."""
+    names = [answer.name for answer in plan.queries for _ in answer.cores]
+    for name, (core, slices) in zip(names, plan.cores, strict=True):
+        for column in core.columns:
+            if isinstance(column, Measured):
+                yield name, column.title or column.name, slices[column.output]
+
+
+def _rms(errors: Any) -> float:
+    if isinstance(errors, np.ndarray):
+        return float(np.sqrt(np.mean(errors**2))) if errors.size else 0.0
+    return math.sqrt(float(errors.mean_square()))
+
+
+# -- leaving statements out -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one statement costs the others. ``times``: their error with it over that without it, at the same budget.
+
+    ``amount``: how much of the plan's charge could be saved without it at the others' present error, in the
+    purse's measure; all of it where there are no others (``times`` is None).
+    """
+
+    result: str
+    numbers: int
+    times: float | None
+    amount: float
+
+
+@taking(most=whole(0, 10**6), time_limit=maybe(real()))
+def costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> tuple[Cost, ...]:
+    """The marginal cost of each statement, by planning the batch without it; dearest first.
+
+    At most ``most`` statements, those whose numbers have the largest part in what is minimised first, and none any
+    more after ``time_limit`` seconds. Cost: one selection each, quick where it is certified. With Laplace noise nobody
+    knows the best strategy, so that ``times`` compares the best that were found.
+    """
+    began = monotonic()
+    owners = _owners(plan)
+    units = comparable(plan)
+    found: list[Cost] = []
+    for name in sorted(owners, key=lambda n: -_value(plan, units, owners[n]))[:most]:
+        if time_limit is not None and found and monotonic() - began > time_limit:
+            break
+        others = [part for other, parts in owners.items() if other != name for part in parts]
+        numbers = sum(part.stop - part.start for part in owners[name])
+        reduced = _without(origin_of(plan).prepared.compiled, owners[name])
+        if not others or reduced is None:
+            found.append(Cost(name, numbers, None, plan.charge.amount))
+            continue
+        least = _again(plan, reduced)
+        # A budget found for wanted errors falls with the largest of all; else the others' own errors are compared.
+        before = _value(plan, units, None if _found_for(plan) else others)
+        times = max(1.0, math.sqrt(before / least)) if least > 0 else 1.0
+        power = 2.0 if plan.charge.purse == "gaussian" else 1.0
+        found.append(Cost(name, numbers, times, plan.charge.amount * (1.0 - times**-power)))
+    return tuple(sorted(found, key=lambda cost: -cost.amount))
+
+
+def marginal_costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> Result:
+    """``costs`` as a table: result, numbers, others_error (times), cost in the purse's measure, share of the charge."""
+    names = ("result", "numbers", "others_error", "cost", "share")
+    kinds = ("VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
+    rows = [
+        (c.result, c.numbers, c.times, c.amount, c.amount / plan.charge.amount) for c in costs(plan, most, time_limit)
+    ]
+    return Result(names, kinds, rows)
+
+
+def _found_for(plan: Plan) -> bool:
+    """Whether the strategy was chosen for the errors that are wanted."""
+    return plan.wanted is not None and plan.wanted.objective == "least"
+
+
+def _owners(plan: Plan) -> dict[str, list[slice]]:
+    """The numbers that each statement's private part takes, by result; statements over other results have none."""
+    found: dict[str, list[slice]] = {}
+    names = [answer.name for answer in plan.queries for _ in answer.cores]
+    for name, (_, slices) in zip(names, plan.cores, strict=True):
+        held = found.setdefault(name, [])
+        for part in slices:
+            held.extend([part] if part not in held else [])
+    return found
+
+
+def comparable(plan: Plan) -> Floats | None:
+    """What each number's error is multiplied by to be compared, (m,); None where there are too many numbers."""
+    compiled = origin_of(plan).prepared.compiled
+    if isinstance(compiled, Lined):
+        return None
+    if plan.wanted is not None and _found_for(plan):
+        return np.asarray(1.0 / goal_of(origin_of(plan).prepared, plan.wanted).targets(compiled.numbers))
+    if isinstance(compiled, Structured):
+        out = np.zeros(compiled.numbers)
+        for block in compiled.blocks:
+            out[block.start : block.stop] = block.weight
+        return out
+    units = np.divide(compiled.objective, compiled.scale, out=np.zeros(compiled.numbers), where=compiled.scale != 0)
+    return np.asarray(units)
+
+
+def _value(plan: Plan, units: Floats | None, parts: list[slice] | None) -> float:
+    """What the plan's objective is over some of its numbers (all for None): total, or largest, squared error."""
+    if units is None:
+        return sum(_rms(plan.errors[part]) ** 2 for part in parts or [])
+    squares = (np.asarray(plan.errors) * units) ** 2
+    held = squares if parts is None else np.concatenate([squares[part] for part in parts] or [np.zeros(1)])
+    return float(held.max() if plan.strategy.objective == "max" else held.sum())
+
+
+def _without(compiled: Compiled | Structured | Lined, parts: list[slice]) -> Compiled | Structured | None:
+    """The batch without some of its numbers; None where nothing is left that depends on the data."""
+    if isinstance(compiled, Lined):
+        return None
+    gone = {number for part in parts for number in range(part.start, part.stop)}
+    if isinstance(compiled, Structured):
+        blocks = tuple(block for block in compiled.blocks if block.start not in gone)
+        return replace(compiled, blocks=blocks) if blocks else None
+    keep = np.ones(compiled.numbers, dtype=np.int64)
+    keep[list(gone)] = 0
+    return _kept(compiled, keep)
+
+
+def _kept(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
+    rows = sparse.csr_array(sparse.diags_array(keep, dtype=np.int64) @ compiled.rows)
+    rows.eliminate_zeros()
+    return replace(compiled, rows=rows) if rows.nnz else None
+
+
+def _again(plan: Plan, compiled: Compiled | Structured) -> float:
+    """What the plan's objective comes to over ``compiled`` at the same charge."""
+    noise, limits = plan.charge.noise, Limits(TOLERANCE)
+    if plan.wanted is not None and _found_for(plan):
+        targets = goal_of(origin_of(plan).prepared, plan.wanted).targets(compiled.numbers)
+        if isinstance(compiled, Structured):
+            found: Any = structured_for(compiled, targets, noise, limits)
+        else:
+            found = strategies_for(compiled.workload(compiled.scale / targets), noise, limits)[0]
+    else:
+        chooser = Chooser(compiled, cached=False)
+        found = chooser.strategy(noise, tolerance=TOLERANCE, objective=plan.strategy.objective)
+    return plan.charge.unit_variance * true_error(found, compiled)

@@ -1,0 +1,375 @@
+"""Answers from earlier releases: what they determine together is given again, better, at no cost.
+
+Every noisy measurement of the declared data version is in the ledger with its integers. A batch that lies in their row
+space is answered by generalised least squares over all of them (``dpsql.earlier``). Such an answer is a release of its
+own, with tables and views, that cost nothing: it is post-processing of what was released, so no purse is touched, and
+the ledger holds it apart from the charges (``Ledger.answer``). It says which releases it rests on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from dpsql.earlier import Combination, Past, combine, complement, measured_again, past_of, setting_of
+from dpsql.earlier.budget_search import KnownBefore, met
+from dpsql.earlier.complement import WORTH
+from dpsql.earlier.complement_plan import ComplementPlan, complement_plan, noted
+from dpsql.earlier.kept import integers_of
+from dpsql.earlier.same_question import most_precise, question_keys, squared_errors, types_of
+from dpsql.errors import IntegrityError, SQLError
+from dpsql.planning.budget_search import wish_of
+from dpsql.planning.plan import Plan, mean_square
+from dpsql.planning.prepare import Prepared, prepare, understood_of
+from dpsql.planning.target_errors import goal_of, wanted_of
+from dpsql.policy import Policy
+from dpsql.privacy.entries import Entry
+from dpsql.reconstruct.combined import MOST_COLUMNS
+from dpsql.release import ReleaseRecord
+from dpsql.release.books import Books
+from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.running.result_tables import tables_of
+from dpsql.sql.outer.answers import Understood
+from dpsql.sql.parse.options import budget_of, read_options
+from dpsql.strategy import Strategy
+from dpsql.workload.cells.integers import Factored
+from dpsql.workload.compile.compiled import Compiled
+
+_BETTER = 1e-3
+"""By so much, relatively, an error must fall for a refined answer to be worth a release."""
+_ROUNDING = 1e-6
+
+Schemas = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What earlier releases say of a batch."""
+
+    combination: Combination
+    sql: str
+    types: Mapping[str, str]
+
+
+def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, Any]) -> bool:
+    """Whether a call names neither budget nor wanted error, so that only an answer that is free can serve it."""
+    if any(amount is not None for amount in budget) or estimates != "unbiased" or set(options) - {"alpha", "progress"}:
+        return False
+    return budget_of(read_options(sql)[1]) is None and wish_of(sql, None, None, wanted_of()) is None
+
+
+class Earlier:
+    """The earlier measurements of one connection's ledger, understood once each."""
+
+    def __init__(self, books: Books, policy: Policy, schemas: Callable[[], Schemas]) -> None:
+        self._books = books
+        self._policy = policy
+        self._schemas = schemas
+        self._held: dict[int, Past | None] = {}
+        self._meant: dict[str, Understood] = {}
+        self._latest: Prepared | None = None
+        self._types: dict[str, str] = {}
+
+    def answer(self, sql: str, alpha: float) -> Found | None:
+        """What earlier releases say of a batch; None where they leave a number of it open, or there are none.
+
+        Raises SQLError and PolicyError as planning does.
+        """
+        usable = self._usable()
+        if not usable:
+            return None
+        schemas = self._schemas()
+        self._latest = prepare(sql, self._policy, schemas)
+        return self._found(self._latest, alpha, schemas, usable)
+
+    def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
+        """What ``reuse.most_precise`` needs to find a release of the same batch: its questions and results."""
+        if self._latest is not None and self._latest.sql == sql:  # ``answer`` was asked just before
+            answers = self._latest.understood.answers
+        else:
+            answers = understood_of(sql, self._policy, self._schemas()).answers
+        return question_keys(self._policy.to_toml(), answers), None, [answer.name for answer in answers]
+
+    def as_good_as(self, plan: Plan) -> Found | None:
+        """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""
+        if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled):
+            return None
+        usable = self._usable()
+        if not usable:
+            return None
+        if (
+            not plan.rests_on
+            and plan.wanted is None
+            and plan.charge.noise == "gaussian"
+            and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (1.0 + (plan.gap or 0.0))
+        ):
+            return None  # all that was paid so far cannot have as little error as the certified plan
+        found = self._found(plan.origin.prepared, plan.alpha, self._schemas(), usable)
+        planned = plan.errors
+        if found is not None and plan.wanted is not None:
+            goal = goal_of(plan.origin.prepared, plan.wanted)
+            return found if met(found.combination, plan.origin.prepared, goal, plan.wanted) else None
+        if found is None or not isinstance(planned, np.ndarray):
+            return None
+        return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
+
+    def store(self, found: Found, *, errors: bool, label: str, fresh: bool = False) -> tuple[ReleaseRecord, bool]:
+        """The release of such an answer, written to the ledger, and whether it was there already.
+
+        The same batch over the same measurements is the same release. Raises IntegrityError where a view's name is
+        taken, SQLError where the outer SQL makes too much, LedgerError where the ledger cannot be written. Spends
+        nothing.
+        """
+        combination, ledger = found.combination, self._books.ledger()
+        key = self._key(found, errors)
+        held = None if fresh else self._books.earlier(key)
+        if held is not None:
+            return held[1], True
+        self._books.check_releases(ledger)
+        if not fresh:
+            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
+        # As before a charge: outer SQL that makes too much is refused rather than left out.
+        tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
+        rests = ", ".join(map(str, combination.rests_on))
+        guarantee = f"free, from release{'s' if len(combination.rests_on) > 1 else ''} {rests}"
+        made: list[ReleaseRecord] = []
+
+        def payload(number: int) -> bytes:
+            record = ReleaseRecord(
+                release_id=number,
+                released_at=dt.datetime.now(dt.UTC),
+                tables=tables,
+                label=label or None,
+                guarantee=guarantee,
+                noise=combination.noise.kind,
+                strategy=f"least squares over release{'s' if len(combination.rests_on) > 1 else ''} {rests}",
+                queries=combination.compiled.numbers,
+                sql=found.sql,
+            )
+            made.append(record)
+            return pack(record, Measurement((), "none", combination.noise.parameter, 1, ""))
+
+        ledger.answer(payload, self._description(found, key, guarantee, errors=errors), label=label)
+        return made[-1], False
+
+    def refined(self) -> list[Found]:
+        """The batches whose answers all measurements together make better, oldest first, and their better answers.
+
+        Of each batch the last answer counts; a batch none of whose results is shown any more is left alone.
+        """
+        last: dict[tuple[str, ...], Entry] = {}
+        for entry in self._books.entries():
+            if entry.released is not None and entry.views and entry.charge.noise in ("gaussian", "laplace", "none"):
+                last[tuple(name.lower() for name in entry.views)] = entry
+        better = []
+        for entry in sorted(last.values(), key=lambda e: e.id):
+            held = entry.description.get("questions")
+            if not held or entry.description.get("estimates") or entry.dataset != self._policy.dataset:
+                continue
+            record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
+            try:
+                found = self.answer(record.sql, float(entry.description.get("alpha", 0.05)))
+            except SQLError:
+                continue
+            if found is None:
+                continue
+            pairs = [(new, float(old)) for new, (_, old) in zip(squared_errors(found.combination), held, strict=True)]
+            # Where not all of what an answer rested on fits any more, nothing may become worse for it.
+            if all(new <= old * (1.0 + _ROUNDING) for new, old in pairs) and any(
+                new < old * (1.0 - _BETTER) for new, old in pairs
+            ):
+                better.append(found)
+        return better
+
+    def complemented(self, plan: Plan, tolerance: float = 1e-3, time_limit: float | None = None) -> Plan:
+        """The plan of the same batch at the same charge that rests on earlier releases, where they help; else ``plan``.
+
+        Where they answer the batch with no more error than planned, ``plan`` with a note of it: its run is free.
+        ``time_limit``: seconds for the search of a strategy beside them.
+        """
+        if plan.estimated or plan.origin is None or not isinstance(plan.strategy, Strategy):
+            return plan
+        usable = self._usable()
+        if not usable:
+            return plan
+        free = self.as_good_as(plan)
+        if free is not None:
+            return noted(plan, free.combination.rests_on)
+        prepared = plan.origin.prepared
+        setting = setting_of(prepared, self._pasts(self._schemas(), usable), self._first(prepared))
+        if setting is None:
+            return plan
+        deadline = inf if time_limit is None else monotonic() + time_limit
+        found = complement(setting, plan.strategy, plan.charge, tolerance, deadline)
+        if found is None or found.error > (1.0 - WORTH) * plan.error:
+            return plan
+        made = complement_plan(plan, found)
+        # Where noise is as coarse as its lattice, intervals of several measurements are rounded outward more.
+        return made if mean_square(made.widths) < mean_square(plan.widths) else plan
+
+    def check_held(self, plan: Plan) -> None:
+        """IntegrityError where this ledger lacks a measurement that the plan's answers rest on.
+
+        A plan made beside another ledger, or beside one that was restored from a copy since, would put what was paid
+        for there into a release that this ledger says less was paid for.
+        """
+        if not isinstance(plan, ComplementPlan):
+            return
+        usable = {entry.id for entry in self._usable()}
+        answers: Any = plan.answers
+        *before, _ = answers.combined.observed
+        for number, one in zip(plan.rests_on, before, strict=True):
+            found = unpack(self._books.ledger().release(number).payload or b"")[1] if number in usable else None
+            if found is None or tuple(found.y) != tuple(one.y):
+                raise IntegrityError(
+                    f"the plan rests on a release {number} that this ledger does not hold; plan again "
+                    "(nothing was charged)"
+                )
+
+    def answers_others(self, release: int) -> bool:
+        """Whether ``pasts`` has the release, over no more cells than are combined."""
+        usable = [entry for entry in self._usable() if entry.id == release]
+        return any(past.integers.shape[1] <= MOST_COLUMNS for past in self._pasts(self._schemas(), usable))
+
+    def known(self, prepared: Prepared, alpha: float) -> KnownBefore | None:
+        """What earlier releases say of a batch, for the search of a budget; None where there are none."""
+        usable = self._usable()
+        if not usable or not isinstance(prepared.compiled, Compiled):
+            return None
+        pasts = self._pasts(self._schemas(), usable)
+        first = self._first(prepared)
+        return KnownBefore(combine(prepared, pasts, alpha, first), setting_of(prepared, pasts, first))
+
+    def as_measured(self, plan: Plan, entry: Entry) -> Plan:
+        """The plan of a batch as an earlier release of it measured it: beside the releases that it rested on.
+
+        Raises IntegrityError where these are no longer understood as they were.
+        """
+        alone = plan.alone if isinstance(plan, ComplementPlan) else plan
+        rests_on = set(entry.description.get("rests_on") or ())
+        if not rests_on:
+            return alone
+        usable = [other for other in self._usable() if other.id in rests_on]
+        measured = unpack(self._books.ledger().release(entry.id).payload or b"")[1]
+        pasts = self._pasts(self._schemas(), usable)
+        setting = None
+        if alone.origin is not None and measured.kept is not None and len(pasts) == len(rests_on):
+            setting = setting_of(alone.origin.prepared, pasts, frozenset(rests_on))
+        if setting is not None and measured.kept is not None and isinstance(alone.strategy, Strategy):
+            held = integers_of(measured.kept)
+            if held.digest() != measured.strategy:  # the same integers, which were measured as a dense matrix
+                held = Factored(held.mixing.toarray(), held.basis)
+            found = measured_again(setting, held, entry.charge, alone.strategy)
+            if found is not None:
+                return complement_plan(alone, found)
+        raise IntegrityError(
+            f"release {entry.id} rests on earlier ones that this policy understands otherwise; its own results stay, "
+            "and fresh=True measures again"
+        )
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
+        combination = combine(prepared, self._pasts(schemas, usable), alpha, self._first(prepared))
+        if combination is None:
+            return None
+        tables = {name for layout in combination.compiled.layouts for name in layout.source.tables}
+        return Found(combination, prepared.sql, types_of({name: schemas[name] for name in tables}))
+
+    def _usable(self) -> list[Entry]:
+        """Releases of this data version with additive noise; the ledger is not made for the question."""
+        if not self._books.path.exists():
+            return []
+        return [
+            entry
+            for entry in self._books.entries()
+            if entry.released is not None
+            and entry.dataset == self._policy.dataset
+            and entry.charge.noise in ("gaussian", "laplace")
+        ]
+
+    def _pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:
+        types = types_of(schemas)
+        if types != self._types:
+            self._held, self._meant, self._types = {}, {}, types
+        found = []
+        for entry in usable:
+            before = entry.description.get("types")
+            if not isinstance(before, dict) or any(types.get(name) != mark for name, mark in before.items()):
+                continue
+            if entry.id not in self._held:
+                record, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
+                texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
+                self._held[entry.id] = past_of(
+                    *(entry.id, record.sql, measurement, self._policy, schemas), self._understood, texts
+                )
+            past = self._held[entry.id]
+            if past is not None:
+                found.append(past)
+        return found
+
+    def _first(self, prepared: Prepared) -> frozenset[int]:
+        """What the most precise answer of the same questions so far rests on: it is to count in any later one."""
+        keys = question_keys(self._policy.to_toml(), prepared.understood.answers)
+        found = most_precise(self._books.entries(), keys, None, None, None, types_of(prepared.schemas))
+        if found is None:
+            return frozenset()
+        return frozenset({found[0].id, *found[0].description.get("rests_on", ())})
+
+    def _text(self, release: int) -> str:
+        """The batch of a release."""
+        return unpack(self._books.ledger().release(release).payload or b"")[0].sql
+
+    def _understood(self, sql: str) -> Understood:
+        """What a batch of an earlier release asks, understood once for all releases of one text."""
+        if sql not in self._meant:
+            self._meant[sql] = understood_of(sql, self._policy, self._schemas())
+        return self._meant[sql]
+
+    def _key(self, found: Found, errors: bool) -> str:
+        combination = found.combination
+        body = [
+            self._policy.dataset,
+            question_keys(self._policy.to_toml(), combination.queries),
+            [answer.name for answer in combination.queries],
+            list(combination.rests_on),
+            combination.alpha,
+            errors,
+        ]
+        return "from earlier releases: " + hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, Any]:
+        combination = found.combination
+        keys = question_keys(self._policy.to_toml(), combination.queries)
+        return {
+            "key": key,
+            "questions": _marked(keys, squared_errors(combination)),
+            "types": dict(found.types),
+            "errors": errors,
+            "alpha": combination.alpha,
+            "names": [query.name for query in combination.queries],
+            "tables": sorted(found.types),
+            "statements": len(combination.queries),
+            "numbers": combination.compiled.numbers,
+            "noise": "none",
+            "method": "earlier releases",
+            "rests_on": list(combination.rests_on),
+            "guarantee": guarantee,
+        }
+
+
+def _information(usable: Sequence[Entry]) -> float:
+    """At least mu squared of these releases together: epsilon-DP Laplace noise has variance 2 / epsilon^2."""
+    return sum(1.0 / entry.charge.unit_variance for entry in usable)
+
+
+def _marked(keys: Sequence[str], errors: Sequence[float]) -> list[list[object]]:
+    return [[key, float(f"{error:.12g}")] for key, error in zip(keys, errors, strict=True)]

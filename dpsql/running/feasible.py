@@ -1,0 +1,163 @@
+"""Estimates that a table of rows could have: counts not negative, sums within their counts, all parts adding up.
+
+Post-processing of an unbiased release q^ = W x + error, for releases now and earlier ones: free, no row is read.
+
+What is computed. The true x lies in the cone of possible data (``dpsql.workload.compile.cone``). The estimate is W x of
+the x in that cone that comes nearest to q^,
+
+    min || D (W x - q^) ||,        D = 1 / what one row can change of each number (times the hints' weights),
+
+so that all numbers are those of one table: not negative, within their bounds, every total the sum of its parts. "whole"
+rounds that x to whole numbers besides, a run of cells at a time (``nonnegative.whole_numbers``).
+
+It is never worse. The possible answers D W x form a convex set that holds the true ones, and a projection onto a convex
+set brings every point of it nearer (Nikolov, Talwar and Zhang 2013 use it so): ||D (estimate - W x)|| <= ||D (q^ - W
+x)||, of every single release, whatever the noise. That is the total squared error that plans state; a single number
+may come out farther off than before, and sums over many empty groups are above 0 on average. How much is gained depends
+on the data, so no plan can state it.
+
+What the error columns mean. The estimate is biased, and its error depends on the data, so it cannot be stated from
+public values. ``c_stderr`` stays the standard error of the *unbiased* estimate, which is known exactly. The interval is
+that of the unbiased estimate, cut to what is possible and widened to hold the estimate that is shown:
+
+    Let [a, b] cover the true answer q with probability 1 - alpha, and let q lie in [f, g] for certain (f = 0 where no
+    row can lower the number). Then [a, b] cut to [f, g] covers q whenever [a, b] does, and an interval that
+    contains it covers it as well. So coverage is at least 1 - alpha, whatever the estimate. Where [a, b] misses
+    [f, g] altogether it has missed q too, and its nearer end is shown.
+
+f and g come from the signs of W @ rays, in exact integers. Of averages, ratios and quantiles the interval is that of
+the unbiased release, widened to hold the estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpsql.errors import DataError, InterfaceError
+from dpsql.planning.plan import Plan
+from dpsql.reconstruct.nonnegative import Problem, whole_numbers
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.compile.cone import Cone, cone_of
+
+Floats = npt.NDArray[np.float64]
+
+KINDS = ("unbiased", "nonnegative", "whole")
+MOST_CELLS = 2**17
+"""Cells of a batch that is measured block by block, which are listed for this alone."""
+_WORK = 2e10
+"""Multiplications of a search: of so many it is stopped, wherever it is; what it has is feasible."""
+_listed: WeakKeyDictionary[Plan, Compiled] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Feasible:
+    """``values`` (m,) of W's rows, constants left out; each true value is at least ``floor`` and at most ``ceiling``.
+
+    ``gap``: how far half the squared distance may be from the least, in squared planned errors.
+    """
+
+    values: Floats = field(repr=False)
+    floor: Floats = field(repr=False)
+    ceiling: Floats = field(repr=False)
+    gap: float = 0.0
+
+    def interval(self, part: slice, constant: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """[low, high] (g,) of the numbers ``part``, cut to what is possible; constants are added to what is here."""
+        floor, ceiling = self.floor[part] + constant, self.ceiling[part] + constant
+        return np.clip(low, floor, ceiling), np.clip(high, floor, ceiling)
+
+
+def check_estimates(plan: Plan, kind: str) -> None:
+    """Raise where ``plan`` has no estimates of this kind: InterfaceError for an unknown one, DataError else. Free."""
+    if kind not in KINDS:
+        raise InterfaceError(f"estimates={kind!r} is not known; use one of {', '.join(KINDS)}")
+    if kind == "unbiased":
+        return
+    if plan.estimated:
+        raise DataError(
+            f"estimates={kind!r} is for measurements of a fixed strategy; {plan.strategy.method} gives estimates that "
+            "are possible by itself: leave it out"
+        )
+    if plan.cells > MOST_CELLS and not isinstance(plan.compiled, Compiled):
+        raise DataError(
+            f"estimates={kind!r} needs the cells of a table one by one, and this batch has {plan.cells:,}, at most "
+            f"{MOST_CELLS:,}; ask for fewer columns in one batch, or leave it out (nothing was charged)"
+        )
+    cone = cone_of(_cells(plan))
+    if kind == "whole" and not cone.only_counts:
+        if plan.rests_on:
+            raise DataError(
+                "estimates='whole' is for counts, and this plan rests on earlier releases with sums; plan again with "
+                "earlier=False, or use estimates='nonnegative' (nothing was charged)"
+            )
+        raise DataError(
+            "estimates='whole' is for counts, and the batch has sums, averages or ratios of sums; use "
+            "estimates='nonnegative' (nothing was charged)"
+        )
+
+
+def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
+    """The estimates of a plan's numbers from its measurements ``y`` (p,), as the module says.
+
+    Of a plan whose errors are estimated its own values, which a table has, and what cuts their intervals.
+    Cost: a fit over the rays of the cone (``reconstruct.nonnegative``), seconds for some 10,000 of them. Raises as
+    ``check_estimates``.
+    """
+    values = plan.answers.estimate(y, plan.compiled.common_steps)
+    if not plan.estimated:
+        check_estimates(plan, kind)
+    compiled = _cells(plan)
+    cone = cone_of(compiled)
+    limits = _limits(compiled, cone)
+    if plan.estimated:
+        return Feasible(values, *limits)
+    weight = np.divide(compiled.objective, compiled.scale, out=np.zeros(compiled.numbers), where=compiled.scale != 0)
+    unit = float(np.sqrt(np.mean((weight * plan.errors) ** 2))) or 1.0
+    over_rays = sparse.csr_array(compiled.rows @ cone.rays).astype(np.float64)
+    asked = np.flatnonzero(np.diff(over_rays.indptr))
+    A = sparse.csr_array(sparse.diags_array((weight * compiled.scale)[asked] / unit) @ over_rays[asked])
+    none = np.full(A.shape[1], -1, dtype=np.int64)
+    problem = Problem(sparse.eye_array(len(asked), format="csr"), A, (weight * values)[asked] / unit, none, np.zeros(0))
+    found = problem.solve(most=int(np.clip(_WORK / max(4 * A.nnz, 1), 100, 1000)))
+    w = found.w
+    if kind == "whole":  # rays are entries of x, in the order of cells
+        w = np.concatenate([whole_numbers(w[cone.layout == number]) for number in range(len(compiled.layouts))])
+    return Feasible(compiled.scale * np.asarray(over_rays @ w), *limits, found.gap)
+
+
+def _cells(plan: Plan) -> Compiled:
+    """The batch over its cells; one that is measured block by block is compiled so once more."""
+    compiled = plan.compiled
+    if isinstance(compiled, Compiled):
+        return compiled
+    if plan not in _listed:
+        if plan.origin is None:
+            raise DataError("this plan does not know what it was made from; plan the batch again")
+        understood = plan.origin.prepared.understood
+        _listed[plan] = compile_batch(understood.queries, understood.tables, boxes=False)
+    return _listed[plan]
+
+
+def _limits(compiled: Compiled, cone: Cone) -> tuple[Floats, Floats]:
+    """The least and the largest value that each of W's rows can have, by signs alone: 0, or without limit."""
+    least, most = cone.reach(compiled.rows)
+    negative = compiled.scale < 0
+    least, most = np.where(negative, -most, least), np.where(negative, -least, most)
+    return np.where(least < 0, -np.inf, 0.0), np.where(most > 0, np.inf, 0.0)
+
+
+def holding(value: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """The interval [low, high] widened to hold ``value``; arrays of numbers, or lists (of dates)."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.fmin(low, value), np.fmax(high, value)
+    pairs = list(zip(value, low, high, strict=True))
+    if any(part is None for pair in pairs for part in pair):
+        return low, high
+    return [min(a, v) for v, a, _ in pairs], [max(b, v) for v, _, b in pairs]

@@ -1,0 +1,294 @@
+"""Answers: from noisy measurements to the tables that a release registers. Post-processing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsql.errors import IntegrityError, InterfaceError, SQLError
+from dpsql.planning.plan import Plan
+from dpsql.reconstruct import evaluate, quantile
+from dpsql.reconstruct.spread import NoiseModel
+from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release.columns import Coded, Numbers, coded
+from dpsql.release.payload import Measurement
+from dpsql.running import post_process as afterwards
+from dpsql.running.feasible import Feasible, feasible, holding
+from dpsql.running.post_process import after_the_noise
+from dpsql.running.range_tables import has_ranges, range_tables
+from dpsql.sql import Answer
+from dpsql.sql.outer.core_tables import core_columns
+from dpsql.sql.outer.relation import ERRORS, ColumnInfo
+from dpsql.sql.resolve.selects import distinct_names
+from dpsql.workload.compile.line_batch import Lined
+from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
+
+Floats = npt.NDArray[np.float64]
+Columns = list[tuple[str, str, Any]]
+Shown = tuple[ColumnInfo, ...]
+
+_EPOCH = dt.date(1970, 1, 1)
+
+
+def release_tables(
+    plan: Plan, y: Sequence[int], *, errors: bool = True, rehearsal: bool = False, estimates: str = "unbiased"
+) -> tuple[ReleaseTable | RangeTable, ...]:
+    """The results of a plan from its noisy measurements ``y`` (p Python ints), in batch order.
+
+    A result has the columns that its SELECT lists; each private column ``c`` is followed by
+    ``c_stderr``, ``c_low`` and ``c_high`` unless ``errors`` is False, and a key ``k`` with an OTHER
+    group by ``k_other``. A derived name that SELECT gives to a column of its own, in any case, gives
+    way by a number: ``c_stderr_1``. Least squares with the measured integer strategy: unbiased,
+    consistent between all results. Outer SQL runs over these tables in a DuckDB of its own; where it
+    fails on the numbers that came out, takes too long or makes too much, the result is the noisy table that it was
+    to read. ``rehearsal``: ``y`` is made up and nothing is charged yet, so that outer SQL that takes too long or
+    makes too much is an SQLError instead. ``estimates``: "unbiased", or one of ``dpsql.running.feasible``.
+    """
+    if has_ranges(plan):
+        return range_tables(plan, y, errors=errors, estimates=estimates)
+    if estimates != "unbiased" and isinstance(plan.compiled, Lined):
+        raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
+    values = plan.answers.estimate(y, plan.compiled.common_steps)
+    possible = None if estimates == "unbiased" and not plan.estimated else feasible(plan, y, estimates)
+    held = cast("Planned", plan.after(y))  # its errors are arrays, as it has no ranges
+    return tables_of(held, values, errors=errors, rehearsal=rehearsal, possible=possible)
+
+
+def tables_again(
+    plan: Plan, measurement: Measurement, *, errors: bool = True, estimates: str = "unbiased"
+) -> tuple[ReleaseTable | RangeTable, ...]:
+    """The results of a plan from what an earlier release of the same batch measured. Free.
+
+    Raises IntegrityError where that was measured with another strategy than the plan's: two searches on machines or
+    libraries that round differently may end with other integers.
+    """
+    if plan.strategy.measured.digest() != measurement.strategy:
+        raise IntegrityError(
+            "the earlier release of this batch was measured with another strategy than this plan has, as other "
+            "libraries or another number of threads may choose; plan where it was released, or pay again with fresh"
+        )
+    return release_tables(plan, measurement.y, errors=errors, estimates=estimates)
+
+
+class Planned(Protocol):
+    """What results are made from: a `Plan`, or the questions to a local release."""
+
+    @property
+    def queries(self) -> tuple[Answer, ...]: ...
+    @property
+    def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]: ...
+    @property
+    def errors(self) -> Floats: ...
+    @property
+    def widths(self) -> Floats: ...
+    @property
+    def noise(self) -> NoiseModel: ...
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def answers(self) -> RowsOfAnswers: ...
+    @property
+    def compiled(self) -> Scaled: ...
+
+
+class RowsOfAnswers(Protocol):
+    """What combinations of answers need of them; see ``Answers.rows``."""
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any: ...
+
+
+class Scaled(Protocol):
+    """What says by how much estimates are scaled: L."""
+
+    @property
+    def common_steps(self) -> int: ...
+
+
+def tables_of(
+    plan: Planned, values: Floats, *, errors: bool = True, rehearsal: bool = False, possible: Feasible | None = None
+) -> tuple[ReleaseTable, ...]:
+    """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out; see ``release_tables``.
+
+    ``possible``: what is shown instead of them, beside their errors (``dpsql.running.feasible``).
+    """
+    room = afterwards.MOST_BYTES
+    estimates = _Estimates(plan, values, possible)
+    cores = iter(plan.cores)
+    made: dict[str, ReleaseTable] = {}
+    shown: dict[str, Shown] = {}
+    for answer in plan.queries:
+        mine = [next(cores) for _ in answer.cores]
+        noisy = [(core, estimates.columns(core, slices)) for core, slices in mine]
+        if answer.outer is None:
+            columns, shown[answer.name] = noisy[0][1], core_columns(noisy[0][0])
+        else:
+            columns, shown[answer.name], used = _after_outer(answer, noisy, made, shown, room, rehearsal)
+            room -= used
+        made[answer.name] = ReleaseTable(answer.name, answer.named, tuple(columns))
+    return tuple(table if errors else _without_errors(table, shown[name]) for name, table in made.items())
+
+
+def _without_errors(table: ReleaseTable, shown: Shown) -> ReleaseTable:
+    """The result without the columns that say how far its numbers may be off."""
+    left_out = {name for column in shown for suffix, name in column.companions if suffix in ERRORS}
+    return replace(table, columns=tuple(column for column in table.columns if column[0] not in left_out))
+
+
+def _after_outer(
+    answer: Answer,
+    noisy: Sequence[tuple[Core, Columns]],
+    made: dict[str, ReleaseTable],
+    shown: dict[str, Shown],
+    room: int,
+    rehearsal: bool,
+) -> tuple[Columns, Shown, int]:
+    """The result of a statement's outer SQL over its noisy tables and earlier results, what shows what, its bytes.
+
+    It runs with the columns of errors, as a statement may read those of an earlier result. ``room``: bytes of text
+    that it may make.
+    """
+    assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
+    held = {core.name: columns for core, columns in noisy}
+    columns, refused, size = after_the_noise(
+        answer.outer, held, {name: made[name].columns for name in answer.reads}, room
+    )
+    if refused and rehearsal:
+        raise SQLError(
+            f"{answer.name}: what is left to do after the noise {refused} (nothing was charged); simplify it, or "
+            "release the groups alone and query the release",
+            code="too-large",
+        )
+    if columns is not None:
+        return columns, answer.outer.columns, size
+    # The numbers are charged and must not be lost to a cast that they do not survive.
+    if noisy:
+        return *_titled(*noisy[0]), 0
+    return list(made[answer.reads[0]].columns), shown[answer.reads[0]], 0
+
+
+def _titled(core: Core, columns: Columns) -> tuple[Columns, Shown]:
+    """A noisy table whose columns have the names that a plan gives them, not those that outer SQL reads."""
+    titles = distinct_names([_title(column) for column in core.columns])
+    titled = replace(
+        core, columns=tuple(replace(column, name=name) for column, name in zip(core.columns, titles, strict=True))
+    )
+    shown = core_columns(titled)
+    names = [name for column in shown for name in (column.name, *(companion for _, companion in column.companions))]
+    return [(name, kind, values) for name, (_, kind, values) in zip(names, columns, strict=True)], shown
+
+
+def _title(column: CoreColumn) -> str:
+    if not isinstance(column, KeyOutput):
+        return column.title or column.name
+    return column.key.labels[column.label].name if isinstance(column.key, CaseKey | RangeKey) else column.key.column
+
+
+@dataclass(frozen=True)
+class _Estimates:
+    """All estimates of a release, in the order of W's rows."""
+
+    plan: Planned
+    values: Floats
+    possible: Feasible | None = None
+
+    def columns(self, core: Core, slices: Sequence[slice]) -> Columns:
+        """The columns of one core's noisy table, companions beside them."""
+        found: Columns = []
+        for column, info in zip(core.columns, core_columns(core), strict=True):
+            beside = dict(info.companions)
+            if isinstance(column, KeyOutput):
+                kind, values, others = _key_values(core, column)
+                found.append((info.name, kind, values))
+                if "_other" in beside:
+                    found.append((beside["_other"], "BOOLEAN", others))
+                continue
+            value, error, low, high, kind = self._number(core, column, slices)
+            found.append((info.name, kind, _packed(value)))
+            found.append((beside["_stderr"], "DOUBLE", _packed(error)))
+            found.append((beside["_low"], kind, _packed(low)))
+            found.append((beside["_high"], kind, _packed(high)))
+        return found
+
+    def _number(
+        self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
+    ) -> tuple[Any, Any, Any, Any, str]:
+        """(value, standard error, low, high, DuckDB type) of a private column, as shown."""
+        value, error, low, high, kind = self._unbiased(core, column, slices)
+        if self.possible is None:
+            return value, error, low, high, kind
+        if isinstance(column, Measured):
+            constant = float(core.outputs[column.output].constant)
+            low, high = self.possible.interval(slices[column.output], constant, low, high)
+        value = _Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
+        return value, error, *holding(value, low, high), kind
+
+    def _unbiased(
+        self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
+    ) -> tuple[Any, Any, Any, Any, str]:
+        """The same from ``values`` alone."""
+        plan = self.plan
+        if isinstance(column, Measured):
+            part = slices[column.output]
+            value = self.values[part] + float(core.outputs[column.output].constant)
+            width = plan.widths[part]
+            return value, plan.errors[part], value - width, value + width, "DOUBLE"
+        common = plan.compiled.common_steps
+        if isinstance(column, Derived):
+            estimates = np.stack(
+                [self.values[part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)], axis=1
+            )
+            rows = plan.answers.rows(slices, plan.noise)
+            done = evaluate(
+                column.formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common
+            )
+            return done.value, done.stderr, done.low, done.high, "DOUBLE"
+        parts = [slices[output] for output in column.prefixes]
+        prefixes = np.stack([self.values[part] for part in parts], axis=1)
+        ranks = quantile(
+            column.q,
+            column.values,
+            prefixes,
+            plan.answers.rows(parts, plan.noise),
+            plan.noise,
+            plan.alpha,
+            divisor=common,
+        )
+        if column.type == "DATE":
+            dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
+            return dates[0], ranks.stderr, dates[1], dates[2], "DATE"
+        return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
+
+
+def _packed(values: Any) -> Numbers | Coded:
+    """Numbers, NaN as NULL; dates as codes."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        null = np.isnan(values)
+        return Numbers(np.where(null, 0.0, values), null if null.any() else None)
+    return coded(values)
+
+
+def _key_values(core: Core, column: KeyOutput) -> tuple[str, Coded, Coded]:
+    """A key's column in every row of the table, and whether the row is of its OTHER group."""
+    labels = _labels(core, column.key)
+    key = column.key
+    if isinstance(key, RangeKey):  # prefixes, as their last values
+        return key.type, Coded(tuple(key.value(at) for at in range(len(key))), labels), Coded((False,), 0 * labels)
+    if isinstance(key, CaseKey):
+        label = key.labels[column.label]
+        others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()
+        return label.type, Coded(label.values, labels), Coded(tuple(bool(other) for other in others), labels)
+    values = (*key.values, *[None] * (len(key) - len(key.values)))
+    return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
+
+
+def _labels(core: Core, key: Key) -> Any:
+    """The group of this key in every row of the table; the last key runs fastest."""
+    at = next(i for i, other in enumerate(core.keys) if other is key or other == key)
+    shape = [len(other) for other in core.keys]
+    index = np.arange(len(key), dtype=np.int32).reshape([-1 if i == at else 1 for i in range(len(shape))])
+    return np.ascontiguousarray(np.broadcast_to(index, shape)).ravel()

@@ -1,0 +1,219 @@
+"""A planned batch measured, or answered by what was released before: from the rehearsal to its registered views."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpsql.earlier import keep
+from dpsql.earlier.same_question import most_precise, questions, reuse_key, types_of
+from dpsql.errors import BudgetError, IntegrityError
+from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.job import Job
+from dpsql.measure.sources import Holdings
+from dpsql.planning.plan import Plan
+from dpsql.release import ReleaseRecord
+from dpsql.release.books import Books
+from dpsql.release.claims import claimed
+from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.release.release import Release
+from dpsql.running.answer_free import Earlier, Found
+from dpsql.running.feasible import check_estimates
+from dpsql.running.measured import carried_out, job_of
+from dpsql.running.result_tables import release_tables, tables_again
+
+
+@dataclass(eq=False)
+class Batches:
+    """The batches of one connection: its tables, its books, and what earlier releases say."""
+
+    holdings: Holdings
+    books: Books
+    past: Earlier
+
+    def run(
+        self,
+        plan: Plan,
+        *,
+        fresh: bool = False,
+        errors: bool = True,
+        estimates: str = "unbiased",
+        label: str = "",
+        unpaid: bool = False,
+    ) -> Release:
+        """The release of a plan: an earlier one where it serves (not if ``fresh``), else measured and charged now.
+
+        Of all who ask at the same moment one is charged, the others wait for its answer (``dpsql.release.claims``).
+        Nothing that can be refused is refused after the charge. ``unpaid``: the budget that was found is 0, so that
+        BudgetError is raised instead of a charge. Raises as ``Connection.run``.
+        """
+        policy = self.holdings.policy
+        if plan.dataset != policy.dataset:
+            raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {policy.dataset!r}")
+        if plan.policy != policy.to_toml():
+            raise IntegrityError("the plan was made under another policy of this data set; plan again")
+        self.past.check_held(plan)
+        check_estimates(plan, estimates)
+        key = reuse_key(plan, errors)
+        known = self._recorded()
+        answer = None if fresh else self._answered(plan, key, errors=errors, estimates=estimates, label=label)
+        if answer is not None:
+            return answer
+        if unpaid:
+            raise BudgetError(
+                "the budget that was found is 0, as earlier releases answer the batch; of this ledger and with these "
+                "estimates they do not: find the budget again, or give one (nothing was charged)"
+            )
+        # One claim with and without error columns: they are one question to pay for.
+        with claimed(self.books.path, reuse_key(plan, True)):
+            if not fresh and self._recorded() != known:
+                answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
+            return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
+
+    def _recorded(self) -> int:
+        """How many releases the ledger holds."""
+        return sum(entry.released is not None for entry in self.books.entries())
+
+    def _answered(self, plan: Plan, key: str, *, errors: bool, estimates: str, label: str) -> Release | None:
+        """The answer that earlier releases give for free with the errors that were planned; None where they do not."""
+        earlier = self.earlier(key, plan, errors=errors, estimates=estimates)
+        if earlier is not None:
+            return earlier
+        free = self.past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
+        return None if free is None else self.free(free, errors=errors, label=label)
+
+    def earlier(
+        self, key: str, plan: Plan | None = None, *, errors: bool = True, estimates: str = "unbiased"
+    ) -> Release | None:
+        """The earlier release of that key; with ``plan`` its numbers as ``estimates`` says, views left as they are."""
+        found = self.books.earlier(key)
+        if found is None:
+            return None
+        entry, record, overtaken = found
+        if plan is not None and entry.description.get("estimates", "unbiased") != estimates:
+            observed = unpack(self.books.ledger().release(entry.id).payload or b"")[1]
+            plan = self.past.as_measured(plan, entry)
+            record = replace(record, tables=tables_again(plan, observed, errors=errors, estimates=estimates))
+            return Release(entry.id, 0.0, entry.charge.guarantee, record)
+        if entry.shown != entry.results:
+            self.books.show_again(entry)
+        self.register(record, again=overtaken)
+        return Release(entry.id, 0.0, entry.charge.guarantee, record)
+
+    def answered(
+        self,
+        keys: Sequence[str],
+        most: Sequence[float] | None,
+        names: Sequence[str] | None,
+        alpha: float | None,
+    ) -> tuple[Release, list[int]] | None:
+        """The most precise release that answers all of ``keys`` (``reuse.most_precise``), and its results for them."""
+        found = most_precise(self.books.entries(), keys, most, names, alpha, types_of(self.holdings.schemas()))
+        if found is None:
+            return None
+        entry, places = found
+        if names is not None:
+            again = self.earlier(str(entry.description["key"]))  # with its views, which a later release may have taken
+            return None if again is None else (again, places)
+        record, _ = unpack(self.books.ledger().release(entry.id).payload or b"")
+        return Release(entry.id, 0.0, entry.charge.guarantee, record), places
+
+    def for_free(self, sql: str, alpha: float, *, errors: bool, label: str) -> Release | None:
+        """What earlier releases say of a batch for which no budget is named: together, or one that answered it."""
+        free = self.determined(sql, alpha, errors=errors, label=label)
+        if free is not None or not self.books.path.exists():
+            return free
+        answered = self.answered(*self.past.questions(sql), alpha)
+        return None if answered is None else answered[0]
+
+    def refined(self, label: str) -> list[Release]:
+        """The batches that all measurements together answer better, answered again."""
+        return [self.free(found, errors=True, label=label, again=True) for found in self.past.refined()]
+
+    def determined(self, sql: str, alpha: float, *, errors: bool = True, label: str = "") -> Release | None:
+        """The answer that earlier releases determine together, with whatever error; None where they do not."""
+        found = self.past.answer(sql, alpha)
+        return None if found is None else self.free(found, errors=errors, label=label)
+
+    def free(self, found: Found, *, errors: bool, label: str, again: bool = False) -> Release:
+        """An answer from earlier releases, recorded and registered; ``again`` where its batch was shown before."""
+        record, held = self.past.store(found, errors=errors, label=label, fresh=again)
+        self.register(record, again=held)
+        return Release(record.release_id, 0.0, record.guarantee, record)
+
+    def register(self, record: ReleaseRecord, *, again: bool = False) -> None:
+        """Make the views of a release, for the user's own DuckDB connection too."""
+        self.books.register(record, self.holdings.attachable, again=again)
+
+    def job(
+        self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased"
+    ) -> Job | AdaptiveJob:
+        """Everything public that measuring ``plan`` needs, and what the ledger is to keep beside its charge."""
+        strategy, compiled = plan.strategy, plan.compiled
+        self.holdings.check_apart()  # files may have changed since the plan
+        description = {
+            "key": key,
+            # A cursor's answers are unbiased, with the errors that were planned: it looks for such releases alone.
+            "questions": questions(plan) if estimates == "unbiased" and not plan.estimated else [],
+            **({} if estimates == "unbiased" else {"estimates": estimates}),
+            "types": types_of(plan.schemas),
+            "errors": errors,
+            "alpha": plan.alpha,
+            "names": [query.name for query in plan.queries],
+            "tables": list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables)),
+            "statements": len(plan.queries),
+            "numbers": compiled.numbers,
+            "cells": plan.cells,
+            "noise": plan.charge.noise,
+            "method": strategy.method,
+            "strategy": strategy.measured.digest(),
+            **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
+        }
+        return job_of(plan, self.holdings.sources, description, label)
+
+    def _measured(self, plan: Plan, key: str, *, errors: bool, estimates: str, label: str) -> Release:
+        ledger = self.books.ledger()
+        self.books.check_releases(ledger)
+        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
+        # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
+        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
+        ledger.state().check(plan.charge)
+        job = self.job(plan, key, label, errors=errors, estimates=estimates)
+        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy, plan.beside)
+
+        def payload(release: int, y: list[int]) -> bytes:
+            tables = release_tables(plan, y, errors=errors, estimates=estimates)
+            record = _record(release, plan, tables, job.label, estimates)
+            noise = job.noise
+            observed = Measurement(
+                tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"]), kept
+            )
+            return pack(record, observed)
+
+        release = carried_out(job, self.holdings.engine, ledger, payload)
+        # What users see is what the ledger gives back.
+        record, _ = unpack(ledger.release(release).payload or b"")
+        self.register(record)
+        return Release(release, plan.charge.amount, plan.charge.guarantee, record)
+
+
+def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
+    said = "errors estimated" if plan.estimated else f"{estimates} estimates"
+    rests = f" with release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
+    method = plan.strategy.method + (rests if plan.rests_on else "")
+    return ReleaseRecord(
+        release_id=release,
+        released_at=dt.datetime.now(dt.UTC),
+        tables=tables,
+        label=label or None,
+        guarantee=plan.charge.guarantee,
+        purse=plan.charge.purse,
+        cost=plan.charge.amount,
+        noise=plan.noise.kind,
+        strategy=method + (f", {said}" if plan.estimated or estimates != "unbiased" else ""),
+        queries=plan.compiled.numbers,
+        gap=plan.gap,
+        sql=plan.sql,
+    )

@@ -1,0 +1,389 @@
+"""Aggregates: the expressions of a SELECT as linear outputs to be measured, and formulas over them.
+
+An expression is linear where it is a sum of multiples of counts and sums, a formula where it adds,
+multiplies or divides those and AVG, VAR and the like. Everything else is left to the outer SQL.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from math import isfinite
+
+from sqlglot import exp
+
+from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
+from dpsql.sql.aggregate.quantiles import prefixes_of, quantile_of
+from dpsql.sql.aggregate.sums import sum_of
+from dpsql.sql.parse.refusals import not_an_aggregate
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.expressions import branches_of
+from dpsql.sql.values.literals import fold, is_constant
+from dpsql.sql.values.predicates import known, not_null, truth
+from dpsql.sql.values.scope import Scope
+from dpsql.workload.expr.batch import Output, Ranked, Term
+from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, gather, negate
+
+CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
+
+_LINEAR = (exp.Count, exp.CountIf, exp.Sum)
+_MOMENTS = (exp.Avg, exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp)
+_RANKED = (exp.Min, exp.Max, exp.Median, exp.PercentileCont, exp.WithinGroup)
+_PLAIN_CASTS = frozenset({exp.DType.DOUBLE, exp.DType.FLOAT})
+
+
+def kind(node: exp.Expression) -> int:
+    """CONSTANT, LINEAR, FORMULA, RANKED or OUTER; cost linear in the expression.
+
+    RANKED is a quantile by itself; any arithmetic with one is OUTER.
+    """
+    if isinstance(rank_of(node), _RANKED):
+        return RANKED
+    found = CONSTANT
+    stack = [node]
+    while stack:
+        part = _plain(stack.pop())
+        if isinstance(part, exp.Neg):
+            stack.append(part.this)
+        elif isinstance(part, exp.Add | exp.Sub):
+            stack.extend([part.expression, part.this])
+        elif isinstance(part, exp.Mul | exp.Div):
+            found = max(found, _product_kind(part))
+        elif isinstance(part, exp.Filter):
+            inner = kind(part.this)
+            found = max(found, OUTER if inner == RANKED else inner)
+        elif isinstance(part, exp.Count) and isinstance(part.this, exp.Distinct):
+            found = max(found, FORMULA)
+        elif isinstance(part, _LINEAR):
+            found = max(found, LINEAR)
+        elif isinstance(part, _MOMENTS):
+            found = max(found, FORMULA)
+        elif not is_constant(part):
+            return OUTER
+        if found == OUTER:
+            return OUTER
+    return found
+
+
+def _product_kind(node: exp.Mul | exp.Div) -> int:
+    left, right = kind(node.this), kind(node.expression)
+    if max(left, right) >= RANKED:
+        return OUTER
+    if isinstance(node, exp.Mul):
+        return max(left, right) if CONSTANT in (left, right) else FORMULA
+    return left if right == CONSTANT else FORMULA
+
+
+def _plain(node: exp.Expression) -> exp.Expression:
+    """Without parentheses, casts to DOUBLE, and guards against nothing that noisy numbers do not need.
+
+    COUNT and SUM over nothing are 0, so COALESCE(SUM(x), 0) is SUM(x); a ratio over nothing has an interval of its
+    own, so NULLIF(COUNT(*), 0) is COUNT(*).
+    """
+    while True:
+        if (
+            isinstance(node, exp.Paren)
+            or (
+                isinstance(node, exp.Cast)
+                and not is_constant(node)
+                and node.to.this in _PLAIN_CASTS
+                and not node.to.expressions
+            )
+            or (isinstance(node, exp.Coalesce) and len(node.expressions) == 1 and _is_zero(node.expressions[0]))
+            or (isinstance(node, exp.Nullif) and _is_zero(node.expression))
+        ):
+            node = node.this
+        else:
+            return node
+
+
+def rank_of(node: exp.Expression) -> exp.Expression:
+    """The aggregate inside parentheses and FILTER."""
+    while isinstance(node, exp.Paren | exp.Filter):
+        node = node.this
+    return node
+
+
+def _is_zero(node: exp.Expression) -> bool:
+    return is_constant(node) and fold(node) == 0
+
+
+class Collector:
+    """Gathers the outputs of one core; equal ones are measured once.
+
+    ``outputs`` are over the rows, but for the numbers in ``units`` (by number: the condition): those count
+    the privacy units with a row that satisfies it.
+    """
+
+    def __init__(self, where: Condition, scope: Scope, is_unit: Callable[[exp.Expression], bool]) -> None:
+        self.where = where
+        self.scope = scope
+        self.is_unit = is_unit
+        self.outputs: list[Output] = []
+        self.units: dict[int, Condition] = {}
+        self._known: dict[tuple[object, ...], int] = {}
+
+    def output(self, node: exp.Expression, name: str = "") -> int:
+        """The number of the output that a LINEAR expression is."""
+        linear = _Linear(self.where, self.scope)
+        linear.add(node, Fraction(1))
+        return self._kept(linear.terms, linear.constant, name)
+
+    def formula(self, node: exp.Expression) -> Formula:
+        """The formula that a LINEAR or FORMULA expression, or a constant, is."""
+        node = _plain(node)
+        if is_constant(node):
+            return Number(_factor(node))
+        if kind(node) == LINEAR:
+            return Leaf(self.output(node))
+        if isinstance(node, exp.Neg):
+            return Negative(self.formula(node.this))
+        if isinstance(node, exp.Add | exp.Sub):
+            parts: list[Formula] = []
+            stack = [(node.expression, isinstance(node, exp.Sub)), (node.this, False)]
+            while stack:
+                part, minus = stack.pop()
+                part = _plain(part)
+                if isinstance(part, exp.Add | exp.Sub):
+                    stack.append((part.expression, minus != isinstance(part, exp.Sub)))
+                    stack.append((part.this, minus))
+                else:
+                    found = self.formula(part)
+                    parts.append(Negative(found) if minus else found)
+            return Sum(tuple(parts))
+        if isinstance(node, exp.Mul):
+            return Product((self.formula(node.this), self.formula(node.expression)))
+        if isinstance(node, exp.Div):
+            return self._quotient(node)
+        if isinstance(node, exp.Filter):
+            kept = copy.copy(self)  # the same lists, other rows
+            kept.where = gather(And, self.where, truth(node.expression.this, self.scope).true)
+            return kept.formula(node.this)
+        if isinstance(node, exp.Count):
+            return Leaf(self._units(node))
+        return self._moment(node)
+
+    def ranked(self, node: exp.Expression) -> Ranked:
+        """MIN, MAX, MEDIAN or QUANTILE_CONT over the declared values of a column: a prefix count for each."""
+        where = self.where
+        while isinstance(node, exp.Paren | exp.Filter):
+            if isinstance(node, exp.Filter):
+                where = gather(And, where, truth(node.expression.this, self.scope).true)
+            node = node.this
+        q, argument = quantile_of(node)
+        values, below, type_ = prefixes_of(argument, self.scope)
+        terms = [Term(Fraction(1), gather(And, where, condition)) for condition in below]
+        prefixes = tuple(self._kept({term: Fraction(1)}, Fraction(0), "") for term in terms)
+        return Ranked("", q, values, prefixes, type_)
+
+    def _units(self, node: exp.Count) -> int:
+        """COUNT(DISTINCT unit)."""
+        what = node.this.expressions
+        if len(what) != 1 or not self.is_unit(what[0]):
+            raise refuse(
+                "COUNT(DISTINCT ...) counts the privacy unit alone; other values are not linear in the rows: GROUP BY "
+                "the column's declared groups",
+                node,
+                code="count-distinct",
+            )
+        key = ("units", self.where)
+        if key not in self._known:
+            self._known[key] = len(self.outputs)
+            self.units[len(self.outputs)] = self.where
+            self.outputs.append(Output("", (Term(Fraction(1), self.where),)))
+        return self._known[key]
+
+    def _quotient(self, node: exp.Div) -> Formula:
+        if is_constant(node.expression):
+            divisor = _factor(node.expression)
+            if not divisor:
+                raise refuse("division by zero", node)
+            return Product((self.formula(node.this), Number(1 / divisor)))
+        top, bottom = _Linear(self.where, self.scope), _Linear(self.where, self.scope)
+        if kind(node.this) == LINEAR and kind(node.expression) == LINEAR:
+            top.add(node.this, Fraction(1))
+            bottom.add(node.expression, Fraction(1))
+            # A part of the rows over all of them lies between 0 and 1.
+            scale = _share(top, bottom)
+            if scale is not None:
+                share = Quotient(
+                    Leaf(self._kept(_divided(top.terms, scale), Fraction(0), "")),
+                    Leaf(self._kept(bottom.terms, bottom.constant, "")),
+                    (0.0, 1.0),
+                )
+                return share if scale == 1 else Product((share, Number(scale)))
+        return Quotient(self.formula(node.this), self.formula(node.expression))
+
+    def _moment(self, node: exp.Expression) -> Formula:
+        if not isinstance(node, _MOMENTS) or not isinstance(node.this, exp.Expression):
+            raise not_an_aggregate(node)
+        if isinstance(node.this, exp.Distinct):
+            raise refuse(
+                f"{node.key.upper()}(DISTINCT ...) is not linear in the rows; leave DISTINCT out",
+                node,
+                code="count-distinct",
+            )
+        column = sum_of(node.this, self.scope)
+        lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
+        where = gather(And, self.where, not_null(column))
+        count = Leaf(self._kept({Term(Fraction(1), where): Fraction(1)}, Fraction(0), ""))
+        one = Term(Fraction(1), self.where, column.name)
+        if isinstance(node, exp.Avg):
+            total = Leaf(self._kept({one: Fraction(1)}, Fraction(0), ""))
+            return Quotient(total, count, (float(lower), float(upper)))
+        centre = (lower + upper) / 2
+        about = {one: Fraction(1), Term(Fraction(1), where): -centre}
+        total = Leaf(self._kept(about, Fraction(0), ""))
+        squares = Leaf(self._kept({replace(one, power=2): Fraction(1)}, Fraction(0), ""))
+        sample = not isinstance(node, exp.VariancePop | exp.StddevPop)
+        variance = Variance(count, total, squares, float(upper - lower), sample)
+        return variance if isinstance(node, exp.Variance | exp.VariancePop) else Root(variance)
+
+    def _kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str) -> int:
+        kept = tuple(
+            replace(term, coefficient=coefficient)
+            for term, coefficient in terms.items()
+            if coefficient and term.condition != FALSE
+        )
+        key = (kept, constant)
+        if key not in self._known:
+            self._known[key] = len(self.outputs)
+            self.outputs.append(Output(name, kept, constant))
+        elif name and not self.outputs[self._known[key]].name:
+            at = self._known[key]
+            self.outputs[at] = replace(self.outputs[at], name=name)
+        return self._known[key]
+
+
+def _share(top: _Linear, bottom: _Linear) -> Fraction | None:
+    """The factor f with top = f x a part of what bottom counts or sums, none of it negative; None where it is none."""
+    parts, wholes = ([pair for pair in side.terms.items() if pair[1]] for side in (top, bottom))
+    if top.constant or bottom.constant or len(parts) != 1 or len(wholes) != 1:
+        return None
+    (part, factor), (whole, one) = *parts, *wholes
+    if part.column != whole.column or one != 1 or factor <= 0:
+        return None
+    if whole.column is not None:
+        lower = bottom.scope.column(whole.column).policy.lower
+        if not isinstance(lower, Fraction) or lower < 0:
+            return None
+    return factor if gather(And, whole.condition, part.condition) == part.condition else None
+
+
+def _divided(terms: dict[Term, Fraction], factor: Fraction) -> dict[Term, Fraction]:
+    return {term: coefficient / factor for term, coefficient in terms.items()}
+
+
+class _Linear:
+    """A linear expression over counts and sums, collected into terms of coefficient 1."""
+
+    def __init__(self, where: Condition, scope: Scope) -> None:
+        self.where = where
+        self.scope = scope
+        self.terms: dict[Term, Fraction] = {}
+        self.constant = Fraction(0)
+
+    def add(self, node: exp.Expression, factor: Fraction) -> None:
+        """Add ``factor`` times the expression ``node``."""
+        stack = [(node, factor)]
+        while stack:
+            part, scale = stack.pop()
+            # Sums are taken apart before anything asks for constants, which would walk a long chain at every link.
+            part = _plain(part)
+            if isinstance(part, exp.Neg):
+                stack.append((part.this, -scale))
+            elif isinstance(part, exp.Add):
+                stack.extend([(part.expression, scale), (part.this, scale)])
+            elif isinstance(part, exp.Sub):
+                stack.extend([(part.expression, -scale), (part.this, scale)])
+            elif isinstance(part, exp.Mul) and is_constant(part.expression):
+                stack.append((part.this, _scaled(scale, _factor(part.expression), part)))
+            elif isinstance(part, exp.Mul) and is_constant(part.this):
+                stack.append((part.expression, _scaled(scale, _factor(part.this), part)))
+            elif isinstance(part, exp.Div) and is_constant(part.expression):
+                divisor = _factor(part.expression)
+                if not divisor:
+                    raise refuse("division by zero", part)
+                stack.append((part.this, _scaled(scale, 1 / divisor, part)))
+            elif is_constant(part):
+                self.constant += scale * _factor(part)
+            else:
+                self._aggregate(part, scale, self.where)
+
+    def _term(self, condition: Condition, column: str | None, coefficient: Fraction) -> None:
+        key = Term(Fraction(1), condition, column)
+        self.terms[key] = self.terms.get(key, Fraction(0)) + coefficient
+
+    def _aggregate(self, node: exp.Expression, scale: Fraction, where: Condition) -> None:
+        if isinstance(node, exp.Filter):
+            kept = truth(node.expression.this, self.scope).true
+            self._aggregate(_plain(node.this), scale, gather(And, where, kept))
+        elif isinstance(node, exp.Count):
+            self._count(node, scale, where)
+        elif isinstance(node, exp.CountIf):
+            self._term(gather(And, where, truth(node.this, self.scope).true), None, scale)
+        elif isinstance(node, exp.Sum):
+            self._sum(node.this, scale, where)
+        else:
+            raise not_an_aggregate(node)
+
+    def _count(self, node: exp.Count, scale: Fraction, where: Condition) -> None:
+        argument = node.this
+        if node.expressions:
+            raise refuse("COUNT takes one argument", node)
+        if isinstance(argument, exp.Star) and any(argument.args.values()):
+            raise refuse("COUNT takes *, without EXCLUDE, REPLACE or RENAME", node)
+        while isinstance(argument, exp.Paren):
+            argument = argument.this
+        if isinstance(argument, exp.Star) or argument is None:
+            self._term(where, None, scale)
+        elif is_constant(argument):
+            if fold(argument) is not None:
+                self._term(where, None, scale)
+        else:
+            self._term(gather(And, where, known(argument, self.scope)), None, scale)
+
+    def _sum(self, argument: exp.Expr, scale: Fraction, where: Condition) -> None:
+        while isinstance(argument, exp.Paren):
+            argument = argument.this
+        if isinstance(argument, exp.Case | exp.If):
+            self._case(argument, scale, where)
+        elif isinstance(argument, exp.Distinct):
+            raise refuse(
+                "SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", argument, code="count-distinct"
+            )
+        elif is_constant(argument):
+            if fold(argument) is not None:
+                self._term(where, None, scale * _factor(argument))
+        else:
+            self._term(where, sum_of(argument, self.scope).name, scale)
+
+    def _case(self, node: exp.Case | exp.If, scale: Fraction, where: Condition) -> None:
+        """SUM over CASE: each branch is a sum over the rows that reach it."""
+        reached = where
+        for condition, branch in branches_of(node):
+            holds = TRUE if condition is None else truth(condition, self.scope).true
+            self._sum(branch, scale, gather(And, reached, holds))
+            reached = gather(And, reached, negate(holds))
+
+
+def _factor(node: exp.Expr) -> Fraction:
+    value = fold(node)
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+        raise refuse("only numbers can be added to or multiplied with an aggregate", node)
+    if isinstance(value, float) and not isfinite(value):
+        raise refuse("a constant beside an aggregate overflows to infinity; write a coefficient of at most 1e12", node)
+    exact = Fraction(value).limit_denominator(10**12) if isinstance(value, float) else Fraction(value)
+    if abs(exact) > 10**12 or exact.denominator > 10**12:
+        raise refuse("a coefficient lies between 1e-12 and 1e12 and has at most 12 decimals", node)
+    return exact
+
+
+def _scaled(scale: Fraction, factor: Fraction, node: exp.Expression) -> Fraction:
+    """A product of coefficients, held to what ``_factor`` allows one of them."""
+    exact = scale * factor
+    if abs(exact) > 10**12 or exact.denominator > 10**12:
+        raise refuse("the coefficients of an aggregate multiply to beyond 1e12 or finer than 1e-12", node)
+    return exact

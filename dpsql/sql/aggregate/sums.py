@@ -1,0 +1,154 @@
+"""Sums: what SUM and the moments add up for each row, with bounds derived from declared ones.
+
+Every column enters clamped to its declared bounds, before any arithmetic; what the expression can
+be then follows by interval arithmetic. Whole numbers, decimals and doubles with a declared step
+stay exact: the scan counts steps from the lower bound. Other doubles are rounded to a 2^-20 part of
+their width, like a column without a step. A row where a column
+of the expression is NULL adds nothing, unless the expression itself gives NULL a value.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.errors import SQLError
+from dpsql.policy.values import DIGITS
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.expressions import value_of
+from dpsql.sql.values.literals import is_constant
+from dpsql.sql.values.row_cost import check_size
+from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.typed import Typed, exact, integer_call, settled, shown, whole, width
+from dpsql.workload.expr.batch import Column
+from dpsql.workload.expr.lines import Line, line_of
+from dpsql.workload.expr.measures import DEFAULT_STEPS, MAX_STEPS
+from dpsql.workload.expr.values import Cast, Constant, Value
+
+
+def sum_of(node: exp.Expr, scope: Scope) -> Column:
+    """The column that SUM(node) adds up: a stored one with bounds, or a computed one with derived bounds.
+
+    Its policy has ``lower``, ``upper`` and ``step``. Raises SQLError where bounds are missing.
+    """
+    bare = node.unnest()
+    if isinstance(bare, exp.Column):
+        column = scope.resolve(bare)
+        if column.line.kind != "boolean" and (column.value is None or column.line.unit is None):
+            return _bounded(column, bare)
+    if is_constant(bare):
+        raise refuse(f"SUM({shown(bare)}) sums a constant; write a multiple of COUNT(*)", bare)
+    if isinstance(bare, exp.Distinct):
+        raise refuse("SUM(DISTINCT ...) is not linear in the rows; leave DISTINCT out", bare, code="count-distinct")
+    return _summed(_number(bare, scope), bare, scope)
+
+
+def _bounded(column: Column, node: exp.Expr) -> Column:
+    if not column.line.numeric:
+        raise refuse(f"SUM needs a number; {column.name} holds {column.type}", node)
+    if column.policy.lower is None or column.policy.upper is None:
+        raise _unbounded(column, node)
+    return column
+
+
+def _unbounded(column: Column, node: exp.Expr) -> SQLError:
+    if column.line.kind == "text":
+        return refuse(
+            f"SUM({shown(node)}) has no bounds but its type's; write SUM(LEAST(GREATEST(..., 0), 100)) around it",
+            node,
+            code="no-bounds",
+        )
+    return refuse(
+        f"SUM({shown(node)}) needs bounds: add lower and upper to {column.policy.where} in the policy",
+        node,
+        code="no-bounds",
+    )
+
+
+def _number(node: exp.Expr, scope: Scope) -> Typed:
+    t = value_of(node, scope, clamped=True)
+    if t.kind == "boolean":
+        t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
+    if not t.numeric:
+        raise refuse(f"SUM needs a number; {shown(node)} is {t.kind}", node)
+    if t.gap:
+        raise _unbounded(scope.column(t.gap[0]), node)
+    return t
+
+
+def _summed(t: Typed, node: exp.Expr, scope: Scope) -> Column:
+    text, t = node.sql("duckdb"), settled(t)
+    if t.kind == "exact":
+        value, lower, step, steps = _steps(t, node)
+        check_size(value, node)
+        line = Line("grid", value.type, 0, steps)
+        bounds = _within_reach(lower, lower + step * steps, node)
+        return scope.computed.column(value, line, _released(t), text, nulls=t.nulls, bounds=bounds,
+                                     step=step if steps else None)  # fmt: skip
+    if t.bounds is None:
+        raise refuse(
+            f"SUM({shown(node)}) has no bounds: it divides by what may be 0, or takes the logarithm, root or power of "
+            "what may leave no bounds; write SUM(LEAST(GREATEST(..., 0), 100)), or divide by NULLIF(x, 0) of whole "
+            "numbers from 0",
+            node,
+            code="no-bounds",
+        )
+    check_size(t.value, node)
+    lower, upper, quantum = _outward(*t.bounds)
+    _within_reach(lower, upper, node)
+    return scope.computed.column(t.value, line_of("DOUBLE"), "DOUBLE", text, nulls=t.nulls, bounds=(lower, upper),
+                                 step=quantum if upper > lower else None)  # fmt: skip
+
+
+def _within_reach(lower: Fraction, upper: Fraction, node: exp.Expr) -> tuple[Fraction, Fraction]:
+    """These bounds; SQLError for what no policy could declare, which would blame a column that nobody declared."""
+    if max(abs(lower), abs(upper)) >= 10**DIGITS:
+        raise refuse(
+            f"SUM({shown(node)}) adds up values that may reach 1e{DIGITS} or more; write "
+            "SUM(LEAST(GREATEST(x, 0), 100)) of a column x, or smaller constants",
+            node,
+            code="no-bounds",
+        )
+    return lower, upper
+
+
+def _released(t: Typed) -> str:
+    return "BIGINT" if t.family == "integer" else "DOUBLE"
+
+
+def _steps(t: Typed, node: exp.Expr) -> tuple[Value, Fraction, Fraction, int]:
+    """An exact number as steps from its lower bound: (steps of a row, lower, step, most steps)."""
+    spread = t.high - t.low
+    width(node, spread)
+    if t.unit > 0:
+        value = t.value
+        if t.low:
+            ends = (value, t.low, t.high), (Constant(t.low, "BIGINT"), t.low, t.low)
+            value, _, _ = integer_call("-", node, 0, spread, *ends)
+    else:
+        top = (Constant(t.high, "BIGINT"), t.high, t.high)
+        value, _, _ = integer_call("-", node, 0, spread, top, (t.value, t.low, t.high))
+    lower = min(t.unit * t.low, t.unit * t.high) + t.offset
+    stride = -(-spread // MAX_STEPS) or 1
+    steps = -(-spread // stride)
+    if stride > 1:
+        half = stride // 2
+        up, _, _ = integer_call(
+            "+", node, half, spread + half, (value, 0, spread), (Constant(half, "BIGINT"), half, half)
+        )
+        by = Constant(stride, "BIGINT")
+        value, _, _ = integer_call("//", node, 0, steps, (up, 0, spread + half), (by, stride, stride))
+    return whole(value, value.type), lower, abs(t.unit) * stride, steps
+
+
+def _outward(lower: Fraction, upper: Fraction) -> tuple[Fraction, Fraction, Fraction]:
+    """Bounds on a binary grid of about 2^20 steps that hold the given ones, and the grid."""
+    width = upper - lower
+    if not width:
+        return lower, upper, Fraction(0)
+    # What is finer than 1e-300 has one step, of that.
+    exponent = math.floor(math.log2(float(max(width, Fraction(1, 10**300))))) if width < 10**300 else 996
+    quantum = Fraction(2) ** exponent / DEFAULT_STEPS
+    return lower // quantum * quantum, -(-upper // quantum) * quantum, quantum

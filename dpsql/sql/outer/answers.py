@@ -1,0 +1,50 @@
+"""Answers: what a batch's statements ask, as private queries and the SQL that runs over them afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dpsql.sql.outer.relation import Relation
+from dpsql.workload.expr.batch import Core, Query, Table
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One statement, understood: the result that it names and the private queries it rests on.
+
+    ``name`` is a view's (``named``) or q1, q2, ... Without ``outer`` the result is the noisy table of its
+    one core; with it, ``outer`` is run over the noisy tables of ``cores`` and over the earlier results of
+    the batch that it ``reads``. ``text`` is the statement as DuckDB would write it, for the list of releases.
+    """
+
+    name: str
+    named: bool
+    replace: bool
+    cores: tuple[Core, ...]
+    outer: Relation | None = None
+    reads: tuple[str, ...] = ()
+    text: str = field(default="", repr=False)
+
+    @property
+    def meaning(self) -> list[object]:
+        """What tells this statement from another over the same tables, as JSON can hold it."""
+        outer = None if self.outer is None else [self.outer.sql(True), self.outer.sql(False)]
+        return [self.name, self.text, outer, list(self.reads), [repr(core) for core in self.cores]]
+
+
+@dataclass(frozen=True)
+class Understood:
+    """A batch, understood; ``tables`` hold the columns that its statements compute or join.
+
+    ``notes`` are what a reader of the plan should know, such as a constant that is none of the declared values.
+    """
+
+    answers: tuple[Answer, ...]
+    tables: Mapping[str, Table] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The private queries of all statements, in order."""
+        return tuple(query for answer in self.answers for core in answer.cores for query in core.queries)

@@ -1,0 +1,59 @@
+"""Noisy tables: the columns that a core's table has once it is measured, companions among them, and their types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dpsql.sql.outer.relation import ERRORS, OTHER, ColumnInfo, United, companion_names
+from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
+
+
+def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
+    """The columns of a core's noisy table with their companions, as ``tables`` writes them."""
+    suffixes: list[tuple[str, ...]] = []
+    for column in core.columns:
+        if isinstance(column, KeyOutput):
+            suffixes.append(OTHER if column.label == 0 and has_other(column.key) else ())
+        else:
+            suffixes.append(ERRORS)
+    pairs = [(at, suffix) for at, found in enumerate(suffixes) for suffix in found]
+    names = iter(companion_names([column.name for column in core.columns], pairs))
+    return tuple(
+        ColumnInfo(column.name, tuple((suffix, next(names)) for suffix in found))
+        for column, found in zip(core.columns, suffixes, strict=True)
+    )
+
+
+def core_types(core: Core) -> list[tuple[str, str]]:
+    """(name, DuckDB type) of the columns of a core's noisy table, companions among them."""
+    found = []
+    for column, info in zip(core.columns, core_columns(core), strict=True):
+        kind, beside = "DOUBLE", "DOUBLE"
+        if isinstance(column, KeyOutput):
+            key, beside = column.key, "BOOLEAN"
+            kind = key.labels[column.label].type if isinstance(key, CaseKey) else key.type
+        elif isinstance(column, Ranked):
+            kind = column.type
+        found.append((info.name, kind))
+        ends = {"_low": kind, "_high": kind}
+        found.extend((name, ends.get(suffix, beside)) for suffix, name in info.companions)
+    return found
+
+
+def noisy_types(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str, list[tuple[str, str]]]:
+    """(name, DuckDB type) of the columns of the tables that gathered outer SQL reads: ``unions``, and other cores'."""
+    types = {core.name: core_types(core) for core in cores}
+    found = {}
+    for name, union in unions.items():
+        columns = dict(column for table in union.tables for column in types.pop(table.name))
+        found[name] = [*columns.items(), *((bits, "INTEGER") for bits, _ in union.bits)]
+    return {**types, **found}
+
+
+def has_other(key: Key) -> bool:
+    """Whether a key has a group for values that the policy does not list."""
+    if isinstance(key, RangeKey):
+        return False
+    if isinstance(key, CaseKey):
+        return len(key.labels) > 1 and key.labels[1].name == "other"
+    return key.other

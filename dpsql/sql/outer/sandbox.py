@@ -1,0 +1,158 @@
+"""A DuckDB in memory that holds public tables only, for outer SQL: no files, no extensions, no settings.
+
+Planning asks it whether the outer SQL of a statement is one that DuckDB can run, over empty tables of
+the right types; a release runs it over the noisy ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import duckdb
+from sqlglot import TokenType
+
+from dpsql.sql.outer.relation import quoted
+from dpsql.sql.parse.trees import DUCKDB
+
+Columns = Sequence[tuple[str, str]]
+
+MEMORY = "2GB"
+"""What outer SQL may hold; its tables are noisy, so that nothing private decides whether it is enough."""
+
+# Written without parentheses, these are functions of the time.
+_MOMENTS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
+
+# A string or a quoted name, whole; or what stands before a literal of an INTEGER's size that ends there.
+_COUNTS = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|( (?:=|<>|<|<=|>|>=|LIMIT|OFFSET) )[0-9]{1,9}"""
+    r"""(?=\)|,|$| (?:AND|OR|THEN|AS|ORDER|QUALIFY|LIMIT|OFFSET)\b)"""
+)
+
+
+class Sandbox:
+    """One DuckDB in memory, opened when it is first needed; tables are added as they come."""
+
+    def __init__(self) -> None:
+        self._opened: duckdb.DuckDBPyConnection | None = None
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB itself. Opening it takes longer than reading most statements, and many never need it."""
+        if self._opened is None:
+            self._opened = duckdb.connect(
+                ":memory:",
+                config={
+                    "enable_external_access": "false",
+                    "autoinstall_known_extensions": "false",
+                    "autoload_known_extensions": "false",
+                    "python_enable_replacements": "false",
+                    "threads": "1",
+                    "memory_limit": MEMORY,
+                    "lock_configuration": "true",
+                },
+            )
+        return self._opened
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def create(self, name: str, columns: Columns) -> None:
+        """An empty table of (name, type) columns."""
+        listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
+        self.connection.execute(f"CREATE TABLE {quoted(name)} ({listed})")
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[None]:
+        """What is made within goes at its end."""
+        self.connection.execute("BEGIN TRANSACTION")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK")
+
+    def drop(self, name: str) -> None:
+        """Remove a table."""
+        self.connection.execute(f"DROP TABLE {quoted(name)}")
+
+    def run(self, statement: str, seconds: float) -> bool:
+        """Run ``statement``; True where it was stopped after ``seconds``. Raises duckdb.Error for other failures."""
+        connection = self.connection
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            connection.interrupt()
+
+        timer = threading.Timer(seconds, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.execute(statement)
+        except duckdb.InterruptException:
+            if not late.is_set():
+                raise
+            return True
+        finally:
+            timer.cancel()
+        return False
+
+    def describe(self, sql: str) -> tuple[list[tuple[str, str]], str]:
+        """(name, type) of the columns of a query, and what DuckDB says against it, in one line."""
+        rows: list[Any] = []
+        said = ""
+        try:
+            rows = self.connection.execute(f"DESCRIBE {sql}").fetchall()
+        except duckdb.Error as error:
+            said = str(error).splitlines()[0]
+        return [(str(row[0]), str(row[1])) for row in rows], said
+
+
+def shape_of(sql: str) -> str:
+    """``sql`` with one mark for the whole numbers that its columns' names and types cannot depend on.
+
+    Those are INTEGER literals right of a comparison, which is BOOLEAN whatever its right side, and after LIMIT and
+    OFFSET. Strings and quoted names stay as they are; so does SQL with a backslash or a dollar, which may quote
+    in other ways.
+    """
+    return (
+        sql if "\\" in sql or "$" in sql else _COUNTS.sub(lambda found: f"{found[1]}#" if found[1] else found[0], sql)
+    )
+
+
+def changing_function(sql: str) -> str | None:
+    """A function in ``sql`` whose result its arguments do not decide, such as random or now; None without one."""
+    tokens = DUCKDB.tokenize(sql)
+    changing = _changing()
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        name = token.text.lower()
+        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            continue
+        called = after is not None and after.token_type is TokenType.L_PAREN
+        if name in _MOMENTS or (called and name in changing):
+            return name
+    return None
+
+
+@functools.cache
+def _changing() -> frozenset[str]:
+    with Sandbox() as sandbox:
+        rows = sandbox.connection.execute(
+            "SELECT DISTINCT lower(function_name) FROM duckdb_functions() "
+            "WHERE function_type = 'scalar' AND (stability <> 'CONSISTENT' OR has_side_effects)"
+        ).fetchall()
+    # Settings and the session are public here, but no part of an answer.
+    return frozenset(str(row[0]) for row in rows) | {"current_setting", "getenv", "query", "query_table"}
+
+
+def is_plain(kind: str) -> bool:
+    """Whether a released column may have this DuckDB type: no lists, structs, maps or unions."""
+    return "[" not in kind and kind.split("(")[0].upper() not in {"STRUCT", "MAP", "UNION", "VARIANT", "NULL", '"NULL"'}

@@ -1,0 +1,396 @@
+"""Statements: a batch's text, held to public size limits and parsed by sqlglot.
+
+Only the text decides here. Limits are checked on the raw characters, before any token is
+made, because the parser recurses and is slow on hostile input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import ParseError, TokenError
+
+from dpsql.errors import SQLError
+from dpsql.sql.parse.source import Source
+from dpsql.sql.parse.trees import DUCKDB, nodes, written
+from dpsql.sql.parse.uncollected import uncollected
+
+MAX_BATCH = 8_000_000
+MAX_STATEMENT = 100_000
+MAX_STATEMENTS = 20_000
+MAX_DEPTH = 24
+
+_SKIPPED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+# What neither the ledger nor DuckDB can store as text.
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+_LANDMARK = re.compile(r"[;()]")
+# A run of prefix operators nests as deeply as parentheses do.
+_PREFIX_RUN = re.compile(rf"(?:\bNOT\b[\s(]*){{{MAX_DEPTH}}}|(?:[-+~][\s(]*){{{MAX_DEPTH}}}", re.IGNORECASE)
+_COMMANDS = frozenset({TokenType.COMMAND, TokenType.LOAD, TokenType.EXECUTE})
+_HINT = re.compile(r"(WEIGHT|MAX_ERROR)\s*\(\s*([0-9.eE+-]+)\s*\)", re.IGNORECASE)
+_HINTS = re.compile(rf"\+\s*{_HINT.pattern}(?:[\s,]*{_HINT.pattern})*\s*", re.IGNORECASE)
+_REACH = {"WEIGHT": (1e-6, 1e6), "MAX_ERROR": (1e-12, 1e15)}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One query of a batch and the name of its result.
+
+    ``name`` is the view's, or q1, q2, ... for the unnamed queries in their order (``named``
+    says which). ``columns`` are the names listed after the view's name, or None. ``tree`` is a SELECT or
+    a set operation. ``items`` are the texts of the SELECT's items as the user wrote them, where one
+    of them needs a name and the texts are known.
+    """
+
+    name: str
+    named: bool
+    replace: bool
+    columns: tuple[str, ...] | None
+    tree: exp.Select | exp.SetOperation = field(repr=False)
+    items: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The query as DuckDB would write it, without comments."""
+        # A copy would cost as much again; writing a query out leaves its meaning alone.
+        return written(self.tree, copy=False)
+
+
+@uncollected()
+def parse(text: str) -> tuple[Statement, ...]:
+    """Parse a batch of SELECT and CREATE [OR REPLACE] VIEW statements (DuckDB's dialect).
+
+    Cost: linear in the text, about 0.2 ms a statement. Raises SQLError past the limits, on
+    syntax errors, on any other kind of statement, and where two results have one name.
+    """
+    _check_limits(text)
+    try:
+        tokens = DUCKDB.tokenize(text)
+        _refuse_commands(tokens)
+        _hints_to_their_statements(text, tokens)
+        trees = DUCKDB.parser().parse(tokens, text)
+    except ParseError as error:
+        raise _syntax(error) from None
+    except TokenError as error:
+        raise SQLError(
+            f"the batch cannot be read: {_first_line(str(error))}; check its quotes", code="syntax"
+        ) from None
+    except RecursionError:
+        raise SQLError(f"an expression nests too deeply; nest at most {MAX_DEPTH} levels", code="too-large") from None
+    except (ValueError, TypeError, LookupError, AttributeError):
+        # Odd token sequences trip some versions of the parser itself.
+        raise SQLError(
+            "syntax error: the parser cannot make sense of the batch; DuckDB's dialect is read", code="syntax"
+        ) from None
+    source = Source(text, tokens)
+    # Most batches have neither, and a walk over every tree costs a tenth of the parsing.
+    commented = any(token.comments for token in tokens)
+    parenthesised = any(
+        token.token_type is TokenType.FROM and after.token_type is TokenType.L_PAREN
+        for token, after in itertools.pairwise(tokens)
+    )
+    if commented:
+        _refuse_lost_hints(tokens, trees)
+    statements: list[Statement] = []
+    unnamed = 0
+    for tree in trees:
+        if tree is None or isinstance(tree, exp.Semicolon):
+            continue
+        if parenthesised:
+            _without_parentheses(tree)
+        if commented:
+            _refuse_stray_hints(tree)
+        if isinstance(tree, exp.Create):
+            statement = _view(tree)
+        else:
+            unnamed += 1
+            statement = Statement(f"q{unnamed}", False, True, None, _query(tree, "a statement of the batch"))
+        if isinstance(statement.tree, exp.Select) and any(
+            not isinstance(item, exp.Alias | exp.Column) for item in statement.tree.expressions
+        ):
+            statement = replace(statement, items=source.items(statement.tree))
+        statements.append(statement)
+    if not statements:
+        raise SQLError("the batch is empty; write at least one SELECT", code="syntax")
+    _check_names(statements)
+    return tuple(statements)
+
+
+def _refuse_commands(tokens: Sequence[Token]) -> None:
+    """EXPLAIN, CALL and the like, which the parser would keep as text and warn of."""
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        starts = before is None or before.token_type is TokenType.SEMICOLON
+        if starts and token.token_type in _COMMANDS:
+            width = int(token.end) - int(token.start)
+            raise SQLError(
+                f"a statement of the batch is {token.text.upper()}; only SELECT and CREATE VIEW ... AS SELECT are "
+                "answered",
+                int(token.line),
+                max(1, int(token.col) - width),
+                code="not-select",
+            )
+
+
+def place(node: exp.Expr) -> tuple[int, int, tuple[int, int]] | tuple[None, None, None]:
+    """Line and column (from 1) of the first token under ``node`` that the parser remembers, and those of the last."""
+    first: tuple[int, int, int] | None = None
+    last: tuple[int, int, int] = (0, 0, 0)
+    for part in node.walk():
+        meta = part.meta
+        if "start" in meta:
+            width = meta["end"] - meta["start"]
+            found = (meta["start"], meta["line"], max(1, meta["col"] - width))
+            first = found if first is None else min(first, found)
+            last = max(last, (meta["end"], meta["line"], max(1, meta["col"])))
+    if first is None and node.parent is not None:
+        return place(node.parent)  # CURRENT_DATE and the like: the parser remembers what holds them
+    return (None, None, None) if first is None else (*first[1:], last[1:])
+
+
+def refuse(message: str, node: exp.Expr | None = None, *, code: str = "not-answered") -> SQLError:
+    """The error that refuses ``node``, with its place in the user's text; one line, whatever the text holds.
+
+    ``code``: the kind of refusal, one of docs/sql.md.
+    """
+    found: tuple[int, int, tuple[int, int]] | tuple[None, None, None] = (None, None, None)
+    while node is not None and found[0] is None:  # what has no token of its own is shown by what holds it
+        found, node = place(node), node.parent
+    return SQLError(_one_line(message), *found, code=code)
+
+
+def _one_line(message: str) -> str:
+    shown = "".join(c if c.isprintable() else " " for c in message)
+    return shown if len(shown) <= 600 else shown[:600] + " ..."
+
+
+def _check_limits(text: str) -> None:
+    if not isinstance(text, str):
+        raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}", code="syntax")
+    if len(text) > MAX_BATCH:
+        raise SQLError(
+            f"the batch has {len(text):,} characters, at most {MAX_BATCH:,} are read: split it", code="too-large"
+        )
+    odd = _NO_TEXT.search(text)
+    if odd:
+        line = text.count("\n", 0, odd.start()) + 1
+        column = odd.start() - text.rfind("\n", 0, odd.start())
+        raise SQLError("a NUL or a lone surrogate is no text; remove it", line, column, code="syntax")
+    bare = _SKIPPED.sub(lambda match: " " * len(match.group()), text)
+    spaceship = bare.find("<=>")
+    if spaceship >= 0:
+        # The parser reads it as MySQL's operator; in DuckDB it is a distance of arrays.
+        line = text.count("\n", 0, spaceship) + 1
+        column = spaceship - text.rfind("\n", 0, spaceship)
+        raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column, (line, column + 2))
+    depth = statements = start = 0
+    for landmark in _LANDMARK.finditer(bare):
+        character = landmark.group()
+        if character == "(":
+            depth += 1
+            if depth > MAX_DEPTH:
+                line = text.count("\n", 0, landmark.start()) + 1
+                column = landmark.start() - text.rfind("\n", 0, landmark.start())
+                raise SQLError(
+                    f"parentheses nest deeper than {MAX_DEPTH}: flatten the expression", line, column, code="too-large"
+                )
+        elif character == ")":
+            depth = max(0, depth - 1)
+        else:
+            _check_statement(landmark.start() - start)
+            start, depth, statements = landmark.end(), 0, statements + 1
+    _check_statement(len(text) - start)
+    if statements > MAX_STATEMENTS:
+        raise SQLError(
+            f"the batch has {statements:,} statements, at most {MAX_STATEMENTS:,}: split it", code="too-large"
+        )
+    run = _PREFIX_RUN.search(bare)
+    if run:
+        line = text.count("\n", 0, run.start()) + 1
+        raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1, code="too-large")
+
+
+def _check_statement(length: int) -> None:
+    if length > MAX_STATEMENT:
+        raise SQLError(
+            f"a statement has {length:,} characters, at most {MAX_STATEMENT:,} are read: "
+            "split it, or shorten its IN list",
+            code="too-large",
+        )
+
+
+def _syntax(error: ParseError) -> SQLError:
+    details = error.errors[0] if error.errors else {}
+    description = _first_line(str(details.get("description") or error))
+    line, column = details.get("line"), details.get("col")
+    end = None if line is None or column is None else (line, column)
+    if column is not None:
+        # The parser says where the token ends.
+        column = max(1, column - max(0, len(str(details.get("highlight") or "")) - 1))
+    return SQLError(
+        f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column, end, code="syntax"
+    )
+
+
+def _first_line(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text.strip().splitlines()[0]) if text.strip() else "unreadable"
+
+
+def _view(tree: exp.Create) -> Statement:
+    kind = str(tree.args.get("kind") or "").upper()
+    if kind != "VIEW":
+        raise refuse(
+            f"CREATE {kind or '?'} is not answered; write CREATE VIEW name AS SELECT ...", tree, code="not-select"
+        )
+    allowed = {"this", "kind", "replace", "expression", "exists", "refresh", "unique", "concurrently"}
+    for key, value in tree.args.items():
+        if (value and key not in allowed) or (value and key in {"exists", "refresh", "unique", "concurrently"}):
+            raise refuse(f"CREATE VIEW with {key.upper()} is not answered; leave it out", tree, code="not-select")
+    target = tree.this
+    columns = None
+    if isinstance(target, exp.Schema):
+        columns = tuple(_identifier(part) for part in target.expressions)
+        target = target.this
+    if not isinstance(target, exp.Table) or target.args.get("db") or target.args.get("catalog"):
+        raise refuse("a view of a batch has a plain name; results live in schema dp", tree)
+    name = target.name
+    if not name:
+        raise refuse("a view needs a name of at least one character", tree)
+    if name.lower() == "releases":
+        raise refuse("dp.releases is the list of releases; choose another name", tree)
+    return Statement(name, True, bool(tree.args.get("replace")), columns, _query(tree.expression, f"view {name}"))
+
+
+def _identifier(node: exp.Expression) -> str:
+    if isinstance(node, exp.ColumnDef):
+        raise refuse("the columns of a view are names without types", node)
+    return str(node.name)
+
+
+def _query(tree: exp.Expr | None, what: str) -> exp.Select | exp.SetOperation:
+    while isinstance(tree, exp.Subquery | exp.Paren) and not any(
+        value for key, value in tree.args.items() if key != "this"
+    ):
+        tree = tree.this
+    if isinstance(tree, exp.Select | exp.SetOperation):
+        return tree
+    shown = "nothing" if tree is None else tree.key.upper()
+    place_of = tree if tree is not None else None
+    raise refuse(
+        f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of, code="not-select"
+    )
+
+
+def _without_parentheses(tree: exp.Expr) -> None:
+    """FROM (a JOIN b ...) JOIN c as FROM a JOIN b ... JOIN c, which is the same; other parentheses stay."""
+    for clause in list(tree.find_all(exp.From)):
+        inner, select = clause.this, clause.parent
+        while isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Table | exp.Subquery):
+            if any(value for key, value in inner.args.items() if key not in {"this", "joins"}):
+                break
+            joins = [*(inner.this.args.get("joins") or []), *(inner.args.get("joins") or [])]
+            inner = inner.this
+            inner.set("joins", joins or None)
+        if inner is not clause.this and isinstance(select, exp.Select):
+            select.set("joins", [*(inner.args.get("joins") or []), *(select.args.get("joins") or [])] or None)
+            inner.set("joins", None)
+            clause.set("this", inner)
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the hints of a SELECT ask: a weight of its rows of W, and the half-width wanted of its private numbers."""
+
+    weight: float = 1.0
+    max_error: float | None = None
+
+
+def hints_of(select: exp.Select) -> Hints:
+    """The hints after SELECT, such as ``/*+ WEIGHT(4) MAX_ERROR(50) */``. SQLError for others and for repeated ones."""
+    found: dict[str, float] = {}
+    for comment in select.comments or []:
+        if not comment.lstrip().startswith("+"):
+            continue
+        text = comment.strip()
+        read = [(name.upper(), _within(name.upper(), number)) for name, number in _HINT.findall(text)]
+        if not _HINTS.fullmatch(text) or any(value is None for _, value in read):
+            raise refuse(
+                f"the hint /*{comment}*/ is not known; write /*+ WEIGHT(4) */ with a number from 1e-6 to 1e6, or "
+                "/*+ MAX_ERROR(50) */ with a positive one",
+                select,
+                code="hint",
+            )
+        for name, value in read:
+            if name in found:
+                raise refuse(f"the hint {name} stands twice; keep one of them", select, code="hint")
+            found[name] = value or 0.0
+    return Hints(found.get("WEIGHT", 1.0), found.get("MAX_ERROR"))
+
+
+def weight_of(select: exp.Select) -> float:
+    """The number of a ``/*+ WEIGHT(4) */`` hint after SELECT, 1 without one. Raises as ``hints_of``."""
+    return hints_of(select).weight
+
+
+def _hints_to_their_statements(text: str, tokens: Sequence[Token]) -> None:
+    """A hint between a semicolon and SELECT belongs to that SELECT, as it does before the first statement."""
+    for token, after in itertools.pairwise(tokens):
+        if token.token_type is TokenType.SEMICOLON and after.token_type is TokenType.SELECT and token.comments:
+            between = text[token.end + 1 : after.start]
+            hints = [said for said in token.comments if said.lstrip().startswith("+") and said in between]
+            token.comments = [said for said in token.comments if said not in hints]
+            after.comments = hints + (after.comments or [])
+
+
+def _refuse_stray_hints(tree: exp.Expr) -> None:
+    """A hint that is not read must not pass silently for one that is."""
+    for node in nodes(tree):
+        for comment in node.comments or []:
+            if comment.lstrip().startswith("+") and not isinstance(node, exp.Select):
+                raise refuse(
+                    f"the hint /*{comment}*/ stands where none is read; write it right after SELECT", node, code="hint"
+                )
+
+
+def _refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]) -> None:
+    """A hint that the parser drops, as in ``COUNT(/*+ WEIGHT(2) */ *)``, must not pass for one that is read."""
+    hints = [(token, text) for token in tokens for text in token.comments or [] if text.lstrip().startswith("+")]
+    if not hints:
+        return
+    lost = Counter(text for _, text in hints)
+    # What stands behind a semicolon is kept with it, and read by nobody.
+    read = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
+    lost.subtract(text for tree in read for node in nodes(tree) for text in node.comments or [])
+    for token, text in hints:
+        if lost[text] > 0 and token.token_type is not TokenType.SELECT:
+            at = token.line, max(1, token.col - (token.end - token.start)), (token.line, max(1, token.col))
+            raise SQLError(
+                _one_line(f"the hint /*{text}*/ stands where none is read; write it right after SELECT"),
+                *at,
+                code="hint",
+            )
+
+
+def _within(hint: str, text: str) -> float | None:
+    least, most = _REACH[hint]
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if least <= value <= most else None
+
+
+def _check_names(statements: list[Statement]) -> None:
+    seen: dict[str, Statement] = {}
+    for statement in statements:
+        key = statement.name.lower()
+        if key in seen:
+            raise refuse(
+                f"two results of the batch are named {statement.name}; name one of them otherwise",
+                statement.tree,
+            )
+        seen[key] = statement

@@ -1,0 +1,80 @@
+"""Row sources: the rows of one private table, and the joins that lead from a row to the unit it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dpsql.policy import Policy
+from dpsql.policy.values import fold
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.resolve.relations import Relation
+from dpsql.workload.expr.batch import Table
+from dpsql.workload.expr.rows import Join, RowSource
+from dpsql.workload.expr.values import Stored
+
+
+def base_of(relation: Relation, policy: Policy, tables: Mapping[str, Table]) -> Table:
+    """The relation's table as the base of a scan, with the way to its unit."""
+    table = relation.table
+    if table.policy.public:
+        raise refuse(
+            f"{table.name} is public: query it directly, it needs no privacy budget", relation.node, code="public-table"
+        )
+    if table.policy.counts is not None:
+        raise refuse(
+            f"{table.policy.key('counts')}: pre-aggregated tables are not answered; give one row per unit",
+            relation.node,
+        )
+    return replace(table, source=source_of(table, policy, tables))
+
+
+def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowSource:
+    """The rows of a private table alone, with the joins that lead to its unit."""
+    unit = policy.units[table.name]
+    if unit is None:
+        return RowSource(table.name, protects=policy.labels[table.name])
+    joins: list[Join] = []
+    name, at = "", table
+    for step, key in enumerate(unit.path):
+        target = _table(tables, key.table)
+        decides = unit.path[step + 1].columns if step + 1 < len(unit.path) else (unit.column,)
+        joined = join_name(name, key.table, key.columns)
+        joins.append(
+            Join(
+                joined,
+                target.name,
+                tuple(
+                    (stored(at, column, name), stored(target, other, joined))
+                    for column, other in zip(key.columns, key.key, strict=True)
+                ),
+                first=tuple(stored(target, column, joined) for column in decides),
+                private=True,
+            )
+        )
+        name, at = joined, target
+    limit = table.policy.max_rows_per_unit
+    return RowSource(
+        table.name,
+        tuple(joins),
+        stored(at, unit.column, name),
+        tuple(join.name for join in joins),
+        1 if limit is None else limit,
+        policy.labels[table.name],
+    )
+
+
+def _table(tables: Mapping[str, Table], name: str) -> Table:
+    return next(table for known, table in tables.items() if fold(known) == fold(name))
+
+
+def stored(table: Table, column: str, source: str) -> Stored:
+    """A column of a table, by its name in any case, as the scan reads it from ``source``, a join or "" for the base."""
+    name = next(known for known in table.schema if fold(known) == fold(column))
+    return Stored(name, table.schema[name], source)
+
+
+def join_name(source: str, table: str, columns: Sequence[str]) -> str:
+    """A name that says what is joined by what: "patients(patient_id)", one name for one join in any statement."""
+    prefix = f"{source}." if source else ""
+    return f"{table}({', '.join(prefix + column for column in columns)})"

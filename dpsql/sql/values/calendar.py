@@ -1,0 +1,395 @@
+"""Dates and times: their parts, truncation, differences and shifts, as total functions.
+
+DuckDB's own functions fail near the ends of its calendar. Those that do are computed for the years
+-200,000 to 200,000 alone; other finite values give NULL, infinite ones stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.civil import CYCLE, DAY, MICROS, YEARS, day_number, plus_months, truncation
+from dpsql.sql.values.evaluation import known
+from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, shown, stepped, whole
+from dpsql.workload.expr.lines import line_of
+from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
+
+_FARTHEST = 3_652_425 * DAY
+_MOST_YEARS = 200_000
+# The first days of the years -200,000 and 200,000: 400-year cycles from the year 2000.
+NEAR = (10_957 - 505 * CYCLE, 10_957 + 495 * CYCLE)
+
+# Parts of a date or time: least and greatest value, and whether DuckDB fails at its calendar's ends.
+PARTS: dict[str, tuple[int, int]] = {
+    "year": (-300_000, 300_000),
+    "isoyear": (-200_001, 200_001),
+    "decade": (-30_000, 30_000),
+    "century": (-3_000, 3_000),
+    "millennium": (-300, 300),
+    "quarter": (1, 4),
+    "month": (1, 12),
+    "week": (1, 53),
+    "yearweek": (-20_000_153, 20_000_153),
+    "day": (1, 31),
+    "dayofyear": (1, 366),
+    "dayofweek": (0, 6),
+    "isodow": (1, 7),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "second": (0, 59),
+}
+_NAMES = {
+    "dayofmonth": "day",
+    "dow": "dayofweek",
+    "weekday": "dayofweek",
+    "doy": "dayofyear",
+    "weekofyear": "week",
+    "years": "year",
+    "months": "month",
+    "days": "day",
+    "hours": "hour",
+    "minutes": "minute",
+    "seconds": "second",
+    "quarters": "quarter",
+    "weeks": "week",
+    "decades": "decade",
+    "centuries": "century",
+    "millennia": "millennium",
+}
+_FAILING = {"isoyear", "week", "yearweek"}
+_RISING = {"year", "decade", "century", "millennium", "isoyear"}
+_TRUNCATED = ("millennium", "century", "decade", "year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_DIFFERENCES = {"year", "quarter", "month", "week", "day", "hour", "minute", "second", "decade", "century"}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
+
+
+def part_name(text: str) -> str:
+    """A part's name without its other spellings."""
+    folded = text.strip().lower()
+    return _NAMES.get(folded, folded)
+
+
+def utc(t: Typed) -> Typed:
+    """A TIMESTAMPTZ as the TIMESTAMP that it is in UTC, whatever zone the connection is set to."""
+    if t.kind != "timestamptz":
+        return t
+    micros = Call("make_timestamp", (Call("epoch_us", (t.value,), "BIGINT"),), "TIMESTAMP")
+    ends: list[tuple[Test, Value]] = []
+    zoned = "TIMESTAMP WITH TIME ZONE"
+    for end in MOMENTS:
+        ends.append((Compared(t.value, "=", Constant(end, zoned)), Constant(end, "TIMESTAMP")))
+    value = CaseValue(tuple(ends), micros, "TIMESTAMP")
+    return replace(t, kind="timestamp", value=value, low=MOMENTS[0], high=MOMENTS[1], column=None, path=None)
+
+
+def part(name: str, t: Typed, node: exp.Expr) -> Typed:
+    """year(t), month(t) and so on; NULL for infinite dates."""
+    name = part_name(name)
+    if name not in PARTS:
+        known = ", ".join(sorted(PARTS))
+        raise refuse(f"the part {name[:30]} is not answered; known are {known}", node)
+    t = _moment(utc(t), node)
+    low, high = PARTS[name]
+    if t.kind == "date" and name == "year":
+        low, high = -6_000_000, 6_000_000
+    elif t.kind == "date" and name in {"decade", "century", "millennium"}:
+        low, high = 20 * low, 20 * high
+    found: Value = Call(name, (t.value,), "BIGINT")
+    domain = (_finite(t),)
+    if name in _FAILING:
+        found, domain = _if_near(t, found, "BIGINT"), (_near(t.kind),)
+    path = None
+    if name in _RISING:
+        work = YEARS[name]
+        path = _narrowed(t, domain, lambda n: work(n if t.kind == "date" else n // DAY))
+        first, last = max(t.low, domain[0][0]), min(t.high, domain[0][1])
+        if first <= last:
+            low, high = (work(end if t.kind == "date" else end // DAY) for end in (first, last))
+    finite = domain[0][0] <= t.low and t.high <= domain[0][1]
+    result = exact(found, low, high, "integer", t, gap=name in _RISING or name == "yearweek")
+    return replace(result, path=path, nulls=t.nulls or not finite)
+
+
+def truncated(unit: str, t: Typed, node: exp.Expr) -> Typed:
+    """date_trunc: the start of the unit that holds t, as TIMESTAMP."""
+    unit = part_name(unit)
+    if unit not in _TRUNCATED:
+        raise refuse(f"date_trunc takes one of {', '.join(_TRUNCATED)}, not {unit[:30]}", node)
+    if t.kind == "timestamptz":
+        raise refuse(
+            f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
+        )
+    t = _moment(t, node)
+    micros = t.kind == "timestamp"
+    as_moment = t.value if micros else Cast(t.value, "TIMESTAMP")
+    value = _near_or_infinite(t, Call("date_trunc", (Constant(unit, "VARCHAR"), as_moment), "TIMESTAMP"), "TIMESTAMP")
+    function = truncation(unit)
+
+    def start(n: int) -> int:
+        return _infinite(n, micros, MOMENTS) or function(n if micros else n * DAY)
+
+    path = _narrowed(t, _pieces(t.kind), start)
+    ends = [start(n) if _is_near(n, t.kind) else n if micros else n * DAY for n in (t.low, t.high)]
+    ends = [max(MOMENTS[0], min(MOMENTS[1], n)) for n in ends]
+    return Typed("timestamp", value, low=ends[0], high=ends[1], nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+
+
+def day_of(t: Typed, node: exp.Expr) -> Typed:
+    """CAST(t AS DATE)."""
+    t = _moment(utc(t), node)
+    if t.kind == "date":
+        return t
+
+    def day(n: int) -> int:
+        return _infinite(n, True, DAYS) or n // DAY
+
+    low, high = day(t.low), day(t.high)
+    value: Value = Cast(t.value, "DATE")
+    if low == DAYS[0] or high == DAYS[1]:
+        # Some versions move a comparison of the bare cast to the other side, where an infinite date is none.
+        ends: list[tuple[Test, Value]] = [
+            (Compared(t.value, "=", Constant(end, "TIMESTAMP")), Constant(result, "DATE"))
+            for end, result in zip(MOMENTS, DAYS, strict=True)
+        ]
+        value = CaseValue(tuple(ends), value, "DATE")
+    return Typed("date", value, low=low, high=high, nulls=t.nulls, gap=t.gap, path=stepped(t.path, day))
+
+
+def moment_of(t: Typed, node: exp.Expr) -> Typed:
+    """CAST(t AS TIMESTAMP), midnight of a date; a TIMESTAMPTZ in UTC."""
+    t = _moment(utc(t), node)
+    if t.kind == "timestamp":
+        return t
+
+    def midnight(n: int) -> int:
+        return _infinite(n, False, MOMENTS) or n * DAY
+
+    ends = [max(MOMENTS[0], min(MOMENTS[1], midnight(n))) for n in (t.low, t.high)]
+    value = _near_or_infinite(t, Cast(t.value, "TIMESTAMP"), "TIMESTAMP")
+    path = _narrowed(t, _pieces("date"), midnight)
+    return Typed("timestamp", value, low=ends[0], high=ends[1], nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+
+
+def difference(unit: str, start: Typed, end: Typed, node: exp.Expr) -> Typed:
+    """date_diff(unit, start, end): the boundaries of the unit between the two; NULL for infinite ones."""
+    unit = part_name(unit)
+    if unit not in _DIFFERENCES:
+        raise refuse(f"date_diff takes one of {', '.join(sorted(_DIFFERENCES))}, not {unit[:30]}", node)
+    a, b = _same(start, end, node)
+    call: Value = Call("date_diff", (Constant(unit, "VARCHAR"), a.value, b.value), "BIGINT")
+    if a.kind == "date" and unit not in {"day", "week", "month", "quarter", "year", "decade", "century"}:
+        raise refuse("a difference of dates goes by day at least; write date_diff('day', ...) * 24", node)
+    value = _if_near(a, _if_near(b, call, "BIGINT"), "BIGINT")
+    # It falls with the start and rises with the end.
+    own, (first, last) = _own_type(a.kind), _near(a.kind)
+    (a_low, a_high), (b_low, b_high) = (
+        tuple(Constant(min(max(n, first), last), own) for n in (t.low, t.high)) for t in (a, b)
+    )
+    low, high = (
+        int(known(Call("date_diff", (Constant(unit, "VARCHAR"), start, end), "BIGINT"), "exact"))
+        for start, end in ((a_high, b_low), (a_low, b_high))
+    )
+    found = exact(value, low, high, "integer", a, b)
+    return replace(found, nulls=a.nulls or b.nulls or not (_all_near(a) and _all_near(b)))
+
+
+def days_between(a: Typed, b: Typed, node: exp.Expr) -> Typed:
+    """a - b of two dates, in days; infinite dates count as DuckDB's day numbers."""
+    if not a.kind == b.kind == "date":
+        raise refuse(f"{shown(node)} is an interval; write date_diff('second', b, a), or CAST both AS DATE", node)
+    value = Call("-", (a.value, b.value), "BIGINT")
+    return exact(value, a.low - b.high, a.high - b.low, "integer", a, b)
+
+
+def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
+    """make_date(year, month, day); NULL where there is no such day."""
+    for t in (year, month, day):
+        if t.kind != "exact" or t.family != "integer":
+            raise refuse(f"{shown(node)} takes whole numbers, not {t.kind}", node, code="mixed-types")
+    y, m, d = (flat(t, node, Fraction(1)) for t in (year, month, day))
+    held: list[Value] = []
+    tests: list[Test] = []
+    for t, least, most in ((y, -_MOST_YEARS, _MOST_YEARS), (m, 1, 12), (d, 1, 31)):
+        own = t.value.type
+        inside = Call("greatest", (t.value, Constant(least, own)), own) if t.low < least else t.value
+        inside = Call("least", (inside, Constant(most, own)), own) if t.high > most else inside
+        held.append(whole(inside, "BIGINT"))
+        tests.append(Compared(inside, "=", t.value))
+    one = Constant(1, "BIGINT")
+    first = Call("make_date", (held[0], held[1], one), "DATE")
+    # Counted from the first of the month, a day that the month lacks is one of the next.
+    found = Call("+", (first, Cast(Call("-", (held[2], one), "BIGINT"), "INTEGER")), "DATE")
+    tests.append(Compared(Call("month", (found,), "BIGINT"), "=", held[1]))
+    value = CaseValue(((Every(tuple(tests)), found),), None, "DATE")
+    years = [min(max(end, -_MOST_YEARS), _MOST_YEARS) for end in (y.low, y.high)]
+    low, high = day_number(years[0], 1, 1), day_number(years[1], 12, 31)
+    return Typed("date", value, low=low, high=high, gap=gaps(y, m, d))
+
+
+def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typed:
+    """A date plus or minus whole days; NULL past the year 200,000."""
+    if days.kind != "exact" or days.family != "integer":
+        raise refuse(f"{shown(node)} adds {days.kind} to a date; add whole days or an INTERVAL constant", node)
+    if not days.is_constant:
+        raise refuse(f"{shown(node)} adds a column to a date; compare date_diff('day', ...) with the column", node)
+    number = int(days.offset) * (1 if forward else -1)
+    if abs(number) > 10_000_000:
+        raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000,000 days", node, code="function")
+    # Within the near years no shift of this size leaves DuckDB's calendar.
+    value = _near_or_infinite(t, Call("+", (t.value, Constant(number, "INTEGER")), "DATE"), "DATE")
+
+    def moved(n: int) -> int:
+        return _infinite(n, False, DAYS) or n + number
+
+    ends = [max(DAYS[0], min(DAYS[1], moved(n))) for n in (t.low, t.high)]
+    path = _narrowed(t, _pieces("date"), moved)
+    return Typed("date", value, low=ends[0], high=ends[1], nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+
+
+def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: bool) -> Typed:
+    """A date or timestamp plus or minus a constant INTERVAL, as TIMESTAMP."""
+    amount, unit = interval_of(interval)
+    t = moment_of(t, node) if t.kind != "timestamptz" else t
+    if t.kind == "timestamptz":
+        raise refuse(
+            f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
+        )
+    amount = amount if forward else -amount
+    moved_by(0, amount, unit, node)  # refuses what is too far
+    months = _MONTHS.get(unit)
+    if months is not None:
+        step: Value = Call("to_months", (Constant(months * amount, "INTEGER"),), "INTERVAL")
+        reach = abs(months * amount) * 31 * DAY
+    else:
+        step = Call("to_microseconds", (Constant(MICROS[unit] * amount, "BIGINT"),), "INTERVAL")
+        reach = MICROS[unit] * abs(amount)
+    value = _near_or_infinite(t, Call("+", (t.value, step), "TIMESTAMP"), "TIMESTAMP")
+
+    def moved(n: int) -> int:
+        return _infinite(n, True, MOMENTS) or moved_by(n, amount, unit, node)
+
+    path = _narrowed(t, _pieces("timestamp"), moved)
+    low, high = max(MOMENTS[0], t.low - reach), min(MOMENTS[1], t.high + reach)
+    return Typed("timestamp", value, low=low, high=high, nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+
+
+def moved_by(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
+    """A moment plus an interval of ``interval_of``, in microseconds."""
+    months = _MONTHS.get(unit)
+    if abs(amount) * (MICROS.get(unit) or 31 * DAY * (months or 1)) > _FARTHEST:
+        raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000 years", node, code="function")
+    return micros + amount * MICROS[unit] if months is None else plus_months(micros, amount * months)
+
+
+def interval_of(node: exp.Interval) -> tuple[int, str]:
+    """(amount, unit) of a constant INTERVAL; SQLError for one of mixed or broken units."""
+    unit = part_name(str(node.args["unit"].name)) if node.args.get("unit") is not None else ""
+    number = node.this
+    sign = 1
+    while isinstance(number, exp.Paren | exp.Neg):
+        sign = -sign if isinstance(number, exp.Neg) else sign
+        number = number.this
+    text = str(number.this) if isinstance(number, exp.Literal) else ""
+    digits = text.removeprefix("-")
+    if not digits.isdecimal() or len(digits) > 9 or unit not in {*MICROS, *_MONTHS}:
+        raise refuse("an interval is a whole number of one unit; write INTERVAL 3 MONTH", node)
+    return sign * int(text), unit
+
+
+def _moment(t: Typed, node: exp.Expr) -> Typed:
+    if t.kind not in {"date", "timestamp"}:
+        raise refuse(
+            f"{shown(node)} needs a DATE or TIMESTAMP, not {t.kind}; write TRY_CAST(... AS DATE)",
+            node,
+            code="mixed-types",
+        )
+    return t
+
+
+def _same(a: Typed, b: Typed, node: exp.Expr) -> tuple[Typed, Typed]:
+    a, b = _moment(utc(a), node), _moment(utc(b), node)
+    if a.kind != b.kind:
+        return moment_of(a, node), moment_of(b, node)
+    return a, b
+
+
+def _own_type(kind: str) -> str:
+    return line_of("DATE" if kind == "date" else "TIMESTAMP").type
+
+
+def _near(kind: str) -> tuple[int, int]:
+    return (NEAR[0], NEAR[1]) if kind == "date" else (NEAR[0] * DAY, NEAR[1] * DAY)
+
+
+def _is_near(n: int, kind: str) -> bool:
+    low, high = _near(kind)
+    return low <= n <= high
+
+
+def _all_near(t: Typed) -> bool:
+    return _is_near(t.low, t.kind) and _is_near(t.high, t.kind)
+
+
+def _pieces(kind: str) -> tuple[tuple[int, int], ...]:
+    """Where a guarded function has a value: minus infinity, the near years, infinity."""
+    ends = DAYS if kind == "date" else MOMENTS
+    return (ends[0], ends[0]), _near(kind), (ends[1], ends[1])
+
+
+def _finite(t: Typed) -> tuple[int, int]:
+    ends = DAYS if t.kind == "date" else MOMENTS
+    return ends[0] + 1, ends[1] - 1
+
+
+def _if_near(t: Typed, value: Value, kind: str) -> Value:
+    """The value for near years, NULL elsewhere."""
+    if _all_near(t) or isinstance(t.value, Constant):
+        return value
+    low, high = _near(t.kind)
+    own = _own_type(t.kind)
+    null = Constant(None, kind)
+    return CaseValue(
+        ((Compared(t.value, "<", Constant(low, own)), null), (Compared(t.value, ">", Constant(high, own)), null)),
+        value,
+        kind,
+    )
+
+
+def _near_or_infinite(t: Typed, value: Value, kind: str) -> Value:
+    """The value for near years, an infinity for an infinity, NULL elsewhere."""
+    if _all_near(t) or isinstance(t.value, Constant):
+        return value
+    ends, own = (DAYS, "DATE") if t.kind == "date" else (MOMENTS, "TIMESTAMP")
+    to = DAYS if kind == "DATE" else MOMENTS
+    branches: list[tuple[Test, Value]] = [
+        (Compared(t.value, "=", Constant(end, own)), Constant(result, kind))
+        for end, result in zip(ends, to, strict=True)
+    ]
+    low, high = _near(t.kind)
+    null = Constant(None, kind)
+    branches += [
+        (Compared(t.value, "<", Constant(low, own)), null),
+        (Compared(t.value, ">", Constant(high, own)), null),
+    ]
+    return CaseValue(tuple(branches), value, kind)
+
+
+def _infinite(n: int, micros: bool, to: tuple[int, int]) -> int | None:
+    """The infinity that an infinite day or moment becomes; None for a finite one."""
+    low, high = MOMENTS if micros else DAYS
+    return to[0] if n <= low else to[1] if n >= high else None
+
+
+def _narrowed(t: Typed, pieces: tuple[tuple[int, int], ...], function: Callable[[int], int]) -> Path | None:
+    """The path of a function that has values on ``pieces`` of t's own numbers alone.
+
+    Only for a plain column (whose path is the identity): elsewhere the pieces' preimages may be anything.
+    """
+    if t.path is None or t.column is None:
+        return stepped(t.path, function) if t.path is not None and _all_near(t) else None
+    return Path(t.path.column, pieces, function)

@@ -1,0 +1,94 @@
+"""Evaluation: a value on public constants, by an empty DuckDB that has no tables, no files and no data.
+
+The same text that a scan would run is run on the declared values of a column, so that what is
+computed beforehand cannot differ from what the scan computes.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import duckdb
+from sqlglot import exp
+
+from dpsql.errors import InternalError
+from dpsql.workload.expr.lines import Line
+from dpsql.workload.expr.value_sql import BASE, literal, quote, render
+from dpsql.workload.expr.values import Stored, Value
+
+_OUT = {
+    "date": "CAST(({0}) - DATE '1970-01-01' AS BIGINT)",
+    "timestamp": "epoch_us({0})",
+}
+
+
+@functools.lru_cache(maxsize=4_096)
+def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The value at each place of the column's line (None: NULL), as its own line holds it.
+
+    Cost: one statement of the constants' length. Constants only: nothing here is private.
+    """
+    if not places:
+        return ()
+    type_name = "VARCHAR" if line.kind == "text" else column.type
+    rows = ", ".join(
+        f"({number}, CAST({'NULL' if place is None else literal(line, place)} AS {type_name}))"
+        for number, place in enumerate(places)
+    )
+    shown = _OUT.get(kind, "{0}").format(render(value))
+    source = f"(VALUES {rows}) AS {quote(column.source or BASE)}(dpsql_place, {quote(column.name)})"
+    try:
+        found = _empty().cursor().execute(f"SELECT {shown} FROM {source} ORDER BY dpsql_place").fetchall()  # noqa: S608
+    except duckdb.Error as error:
+        raise InternalError(f"an expression could not be computed on declared values: {str(error)[:200]}") from None
+    return tuple(row[0] for row in found)
+
+
+@functools.lru_cache(maxsize=4_096)
+def known(value: Value, kind: str) -> Any:
+    """A value of constants alone as DuckDB computes it, in days or microseconds for dates and times.
+
+    Ranges are derived from it: a function that rises or falls on a stretch has its extremes at the stretch's ends.
+    """
+    shown = _OUT.get(kind, "{0}").format(render(value))
+    try:
+        found = _empty().cursor().execute(f"SELECT {shown}").fetchall()
+    except duckdb.Error as error:
+        raise InternalError(f"a range could not be computed: {str(error)[:200]}") from None
+    return found[0][0]
+
+
+@functools.cache
+def _empty() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(
+        ":memory:",
+        config={"enable_external_access": "false", "threads": "1", "lock_configuration": "true"},
+    )
+
+
+def result_type(node: exp.Expr, columns: tuple[tuple[str, str], ...]) -> str | None:
+    """The DuckDB type of an expression over columns (their texts and types); None where DuckDB has no such one."""
+    names = {text: f"c{number}" for number, (text, _) in enumerate(columns)}
+
+    def renamed(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column):
+            return exp.column(names[part.sql("duckdb")], quoted=True)
+        return part
+
+    listed = ", ".join(f"NULL::{'VARCHAR' if kind.upper().startswith('ENUM') else kind} AS c{number}"
+                       for number, (_, kind) in enumerate(columns))  # fmt: skip
+    return _described(node.transform(renamed).sql("duckdb", comments=False), listed or "1 AS c0")
+
+
+@functools.lru_cache(maxsize=4_096)
+def _described(text: str, columns: str) -> str | None:
+    question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS t"  # noqa: S608
+    try:
+        cursor = _empty().cursor()
+        if len(cursor.extract_statements(question)) != 1:
+            return None
+        found = cursor.execute(question).fetchall()
+    except duckdb.Error:
+        return None
+    return str(found[0][1]) if len(found) == 1 else None

@@ -1,0 +1,125 @@
+"""Scope: what a statement may name, that is the policy's columns with their types and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from dpsql.errors import DataError, PolicyError, nearest
+from dpsql.policy import Policy, TablePolicy
+from dpsql.policy.values import fold
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.computed import Computed
+from dpsql.workload.expr.batch import Column, Table, constant
+from dpsql.workload.expr.lines import line_of
+from dpsql.workload.expr.regions import KeyDomain
+
+MAX_KEYS = 200_000
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What an expression of a statement may name: ``resolve`` finds columns, ``computed`` keeps what it computes."""
+
+    resolve: Callable[[exp.Column], Column]
+    computed: Computed
+
+    def column(self, name: str) -> Column:
+        """The column of that very name, stored or computed."""
+        return self.computed.named(name)
+
+
+def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
+    """The column that ``node`` names; SQLError with the nearest names otherwise."""
+    qualifier = node.table
+    if qualifier and fold(qualifier) not in {fold(alias or ""), fold(table.name).split(".")[-1]}:
+        raise refuse(
+            f"{qualifier} is not the table of this statement, {alias or table.name} is", node, code="unknown-column"
+        )
+    if node.args.get("db") or node.args.get("catalog"):
+        raise refuse("write a column as name or table.name", node)
+    found = table.columns.get(fold(node.name))
+    if found is not None:
+        return found
+    if fold(node.name) in {fold(name) for name in table.schema}:
+        raise refuse(
+            f"column {node.name} of {table.name} is not declared in the policy, so it cannot be used; "
+            f"the custodian may add it under {table.policy.key('columns')}",
+            node,
+            code="unknown-column",
+        )
+    known = [column.name for column in table.columns.values()]
+    raise refuse(f"{table.name} has no column {node.name}: {nearest(node.name, known)}", node, code="unknown-column")
+
+
+def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
+    """Join a table's policy with its schema (column name -> DuckDB type).
+
+    Assumes that ``check_schema`` has passed. Raises PolicyError where a declared value has no
+    place in its column.
+    """
+    types = {fold(name): (name, kind) for name, kind in schema.items()}
+    columns = {}
+    for declared in policy.columns.values():
+        name, kind = types[fold(declared.name)]
+        column = Column(name, kind, line_of(kind), declared)
+        try:
+            column.closed  # noqa: B018 - every declared value must have a place on the line
+        except DataError as error:
+            raise PolicyError(f"{policy.key('columns', name, 'values')}: {error}") from None
+        columns[fold(name)] = column
+    return Table(policy.name, policy, columns, dict(schema))
+
+
+def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> Table:
+    """The private table that FROM names: ``name``, ``schema.name`` or ``main.name``."""
+    if node.args.get("catalog"):
+        raise refuse("write the table as name or schema.name, as the policy does", node, code="unknown-table")
+    parts = [part for part in (node.args.get("db"), node.this) if part]
+    if not all(isinstance(part, exp.Identifier) for part in parts):
+        raise refuse("only tables of the policy can be read, no functions or files", node, code="not-a-table")
+    written = ".".join(part.name for part in parts)
+    candidates = {fold(written)}
+    if len(parts) == 2 and fold(parts[0].name) == "main":
+        candidates.add(fold(parts[1].name))
+    if len(parts) == 1:
+        candidates.add(f"main.{fold(written)}")
+    for name, table in tables.items():
+        if fold(name) in candidates:
+            return table
+    for name, declared in policy.tables.items():
+        if fold(name) in candidates and declared.public:
+            raise refuse(
+                f"{written} is public: query it directly, it needs no privacy budget", node, code="public-table"
+            )
+    raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node, code="unknown-table")
+
+
+def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
+    """The groups of a GROUP BY column, from the policy alone."""
+    policy = column.policy
+    size = policy.size(column.type) or 0
+    if size > MAX_KEYS:
+        raise refuse(
+            f"{column.name} has {size:,} groups; at most {MAX_KEYS:,} numbers are released by a statement: group by a "
+            "coarser expression",
+            node,
+            code="too-many-groups",
+        )
+    values: Iterable[object] | None = policy.domain(column.type)
+    if values is None and column.line.kind == "boolean":
+        values = (False, True)
+    if values is None:
+        raise refuse(
+            f"GROUP BY {column.name} needs its groups declared: add values, or lower and upper of a whole-number "
+            f"column, to {policy.where} in the policy",
+            node,
+            code="unknown-groups",
+        )
+    constants = tuple(constant(value) for value in values)
+    points = tuple(column.line.point(value) for value in constants)
+    kind = "VARCHAR" if column.type.upper().startswith("ENUM") else column.type
+    nulls = policy.nulls and not column.never_null
+    return KeyDomain(column.name, kind, tuple(values), points, policy.other, nulls)  # type: ignore[arg-type]

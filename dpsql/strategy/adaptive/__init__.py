@@ -1,0 +1,1 @@
+"""Measurement in rounds that adapt to what came out."""

@@ -1,0 +1,1 @@
+"""Strategies kept on disk, checked again when they are read."""

@@ -1,0 +1,205 @@
+"""Selected strategies kept on disk, so that the same batch plans at once the next time.
+
+A strategy depends on public things only: the workload (the SQL text, the policy and the column types; never a row),
+the kind of noise, the method, tolerance and effort asked for, and this package's own code. So the files may be read
+by whoever may read a plan, and deleted at any time.
+
+What is read back is not trusted. An entry holds integers (mixing, basis), the name of the method, the errors of the
+methods that were compared, and the dual weights of the lower bound. From these and the caller's workload
+
+- shapes, types and ranges are checked; no product that int64 might not hold is formed;
+- the sensitivity is worked out from B and the contributions in exact integers, as at first. A changed B is another
+  strategy with its own sensitivity: it may cost accuracy, never privacy, which holds for any integer matrix whose
+  sensitivity is known. Noise is calibrated to that figure, and a measurement works it out once more;
+- B has full rank and the workload lies in its row space: both exactly (modulo a prime), as at first;
+- the error is computed from B, the lower bound from the dual weights (``dpsql.strategy.core.certificate``): weights
+  that someone else chose prove a lower bound too, only a worse one. A certified method whose gap is then above the
+  tolerance is selected again.
+
+Two things are the file's word: which other methods were compared, with what (higher) errors, which is shown and never
+acted on; and, for Laplace noise, that the search found nothing better, for which no certificate exists.
+
+An entry that is damaged, foreign or fails a check is removed and the strategy selected anew; a folder that cannot be
+read or written is as good as none. Files are written aside and renamed, so readers see whole entries only; the oldest
+go when the folder outgrows its cap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import DataError, Error
+from dpsql.linalg import inner as algebra
+from dpsql.strategy.cached.cache_checks import admitted
+from dpsql.strategy.cached.cache_entries import FORMAT, packed, read
+from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.core.certificate import Certificate
+from dpsql.workload.families.matrix import Workload
+
+log = logging.getLogger("dpsql")
+
+VARIABLE = "DPSQL_CACHE"
+FOLDER_CAP = 2**28  # bytes of all entries
+ENTRY_CAP = 2**26  # bytes of one entry, and an eighth of what it may unpack to
+
+# What reading a file that is not ours, or computing with what it holds, can raise.
+_DAMAGED = (
+    *(OSError, EOFError, ValueError, TypeError, KeyError, IndexError, RuntimeError, ArithmeticError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, Error),
+)
+
+
+def default_folder() -> Path | None:
+    """Where the planner keeps strategies: ``DPSQL_CACHE``, else ``dpsql/strategies`` in the user's cache folder.
+
+    ``DPSQL_CACHE=off`` keeps none (None); the user's cache folder is ``XDG_CACHE_HOME`` or ``~/.cache``.
+    """
+    named = os.environ.get(VARIABLE, "").strip()
+    if named.lower() == "off":
+        return None
+    try:
+        if named:
+            return Path(named).expanduser()
+        base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        return (base if base.is_absolute() else Path.home() / ".cache") / "dpsql" / "strategies"
+    except RuntimeError:  # no home folder is known
+        return None
+
+
+def key_of(W: Workload, noise: str, method: str, tolerance: float, effort: float) -> str | None:
+    """SHA-256 of everything that a selection depends on; None for a workload whose form has no hash.
+
+    The name of W does not count. Cost O(nnz).
+    """
+    digest = hashlib.sha256()
+    digest.update(f"dpsql strategy {FORMAT} {_code()} {noise} {method} ".encode())
+    digest.update(struct.pack("<dd", tolerance, effort))
+    try:
+        _feed_workload(digest, W)
+    except DataError:
+        return None
+    return digest.hexdigest()
+
+
+def load(
+    folder: Path, key: str, W: Workload, noise: str, method: str, tolerance: float, known: Sequence[str]
+) -> Strategy | None:
+    """The strategy kept under ``key``, checked as the module says, or None. ``known``: the names of methods."""
+    path = folder / f"{key}.npz"
+    try:
+        if not path.is_file():
+            return None
+        with np.errstate(all="ignore"):
+            return admitted(read(path, key, ENTRY_CAP), W, noise, method, tolerance, known)
+    except _DAMAGED as error:
+        log.debug("a kept strategy was ignored: %s", type(error).__name__)
+    with suppress(OSError):
+        path.unlink()
+    return None
+
+
+def store(folder: Path, key: str, S: Strategy, certificate: Certificate | None, cap: int = FOLDER_CAP) -> None:
+    """Keep S under ``key``; nothing happens where the folder cannot be written or the entry is too large."""
+    try:
+        content = packed(key, S, certificate)
+        if len(content) > min(ENTRY_CAP, cap):
+            return
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=folder, prefix=key[:8], suffix=".part")
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(content)
+            os.replace(name, folder / f"{key}.npz")
+        finally:
+            Path(name).unlink(missing_ok=True)
+        _trim(folder, cap)
+    except (OSError, ValueError, MemoryError) as error:
+        log.debug("a strategy was not kept: %s", type(error).__name__)
+
+
+def _trim(folder: Path, cap: int) -> None:
+    """Remove the oldest entries, and parts that a killed process left, until ``cap`` bytes hold the rest."""
+    found = []
+    for path in (*folder.glob("*.npz"), *folder.glob("*.part")):
+        with suppress(OSError):
+            held = path.stat()
+            found.append((held.st_mtime_ns, path.name, held.st_size, path))
+    total = sum(size for _, _, size, _ in found)
+    for _, _, size, path in sorted(found):
+        if total <= cap:
+            return
+        with suppress(OSError):
+            path.unlink()
+            total -= size
+
+
+@cache
+def _code() -> str:
+    """A digest of the code that selects: another optimiser finds other strategies."""
+    digest = hashlib.sha256()
+    package = Path(__file__).resolve().parent.parent
+    for room in ("linalg", "strategy"):
+        for path in sorted((package / room).glob("*.py")):
+            with suppress(OSError):
+                digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, tag: str, *arrays: Any) -> None:
+    for array in arrays:
+        values = np.ascontiguousarray(array)
+        digest.update(f"{tag} {values.dtype.str} {values.shape} ".encode())
+        digest.update(values.tobytes())
+
+
+def _feed_workload(digest: Any, W: Workload) -> None:
+    _feed_matrix(digest, "span", W.span)
+    _feed_inner(digest, W.inner)
+    if W.contributions is not None:
+        _feed_matrix(digest, "contributions", W.contributions)
+    if W.groups is not None:
+        _feed(digest, "groups", W.groups.astype(np.int64))
+    if W.exact is not None:
+        _feed(digest, "exact", W.exact)
+    digest.update(f"factors {len(W.factors)} ".encode())
+    for factor in W.factors:
+        _feed_workload(digest, factor)
+
+
+def _feed_matrix(digest: Any, tag: str, matrix: Any) -> None:
+    csr = sparse.csr_array(matrix)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    digest.update(f"{csr.shape} ".encode())
+    _feed(digest, tag, *(part.astype(np.int64, copy=False) for part in (csr.indptr, csr.indices, csr.data)))
+
+
+def _feed_inner(digest: Any, inner: Any) -> None:
+    """By name and fields: F is a value, whose fields are numbers, arrays and other F."""
+    if type(inner).__module__ != algebra.__name__:
+        raise DataError("strategy: this workload has no hash")
+    digest.update(f"{type(inner).__name__}( ".encode())
+    for field in fields(inner):
+        value = getattr(inner, field.name)
+        if isinstance(value, tuple) and value and not isinstance(value[0], int | float):
+            for part in value:
+                _feed_inner(digest, part)
+        else:
+            _feed(digest, field.name, np.asarray(value, dtype=np.float64))
+    digest.update(b") ")

@@ -1,0 +1,1 @@
+"""The catalogue of methods, and the choice among them by computed error."""

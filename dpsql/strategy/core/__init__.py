@@ -1,0 +1,1 @@
+"""What all strategies share: integer rows with exact sensitivity, reduction, ascent, certificates."""

@@ -1,0 +1,170 @@
+"""Alternating maximisation of the dual of the least error, with Anderson mixing.
+
+Two states of the iteration: ``Full`` at full rank, where everything comes from one
+eigendecomposition of Lambda^1/2 G Lambda^1/2, and ``Low`` for U (r x N), U^T U = G. The mathematics
+is in ``dpsql.strategy.gaussian.optimal``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from dpsql.linalg.folding import Spectrum
+
+Floats = NDArray[np.float64]
+
+_DEPTH = 8
+_CLIP = 3.0
+_FLOOR = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """``metric`` M (v x v): X = Y^T M Y has unit largest diagonal; ``lower`` <= E* <= ``upper``.
+
+    ``weights`` (N,): the lambda whose dual value is ``lower``, so that anyone can evaluate it again.
+    """
+
+    metric: Floats
+    lower: float
+    upper: float
+    iterations: int
+    weights: Floats
+
+    @property
+    def gap(self) -> float:
+        """upper / lower - 1."""
+        return self.upper / self.lower - 1.0
+
+
+class State(Protocol):
+    t: float
+    q: Floats
+
+    def upper(self) -> float: ...
+
+
+S = TypeVar("S", bound=State)
+
+
+def ascend(
+    evaluate: Callable[[Floats], S],
+    weights: Floats,
+    tolerance: float,
+    deadline: float,
+    limit: int,
+    clock: Callable[[], float] = monotonic,
+) -> tuple[S, Floats, int]:
+    """Raise t by mixed steps in log lambda until upper <= (1 + tolerance) t^2; the best state, its lambda.
+
+    Stops after ``limit`` steps, and where a step as long as the last would end after ``deadline``, in seconds of
+    ``clock``.
+    """
+    began = clock()
+    f = np.log(np.maximum(weights, _FLOOR / weights.size))
+    state = evaluate(_normal(f))
+    past_f: list[Floats] = []
+    past_g: list[Floats] = []
+    count = 1
+    now = clock()
+    took = now - began
+    while count < limit and now + took < deadline:
+        before, made = now, count
+        if state.upper() <= (1.0 + tolerance) * state.t**2:
+            break
+        g = np.clip(2.0 * np.log(np.maximum(state.q / state.t, 1e-30)), -_CLIP, _CLIP)
+        past_f, past_g = [*past_f[-_DEPTH:], f], [*past_g[-_DEPTH:], g]
+        accepted = False
+        if len(past_f) > 1:
+            mixed = _anderson(past_f, past_g)
+            trial = evaluate(_normal(mixed))
+            count += 1
+            accepted = trial.t > state.t
+            if accepted:
+                f, state = np.log(_normal(mixed)), trial
+            else:
+                past_f, past_g = past_f[-1:], past_g[-1:]
+        if not accepted:
+            f = np.log(_normal(f + g))
+            state = evaluate(np.exp(f))
+            count += 1
+        now = clock()
+        took = (now - before) / (count - made)
+    return state, np.exp(f), count
+
+
+def _normal(f: Floats) -> Floats:
+    lam = np.exp(f - f.max())
+    lam = np.maximum(lam / lam.sum(), _FLOOR / lam.size)
+    return np.asarray(lam / lam.sum())
+
+
+def _anderson(past_f: list[Floats], past_g: list[Floats]) -> Floats:
+    """Anderson mixing: the affine combination of past steps whose weighted residual is least."""
+    f, g = past_f[-1], past_g[-1]
+    root = np.exp(0.5 * f)
+    dF = np.stack([f - a for a in past_f[:-1]], axis=1)
+    dG = np.stack([g - a for a in past_g[:-1]], axis=1)
+    # Columns of unit length and a small ridge keep the few coefficients tame.
+    A = dG * root[:, None]
+    length = np.linalg.norm(A, axis=0) + 1e-300
+    A = A / length
+    k = A.shape[1]
+    coef = np.linalg.solve(A.T @ A + 1e-10 * np.eye(k), A.T @ (g * root)) / length
+    step = g - (dF + dG) @ coef
+    return np.asarray(f + np.clip(step, -_CLIP, _CLIP))
+
+
+class Full:
+    """State at full rank: everything from one eigendecomposition of M = Lambda^1/2 G Lambda^1/2."""
+
+    def __init__(self, G: Floats, lam: Floats, symmetric: bool) -> None:
+        self._G = G
+        self._root = np.sqrt(lam)
+        self._spectrum = Spectrum(self._root[:, None] * G * self._root[None, :], symmetric)
+        self.t = self._spectrum.trace_power(0.5)
+        self.q = self._spectrum.diagonal_power(0.5) / lam
+        self._upper: float | None = None
+
+    def upper(self) -> float:
+        if self._upper is None:
+            # tr(G X^-1) for X = Lambda^-1/2 M^1/2 Lambda^-1/2 scaled to unit diagonal.
+            w = self._root * np.sqrt(self.q)
+            inverse = self._spectrum.power(-0.5)
+            self._upper = float(w @ (inverse * self._G) @ w)
+        return self._upper
+
+    def metric(self) -> Floats:
+        w = 1.0 / (self._root * np.sqrt(self.q))
+        return np.asarray(w[:, None] * self._spectrum.power(0.5) * w[None, :])
+
+
+class Low:
+    """State for U (r x N): K = U Lambda U^T, X = U^T K^-1/2 U."""
+
+    def __init__(self, U: Floats, lam: Floats) -> None:
+        K = (U * lam) @ U.T
+        s, V = linalg.eigh(K, driver="evd", check_finite=False)
+        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
+        root = np.sqrt(self._s)
+        self.t = float(root.sum())
+        half = (V / np.sqrt(root)).T @ U
+        self.q = np.einsum("ij,ij->j", half, half)
+
+    def upper(self) -> float:
+        return self.t * float(self.q.max())
+
+    def half(self) -> Floats:
+        """K^-1/4 up to a rotation from the left: q_j = ||half u_j||^2."""
+        return np.asarray((self._V / np.sqrt(np.sqrt(self._s))).T)
+
+    def metric(self) -> Floats:
+        """K^-1/2."""
+        return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)

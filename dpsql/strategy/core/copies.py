@@ -1,0 +1,90 @@
+"""Independent problems that are alike, solved once: one of them, and where the others lie.
+
+A batch that groups a long column twice, by day and by week, falls into a problem for each week. They differ in the
+cells that they are about and in nothing else, so that one strategy, moved from cells to cells, is best for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from dpsql.strategy.core.integer import Piece
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """k problems that are one but for their columns.
+
+    ``rows`` (k x r) of the spanning rows, ``cells`` (k x n) of their columns, ``places`` (k x N) of the columns that
+    one record can move: what stands at the same position of two copies plays the same part in both.
+    """
+
+    rows: Ints
+    cells: Ints
+    places: Ints
+
+    @property
+    def count(self) -> int:
+        """k."""
+        return int(self.cells.shape[0])
+
+
+def alike(span: Any, weight: Floats, moved: Any, label: Ints) -> list[Copies]:
+    """The problems of at least two rows, those that are alike together, in the order of their first.
+
+    ``span`` (q x n integer csr) and ``moved`` (q x N) fall apart by ``label`` (q,), ``weight`` (q,) is what errors of
+    a row weigh. Two are alike where entries, weights and the order of rows and columns agree, byte for byte: what is
+    alike in another order is taken for two. Cost O(nnz log nnz), and some 50 microseconds a problem.
+    """
+    order = np.argsort(label, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(label))])
+    parts = [_Rows(span, order), _Rows(moved, order)]
+    sorted_weight = weight[order]
+    found: dict[tuple[bytes, ...], list[tuple[Ints, Ints, Ints]]] = {}
+    for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        if b - a < 2:
+            continue
+        (cells, one), (places, other) = (part.local(a, b) for part in parts)
+        key = (*one, *other, sorted_weight[a:b].tobytes())
+        found.setdefault(key, []).append((order[a:b], cells, places))
+    return [Copies(*(np.stack(held).astype(np.int64) for held in zip(*mine, strict=True))) for mine in found.values()]
+
+
+class _Rows:
+    """Rows of a csr matrix in another order, sliced by position."""
+
+    def __init__(self, matrix: Any, order: Ints) -> None:
+        held = sparse.csr_array(matrix)[order]
+        held.sort_indices()
+        self.ends, self.columns, self.data = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data
+
+    def local(self, a: int, b: int) -> tuple[Ints, tuple[bytes, bytes, bytes]]:
+        """(the columns that rows a to b reach, the rows over these columns alone in bytes)."""
+        part = slice(int(self.ends[a]), int(self.ends[b]))
+        cells, inside = np.unique(self.columns[part], return_inverse=True)
+        shape: bytes = (self.ends[a : b + 1] - self.ends[a]).tobytes()
+        return cells, (shape, inside.astype(np.int64).tobytes(), self.data[part].tobytes())
+
+
+def spread(piece: Piece, copies: Copies | None) -> Piece:
+    """A piece of the first copy for all of them: the same measurements of each one's own cells."""
+    from dpsql.strategy.core.integer import Piece
+
+    if copies is None or copies.count == 1:
+        return piece
+    rows = sparse.csr_array(piece.rows)
+    inside = np.searchsorted(copies.cells[0], rows.indices)
+    k, (u, n) = copies.count, rows.shape
+    steps = np.arange(k, dtype=np.int64)[:, None] * rows.nnz
+    ends = np.concatenate([(rows.indptr[:-1].astype(np.int64)[None, :] + steps).ravel(), [k * rows.nnz]])
+    every = sparse.csr_array((np.tile(rows.data, k), copies.cells[:, inside].ravel(), ends), shape=(k * u, n))
+    return Piece(every, piece.root, piece.columns, piece.gram, piece.coords, k)

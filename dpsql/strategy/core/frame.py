@@ -1,0 +1,216 @@
+"""Least squares with a strategy: prepared once, applied to any workload.
+
+B = root @ rows with independent integer ``rows``; root (p x v) falls into connected parts
+that are factored apart, so a strategy of ten thousand separate counts costs no
+ten-thousandfold square matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from scipy.sparse.csgraph import connected_components
+
+from dpsql.errors import InternalError
+from dpsql.linalg.basis import choose_basis, coordinates
+from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.inner import Diagonal
+from dpsql.strategy.core.queries import queries_of
+from dpsql.workload.families.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+_LARGE_PRODUCT = 2**31  # multiplications
+_DIRECTIONS, _SEED = 16, 20_261
+
+
+class Frame:
+    """B = root @ rows in parts. ``thin``: every part is a single measurement of a single row."""
+
+    def __init__(self, mixing: Any, basis: Any, independent: bool = False) -> None:
+        """``independent``: the rows of ``basis`` are known to be."""
+        root = mixing.astype(np.float64)
+        self._rows = basis
+        if not independent:
+            chosen = choose_basis(basis, Diagonal(np.ones(basis.shape[0])))
+            self._rows, root = chosen.rows, root @ chosen.coords
+        self._held: tuple[Any, Any] | None = None
+        self._root = sparse.csc_array(root)
+        self._p, v = self._root.shape
+        graph: Any = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
+        number, labels = connected_components(graph, directed=False)
+        left, right = labels[: self._p], labels[self._p :]
+        size_p, size_v = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
+        lone = (size_p == 1) & (size_v == 1)
+        self._single = np.flatnonzero(lone[right])
+        self.thin = self._single.size == v
+        self._parts: list[tuple[Any, Any, Any]] = []
+        by_p, by_v = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
+        end_p, end_v = np.cumsum(size_p), np.cumsum(size_v)
+        factors: dict[tuple[tuple[int, ...], bytes], tuple[Any, Any]] = {}  # of problems that are alike, once
+        for c in np.flatnonzero((size_v > 0) & ~lone):
+            p_rows = by_p[end_p[c] - size_p[c] : end_p[c]]
+            v_rows = by_v[end_v[c] - size_v[c] : end_v[c]]
+            block = self._block(p_rows, v_rows)
+            key = (block.shape, block.tobytes())
+            if key not in factors:
+                factors[key] = _factored(block)
+            self._parts.append((p_rows, v_rows, factors[key]))
+        self._inverse = np.zeros(self._single.size)
+        self._owner = np.zeros(self._single.size, dtype=np.int64)
+        if self._single.size:
+            ends = self._root.indptr[self._single]
+            self._inverse, self._owner = (
+                1.0 / self._root.data[ends],
+                self._root.indices[ends].astype(np.int64),
+            )
+
+    def _block(self, p_rows: Any, v_rows: Any) -> Floats:
+        """The root of one part, dense; ``p_rows`` are all rows that its columns reach, ascending."""
+        starts, ends = self._root.indptr[v_rows], self._root.indptr[v_rows + 1]
+        out = np.zeros((p_rows.size, v_rows.size))
+        for column, (a, b) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            out[np.searchsorted(p_rows, self._root.indices[a:b]), column] = self._root.data[a:b]
+        return out
+
+    @property
+    def rows(self) -> Any:
+        """The independent integer rows that span what is measured (v x n csr)."""
+        return self._rows
+
+    def hold(self, span: Any, coords: Any) -> None:
+        """Keep coordinates that are known: span = coords @ rows."""
+        self._held = span, coords
+
+    def coordinates(self, W: Workload) -> Any:
+        """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
+        # Two workloads of one batch differ in their scales only: the coordinates of the last span are kept.
+        if self._held is None or not same_rows(self._held[0], W.span):
+            self._held = W.span, coordinates(W.span, self._rows)
+        return self._held[1]
+
+    def trace(self, W: Workload) -> float:
+        """||W B^+||_F^2 = tr(W M^-1 W^T), M = root^T root in row coordinates."""
+        coords = self.coordinates(W)
+        diagonal = W.inner.diagonal()
+        H = None if diagonal is not None else W.inner.gram()
+        total = 0.0
+        if self._single.size:
+            part = coords[:, self._single] * self._inverse[None, :]
+            total += _weighted_square(part, diagonal, H)
+        for _, v_rows, (_, R) in self._parts:
+            part = coords[:, v_rows]
+            total += _weighted_square(linalg.solve_triangular(R, dense(part).T, trans="T").T, diagonal, H)
+        return total
+
+    def variances(self, W: Workload) -> Floats:
+        """||w_i B^+||^2 for every query of W (m,): the diagonal of W M^-1 W^T."""
+        coords = self.coordinates(W)
+        halves = [coords[:, self._single] * self._inverse[None, :]] if self._single.size else []
+        halves += [
+            linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T for _, v_rows, (_, R) in self._parts
+        ]
+        return np.asarray(np.sum([queries_of(W.inner, half).variances() for half in halves], axis=0))
+
+    def reconstruction(self, W: Workload) -> Any:
+        """R (m x p) with R B = W, csr where all parts are single measurements."""
+        coords = self.coordinates(W)
+        F = W.inner.matrix()
+        if self.thin:
+            back = sparse.csr_array((self._inverse, (self._single, self._owner)), shape=(self._single.size, self._p))
+            out = F @ (sparse.csr_array(coords) @ back)
+            return sparse.csr_array(out) if is_sparse(out) else np.asarray(out)
+        answers = dense(F @ coords)
+        out = np.zeros((answers.shape[0], self._p))
+        if self._single.size:
+            out[:, self._owner] = answers[:, self._single] * self._inverse
+        for p_rows, v_rows, (Q, R) in self._parts:
+            half = linalg.solve_triangular(R, answers[:, v_rows].T, trans="T").T
+            out[:, p_rows] = half if Q is None else half @ Q.T
+        # R root = answers in row coordinates, part by part; rows are independent, so R B = W follows.
+        rest = 0.0
+        for p_rows, v_rows, _ in self._parts:
+            block = self._block(p_rows, v_rows)
+            rest = max(rest, _residual(out[:, p_rows], block, answers[:, v_rows]))
+        if rest > 1e-9 * max(float(np.abs(answers).max(initial=0.0)), 1e-300):
+            raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
+        return out
+
+    def sparse_reconstruction(self, W: Workload, most: int) -> Any:
+        """R as csr, from the inverses of the parts; None where it would have more than ``most`` entries.
+
+        Of use where there are many small parts. Cost O(entries of R).
+        """
+        sizes = sum(p_rows.size * v_rows.size for p_rows, v_rows, _ in self._parts) + self._single.size
+        if sizes > most:
+            return None
+        coords = self.coordinates(W)
+        F = W.inner.matrix()
+        if not is_sparse(coords) or not is_sparse(F):
+            return None
+        inverses: dict[int, Floats] = {}
+        at_v, at_p, values = [self._single], [self._owner], [self._inverse]
+        for p_rows, v_rows, (Q, R) in self._parts:
+            if id(R) not in inverses:
+                inverse = linalg.solve_triangular(R, np.eye(R.shape[1]), check_finite=False)
+                inverses[id(R)] = inverse if Q is None else inverse @ Q.T
+            at_v.append(np.repeat(v_rows, p_rows.size))
+            at_p.append(np.tile(p_rows, v_rows.size))
+            values.append(inverses[id(R)].ravel())
+        shape = (self._root.shape[1], self._p)
+        back = sparse.csr_array(
+            sparse.coo_array((np.concatenate(values), (np.concatenate(at_v), np.concatenate(at_p))), shape=shape)
+        )
+        answers = sparse.csr_array(F @ coords)
+        if int(np.diff(back.indptr)[answers.indices].sum()) > most:
+            return None
+        out = sparse.csr_array(answers @ back)
+        rest = abs(sparse.csr_array(out @ self._root - answers)).max() if out.nnz else 0.0
+        if rest > 1e-9 * max(float(abs(answers).max()), 1e-300):
+            raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
+        return out
+
+
+def _factored(block: Floats) -> tuple[Any, Any]:
+    """(Q or None for the identity, R), block = Q R. Raises InternalError where columns are dependent."""
+    Q: Any = None
+    R: Any = block
+    if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
+        Q, R = linalg.qr(block, mode="economic", check_finite=False)
+    diagonal = np.abs(np.diag(R))
+    if diagonal.size < block.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
+        raise InternalError("strategy: it measures fewer dimensions than its basis has")
+    return Q, R
+
+
+def _residual(R: Floats, block: Floats, answers: Floats) -> float:
+    """The largest entry of R block - answers; along 16 random directions where the product is large.
+
+    A row of which one entry is too large passes all of them with a probability below 1e-9.
+    """
+    if R.shape[0] * block.size <= _LARGE_PRODUCT:
+        return float(np.abs(R @ block - answers).max(initial=0.0))
+    directions = np.random.default_rng(_SEED).normal(size=(block.shape[1], _DIRECTIONS))
+    return float(np.abs(R @ (block @ directions) - answers @ directions).max(initial=0.0))
+
+
+def same_rows(a: Any, b: Any) -> bool:
+    """Are two csr matrices stored alike?"""
+    return a is b or (
+        a.shape == b.shape
+        and np.array_equal(a.indptr, b.indptr)
+        and np.array_equal(a.indices, b.indices)
+        and np.array_equal(a.data, b.data)
+    )
+
+
+def _weighted_square(part: Any, diagonal: Floats | None, H: Floats | None) -> float:
+    """tr(part^T H part) for H given or diagonal."""
+    if H is None:
+        squares = part.multiply(part) if is_sparse(part) else part * part
+        return float(np.asarray(squares.sum(axis=1)).ravel() @ diagonal)
+    Z = dense(part)
+    return float(np.sum((H @ Z) * Z))

@@ -1,0 +1,260 @@
+"""From a real strategy to the integers that are measured.
+
+B = round(2^K root) @ rows, with integer ``rows``. K is raised until the error of B, computed
+from B itself, is within tolerance / 10 of the real strategy's. Measurements are reconstructed
+with B, so rounding never biases; the sensitivity is that of B, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, gcd, log2, sqrt
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg import exact, modular
+from dpsql.linalg.forms import dense
+from dpsql.strategy.core.base import Strategy
+from dpsql.workload.families.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+_FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
+_DENSE_CAP = 2**23
+_COPIED_CAP = 2**25
+_DEPENDENT_CAP = 6000
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The strategy of one block: A = root @ rows, before rounding.
+
+    ``rows`` (u x n) integer csr; ``root`` (p x u) floats of full column rank, or (u,) for a
+    diagonal. ``columns`` (u x N) the distinct columns, up to sign, of rows @ contributions. ``coords``
+    (u x v): rows in independent coordinates, None where they are independent themselves
+    (u = v); ``gram`` (v x v, or (v,) for a diagonal) of the workload in those coordinates.
+    Where ``copies`` is k > 1, ``rows`` are those of k problems that are alike, one after the other (k u x n): the root
+    is that of each, and no record moves two of them.
+    """
+
+    rows: Any
+    root: Floats
+    columns: Any
+    gram: Floats
+    coords: Any = None
+    copies: int = 1
+
+    def trace(self, root: Any) -> float:
+        """tr(gram (C^T C)^-1), C = root @ coords, of all copies: the error at sensitivity 1. inf at lost rank."""
+        return self.copies * self._trace(root)
+
+    def _trace(self, root: Any) -> float:
+        if root.ndim == 1 and self.gram.ndim == 1:
+            return float(np.sum(self.gram / root.astype(np.float64) ** 2)) if np.all(root) else np.inf
+        C = np.diag(root.astype(np.float64)) if root.ndim == 1 else root.astype(np.float64)
+        if self.coords is not None:
+            C = np.asarray(C @ (dense(self.coords)))
+        if C.shape[0] != C.shape[1] or not _upper(C):
+            C = linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]]
+        diagonal = np.abs(np.diag(C))
+        if C.shape[0] < C.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
+            return np.inf
+        inverse = linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
+        return float(np.sum((self.gram @ inverse) * inverse))
+
+    def norms(self, root: Any) -> tuple[int, int]:
+        """Exact (L1, squared L2) sensitivity of the integers root @ rows."""
+        mixing = sparse.csr_array(sparse.diags_array(root, dtype=root.dtype)) if root.ndim == 1 else root
+        return exact.column_norms(mixing, self.columns)
+
+    def real_norms(self) -> tuple[float, float]:
+        """(L1, squared L2) sensitivity of root @ rows in floats."""
+        quick = None if self.root.ndim == 1 else exact.few_entries(self.root, self.columns)
+        if quick is not None:
+            return float(quick[0]), float(quick[1])
+        l1 = l2 = 0.0
+        columns = sparse.csc_array(self.columns)
+        for at in range(0, columns.shape[1], 4096):
+            part = columns[:, at : at + 4096].astype(np.float64)
+            if self.root.ndim == 1:
+                chunk: Any = abs((sparse.diags_array(self.root) @ part).tocsc())
+                l1 = max(l1, float(chunk.sum(axis=0).max()))
+                l2 = max(l2, float((chunk * chunk).sum(axis=0).max()))
+            else:
+                chunk = np.abs(self.root @ part.toarray())
+                l1 = max(l1, float(chunk.sum(axis=0).max()))
+                l2 = max(l2, float(np.einsum("ij,ij->j", chunk, chunk).max()))
+        return l1, l2
+
+
+def _upper(C: Any) -> bool:
+    return C.shape[0] == C.shape[1] and not np.tril(C, -1).any()
+
+
+def full_rank(root: Any) -> bool:
+    """Has the integer ``root`` (p x u, or a diagonal) full column rank? Exactly: a "yes" is a proof."""
+    if root.ndim == 1:
+        return bool(np.all(root))
+    p, u = root.shape
+    if p < u:
+        return False
+    if p == u and _orthogonal_rows(root):
+        return True
+    head = root[:u]
+    if not np.tril(head, -1).any() and np.all(np.diag(head)):
+        return True  # triangular on top
+    return bool(modular.rank(root) == u)
+
+
+def _orthogonal_rows(root: Any) -> bool:
+    """Are the rows of a square integer matrix orthogonal and none of them zero? Exact where sums fit 2^53."""
+    values = root.astype(np.float64)
+    if float(np.abs(values).max()) ** 2 * root.shape[1] >= 2.0**53:
+        return False
+    first = values[0] @ values.T
+    if np.count_nonzero(first) != 1:
+        return False
+    products = values @ values.T
+    return bool(np.all(np.diag(products) > 0) and np.count_nonzero(products) == root.shape[0])
+
+
+def leaves_first(root: Floats) -> Floats:
+    """The rows of ``root`` (p x u) with one single-entry row for every column on top, where there are such rows.
+
+    A strategy that measures every cell has a diagonal on top then, which proves its rank at once.
+    """
+    single = np.flatnonzero(np.count_nonzero(root, axis=1) == 1)
+    column = np.argmax(root[single] != 0, axis=1)
+    found, first = np.unique(column, return_index=True)
+    if found.size < root.shape[1]:
+        return root
+    top = single[first]
+    rest = np.setdiff1d(np.arange(root.shape[0]), top)
+    return np.asarray(root[np.concatenate([top, rest])])
+
+
+def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...], float]:
+    """Pieces scaled to sensitivity 1 in the norm of ``noise``, and their error."""
+    out, total = [], 0.0
+    for piece in pieces:
+        l1, l2 = piece.real_norms()
+        scaled = replace(piece, root=piece.root / (l1 if noise == "laplace" else sqrt(l2)))
+        total += scaled.trace(scaled.root)
+        out.append(scaled)
+    return tuple(out), total
+
+
+def check_entries(pieces: tuple[Piece, ...]) -> None:
+    """DataError where the roots of copies have more than 2^25 entries together, or too many rows that are dependent."""
+    for p in pieces:
+        if p.copies > 1 and p.coords is not None and p.rows.shape[0] > _DEPENDENT_CAP:
+            raise DataError(
+                f"strategy: {p.rows.shape[0]:,} queries that depend on each other are too many to be measured one by "
+                "one; use method='auto'"
+            )
+    entries = sum(p.copies * p.root.size for p in pieces if p.copies > 1)
+    if entries > _COPIED_CAP:
+        count = sum(p.copies for p in pieces)
+        raise DataError(
+            f"strategy: {count:,} parts of the workload would be measured by matrices of {entries:,} entries, above "
+            f"the cap of {_COPIED_CAP:,}; ask for fewer groups, or coarser ones"
+        )
+
+
+def finish(
+    W: Workload,
+    method: str,
+    noise: str,
+    pieces: tuple[Piece, ...],
+    target: float,
+    tolerance: float,
+    lower_bound: float | None,
+    considered: tuple[tuple[str, float], ...],
+    deadline: float = np.inf,
+) -> Strategy:
+    """Round ``pieces``, each of real sensitivity 1, to a Strategy whose error is at most (1 + tolerance/10) target.
+
+    No record may move two pieces: sensitivities are then the largest of the pieces', not their sum. Raises
+    InternalError where one does, and where 52 bits do not suffice (rank would be lost). Past ``deadline`` (monotonic
+    seconds) the first rounding that keeps the rank is taken, with its own error. Cost a round: one
+    triangular inverse and one p x v x N product a piece.
+    """
+    if len(pieces) > 1 or pieces[0].copies > 1:
+        _check_apart(W, pieces)
+    peaks = [float(np.abs(p.root).max()) for p in pieces]
+    # All pieces share the factor 2^K, or they would not have equal sensitivity.
+    bits = _FIRST_BITS - ceil(log2(min(peaks)))
+    best: tuple[float, list[Any], int, int] | None = None
+    for extra in range(0, _MOST_BITS - _FIRST_BITS, _STEP_BITS):
+        if max(peaks) * 2.0 ** (bits + extra) >= 2.0**52:
+            break
+        mixings = [np.rint(np.ldexp(p.root, bits + extra)).astype(np.int64) for p in pieces]
+        divisor = gcd(*(int(np.gcd.reduce(m, axis=None)) for m in mixings))
+        mixings = [m // divisor for m in mixings] if divisor > 1 else mixings
+        if not all(full_rank(m) for m in mixings):
+            continue
+        norms = [p.norms(m) for p, m in zip(pieces, mixings, strict=True)]
+        l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
+        sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
+        error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
+        if best is None or error < best[0]:
+            best = (error, mixings, l1, l2)
+        if error <= (1.0 + tolerance / 10.0) * target or (np.isfinite(best[0]) and monotonic() > deadline):
+            break
+    if best is None or not np.isfinite(best[0]):
+        raise InternalError("strategy: rounding to integers loses rank; the workload is too ill-conditioned")
+    error, mixings, l1, l2 = best
+    # Rows that blocks were reduced to are independent: that need not be found out again.
+    alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
+    known = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
+    return Strategy(
+        method,
+        noise,
+        _assemble(mixings, [p.copies for p in pieces]),
+        sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64),
+        W.contributions,
+        l1,
+        l2,
+        error,
+        lower_bound,
+        considered,
+        W,
+        _cache=known,
+    )
+
+
+def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
+    rows = sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr"))
+    sizes = [p.rows.shape[0] // p.copies for p in pieces for _ in range(p.copies)]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    moved = sparse.csc_array(rows if W.contributions is None else rows @ W.contributions)
+    moved.eliminate_zeros()
+    mixed = np.diff(owner[moved.indices]) != 0
+    mixed[moved.indptr[1:-1][(moved.indptr[1:-1] > 0) & (moved.indptr[1:-1] < moved.nnz)] - 1] = False
+    if mixed.any():
+        raise InternalError("strategy: one record moves measurements that were planned apart")
+
+
+def _assemble(mixings: list[Any], copies: list[int]) -> Any:
+    """The block diagonal of all mixings, each so many times: dense up to 2^23 entries, else csr."""
+    shapes = [(m.size, m.size) if m.ndim == 1 else m.shape for m in mixings]
+    p, u = (sum(k * s[axis] for k, s in zip(copies, shapes, strict=True)) for axis in (0, 1))
+    if p * u > _DENSE_CAP:
+        parts = [sparse.diags_array(m, dtype=m.dtype) if m.ndim == 1 else sparse.csr_array(m) for m in mixings]
+        parts = [
+            m if k == 1 else sparse.kron(sparse.eye_array(k, dtype=np.int64), m, format="csr")
+            for m, k in zip(parts, copies, strict=True)
+        ]
+        return sparse.csr_array(sparse.block_diag(parts, format="csr")).astype(np.int64)
+    out = np.zeros((p, u), dtype=np.int64)
+    i = j = 0
+    every = [(m, s) for m, s, k in zip(mixings, shapes, copies, strict=True) for _ in range(k)]
+    for m, (a, b) in every:
+        out[i : i + a, j : j + b] = np.diag(m) if m.ndim == 1 else m
+        i, j = i + a, j + b
+    return out

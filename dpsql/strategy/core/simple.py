@@ -1,0 +1,87 @@
+"""The strategies that need no search: every cell, and the queries themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg.basis import coordinates
+from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import dense
+from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.core.reduce import Block
+from dpsql.workload.families.matrix import Workload
+
+_ROW_CAP = 4096
+
+
+def cells_of(block: Block) -> tuple[Any, Any]:
+    """(indicator rows of the distinct data cells (N x n), basis coordinates of them (v x N))."""
+    found = distinct_columns(block.basis)
+    used = np.flatnonzero(found.label >= 0)
+    ones = np.ones(used.size, dtype=np.int64)
+    lift = sparse.csr_array((ones, (found.label[used], used)), shape=(found.keep.size, found.label.size))
+    return lift, sparse.csr_array(block.basis[:, found.keep])
+
+
+def moved_columns(rows: Any, W: Workload) -> Any:
+    """Distinct columns, up to sign, of rows @ contributions (csc)."""
+    moved = rows if W.contributions is None else sparse.csr_array(rows @ W.contributions)
+    return sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+
+
+def identity_piece(block: Block, W: Workload) -> Piece:
+    """Measure each distinct cell (cells that no query tells apart count as one)."""
+    lift, D = cells_of(block)
+    # The root is diagonal, so only the diagonal of the Gram matrix of the cells counts.
+    if block.solo:
+        gram = np.asarray((D.multiply(D)).T @ block.gram).ravel()  # rows share no column
+    elif D.shape[0] == D.shape[1] == D.nnz and (sparse.eye_array(D.shape[0], format="csr") != D).nnz == 0:
+        gram = np.diag(block.gram)
+    else:
+        R = block.factor()
+        gram = np.empty(D.shape[1])
+        for at in range(0, D.shape[1], 4096):
+            part = R @ D[:, at : at + 4096].toarray()
+            gram[at : at + 4096] = np.einsum("ij,ij->j", part, part)
+    return Piece(lift, np.ones(lift.shape[0]), moved_columns(lift, W), gram)
+
+
+def workload_piece(block: Block, W: Workload) -> Piece:
+    """Measure the queries as they are weighted.
+
+    Rows of integer workloads are measured by themselves; for others an equivalent set of rows, the
+    triangular factor of the Gram matrix, would change the L1 norm, so DataError.
+    """
+    if block.solo:
+        return Piece(block.basis, np.sqrt(block.gram), block.columns, block.gram)
+    touches = np.asarray(abs(W.span) @ (abs(block.basis).sum(axis=0) > 0).astype(np.int64)) > 0
+    diagonal = W.inner.diagonal()
+    if diagonal is None:
+        if W.shape[0] > _ROW_CAP:
+            raise DataError(
+                f"strategy: the workload has {W.shape[0]} queries, too many to be measured one by one; "
+                "use method='auto'"
+            )
+        # This block's queries alone, over its independent rows: spanning rows of a stack may depend on each other.
+        inside = np.flatnonzero(touches)
+        F = dense(W.inner.matrix())[:, inside]
+        held = dense(coordinates(sparse.csr_array(W.span[inside]), block.basis))
+        return Piece(block.basis, F[np.any(F != 0, axis=1)] @ held, block.columns, block.gram)
+    mine = np.flatnonzero(touches & (diagonal > 0))
+    rows = sparse.csr_array(W.span[mine])
+    coords = coordinates(rows, block.basis)
+    return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
+
+
+def cell_gram(block: Block, D: Any) -> Any:
+    """The Gram matrix of the workload over the distinct cells (N x N), D from ``cells_of``. Cost O(v N^2)."""
+    if block.solo:
+        return np.asarray((D.T @ sparse.diags_array(block.gram) @ D).toarray(), dtype=np.float64)
+    if D.shape[0] == D.shape[1] and (sparse.eye_array(D.shape[0], format="csr") != D).nnz == 0:
+        return block.gram
+    U = (block.factor() @ D).astype(np.float64)
+    return np.asarray(U.T @ U)

@@ -1,0 +1,1 @@
+"""The strategy of least total error under Gaussian noise, with its certificate."""

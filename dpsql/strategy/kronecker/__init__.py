@@ -1,0 +1,1 @@
+"""Strategies for products: marginals and blocks of histograms, without the product of the domains."""

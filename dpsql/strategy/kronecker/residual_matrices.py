@@ -1,0 +1,314 @@
+"""The matrices that residuals of structured batches are measured by, one for each axis.
+
+Where all blocks have equal Gram matrices on an axis, up to a factor, the best B_T is the product of the axes'
+best (``dpsql.strategy.core.product``); for marginals that is d I - 1 1^T, and the error is the singular value bound,
+the least of any Gaussian matrix mechanism (Li and Miklau 2013, Thm 5.5): certified. Otherwise each axis gets the
+optimum of its blocks' summed Gram matrices, each scaled by what the other axes leave of it; the error is computed from
+what is measured, exactly, and set against ``structured_bound`` where that is within reach. The Laplace optimum is not
+known; of d I - 1 1^T, I and the best for the axis by ``select``, or by sums of alike regions
+(``dpsql.strategy.pure.exchangeable_sums``), the least l^2 ||w B^+||^2 is taken, and all of it only where whole tables
+(``dpsql.strategy.kronecker.structured_blocks``) have no lower error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.errors import DataError
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
+from dpsql.linalg.forms import dense
+from dpsql.linalg.inner import Dense
+from dpsql.strategy.choose.select import select
+from dpsql.strategy.core.reduce import cholesky
+from dpsql.strategy.gaussian.exchangeable import Classes, classes_of, solve_classes
+from dpsql.strategy.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
+from dpsql.workload.compile.structured import Structured
+from dpsql.workload.families.matrix import Workload
+
+Floats = NDArray[np.float64]
+Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
+Choice = TypeVar("Choice", bound=AxisIntegers)
+
+MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own
+_RIDGE = 1e-8
+_NEGLIGIBLE = 1e-13
+_FEW_BITS, _MANY_BITS = 3, 24  # of the largest entry of a matrix in fewer bits
+_SINGULAR = 1e-12
+# Seconds on one slow core over d^3: of a search of one step, rounded and shortened (for Laplace noise one that is
+# worth it, since a search cut short may do worse than none), and of one by classes.
+_SECONDS, _LAPLACE_SECONDS, _CLASS_SECONDS = 1.5e-9, 2.5e-9, 4e-10
+_CLASS_BITS = 22  # of the largest entry before a matrix found by classes is shortened
+_SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the sums of classes
+
+
+class ResidualMatrices:
+    """The matrices of residuals, axis by axis, each distinct problem solved once."""
+
+    def __init__(self, batch: Structured, noise: str, tolerance: float, deadline: float | None) -> None:
+        self.batch = batch
+        self.noise = noise
+        self.tolerance = tolerance
+        self.deadline = deadline
+        self.solved: dict[bytes, Mixed] = {}
+        self.grams: dict[tuple[int, tuple[int, ...]], Floats | None] = {}
+        self.parts: dict[tuple[int, tuple[int, ...]], float] = {}
+        self.errors: dict[tuple[object, ...], float] = {}
+
+    def integers(self, place: Place, blocks: Sequence[RowBlock]) -> tuple[AxisIntegers, ...]:
+        """A matrix for each axis of a residual."""
+        table, _, axes = place
+        sizes = self.batch.sizes[table]
+        return tuple(self._axis(axis, axes, sizes[axis], blocks) for axis in axes)
+
+    def _axis(self, axis: int, axes: tuple[int, ...], d: int, blocks: Sequence[RowBlock]) -> AxisIntegers:
+        if d == 2:
+            return Plain(2) if self.noise == "laplace" else Centre(2)
+        total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
+        level = 0.0
+        scratch: Floats | None = None
+        for block in blocks:
+            if self.deadline is not None and monotonic() >= self.deadline:
+                return Plain(d) if self.noise == "laplace" else Centre(d)  # as in _solve
+            gram, scale = self._gram(block, axis, axes)
+            if gram is None:
+                level += scale
+            elif scale and (total is None or scratch is None):
+                total, scratch = scale * gram, np.empty_like(gram)
+            elif scale:
+                total += np.multiply(gram, scale, out=scratch)
+        trace = 0.0 if total is None else float(np.trace(total))
+        if total is None or trace <= 0 or _is_centring(total, d):
+            return Plain(d) if self.noise == "laplace" else Centre(d)
+        total = total / (trace + level * (d - 1))
+        if level:
+            total += (np.eye(d) - 1.0 / d) * (level / (trace + level * (d - 1)))
+        return self._solve(total, d)
+
+    def _gram(self, block: RowBlock, axis: int, axes: tuple[int, ...]) -> tuple[Floats | None, float]:
+        """(The centred Gram matrix of a block on one axis, what its other factors leave of it); None for C itself."""
+        scale = (block.weight * block.coefficient) ** 2
+        gram: Floats | None = None
+        for factor in block.factors:
+            inside = tuple(i for i in factor.axes if i in axes)
+            if axis in inside:
+                gram = self._factor_gram(factor, block.table, inside, axis)
+            else:
+                scale *= self._length(factor, block.table, inside)
+        return gram, scale
+
+    def _factor_gram(self, factor: Any, table: int, inside: tuple[int, ...], axis: int) -> Floats | None:
+        key = (id(factor), (*inside, -1, axis))
+        if key not in self.grams:
+            sizes = self.batch.sizes[table]
+            d = sizes[axis]
+            matrix = factor.matrix
+            if len(factor.axes) == 1 and _is_marginal(matrix):
+                self.grams[key] = None
+            else:
+                if d > MAX_AXIS:
+                    raise DataError(
+                        f"strategy: {self.batch.names[table][axis]} has {d:,} regions, at most {MAX_AXIS:,} are "
+                        "planned beside many others unless each is a group: drop the column, or use coarser ranges"
+                    )
+                held = _centred(factor, inside, sizes)
+                held = np.moveaxis(held, 1 + inside.index(axis), -1).reshape(-1, d)
+                self.grams[key] = held.T @ held
+        return self.grams[key]
+
+    def _length(self, factor: Any, table: int, inside: tuple[int, ...]) -> float:
+        """||M||^2 of a factor's part, centred along ``inside``."""
+        key = (id(factor), inside)
+        if key not in self.parts:
+            sizes = self.batch.sizes[table]
+            if len(factor.axes) == 1 and inside:
+                self.parts[key] = float(Plain(sizes[inside[0]]).squares(factor.matrix).sum())
+            else:
+                held = _centred(factor, inside, sizes)
+                self.parts[key] = float((held * held).sum())
+            whole = float(factor.matrix.power(2).sum()) if hasattr(factor.matrix, "power") else 0.0
+            if self.parts[key] <= _NEGLIGIBLE * whole:
+                self.parts[key] = 0.0
+        return self.parts[key]
+
+    def reaches(self, block: RowBlock, axes: tuple[int, ...]) -> bool:
+        """Whether a block has a part in a residual: some of its groups differ there."""
+        return all(
+            self._length(factor, block.table, tuple(i for i in factor.axes if i in axes)) > 0
+            for factor in block.factors
+        )
+
+    def squared(self, block: RowBlock, axes: tuple[int, ...], integers: tuple[AxisIntegers, ...]) -> float:
+        """weight^2 ||w_T B_T^+||^2 of a block's part in a residual."""
+        total = (block.weight * block.coefficient) ** 2
+        sizes = self.batch.sizes[block.table]
+        for factor in block.factors:
+            inside = tuple(i for i in factor.axes if i in axes)
+            mine = tuple(integers[axes.index(i)] for i in inside)
+            key = (id(factor), inside, tuple(_tag(part) for part in mine))
+            if key not in self.errors:
+                self.errors[key] = float(factor.squares(inside, mine, sizes).sum())
+            total *= self.errors[key]
+        return total
+
+    def _solve(self, gram: Floats, d: int) -> AxisIntegers:
+        key = np.round(gram / np.abs(gram).max(), 9).tobytes()
+        if key not in self.solved:
+            if not self._in_time(gram, d):
+                return Plain(d) if self.noise == "laplace" else Centre(d)  # no search, and its error is known
+            self.solved[key] = self._selected(gram, d)
+        found = self.solved[key]
+        if self.noise == "gaussian":
+            return found
+        return _least((found, Plain(d), Centre(d)), gram)
+
+    def _in_time(self, gram: Floats, d: int) -> bool:
+        """Whether a matrix is likely to be found in what is left of the time."""
+        if self.deadline is None:
+            return True
+        left = self.deadline - monotonic()
+        if left <= 0 or d**3 * _CLASS_SECONDS > left:
+            return False
+        whole = d**3 * (_SECONDS if self.noise == "gaussian" else _LAPLACE_SECONDS)
+        return whole <= left or self._exchangeable(gram) is not None
+
+    def _selected(self, gram: Floats, d: int) -> Mixed:
+        """The best strategy for a Gram matrix on what is orthogonal to 1, in the basis e_a - e_d."""
+        order = 0 if self.noise == "laplace" else 1
+        held_classes = self._exchangeable(gram)
+        if held_classes is not None and order:
+            found = self._by_classes(gram, held_classes)
+            if found is not None:
+                return found
+        elif held_classes is not None:
+            found = self._sums_by_classes(gram, held_classes)
+            if d > _SEARCHED:
+                return found
+            return _least((found, self._searched(gram, d, order)), gram)
+        return self._searched(gram, d, order)
+
+    def _searched(self, gram: Floats, d: int, order: int) -> Mixed:
+        """The same by the methods of ``select``."""
+        inner = gram[:-1, :-1] + _RIDGE * np.trace(gram) / d * (np.eye(d - 1) + 1.0)
+        rows = sparse.csr_array(np.hstack([np.eye(d - 1, dtype=np.int64), -np.ones((d - 1, 1), dtype=np.int64)]))
+        # A centred w has the coordinates w[:-1] in rows e_a - e_d, since its entries add up to 0.
+        held = Workload(rows, Dense(cholesky(inner)))
+        left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
+        chosen = select(held, self.noise, tolerance=self.tolerance / 3, time_limit=left)
+        matrix = np.asarray(dense(chosen.mixing @ chosen.basis), dtype=np.int64)
+        return _shortened(matrix, _root(gram), order, self.tolerance / 10.0)
+
+    def _exchangeable(self, gram: Floats) -> Classes | None:
+        """The classes by which a matrix is found for the noise; None where regions fall into too many of them."""
+        held = _classes(gram)
+        return None if held is None or (self.noise == "laplace" and held.sizes.size > MOST_CLASSES) else held
+
+    def _sums_by_classes(self, gram: Floats, held: Classes) -> Mixed:
+        """For Laplace noise, where regions fall into a few classes of alike ones: all regions, and sums of classes."""
+        root = sums_of_classes(held, np.inf if self.deadline is None else self.deadline)
+        whole = np.rint(root * (2.0**_CLASS_BITS / float(root.max()))).astype(np.int64)
+        return _shortened(whole, _root(gram), 0, self.tolerance / 10.0)
+
+    def _by_classes(self, gram: Floats, held: Classes) -> Mixed | None:
+        """For Gaussian noise the same; None where it is not within the tolerance of the optimum."""
+        deadline = np.inf if self.deadline is None else self.deadline
+        X, _, upper, _, _ = solve_classes(held, self.tolerance / 30, deadline)  # a step costs next to nothing
+        # X = E^T M E with E = [I, -1] and M without the last row and column of X, since X 1 = 0.
+        root = cholesky(X[:-1, :-1])
+        short = np.rint(root * (2.0**_CLASS_BITS / float(np.abs(root).max()))).astype(np.int64)
+        matrix = np.hstack([short, -short.sum(axis=1, keepdims=True)])
+        target = (1.0 + self.tolerance / 3) * upper
+        wanted = _root(gram)
+        found = _shortened(matrix, wanted, 1, self.tolerance / 10.0)
+        return found if float(found.norms[1]) * float(found.squares(wanted).sum()) <= target else None
+
+
+def _classes(gram: Floats) -> Classes | None:
+    """The classes of alike regions of a Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
+    d = gram.shape[0]
+    return classes_of(gram + _RIDGE * np.trace(gram) / d * (np.eye(d) - 1.0 / d))
+
+
+def _least(choices: Sequence[Choice], gram: Floats) -> Choice:
+    """The matrix of least l^2 ||w B^+||^2, the first of several."""
+    root = _root(gram)
+    return min(choices, key=lambda part: part.norms[0] ** 2 * float(part.squares(root).sum()))
+
+
+def _is_marginal(matrix: Any) -> bool:
+    p, d = matrix.shape
+    return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
+
+
+def _tag(part: AxisIntegers) -> object:
+    return id(part) if isinstance(part, Mixed) else (type(part), part.d)
+
+
+def _is_centring(gram: Floats, d: int) -> bool:
+    level = np.trace(gram) / (d - 1)
+    return bool(np.abs(gram - level * (np.eye(d) - 1.0 / d)).max() <= 1e-9 * level)
+
+
+def _centred(factor: Any, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Floats:
+    """A factor's part: (rows, regions of each inner axis), centred along them, averaged over the others."""
+    held = factor.part(inside, sizes)
+    held = held.toarray() if hasattr(held, "toarray") else np.asarray(held)
+    held = held.reshape(-1, *(sizes[i] for i in inside))
+    for at in range(len(inside)):
+        held = held - held.mean(axis=1 + at, keepdims=True)
+    return np.asarray(held)
+
+
+def _root(gram: Floats) -> Floats:
+    s, V = np.linalg.eigh(gram)
+    return np.asarray(np.sqrt(np.maximum(s, 0.0))[:, None] * V.T)
+
+
+def _shortened(matrix: NDArray[np.int64], root: Floats, order: int, tolerance: float) -> Mixed:
+    """The strategy of ``matrix`` in fewer bits, its error within ``tolerance``: products of several must fit 62 bits.
+
+    Rows that are orthogonal to 1 stay so: they are rounded in the basis e_a - e_d. ``root``: of the Gram matrix.
+    Cost: one QR of ``matrix`` for each of about five numbers of bits.
+    """
+    matrix = matrix[np.abs(matrix).any(axis=1)]
+    centred = not matrix.sum(axis=1).any()
+    held = matrix[:, :-1] if centred else matrix
+    # With E = [I, -1] and rows B = S E, root = T E has T as its first columns, and root B^+ = T S^+.
+    wanted = (root[:, :-1] if centred else root).T
+
+    def error(part: Mixed) -> float:
+        norm = float(part.norms[order])
+        S = (part.matrix[:, :-1] if centred else part.matrix).astype(np.float64)
+        return (norm if order else norm**2) * _squared_quotient(wanted, S)
+
+    whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)))
+    target, top = (1.0 + tolerance) * error(whole), float(np.abs(held).max())
+    best, low, high = whole, _FEW_BITS, _MANY_BITS
+    while low < high:  # more bits are nearer, so the least number that suffices is found by halving
+        bits = (low + high) // 2
+        short = np.rint(held * (2.0**bits / top)).astype(np.int64)
+        short = short[np.abs(short).any(axis=1)]
+        short = short // np.gcd.reduce(short, axis=None)
+        found = Mixed(np.hstack([short, -short.sum(axis=1, keepdims=True)]) if centred else short)
+        if found.growth < whole.growth and error(found) <= target:
+            best, high = found, bits
+        else:
+            low = bits + 1
+    return best
+
+
+def _squared_quotient(wanted: Floats, S: Floats) -> float:
+    """||T S^+||_F^2, ``wanted`` = T^T, for S (p x v) of full column rank; inf where it has not."""
+    if S.shape[0] < S.shape[1]:
+        return np.inf
+    R = linalg.qr(S, mode="r", check_finite=False)[0][: S.shape[1]]
+    diagonal = np.abs(np.diag(R))
+    if diagonal.min() <= diagonal.max() * _SINGULAR:
+        return np.inf
+    half = linalg.solve_triangular(R, wanted, trans="T", check_finite=False)
+    return float(np.einsum("ij,ij->", half, half))

@@ -1,0 +1,344 @@
+"""A lower bound on the error of any Gaussian matrix mechanism for a structured batch, its cells never listed.
+
+For every lambda >= 0 with sum 1 over what one row can add to x, ||W C Lambda^1/2||_*^2 is at most that error
+(``dpsql.strategy.gaussian.optimal``). Here lambda is a product: over the cells of a table one measure lambda_i for each
+axis, times fair and independent signs of the measures, the corners of their box (``dpsql.workload.cells.corners``).
+Signs of mean 0 leave nothing between components, so that with W_k the rows on component k and Lambda_k the weight of
+the cells where that component can be other than 0 (a NULL adds 0 to the sums of its column)
+
+    ||W C Lambda^1/2||_* = tr K^1/2,    K = M^T M,    M = [W_0 Lambda_0^1/2, W_1 Lambda_1^1/2, ...].
+
+Coordinates. On axis i take an orthonormal basis whose first vector is Lambda_i^1/2 1. A block over the axes S is a
+Kronecker product there and constant elsewhere, so it is 0 in all coordinates that are not the first on an axis
+outside S: K has as many rows and columns as the residuals have dimensions, whatever the number of cells. Blocks of
+one result column share their rows, and so have parts in K between their components; all others add up.
+
+Classes. Regions that every factor treats alike (each in a group of its own, or all in the same groups) with equal
+weights are one class: on the contrasts within it a Gram matrix is a multiple of the identity, and it takes no
+contrast to anything else. A class of c regions is one coordinate for its mean and one for all c - 1 contrasts, and K
+falls apart by the contrasts that are taken. Where that loses anything (the norms are compared) no bound is given.
+
+Regions that no block counts get little weight or none: the best of a few amounts is taken, each being valid. Without
+weight they have no coordinates, so that marginals over hundreds of columns leave parts of one row. Tables
+add up, (k_t t_t)^2 for k_t rows of a unit: the error on one table is no less than the table's own optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.strategy.kronecker import shared_rows
+from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
+from dpsql.workload.compile.layout import common_multiplicity
+from dpsql.workload.compile.structured import Structured
+
+Floats = NDArray[np.float64]
+Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
+
+_CUBES = 3e10  # sum of the parts' orders cubed: a few seconds
+_LABELS = 2**21
+_UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
+_LOST = 1e-9
+
+
+def structured_bound(batch: Structured, deadline: float = np.inf) -> float | None:
+    """The squared nuclear norm above, in the units of ``StructuredStrategy.expected``; None where it costs too much.
+
+    Cost: the eigenvalues of K, one part after the other, each of order at most 2,500, the orders cubed at most 3e10
+    together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
+    that share rows take contrasts of one axis to others' of another.
+    """
+    common = common_multiplicity(batch.layouts)
+    total = 0.0
+    for table, owned in enumerate(batch.owners):
+        blocks = [block for block in batch.blocks if block.table == table]
+        if not blocks:
+            continue
+        try:
+            found = _Table(batch, table, blocks).bound(deadline)
+        except LostError:
+            return None
+        total += (batch.layouts[owned[0]].multiplicity / common) ** 2 * found**2
+    return total
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """Coordinates of one axis for one component: ``means`` (d x classes), its first column for the constant row.
+
+    ``length`` is the norm of Lambda^1/2 1, ``weights`` the weight of one region of each class.
+    """
+
+    means: Floats
+    length: float
+    weights: Floats
+
+
+class _Table:
+    """The bound of one table."""
+
+    def __init__(self, batch: Structured, table: int, blocks: Sequence[RowBlock]) -> None:
+        self.sizes = batch.sizes[table]
+        self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
+        self.blocks = [block for mine in self.spans for block in mine]
+        self.dead = dead_regions(batch, table)
+        self.axes = sorted({axis for block in blocks for axis in block.axes} | {axis for _, axis in self.dead})
+        self.alone = {axis for mine in self.spans for axis in unlike(mine)}
+        self.factors: dict[int, list[RowFactor]] = {axis: [] for axis in self.axes}
+        for factor in {id(f): f for block in self.blocks for f in block.factors}.values():
+            for axis in factor.axes:
+                self.factors[axis].append(factor)
+        self.bases: dict[tuple[int, int], _Basis] = {}
+        self.products: dict[tuple[object, ...], Any] = {}
+        self.spent = 0
+
+    def bound(self, deadline: float) -> float:
+        """tr K^1/2 at the best of a few weights. Raises LostError."""
+        every = {axis: self._classes(axis) for axis in self.axes}
+        idle = any(self._idle(axis).any() for axis in self.axes)
+        best: float | None = None
+        lost = False
+        for share in _UNCOUNTED if idle else (1.0,):
+            if lost and share:
+                continue  # as many coordinates as before
+            self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
+            try:
+                best = max(best or 0.0, self._at(share))
+            except LostError:
+                lost = True
+            if self.spent > _CUBES / 20 or monotonic() > deadline:
+                break
+        if best is None:
+            raise LostError
+        return best
+
+    # -- coordinates ------------------------------------------------------------------------------
+
+    def _idle(self, axis: int) -> NDArray[np.bool_]:
+        """The regions that no block over the axis counts."""
+        out = np.ones(self.sizes[axis], dtype=bool)
+        for factor in self.factors[axis]:
+            held = np.asarray(abs(factor.matrix).sum(axis=0)).reshape([self.sizes[i] for i in factor.axes])
+            out &= np.moveaxis(held, factor.axes.index(axis), 0).reshape(self.sizes[axis], -1).sum(axis=1) == 0
+        return out & bool(self.factors[axis]) & ~out.all()
+
+    def _classes(self, axis: int) -> list[NDArray[np.int64]]:
+        d = self.sizes[axis]
+        marks: list[Any] = [np.isin(np.arange(d), [at for (_, i), at in self.dead.items() if i == axis])]
+        marks.append(self._idle(axis))
+        if axis in self.alone:
+            marks.append(np.arange(d))
+        else:
+            marks.extend(treated(factor.matrix) for factor in self.factors[axis])
+        _, inverse = np.unique(np.stack(marks), axis=1, return_inverse=True)
+        found = [np.flatnonzero(inverse.ravel() == number) for number in range(int(inverse.max()) + 1)]
+        if len(found) > shared_rows.MOST_ORDER:
+            raise LostError
+        return found
+
+    def _counted(self, axis: int, classes: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        """The classes that some block counts; the others have no coordinates where they have no weight."""
+        idle = self._idle(axis)
+        return [members for members in classes if not idle[members[0]]]
+
+    def _basis(self, axis: int, component: int) -> _Basis:
+        if (axis, component) not in self.bases:
+            classes, idle = self.classes[axis], self._idle(axis)
+            one = np.where(idle, self.share, 1.0)
+            one = one / one.sum()
+            at = self.dead.get((component, axis))
+            if at is not None:
+                one[at] = 0.0
+            weights = np.array([one[members[0]] for members in classes])
+            root = np.sqrt(weights * [len(members) for members in classes])
+            length = float(np.linalg.norm(root))
+            first = root / length if length else np.eye(len(root))[0]
+            mirror = first.copy()  # the reflection that swaps the first unit vector and ``first``
+            mirror[0] -= 1.0
+            Q = np.eye(len(root))
+            if np.linalg.norm(mirror) > 1e-12:
+                Q -= np.outer(mirror, mirror) * (2.0 / float(mirror @ mirror))
+            means = np.zeros((self.sizes[axis], len(classes)))
+            for number, members in enumerate(classes):
+                means[members] = np.sqrt(weights[number] / len(members)) * Q[number]
+            self.bases[axis, component] = _Basis(means, length, weights)
+        return self.bases[axis, component]
+
+    def _rows(self, factor: RowFactor, component: int) -> Floats:
+        """A factor in the mean coordinates of its axes: (rows x their product)."""
+        if len(factor.axes) == 1:
+            return np.asarray(factor.matrix @ self._basis(factor.axes[0], component).means)
+        if prod(len(self.classes[axis]) for axis in factor.axes) > shared_rows.MOST_ORDER:
+            raise LostError
+        held = factor.matrix.toarray().reshape(-1, *(self.sizes[axis] for axis in factor.axes))
+        for at, axis in enumerate(factor.axes):
+            moved = np.tensordot(held, self._basis(axis, component).means, axes=(1 + at, 0))
+            held = np.moveaxis(moved, -1, 1 + at)
+        return np.asarray(held.reshape(held.shape[0], -1))
+
+    # -- the parts of K ---------------------------------------------------------------------------
+
+    def _pair(self, left: RowFactor, i: int, right: RowFactor, j: int) -> tuple[Floats, dict[int, float]]:
+        """(The product of two factors' rows between mean coordinates, that on each class's contrasts)."""
+        key = (id(left), i, id(right), j)
+        if key in self.products:
+            return self.products[key]  # type: ignore[no-any-return]
+        means = self._rows(left, i).T @ self._rows(right, j)
+        within: dict[int, float] = {}
+        whole = float((means * means).sum())
+        if len(left.axes) == 1 == len(right.axes):
+            one, other = self._basis(left.axes[0], i), self._basis(right.axes[0], j)
+            P: Any = sparse.csr_array(left.matrix.T @ right.matrix)
+            P = sparse.diags_array(_by_region(one, self.classes[left.axes[0]])) @ P
+            P = sparse.csr_array(P @ sparse.diags_array(_by_region(other, self.classes[right.axes[0]])))
+            if left.axes == right.axes:
+                diagonal = P.diagonal()
+                for number, members in enumerate(self.classes[left.axes[0]]):
+                    c = len(members)
+                    if c > 1:
+                        mark = np.zeros(P.shape[0])
+                        mark[members] = 1.0
+                        value = (float(diagonal[members].sum()) - float(mark @ (P @ mark)) / c) / (c - 1)
+                        within[number] = value
+                        whole += (c - 1) * value**2
+            exact = float((P.data**2).sum())
+            if abs(exact - whole) > _LOST * exact:
+                raise LostError
+        elif any(len(members) > 1 for f in (left, right) for axis in f.axes for members in self.classes[axis]):
+            raise LostError
+        scale = max(map(abs, within.values()), default=0.0)
+        found = (means, {number: value for number, value in within.items() if abs(value) > 1e-14 * scale})
+        self.products[key] = found
+        return found
+
+    def _vector(self, factor: RowFactor, component: int) -> Floats:
+        """A factor of one row in mean coordinates."""
+        key = (id(factor), component)
+        if key not in self.products:
+            found = self._rows(factor, component)[0]
+            weight: Any = np.ones(1)
+            for axis in factor.axes:
+                weight = np.multiply.outer(weight, _by_region(self._basis(axis, component), self.classes[axis]) ** 2)
+            exact = float((factor.matrix.power(2).toarray().ravel() * weight.ravel()).sum())
+            if abs(exact - float(found @ found)) > _LOST * exact:
+                raise LostError
+            self.products[key] = found
+        return np.asarray(self.products[key])
+
+    def _at(self, share: float) -> float:
+        self.share = share
+        self.bases.clear()
+        self.products.clear()
+        places: dict[Label, dict[tuple[int, Label], int]] = {}
+        added: list[tuple[Label, Any, Any, list[Floats], float]] = []
+        work = labels = 0
+        memo: dict[object, Any] = {}
+        for mine in self.spans:
+            for number, one in enumerate(mine):
+                for other in mine[number:]:
+                    for contrasts, left, right, parts, scale in self._parts(one, other):
+                        held = places.setdefault(contrasts, {})
+                        rows = self._numbers(held, memo, contrasts, one.component, left)
+                        columns = self._numbers(held, memo, contrasts, other.component, right)
+                        work += len(rows) * len(columns)
+                        labels += len(rows) + len(columns)
+                        if work > ENTRIES or labels > _LABELS or len(held) > shared_rows.MOST_ORDER:
+                            raise LostError
+                        added.append((contrasts, rows, columns, parts, scale if one is other else 2.0 * scale))
+        cubes = sum(len(held) ** 3 for held in places.values())
+        self.spent += cubes + work
+        if cubes > _CUBES:
+            raise LostError
+        by_part: dict[Label, list[Any]] = {}
+        for contrasts, *item in added:
+            by_part.setdefault(contrasts, []).append(item)
+        total = 0.0
+        for contrasts, items in by_part.items():
+            K = np.zeros((len(places[contrasts]),) * 2)
+            for rows, columns, parts, scale in items:
+                K[np.ix_(rows, columns)] += scale * _kron(parts)
+            times = prod(len(self.classes[axis][number]) - 1 for axis, number in contrasts)
+            total += times * _root_trace((K + K.T) / 2.0)
+        return total
+
+    def _numbers(
+        self, held: dict[tuple[int, Label], int], memo: dict[object, Any], contrasts: Label, component: int, order: Any
+    ) -> Any:
+        key = (contrasts, component, order)
+        if key not in memo:
+            every = [[(axis, at) for at in range(size)] for axis, size in order]
+            memo[key] = np.array([
+                held.setdefault((component, tuple(sorted(part for part in label if part[1]))), len(held))
+                for label in product(*every)
+            ])  # fmt: skip
+        return memo[key]
+
+    def _parts(self, one: RowBlock, other: RowBlock) -> Any:
+        """What two blocks with the same rows add to each part: (contrasts, axes left, axes right, factors, scale)."""
+        scale = one.weight * other.weight * one.coefficient * other.coefficient
+        for block in (one, other):
+            for axis in self.axes:
+                if axis not in block.axes:
+                    scale *= self._basis(axis, block.component).length
+        keyed = [{f.keys: f for f in block.factors if f.keys} for block in (one, other)]
+        fixed: list[tuple[RowFactor | None, RowFactor | None, Floats]] = []
+        for factor in (f for f in one.factors if not f.keys):
+            fixed.append((factor, None, self._vector(factor, one.component)[:, None]))
+        for factor in (f for f in other.factors if not f.keys):
+            fixed.append((None, factor, self._vector(factor, other.component)[None, :]))
+        pairs = []
+        for keys, left in keyed[0].items():
+            right = keyed[1][keys]
+            pairs.append((left, right, *self._pair(left, one.component, right, other.component)))
+        for order in range(len(pairs) + 1):
+            for chosen in combinations(range(len(pairs)), order):
+                rest = [pair[:3] for at, pair in enumerate(pairs) if at not in chosen] + fixed
+                left_axes = tuple(self._order(item[0]) for item in rest if item[0] is not None)
+                right_axes = tuple(self._order(item[1]) for item in rest if item[1] is not None)
+                factors = [item[2] for item in rest]
+                for values in product(*(pairs[at][3].items() for at in chosen)):
+                    contrasts = tuple(sorted(
+                        (pairs[at][0].axes[0], number) for at, (number, _) in zip(chosen, values, strict=True)
+                    ))  # fmt: skip
+                    times = prod(value for _, value in values)
+                    yield contrasts, sum(left_axes, ()), sum(right_axes, ()), factors, scale * times
+
+    def _order(self, factor: RowFactor) -> tuple[tuple[int, int], ...]:
+        return tuple((axis, len(self.classes[axis])) for axis in factor.axes)
+
+
+def _kron(parts: Sequence[Floats]) -> Floats:
+    out: Floats = np.ones((1, 1))
+    for part in parts:
+        out = np.asarray(np.kron(out, part), dtype=np.float64)
+    return out
+
+
+def _by_region(basis: _Basis, classes: Sequence[NDArray[np.int64]]) -> Floats:
+    """Lambda^1/2 of every region."""
+    out = np.zeros(basis.means.shape[0])
+    for weight, members in zip(basis.weights, classes, strict=True):
+        out[members] = np.sqrt(weight)
+    return out
+
+
+def _root_trace(K: Floats) -> float:
+    """A lower bound on tr K^1/2: what rounding can have added to an eigenvalue is taken off it (Weyl)."""
+    if K.shape[0] == 1:
+        return float(np.sqrt(max(K[0, 0], 0.0)))
+    s = linalg.eigvalsh(K)
+    slack = (64.0 + 4.0 * len(s)) * np.finfo(np.float64).eps * float(np.abs(s).max())
+    return float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
+
+
+__all__ = ["structured_bound"]

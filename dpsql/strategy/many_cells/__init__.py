@@ -1,0 +1,1 @@
+"""Strategies where cells are too many for a matrix of them."""

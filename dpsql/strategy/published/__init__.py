@@ -1,0 +1,1 @@
+"""Published methods that stand for comparison."""

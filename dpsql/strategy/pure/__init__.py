@@ -1,0 +1,1 @@
+"""Strategies for Laplace noise, compared by computed error."""

@@ -1,0 +1,189 @@
+"""p-Identity strategies: every cell, and a few weighted sums of cells, for pure epsilon.
+
+A = [I; Theta] D with Theta (p x N) >= 0 and D = diag(1 / (1 + column sums of Theta)), so every
+column of A has L1 norm 1 (McKenna, Miklau, Hay and Machanavajjhala 2018, for the class). With
+C = D^-1, S = I + Theta Theta^T and T = S^-1 Theta the error is, by Woodbury's identity,
+
+    f = tr(G C (I + Theta^T Theta)^-1 C) = sum_j G_jj c_j^2 - tr(S^-1 Theta C G C Theta^T),
+
+and with X = T C G C its gradient is -2 X (I - Theta^T T) plus, in every row of column j,
+2 (G_jj c_j - sum_i Theta_ij X_ij / c_j): one product with G a step, O(p N^2), or O(p N r)
+through a root of G. The problem is not convex; the starts decide, and they are fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, optimize
+
+from dpsql.strategy.published.hierarchical import best_tree, rows_of
+from dpsql.strategy.pure.gram_times import gram_times
+
+Floats = NDArray[np.float64]
+
+_SEED = 20_180
+_MOST_ROWS = 128
+
+
+class Objective:
+    """f and its gradient for G = U^T U (U r x N) or G (N x N) itself, scaled to f = 1 at Theta = 0."""
+
+    def __init__(self, G: Floats | None, U: Floats | None, shape: tuple[int, ...] = ()) -> None:
+        """``shape``: the sizes of the axes of a product workload, whose G may be a product too."""
+        self._G, self._U = G, U
+        self._quick = None if G is None else gram_times(G, shape)
+        if G is not None:
+            self.diagonal = np.diag(G).copy()
+        else:
+            assert U is not None  # noqa: S101 - one of the two is given by construction
+            self.diagonal = np.einsum("ij,ij->j", U, U)
+        self.N = self.diagonal.size
+        self.unit = float(self.diagonal.sum())
+        self.cost = float(self.N * self.N if U is None else 2 * U.size)
+        if self._quick is not None:
+            self.cost = self._quick[1]
+
+    def times(self, Z: Floats) -> Floats:
+        """Z @ G."""
+        if self._quick is not None:
+            return self._quick[0](Z)
+        if self._G is not None:
+            return np.asarray(Z @ self._G)
+        assert self._U is not None  # noqa: S101
+        return np.asarray((Z @ self._U.T) @ self._U)
+
+    def __call__(self, flat: Floats) -> tuple[float, Floats]:
+        Theta = flat.reshape(-1, self.N)
+        c = 1.0 + Theta.sum(axis=0)
+        S = Theta @ Theta.T
+        S.flat[:: S.shape[0] + 1] += 1.0
+        T = linalg.cho_solve(linalg.cho_factor(S, check_finite=False), Theta, check_finite=False)
+        X = self.times(T * c) * c
+        f = float(self.diagonal @ c**2) - float(np.einsum("ij,ij->", X, Theta))
+        slope = 2.0 * (self.diagonal * c - np.einsum("ij,ij->j", Theta, X) / c)
+        gradient = slope[None, :] - 2.0 * (X - (X @ Theta.T) @ T)
+        return f / self.unit, (gradient / self.unit).ravel()
+
+
+def tree(N: int, p: int) -> Floats:
+    """p x N: sums of 2, 4, 8, ... equal blocks of cells in their order."""
+    out = np.zeros((p, N))
+    row, blocks = 0, 2
+    while row < p:
+        edges = np.linspace(0, N, blocks + 1).round().astype(int)
+        for a, b in pairwise(edges):
+            if row < p:
+                out[row, a:b] = 1.0
+                row += 1
+        blocks *= 2
+    return out
+
+
+def starts(N: int, p: int) -> list[Floats]:
+    """Deterministic starting Theta (p x N): block sums of a tree with some noise, and noise alone."""
+    noise = np.random.default_rng(_SEED).random((p, N))
+    return [0.5 * tree(N, p) + 0.05 * noise, noise]
+
+
+def row_counts(N: int) -> tuple[int, int]:
+    """Numbers of rows that are tried: N / 16 within 8 and 64, and half of it."""
+    p = int(np.clip(N // 16, min(N, 8), 64))
+    return p, max(1, p // 2)
+
+
+def weighted_tree(G: Floats) -> Floats:
+    """The sums of the hierarchy of best branching and level weights (``dpsql.strategy.published.hierarchical``), over
+    single cells of weight 1: a start that knows the workload. At most 128 rows, the longest.
+    """
+    partitions, w = best_tree(G, "laplace")
+    A = rows_of(partitions, w.tolist(), "laplace")
+    sums = A[np.count_nonzero(A, axis=1) > 1] / float(w[-1])
+    order = np.argsort(-np.count_nonzero(sums, axis=1), kind="stable")[:_MOST_ROWS]
+    noise = np.random.default_rng(_SEED).random((order.size, G.shape[0]))
+    return np.asarray(sums[order] + 0.01 * noise)
+
+
+def search(objective: Objective, G: Floats, deadline: float, work: float) -> tuple[float, Floats]:
+    """(error at sensitivity 1, Theta): the best of a race of starts.
+
+    The number of steps follows from ``work`` (multiplications), not from a clock, so a plan is the same on
+    every machine; ``deadline`` (monotonic seconds) is for those who set one. ``G`` (N x N) is the Gram matrix. The
+    weighted tree, and where work suffices starts of both kinds and two numbers of rows, share half of the
+    work; the best of them takes the rest.
+    """
+    N = objective.N
+    wide, narrow = row_counts(N)
+    total = work / _step(objective, wide)
+    grown = weighted_tree(G)
+    if total < 100:
+        runners = [grown, starts(N, narrow)[0]]
+    elif total < 600:
+        runners = [grown, starts(N, narrow)[1]]
+    else:
+        runners = [grown, *starts(N, wide), *starts(N, narrow)]
+    runners = [first for first in runners if first.shape[0]]  # the best tree may be the cells alone
+    best: tuple[float, Floats] = (1.0, np.zeros((0, N)))
+    share = 0.5 / len(runners)
+    for first in runners:
+        limit = int(np.clip(share * work / _step(objective, first.shape[0]), 20, 120))
+        value, Theta = optimise(objective, first, deadline, limit)
+        if value < best[0]:
+            best = (value, Theta)
+    if best[1].shape[0]:
+        limit = int(np.clip(0.5 * work / _step(objective, best[1].shape[0]), 20, 2000))
+        value, Theta = optimise(objective, best[1], deadline, limit)
+        if value < best[0]:
+            best = (value, Theta)
+    return best[0] * objective.unit, best[1]
+
+
+def _step(objective: Objective, p: int) -> float:
+    """Multiplications of one step with p rows; the minimiser's own, entry by entry, count as 1,500 a number."""
+    return 2.0 * p * objective.cost + 12.0 * p * p * objective.N + 1500.0 * p * objective.N
+
+
+def optimise(
+    objective: Callable[[Floats], tuple[float, Floats]],
+    first: Floats,
+    deadline: float,
+    limit: int = 500,
+) -> tuple[float, Floats]:
+    """(f, Theta) from one start by L-BFGS-B with Theta >= 0; stops at ``deadline`` (monotonic)."""
+    best: list[Any] = [np.inf, first]
+
+    def watched(flat: Floats) -> tuple[float, Floats]:
+        value, gradient = objective(flat)
+        if value < best[0]:
+            best[:] = [value, flat.copy()]
+        if monotonic() > deadline:
+            raise _OutOfTimeError
+        return value, gradient
+
+    # A step so long that I + Theta Theta^T is singular in floats ends the race of this start, too.
+    with suppress(_OutOfTimeError, linalg.LinAlgError):
+        optimize.minimize(
+            watched,
+            first.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=optimize.Bounds(0.0, np.inf),
+            options={"maxiter": limit, "maxfun": 2 * limit, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-8},
+        )
+    return float(best[0]), np.asarray(best[1]).reshape(first.shape)
+
+
+class _OutOfTimeError(Exception):
+    """The deadline passed inside the minimiser."""
+
+
+def root_of(Theta: Floats) -> Floats:
+    """A = [I; Theta] D ((N + p) x N), every column of L1 norm 1."""
+    A = np.vstack([np.eye(Theta.shape[1]), Theta])
+    return np.asarray(A / A.sum(axis=0))

@@ -1,0 +1,1 @@
+"""Cells: the sets of rows that a batch tells apart, and what one row can change of them."""

@@ -1,0 +1,88 @@
+"""What telling cells apart gives: where a row's regions lead, and which blocks count each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dpsql.workload.expr.conditions import Condition
+from dpsql.workload.expr.regions import Axis, BoolArray, IntArray
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of the workload that share a condition and group keys.
+
+    It has one row per combination of the keys' groups (one row without keys): the number of
+    rows of the table for which ``condition`` holds and that lie in the group.
+    """
+
+    condition: Condition
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one table.
+
+    ``transitions[k]`` (states before axis k x regions of axis k) gives the state after it;
+    ``cell_of_state`` maps the last state to a cell, -1 for rows that no query counts.
+    ``counted`` (blocks x cells) holds 1 + the row of a block that counts a cell, where one does.
+    """
+
+    axes: tuple[Axis, ...]
+    transitions: tuple[npt.NDArray[np.int32], ...] = field(repr=False)
+    cell_of_state: IntArray = field(repr=False)
+    counted: Any = field(repr=False)
+
+    def __len__(self) -> int:
+        return int(self.counted.shape[1])
+
+    @property
+    def combinations(self) -> int:
+        """How many combinations of regions there are before merging."""
+        return int(prod(axis.size for axis in self.axes))
+
+    def members(self, blocks: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Pair by pair, block by block: the place in ``blocks``, a cell that it counts, the block's row that does."""
+        held = self.counted[blocks]
+        place = np.repeat(np.arange(len(blocks)), np.diff(held.indptr))
+        return place, held.indices, held.data.astype(np.int64) - 1
+
+    def locate(self, regions: Sequence[IntArray]) -> IntArray:
+        """The cell of every row of region numbers (one array an axis); -1 where there is none."""
+        if not self.axes:
+            raise ValueError("a table without axes has one cell; there is nothing to locate")
+        state = np.zeros(len(regions[0]), dtype=np.int64)
+        outside = np.zeros(len(regions[0]), dtype=bool)
+        for table, region in zip(self.transitions, regions, strict=True):
+            outside |= region < 0
+            state = table[state, np.maximum(region, 0)].astype(np.int64)
+        return np.where(outside, -1, self.cell_of_state[state])
+
+
+def counted_of(alive: BoolArray, marks: IntArray, sets: Sequence[int], others: Sequence[int]) -> Any:
+    """``Cells.counted`` of dense tables, row by row, so that no second table of their size is held.
+
+    ``alive`` (one row for each of the blocks ``sets``): the cells of blocks of one row; ``marks`` (one for each of
+    ``others``): the row of each other block that counts a cell, or -1.
+    """
+    inside: list[IntArray] = [np.zeros(0, dtype=np.int32)] * (len(sets) + len(others))
+    label: list[IntArray] = list(inside)
+    for at, block in enumerate(sets):
+        inside[block] = np.flatnonzero(alive[at]).astype(np.int32)
+        label[block] = np.ones(len(inside[block]), dtype=np.int32)
+    for at, block in enumerate(others):
+        inside[block] = np.flatnonzero(marks[at] >= 0).astype(np.int32)
+        label[block] = (marks[at][inside[block]] + 1).astype(np.int32)
+    ends = np.cumsum([0, *(len(held) for held in inside)])
+    shape = (len(inside), alive.shape[1])
+    if not inside:
+        return sparse.csr_array(shape, dtype=np.int32)
+    return sparse.csr_array((np.concatenate(label), np.concatenate(inside), ends), shape=shape)

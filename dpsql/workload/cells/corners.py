@@ -1,0 +1,78 @@
+"""Corners: the extreme ways in which one row can change the data vector x.
+
+A row in cell c changes the cell's count by 1 and its k-th measure by a value in [-1, 1]: a point
+of the box {1} x [-1, 1]^s over the entries of x that the cell has. Norms of B times that point are
+convex in it, so the 2^s corners of the box decide every sensitivity. A corner and its negative
+have one norm, so where a cell has no count the first sign is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import SQLError
+from dpsql.workload.expr.regions import IntArray
+
+MAX_MEASURES_IN_A_CELL = 6
+MAX_CORNER_ENTRIES = 4_000_000
+
+
+def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
+    """The corners (size x corners, integer csr) of all cells of all tables.
+
+    ``entries[t]`` (1 + s_t x cells) gives the entry of x for each measure of each cell of table t,
+    the count first, or -1; cells with the same entries count once. Cost: cells x 2^s x s. Raises
+    SQLError past 6 summed columns in a cell and past 4 million corner entries.
+    """
+    at_entry: list[Any] = []
+    values: list[Any] = []
+    lengths: list[Any] = []
+    for entry in entries:
+        # Merged cells share all their entries, so any one of them tells cells apart.
+        counted = entry[:, (entry >= 0).any(axis=0)]
+        cells = counted[:, np.unique(counted.max(axis=0), return_index=True)[1]]
+        kinds, inverse = np.unique(cells.T >= 0, axis=0, return_inverse=True)
+        for number, kind in enumerate(kinds):
+            active = np.flatnonzero(kind)
+            corner = _box(active)
+            mine = cells[active][:, inverse.ravel() == number]
+            _check(mine.shape[1] * corner.size)
+            shape = (mine.shape[1], *corner.shape)
+            at_entry.append(np.broadcast_to(mine.T[:, None, :], shape).ravel())
+            values.append(np.broadcast_to(corner[None], shape).ravel())
+            lengths.append(np.full(shape[0] * shape[1], shape[2]))
+    if not at_entry:
+        return sparse.csr_array((size, 0), dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    by_corner = sparse.csc_array(
+        (np.concatenate(values), np.concatenate(at_entry), starts), shape=(size, len(starts) - 1)
+    )
+    return sparse.csr_array(by_corner)
+
+
+def _box(active: IntArray) -> IntArray:
+    """The corners of one cell's box (corners x active entries); entry 0 is the count."""
+    counted = active[0] == 0
+    free = len(active) - 1
+    if free + (not counted) > MAX_MEASURES_IN_A_CELL:
+        raise SQLError(
+            f"{free + (not counted)} summed columns meet in one cell, at most {MAX_MEASURES_IN_A_CELL} are planned "
+            "together: split the batch",
+            code="too-large",
+        )
+    signs = np.array(list(product((1, -1), repeat=free)), dtype=np.int64).reshape(2**free, free)
+    return np.hstack([np.ones((2**free, 1), dtype=np.int64), signs])
+
+
+def _check(entries: int) -> None:
+    if entries > MAX_CORNER_ENTRIES:
+        raise SQLError(
+            f"the batch's sums make {entries:,} corners of cells and summed columns, at most "
+            f"{MAX_CORNER_ENTRIES:,} are planned: sum fewer columns together, or group by fewer",
+            code="too-large",
+        )

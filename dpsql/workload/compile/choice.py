@@ -1,0 +1,147 @@
+"""Which way a batch is compiled: over the product of all regions that it tells apart, or block by block.
+
+One matrix over merged cells has the least error that is known for ranges and conditions, certified, where its rank and
+cells are few. Blocks (``structured``) cost what their own columns cost; for marginals they are optimal too. The choice
+depends on public sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from dpsql.errors import SQLError
+from dpsql.linalg.blocks import RowFactor
+from dpsql.workload.compile.compiled import Compiled, compile_batch
+from dpsql.workload.compile.cut_tables import CutTables
+from dpsql.workload.compile.structured import MAX_NUMBERS, Structured, compile_structured
+from dpsql.workload.expr.batch import Query, Table
+from dpsql.workload.expr.deadline import NONE, Deadline
+from dpsql.workload.expr.too_many import check_numbers
+
+FEW_CELLS = 2_000
+"""Up to so many combinations of regions a batch is one matrix."""
+WORK = 2.5e10
+"""rank^2 x cells up to which one matrix is: what its optimum costs a step, a second or two."""
+MOST_RANK = 6_000
+WIDE = 2**18
+"""Combinations of regions of one condition above which one matrix is tried before blocks."""
+
+
+def compile_any(
+    queries: Sequence[Query], tables: Mapping[str, Table], deadline: Deadline = NONE
+) -> Compiled | Structured:
+    """The batch compiled one way or the other. Raises SQLError where neither can, with both reasons, or in time."""
+    check_numbers(queries, MAX_NUMBERS)
+    cut = CutTables(queries, tables, deadline)
+    if cut.single or sum(map(prod, cut.sizes)) <= FEW_CELLS:
+        return compile_batch(queries, tables, deadline=deadline)
+    refused = ""
+    joint: Compiled | None = None
+    if cut.widest > WIDE:
+        # Blocks would write such a condition out; one matrix over merged cells is often small, or refused at once.
+        try:
+            joint = compile_batch(queries, tables, boxes=False, deadline=deadline)
+        except SQLError as error:
+            if deadline.passed():
+                raise
+            refused = str(error)
+        if joint is not None and not _is_large(min(joint.answered.size, joint.rows.shape[1]), joint.rows.shape[1]):
+            return joint
+    structured: Structured | None = None
+    try:
+        structured = compile_structured(queries, tables, cut)
+    except SQLError as error:
+        if deadline.passed():
+            raise
+        said = str(error)
+    if structured is None and refused:
+        raise _neither(refused, said)
+    if structured is None:
+        return _joint(queries, tables, said, deadline)
+    if _is_structured(structured):
+        return structured
+    if joint is None:
+        if refused:
+            return structured
+        try:
+            joint = compile_batch(queries, tables, boxes=False, deadline=deadline)
+        except SQLError:
+            return structured
+    if int(np.bincount(joint.rows.indices, minlength=1).max()) <= 1:
+        return joint  # no cell is in two numbers: each is measured by itself
+    rank = min(joint.answered.size, joint.rows.shape[1], _rank(structured))
+    return structured if _is_large(rank, joint.rows.shape[1]) else joint
+
+
+def _joint(queries: Sequence[Query], tables: Mapping[str, Table], refused: str, deadline: Deadline) -> Compiled:
+    """The batch as one matrix, with why it is not planned as blocks where it cannot be."""
+    try:
+        return compile_batch(queries, tables, deadline=deadline)
+    except SQLError as error:
+        if deadline.passed():
+            raise
+        said = str(error)
+    raise _neither(said, refused)
+
+
+def _neither(joint: str, blocks: str) -> SQLError:
+    return SQLError(joint if joint == blocks else f"{joint}; nor is it planned one statement at a time: {blocks}")
+
+
+def _is_structured(batch: Structured) -> bool:
+    """Is one matrix worse, or out of reach?"""
+    groupings = {(block.table, block.component, block.axes) for block in batch.blocks}
+    if len(groupings) == len({(table, component) for table, component, _ in groupings}) and batch.pure:
+        return False  # one grouping a table: single counts
+    if batch.pure and not any(block.component for block in batch.blocks):
+        return True  # marginals: optimal
+    if batch.numbers > MAX_NUMBERS // 4:
+        return True
+    return _is_large(min(batch.answered.size, _rank(batch)), _told_apart(batch))
+
+
+def _is_large(rank: int, cells: int) -> bool:
+    return rank > MOST_RANK or float(rank) ** 2 * cells > WORK
+
+
+def _rank(batch: Structured) -> int:
+    """The dimensions of all residuals together: at least the rank of W."""
+    found: set[tuple[int, int, tuple[int, ...]]] = set()
+    total = 0
+    for table, component, axes in {(b.table, b.component, b.axes) for b in batch.blocks}:
+        for order in range(min(len(axes), 12) + 1):
+            for inside in combinations(axes, order):
+                if (table, component, inside) not in found:
+                    found.add((table, component, inside))
+                    total += prod(batch.sizes[table][axis] - 1 for axis in inside)
+    return total
+
+
+def _told_apart(batch: Structured) -> int:
+    """At least so many cells remain however they are merged: those that groupings without conditions tell apart."""
+    axes: set[tuple[int, int]] = set()
+    known: dict[int, bool] = {}  # a factor is shared by the blocks that need it
+    for block in batch.blocks:
+        if all(len(factor.axes) == 1 for factor in block.factors):
+            for factor in block.factors:
+                if id(factor) not in known:
+                    known[id(factor)] = _tells_all_apart(factor)
+            if all(known[id(factor)] for factor in block.factors):
+                axes |= {(block.table, axis) for axis in block.axes}
+    by_table: dict[int, int] = {}
+    for table, axis in axes:
+        by_table[table] = by_table.get(table, 1) * batch.sizes[table][axis]
+    return sum(by_table.values())
+
+
+def _tells_all_apart(factor: RowFactor) -> bool:
+    """Whether no two regions are in the same groups."""
+    columns = factor.matrix.tocsc()
+    columns.sort_indices()
+    seen = {columns.indices[a:b].tobytes() for a, b in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)}
+    # One region may be in no group: it still differs from all others.
+    return len(seen) == columns.shape[1] and bool(np.ptp(columns.data) == 0)

@@ -1,0 +1,375 @@
+"""Compile: a batch of queries to the workload matrix W over cells and measures.
+
+The data vector x has one entry per pair of a cell and a measure that some query uses: the
+number of rows in the cell, and the sum of each centred measure over them (see
+``dpsql.workload.expr.measures``). All tables of a batch share one x, block by block; with the row
+as privacy unit a neighbour changes one cell of one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import SQLError
+from dpsql.linalg.columns import distinct_columns
+from dpsql.workload.cells.boxes import Boxes, BoxWorkload
+from dpsql.workload.cells.cell_table import Block, Cells
+from dpsql.workload.cells.corners import corners_of
+from dpsql.workload.cells.tell_apart import compile_cells
+from dpsql.workload.compile.layout import Layout, Span, common_multiplicity, common_steps, spans_of
+from dpsql.workload.expr.batch import CaseKey, Query, Table, Term
+from dpsql.workload.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
+from dpsql.workload.expr.deadline import NONE, Deadline
+from dpsql.workload.expr.measures import Measure
+from dpsql.workload.expr.regions import BoolArray, IntArray, KeyDomain
+from dpsql.workload.expr.rows import RowSource
+from dpsql.workload.expr.terms import Measures, axes_of, case_groups, common_unit, keys_of
+from dpsql.workload.expr.too_many import check_numbers
+from dpsql.workload.families.matrix import Workload
+
+MAX_NUMBERS = 1_000_000
+MAX_DISTINCT_STATES = 200_000
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled batch: answers = diag(scale) @ rows @ x + constants.
+
+    ``rows`` (m x n, primitive integer rows), ``scale`` (m,), ``objective`` (m,): the scale that
+    the strategy minimises errors by, that is weight x scale / single-query sensitivity where
+    sums are involved. ``contributions`` (n x c) or None: the corners by which the rows of one unit in one
+    table can change x, over ``common_multiplicity``; for ``Boxes`` some of them. ``groups`` (m,) labels rows over the
+    same columns.
+    """
+
+    queries: tuple[Query, ...]
+    layouts: tuple[Layout, ...]
+    spans: tuple[Span, ...]
+    rows: sparse.csr_array = field(repr=False)
+    scale: np.ndarray = field(repr=False)
+    objective: np.ndarray = field(repr=False)
+    contributions: sparse.csr_array | None = field(repr=False)
+    groups: IntArray = field(repr=False)
+
+    @property
+    def cells(self) -> int:
+        """How many cells the batch distinguishes, over all tables."""
+        if isinstance(self.layouts[0].cells, Boxes):
+            return self.layouts[0].cells.pairs
+        # Merged cells share all their entries of x, so the largest entry tells cells apart.
+        return sum(len(np.unique(layout.entry[:, _used(layout)].max(axis=0))) for layout in self.layouts)
+
+    @property
+    def common_steps(self) -> int:
+        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
+        return common_steps(self.layouts)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are released: the rows of W."""
+        return len(self.scale)
+
+    @property
+    def answered(self) -> IntArray:
+        """The rows of W that are not zero, that is whose answer depends on the data."""
+        return np.flatnonzero(np.diff(self.rows.indptr))
+
+    def workload(self, scale: np.ndarray) -> Workload:
+        """diag(scale) @ rows over the rows that are not zero."""
+        kept = self.answered
+        if isinstance(self.layouts[0].cells, Boxes):
+            boxes = self.layouts[0].cells
+            return BoxWorkload.over(boxes, self.rows[kept], scale[kept], self.groups[kept], self.contributions)
+        return Workload.from_rows(
+            self.rows[kept], scale[kept], contributions=self.contributions, groups=self.groups[kept]
+        )
+
+
+def _used(layout: Layout) -> BoolArray:
+    return np.asarray((layout.entry >= 0).any(axis=0))
+
+
+def compile_batch(
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = True, deadline: Deadline = NONE
+) -> Compiled:
+    """Compile queries (already held against the policy) to cells and W.
+
+    Cost: regions are O(predicates log predicates) a column; cells as ``compile_cells``; W is
+    sparse. ``boxes``: very many cells of one table's conjunctions may stay unlisted (``dpsql.workload.cells.boxes``).
+    Raises SQLError past the caps on combinations, coefficients and measures, and past ``deadline``.
+    """
+    spans = spans_of(queries)
+    layouts, rows, scale = compile_rows(queries, tables, boxes, deadline)
+    size = rows.shape[1]
+    plain = None
+    if any(layout.measures for layout in layouts):
+        plain = corners_of([layout.entry for layout in layouts], size)
+    common_steps(layouts)
+    weight = np.ones(len(scale))
+    for span in spans:
+        weight[span.start : span.stop] = queries[span.query].weight
+    objective = weight * scale / _units(spans, rows, scale, plain)
+    contributions = _contributions(layouts, plain, size)
+    if isinstance(layouts[0].cells, Boxes):
+        contributions = layouts[0].cells.some_columns()
+    return Compiled(tuple(queries), layouts, spans, rows, scale, objective, contributions, _groups(queries, spans))
+
+
+def compile_rows(
+    queries: Sequence[Query], tables: Mapping[str, Table], boxes: bool = False, deadline: Deadline = NONE
+) -> tuple[tuple[Layout, ...], sparse.csr_array, np.ndarray]:
+    """Layouts, rows and scale of ``Compiled``: what the queries say of x, without what one row can do to it."""
+    spans = spans_of(queries)
+    total = spans[-1].stop if spans else 0
+    check_numbers(queries, MAX_NUMBERS)
+    pieces = []
+    names = list(dict.fromkeys(query.table for query in queries))
+    for name in names:
+        mine = {i for i, query in enumerate(queries) if query.table == name}
+        table = _Table(tables[name], queries, [span for span in spans if span.query in mine])
+        pieces.append(table.compile(total, boxes and len(names) == 1, deadline))
+    rows = pieces[0].rows if len(pieces) == 1 else sparse.hstack([piece.rows for piece in pieces], format="csr")
+    offset, layouts = 0, []
+    for piece in pieces:
+        entry = np.where(piece.layout.entry >= 0, piece.layout.entry + offset, -1)
+        layouts.append(replace(piece.layout, entry=entry))
+        offset += piece.rows.shape[1]
+    rows, divisor = _primitive(sparse.csr_array(rows))
+    return tuple(layouts), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
+
+
+def contributions_of(layouts: Sequence[Layout], size: int) -> sparse.csr_array | None:
+    """``Compiled.contributions`` of any layouts over ``size`` entries of x."""
+    plain = None
+    if any(layout.measures for layout in layouts):
+        plain = corners_of([layout.entry for layout in layouts], size)
+    return _contributions(layouts, plain, size)
+
+
+def _contributions(layouts: Sequence[Layout], plain: sparse.csr_array | None, size: int) -> sparse.csr_array | None:
+    """The corners of each table times its multiplicity, all over ``common_multiplicity``; None for unit vectors."""
+    common = common_multiplicity(layouts)
+    times = [layout.multiplicity // common for layout in layouts]
+    if set(times) <= {1}:
+        return plain
+    parts = [corners_of([layout.entry], size) * k for layout, k in zip(layouts, times, strict=True)]
+    return sparse.csr_array(sparse.hstack(parts, format="csr"))
+
+
+def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:
+    """Units are counted once a cell: every number must be of one cell, and the way to it short enough for SQL."""
+    if table.source is None or not table.source.distinct:
+        return
+    if rows.nnz and int(np.diff(sparse.csr_array(rows).indptr).max()) > 1:
+        raise SQLError(
+            "COUNT(DISTINCT ...) over groups that overlap counts units twice: give each group its own statement",
+            code="count-distinct",
+        )
+    size = sum(transition.size for transition in cells.transitions)
+    if size > MAX_DISTINCT_STATES:
+        raise SQLError(
+            f"COUNT(DISTINCT ...) tells {size:,} combinations of values apart, at most {MAX_DISTINCT_STATES:,} are "
+            "counted: group by fewer columns, or simplify the condition",
+            code="too-large",
+        )
+
+
+def _primitive(rows: sparse.csr_array) -> tuple[sparse.csr_array, np.ndarray]:
+    """Divide each row by the greatest common divisor of its entries; the divisors (1 for zero rows)."""
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    filled = np.flatnonzero(np.diff(rows.indptr))
+    divisor = np.ones(rows.shape[0], dtype=np.int64)
+    if filled.size:
+        divisor[filled] = np.gcd.reduceat(np.abs(rows.data), rows.indptr[:-1][filled])
+        rows.data = rows.data // np.repeat(divisor, np.diff(rows.indptr))
+    return rows, divisor
+
+
+def _units(
+    spans: Sequence[Span], rows: sparse.csr_array, scale: np.ndarray, contributions: sparse.csr_array | None
+) -> np.ndarray:
+    """What errors of each row are divided by to compare them: 1 for counts, the sensitivity of sums."""
+    units = np.ones(rows.shape[0])
+    if contributions is None or not rows.shape[1]:
+        return units
+    for span in spans:
+        if span.output.sums:
+            reach = (
+                abs(rows[span.start : span.stop] @ contributions).max() * np.abs(scale[span.start : span.stop]).max()
+            )
+            units[span.start : span.stop] = reach or 1.0
+    return units
+
+
+def _groups(queries: Sequence[Query], spans: Sequence[Span]) -> IntArray:
+    labels: dict[frozenset[object], int] = {}
+    groups = np.zeros(spans[-1].stop if spans else 0, dtype=np.int64)
+    for span in spans:
+        query = queries[span.query]
+        used: set[object] = {query.table}
+        conditions = [term.condition for term in span.output.terms]
+        for key in query.keys:
+            if isinstance(key, CaseKey):
+                conditions.extend(key.conditions)
+            else:
+                used.add((query.table, key.column))
+        for condition in conditions:
+            for atom in atoms(condition):
+                used.add((query.table, atom.column if isinstance(atom, LineAtom) else atom.predicate))
+        groups[span.start : span.stop] = labels.setdefault(frozenset(used), len(labels))
+    return groups
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One table's part of the workload: its columns of W (all rows) and row scales."""
+
+    layout: Layout
+    rows: sparse.csr_array
+    scale: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One term of an output: the blocks that count it, and the row of each label of theirs, block after block.
+
+    Row ``rows[starts[i] + label]`` of the output counts what block ``blocks[i]`` has under ``label``.
+    """
+
+    term: Term
+    measure: Measure | None
+    blocks: IntArray = field(repr=False)
+    starts: IntArray = field(repr=False)
+    rows: IntArray = field(repr=False)
+
+
+class _Table:
+    """Compiles the queries of one table."""
+
+    def __init__(self, table: Table, queries: Sequence[Query], spans: Sequence[Span]) -> None:
+        self.table = table
+        self.queries = queries
+        self.spans = spans
+        self.keys = keys_of(queries[span.query] for span in spans)
+        self.measures = Measures(table)
+        self.blocks: dict[Block, int] = {}
+        self.found: dict[object, tuple[IntArray, IntArray, IntArray]] = {}
+
+    def compile(self, total: int, boxes: bool, deadline: Deadline) -> _Piece:
+        """The table's piece of a workload with ``total`` rows; its cells may be ``boxes`` where that is one table."""
+        uses: list[tuple[Span, list[_Use]]] = []
+        for span in self.spans:
+            deadline.check(len(uses), len(self.spans), "columns of results")
+            uses.append((span, [self._use(self.queries[span.query], term) for term in span.output.terms]))
+        axes = axes_of(self.table, (block.condition for block in self.blocks), self.keys)
+        boxes = boxes and not self.measures.found and not (self.table.source and self.table.source.distinct)
+        cells = compile_cells(
+            axes, list(self.blocks), {name: len(key) for name, key in self.keys.items()}, boxes, deadline
+        )
+        rows, scale = self._rows(uses, cells, total)
+        if isinstance(cells, Boxes):
+            # A row may move all entries: as one cell's, so that nothing takes them for cells of their own.
+            return _Piece(self._layout(cells, np.arange(len(cells))[:, None]), rows, scale)
+        return self._merged(cells, rows, scale)
+
+    def _use(self, query: Query, term: Term) -> _Use:
+        """The blocks and measure of a term; a sum counts only rows where its column is not NULL."""
+        measure, known = self.measures.of(term), self.measures.known(term)
+        condition = term.condition if known is None else conjunction(term.condition, known)
+        names = tuple(key.column for key in query.keys if isinstance(key, KeyDomain))
+        # Outputs of one query, and queries over the same groups, often have the same condition.
+        same = (condition, names, tuple(id(key) for key in query.keys))
+        if same not in self.found:
+            blocks: list[int] = []
+            rows: list[IntArray] = []
+            for chosen, row in case_groups(query):
+                block = Block(gather(And, condition, *chosen), names)
+                if block.condition != FALSE:
+                    blocks.append(self.blocks.setdefault(block, len(self.blocks)))
+                    rows.append(row)
+            length = rows[0].size if rows else 0
+            found = np.array(blocks, dtype=np.int64), np.arange(len(blocks)) * length, np.array(rows, dtype=np.int64)
+            self.found[same] = found[0], found[1], found[2].ravel()
+        return _Use(term, measure, *self.found[same])
+
+    def _rows(
+        self,
+        uses: Sequence[tuple[Span, Sequence[_Use]]],
+        cells: Cells | Boxes,
+        total: int,
+    ) -> tuple[sparse.csr_array, np.ndarray]:
+        """Integer rows over (measure, cell) pairs, entry k * cells + c, and the rows' scales."""
+        n = len(cells)
+        members: dict[int, tuple[IntArray, IntArray]] = {}
+        at_row: list[Any] = []
+        at_entry: list[Any] = []
+        values: list[IntArray] = []
+        scale = np.zeros(total)
+        shape = (total, (1 + len(self.measures.found)) * n)
+        # Half the memory and time of long indices, where the numbers fit.
+        index = np.int32 if max(shape) < 2**31 else np.int64
+        for span, terms in uses:
+            parts: list[tuple[_Use, int, Fraction]] = []
+            for use in terms:
+                coefficient, measure = use.term.coefficient, use.measure
+                if not use.blocks.size:
+                    continue
+                if measure is None:
+                    parts.append((use, 0, coefficient))
+                else:
+                    parts.append((use, 0, coefficient * measure.mid))
+                    parts.append((use, self.measures.place(measure), coefficient * measure.half))
+            parts = [part for part in parts if part[2]]
+            unit = common_unit([part[2] for part in parts], span.output.name)
+            scale[span.start : span.stop] = float(unit)
+            for use, k, coefficient in parts:
+                if id(use.rows) not in members:
+                    place, inside, label = cells.members(use.blocks)
+                    members[id(use.rows)] = inside.astype(index), use.rows[use.starts[place] + label].astype(index)
+                inside, row = members[id(use.rows)]
+                at_row.append(row + index(span.start))
+                at_entry.append(inside + index(k * n))
+                values.append(np.full(len(inside), int(coefficient / unit), dtype=np.int64))
+        if not at_row or n == 0:
+            return sparse.csr_array(shape, dtype=np.int64), scale
+        entries = (np.concatenate(values), (np.concatenate(at_row), np.concatenate(at_entry)))
+        rows = sparse.csr_array(sparse.coo_array(entries, shape=shape))
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        return rows, scale
+
+    def _merged(self, cells: Cells, rows: sparse.csr_array, scale: np.ndarray) -> _Piece:
+        """Merge cells whose columns of W are equal and drop columns of zeros."""
+        n, s = len(cells), len(self.measures.found)
+        if n == 0 or rows.nnz == 0:
+            layout = self._layout(cells, np.full((1 + s, n), -1))
+            return _Piece(layout, sparse.csr_array((rows.shape[0], 0), dtype=np.int64), scale)
+        # One column a cell: its columns of W for every measure, one under the other.
+        stacked = rows
+        if s:
+            stacked = sparse.vstack([rows[:, k * n : (k + 1) * n] for k in range(1 + s)], format="csr")
+        found = distinct_columns(stacked)
+        merged, keep = found.label, found.keep
+        used = np.bincount(rows.indices, minlength=(1 + s) * n).reshape(1 + s, n)[:, keep] > 0
+        # Entries of x run cell by cell, the count before the sums.
+        numbers = np.full(used.T.size, -1, dtype=np.int64)
+        numbers[used.T.ravel()] = np.arange(int(used.sum()))
+        entry_of_kept = numbers.reshape(used.T.shape).T
+        columns = (np.arange(1 + s)[:, None] * n + keep[None, :]).T[used.T]
+        entry = np.where(merged >= 0, entry_of_kept[:, merged], -1)
+        every = np.array_equal(columns, np.arange(rows.shape[1]))
+        kept = rows if every else sparse.csr_array(rows.tocsc()[:, columns])
+        _check_distinct(self.table, kept, cells)
+        return _Piece(self._layout(cells, entry), kept, scale)
+
+    def _layout(self, cells: Cells | Boxes, entry: IntArray) -> Layout:
+        computed = {column.name: column.value for column in self.table.columns.values() if column.value is not None}
+        source = self.table.source or RowSource(self.table.name)
+        return Layout(self.table.name, cells, tuple(self.measures.found.values()), entry, source, computed)

@@ -1,0 +1,187 @@
+"""Integer measurements of the residuals of histograms, never written out as one matrix.
+
+x holds histograms, one after the other: of layout l a count for each combination of its axes' regions, then each
+measure's sums. A residual is a product of small integer matrices, one an axis, on a marginal of one histogram. All
+residuals together are B.
+
+Sensitivity. A row of the table is in at most one cell of each histogram, hence in at most one cell of every marginal,
+and changes the count there by 1 and a sum by at most 1 in size. So it moves residual T by at most the longest column of
+B_T, and as residuals are separate rows of B,
+
+    ||B c||^2 <= sum_T max_j ||B_T e_j||^2,        ||B c||_1 <= sum_T max_j ||B_T e_j||_1,
+
+exact where all columns of each B_T have one length, as those of d I - 1 1^T do. The columns of a Kronecker product
+have the products of its factors' norms: Python integers throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg.blocks import Ints, Residual, digest_of
+from dpsql.workload.expr.regions import IntArray
+
+_WORD = 62
+_LEAST = 8  # bits of the data in a word, at least
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """x[start : start + product of sizes]: one component of a table by ``axes`` (numbers of the table's axes)."""
+
+    table: int
+    component: int
+    axes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    start: int
+
+    @property
+    def stop(self) -> int:
+        """The end of the stretch."""
+        return self.start + prod(self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerIntegers:
+    """B as residuals of histograms; an ``Integers``. y has the residuals one after the other, their last axis fastest.
+
+    Raises InternalError where a residual names axes that its histogram has not.
+    """
+
+    histograms: tuple[Histogram, ...]
+    residuals: tuple[Residual, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for residual in self.residuals:
+            held = self.histograms[residual.histogram]
+            place = [held.axes.index(axis) if axis in held.axes else -1 for axis in residual.axes]
+            fits = place == sorted(set(place)) and -1 not in place and len(residual.integers) == len(place)
+            if not fits or any(part.d != held.sizes[at] for part, at in zip(residual.integers, place, strict=True)):
+                raise InternalError("a residual does not fit its histogram")
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """(p measurements, n entries of x)."""
+        return sum(residual.rows for residual in self.residuals), max((h.stop for h in self.histograms), default=0)
+
+    def _growth(self, residual: Residual) -> int:
+        """|B_T x| <= growth x the largest |entry| of the histogram."""
+        held = self.histograms[residual.histogram]
+        summed = prod(size for axis, size in zip(held.axes, held.sizes, strict=True) if axis not in residual.axes)
+        return residual.multiplier * summed * prod(part.growth for part in residual.integers)
+
+    @cached_property
+    def _width(self) -> int:
+        """Bits of the data in one word: no partial sum of any residual leaves int64."""
+        return _WORD - max(self._growth(residual) for residual in self.residuals).bit_length()
+
+    def check(self) -> None:
+        """DataError where less than 8 bits of the data fit an int64 product."""
+        if self._width < _LEAST:
+            raise DataError(
+                "the strategy's integers are too large to measure exactly; plan with a larger tolerance, or group by "
+                "fewer columns"
+            )
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """B x in words of x: |x| < 2^bits, two's complement, the sign in the top word."""
+        self.check()
+        width = self._width
+        count = bits // width + 1
+        mask = (1 << width) - 1
+        rest = np.array(x, dtype=object)
+        words = np.empty((count, len(rest)), dtype=np.int64)
+        for number in range(count - 1):
+            words[number] = (rest & mask).astype(np.int64)
+            rest = rest >> width
+        words[count - 1] = rest.astype(np.int64)
+        out: list[int] = []
+        for residual in self.residuals:
+            held = self.histograms[residual.histogram]
+            table = words[:, held.start : held.stop].reshape(count, *held.sizes)
+            parts = self._applied(residual, table, held).reshape(count, -1)
+            total = parts[count - 1].astype(object)
+            for number in range(count - 2, -1, -1):
+                total = (total << width) + parts[number].astype(object)
+            out.extend(total.tolist())
+        return out
+
+    def _applied(self, residual: Residual, words: Ints, held: Histogram) -> Ints:
+        """k B_T of each word of a histogram (words x sizes), in int64."""
+        gone = tuple(1 + at for at, axis in enumerate(held.axes) if axis not in residual.axes)
+        part = words.sum(axis=gone, dtype=np.int64) if gone else words
+        for at, integers in enumerate(residual.integers):
+            part = integers.times(part, 1 + at)
+        return np.asarray(residual.multiplier * part)
+
+    def _of(self, entry: IntArray) -> list[Residual]:
+        """The residuals of the histograms that a layout fills; InternalError where it fills one in part or twice."""
+        found: set[int] = set()
+        for row in entry:
+            used = row[row >= 0]
+            if not used.size:
+                continue
+            first, last = int(used.min()), int(used.max())
+            mine = [i for i in self._near(first) if self.histograms[i].start <= first < self.histograms[i].stop]
+            if len(mine) != 1 or last >= self.histograms[mine[0]].stop or mine[0] in found:
+                raise InternalError("a layout's entries are not those of histograms of its own")
+            found.add(mine[0])
+        return [residual for number in sorted(found) for residual in self._by_histogram[number]]
+
+    @cached_property
+    def _starts(self) -> Ints:
+        return np.array([h.start for h in self.histograms], dtype=np.int64)
+
+    def _near(self, place: int) -> range:
+        at = int(np.searchsorted(self._starts, place, side="right"))
+        return range(max(0, at - 1), at)
+
+    @cached_property
+    def _by_histogram(self) -> list[list[Residual]]:
+        found: list[list[Residual]] = [[] for _ in self.histograms]
+        for residual in self.residuals:
+            found[residual.histogram].append(residual)
+        return found
+
+    def norms(self, entry: IntArray) -> tuple[int, int]:
+        """The sums of the residuals' longest columns; see the module for the proof."""
+        found = [residual.norms for residual in self._of(entry)]
+        return sum(l1 for l1, _ in found), sum(l2 for _, l2 in found)
+
+    def largest_norm(self, entry: IntArray, order: int) -> float:
+        """The same from the entries of the factors, applied to unit vectors in floats."""
+        total = 0.0
+        for residual in self._of(entry):
+            one = float(residual.multiplier) ** order
+            for part in residual.integers:
+                one *= _longest(part, order)
+            total += one
+        return total
+
+    def are_apart(self, entries: Sequence[IntArray]) -> bool:
+        """Each residual reads one histogram, so layouts with histograms of their own are measured apart."""
+        found = [{residual.histogram for residual in self._of(entry)} for entry in entries]
+        return sum(len(mine) for mine in found) == len(set().union(*found))
+
+    def digest(self) -> str:
+        """Of histograms, factors and multipliers."""
+        return digest_of(self.residuals, self.histograms)
+
+
+def _longest(part: Any, order: int) -> float:
+    """The largest L1 or squared L2 norm of a column of a factor, from its product with the identity."""
+    if part.d > 512 and not hasattr(part, "matrix"):
+        first = np.zeros((part.d, 2), dtype=np.int64)  # all columns of these kinds are alike
+        first[0, 0] = first[-1, 1] = 1
+        columns = part.times(first, 0)
+    else:
+        columns = part.times(np.eye(part.d, dtype=np.int64), 0)
+    size = np.abs(columns.astype(np.float64))
+    return float((size**order).sum(axis=0).max())

@@ -1,0 +1,96 @@
+"""Layouts and spans: where a table's rows go in x, and which numbers a result column takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpsql.errors import SQLError
+from dpsql.workload.cells.boxes import Boxes
+from dpsql.workload.cells.cell_table import Cells
+from dpsql.workload.cells.grid import Grid
+from dpsql.workload.expr.batch import Output, Query
+from dpsql.workload.expr.measures import Measure
+from dpsql.workload.expr.regions import Axis, IntArray
+from dpsql.workload.expr.rows import RowSource
+from dpsql.workload.expr.values import Value
+
+MAX_COMMON_BITS = 200
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where one table's rows go in x.
+
+    ``entry[k, c]`` is the entry of x that holds measure k of cell c (0 is the count, k > 0 is
+    ``measures[k - 1]``), or -1 where no query uses it. ``source`` is what the scan reads; ``values`` says what
+    it computes for the columns (of axes and measures) that the table does not store. A table may have several
+    layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
+    the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
+    block, all of them those of one cell.
+    """
+
+    table: str
+    cells: Cells | Grid | Boxes
+    measures: tuple[Measure, ...]
+    entry: IntArray = field(repr=False)
+    source: RowSource
+    values: Mapping[str, Value] = field(default_factory=dict, repr=False)
+    every: tuple[tuple[Axis, ...], tuple[Measure, ...]] | None = None
+
+    @property
+    def whole(self) -> Layout:
+        """The layout with all that the batch reads of a row; where its entries are others', they mean nothing."""
+        if self.every is None:
+            return self
+        return replace(self, cells=Grid(self.every[0]), measures=self.every[1], every=None)
+
+    @property
+    def multiplicity(self) -> int:
+        """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
+        if not self.source.distinct:
+            return self.source.limit
+        return max(1, min(self.source.limit, len(np.unique(self.entry[self.entry >= 0]))))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows of W that one private column of a result takes, in the order of its groups."""
+
+    query: int
+    output: Output
+    start: int
+    stop: int
+
+
+def spans_of(queries: Sequence[Query]) -> tuple[Span, ...]:
+    """The rows of W, query by query and output by output."""
+    found, start = [], 0
+    for number, query in enumerate(queries):
+        for output in query.outputs:
+            found.append(Span(number, output, start, start + query.rows))
+            start += query.rows
+    return tuple(found)
+
+
+def common_multiplicity(layouts: Sequence[Layout]) -> int:
+    """What ``Compiled.contributions`` leave out: one of them stands for that many rows of a unit."""
+    return math.gcd(*(layout.multiplicity for layout in layouts)) or 1
+
+
+def common_steps(layouts: Sequence[Layout]) -> int:
+    """L, the least common multiple of the measures' steps: x in units of 1/L is an integer.
+
+    Raises SQLError past 2^200.
+    """
+    steps = [measure.steps for layout in layouts for measure in layout.measures if measure.steps]
+    common = math.lcm(1, *steps)
+    if common.bit_length() > MAX_COMMON_BITS:
+        raise SQLError(
+            f"the summed columns' numbers of steps have no common multiple below 2^{MAX_COMMON_BITS}: declare bounds "
+            "and steps with rounder widths, or sum fewer columns in one batch"
+        )
+    return common

@@ -1,0 +1,148 @@
+"""Structured compile: a batch as Kronecker blocks over histograms of few axes each, the product of all never built.
+
+A block (rows of W with one condition and keys) needs only the axes that it names: its rows are Kronecker products of
+small matrices, one for each set of axes that the condition ties together. x holds one histogram for each set of axes
+that lies in no other, and every block reads one that has all its axes.
+
+Residuals. For axes i with d_i regions let C_i = I - 1 1^T / d_i. A row w over the axes S splits into w_T, T in S:
+centred along the axes of T and averaged over the others,
+
+    <w, x_S> = sum over T in S of <w_T, x_T>,        x_T the marginal on T,
+
+since I = C_i + 1 1^T / d_i on every axis and 1^T sums x_S over it. That is an identity, for any rows that x_S counts:
+what is measured of the x_T separately adds up to every answer (``dpsql.strategy.kronecker.structured``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from dpsql.errors import SQLError
+from dpsql.linalg.blocks import RowBlock
+from dpsql.workload.compile.cut_tables import CutTables
+from dpsql.workload.compile.histograms import lay_out
+from dpsql.workload.compile.kronecker import Histogram
+from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
+from dpsql.workload.expr.batch import Query, Table
+from dpsql.workload.expr.regions import IntArray
+from dpsql.workload.expr.too_many import check_numbers
+
+MAX_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Structured:
+    """A batch compiled to blocks: number r of a span is the sum of its blocks' rows r, and a constant.
+
+    ``sizes[t]`` are the numbers of regions of table t's axes, ``tables`` their names, ``names[t]`` those of its axes.
+    ``layouts`` fill ``histograms``, one for each component (0 the count, k > 0 the k-th measure) needed there.
+    """
+
+    queries: tuple[Query, ...]
+    spans: tuple[Span, ...]
+    tables: tuple[str, ...]
+    sizes: tuple[tuple[int, ...], ...]
+    names: tuple[tuple[str, ...], ...]
+    blocks: tuple[RowBlock, ...] = field(repr=False)
+    layouts: tuple[Layout, ...] = field(repr=False)
+    histograms: tuple[Histogram, ...] = field(repr=False)
+    owners: tuple[tuple[int, ...], ...] = field(repr=False)  # layouts of each table, by number
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are released: the rows of W."""
+        return self.spans[-1].stop if self.spans else 0
+
+    @property
+    def cells(self) -> int:
+        """How many combinations of regions there are, over all tables."""
+        return sum(prod(sizes) for sizes in self.sizes)
+
+    @cached_property
+    def common_steps(self) -> int:
+        """L, the least common multiple of the measures' steps: x in units of 1/L is an integer."""
+        return common_steps(self.layouts)
+
+    @cached_property
+    def answered(self) -> IntArray:
+        """The numbers that a block contributes to."""
+        return np.unique(np.concatenate([np.arange(b.start, b.stop) for b in self.blocks] or [np.zeros(0, int)]))
+
+    @cached_property
+    def pure(self) -> bool:
+        """Whether every block counts each group of each of its axes by itself, as marginals do."""
+        return all(len(f.axes) == 1 and _is_marginal(f.matrix) for b in self.blocks for f in b.factors)
+
+
+def _is_marginal(matrix: Any) -> bool:
+    """A square permutation matrix: every region is a group."""
+    p, d = matrix.shape
+    return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
+
+
+def compile_structured(
+    queries: Sequence[Query], tables: Mapping[str, Table], cut: CutTables | None = None
+) -> Structured:
+    """Compile queries to blocks. Cost: the sizes of the histograms and of conditions over several columns.
+
+    ``cut`` are the same tables where they have been cut before.
+    Raises SQLError where a histogram, the entries of x or a factor are above the caps, with the columns to drop.
+    """
+    spans = spans_of(queries)
+    check_numbers(queries, MAX_NUMBERS)
+    blocks: list[RowBlock] = []
+    layouts: list[Layout] = []
+    histograms: list[Histogram] = []
+    owners, sizes, names = [], [], []
+    listed = tuple(dict.fromkeys(query.table for query in queries))
+    cut = CutTables(queries, tables) if cut is None else cut
+    if cut.counted_once:
+        raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
+    for name in listed:
+        compiled = cut.held[name]
+        mine = compiled.blocks()
+        first = len(layouts)
+        entries = histograms[-1].stop if histograms else 0
+        for layout, held in compiled.layouts(mine, entries):
+            layouts.append(layout)
+            histograms.extend(held)
+        blocks.extend(mine)
+        owners.append(tuple(range(first, len(layouts))))
+        sizes.append(compiled.sizes)
+        names.append(tuple(truths.axis.name for truths in compiled.axes))
+    common_steps(layouts)
+    return Structured(
+        tuple(queries), spans, listed, tuple(sizes), tuple(names), tuple(blocks), tuple(layouts), tuple(histograms),
+        tuple(owners),
+    )  # fmt: skip
+
+
+def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, ...], set[int]]]) -> Structured:
+    """The batch with other histograms: for each table the sets of axes, and the components that are needed there.
+
+    Raises SQLError where they are too large.
+    """
+    layouts: list[Layout] = []
+    histograms: list[Histogram] = []
+    owners = []
+    for number, owned in enumerate(batch.owners):
+        first = len(layouts)
+        if owned:
+            whole = batch.layouts[owned[0]].whole
+            start = histograms[-1].stop if histograms else 0
+            for layout, held in lay_out(number, whole, batch.sizes[number], wanted.get(number, {(): {0}}), start):
+                layouts.append(layout)
+                histograms.extend(held)
+        owners.append(tuple(range(first, len(layouts))))
+    return replace(batch, layouts=tuple(layouts), histograms=tuple(histograms), owners=tuple(owners))
+
+
+def regions_of(queries: Sequence[Query], tables: Mapping[str, Table]) -> list[tuple[int, ...]]:
+    """The numbers of regions of each table's axes, tables of units counted once left out. Cost: cutting the axes."""
+    return CutTables(queries, tables).sizes

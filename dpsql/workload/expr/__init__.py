@@ -1,0 +1,1 @@
+"""What a row is asked: lines, conditions, values, regions of a column, and queries over them."""

@@ -1,0 +1,140 @@
+"""Row sources: what one scan reads, and how many of its rows one privacy unit may have.
+
+A source has one row for each row of its base table, whatever is joined to it: every join is a LEFT JOIN
+that finds at most one row. Its rows belong to units, and at most ``limit`` rows of a unit count.
+
+**Claim.** Neighbours are D and D - u, that is D without all rows that unit u owns. From one to the
+other the source loses the rows of u, at most ``limit`` of which counted, and all other rows that counted
+count on, with all their joined values as they were. So a linear function of the rows that count moves by a
+sum of at most ``limit`` rows' contributions.
+
+Who owns a row: in a table that stores its unit, the value of that column; else who owns the row that the
+first step of the ``path`` finds. Several rows may have the key that is looked for, since data may break
+what the policy declares: the least in the order of ``Join.first`` is taken, which are the columns that
+decide who owns it. Ownership depends on nothing that a batch asks, so that it is one relation for all releases.
+
+**Proof.** Let r be a row of the base table whose owner w is not u.
+(1) A join on the path. The row t that r finds is the least among those with r's key and owned by w, as
+owners are found along the path. D - u still has t, and no candidate that D has not. Rows that tie with t in
+``first`` have its owner, so that all of them remain, and the choice among them by their other values is the same.
+(2) A join with ``unit``: candidates are the rows with r's key that w owns. All remain.
+(3) A join to a public table: it is the same in both.
+By induction over the joins, a key that r takes from an earlier join is the same in both, so r finds the
+same values, or none, in both. If no owner is found (the key dangles, or a unit is NULL), the owner is "no
+value", which is one unit like the others.
+Truncation looks at the rows of one unit only (``measure/from_sql.py``), so that those of w stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dpsql.errors import InternalError
+from dpsql.workload.expr.values import Stored
+
+MATCHED = "dpsql matched"
+"""The column of every join that is TRUE where a row was found, and NULL where none was."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """At most one row of ``table`` for each row of the source, under the name ``name``.
+
+    ``pairs``: (a column of the base or of an earlier join, a column of ``table``), equal in the row that is
+    found; NULL equals nothing. ``unit`` is one more pair, of the row's unit and ``table``'s, where NULL
+    equals NULL. ``first`` are columns of ``table``: of several rows with that key the least in them is
+    found, and among equal ones the least in the other columns that the scan uses.
+    """
+
+    name: str
+    table: str
+    pairs: tuple[tuple[Stored, Stored], ...]
+    first: tuple[Stored, ...] = ()
+    unit: tuple[Stored, Stored] | None = None
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """The rows of ``table`` with what ``joins`` find for each, at most ``limit`` of which count for a unit.
+
+    ``unit`` is the column that says who owns a row, None where every row is a unit of its own. ``path`` names
+    the joins that lead to it. ``protects`` labels the unit: sources with equal labels share it. ``distinct``
+    sources count units instead of rows: a unit counts once in each cell, in at most ``limit`` cells, and
+    where the unit is NULL in none. See the module for what neighbours may change.
+    """
+
+    table: str
+    joins: tuple[Join, ...] = ()
+    unit: Stored | None = None
+    path: tuple[str, ...] = ()
+    limit: int = 1
+    protects: str = ""
+    distinct: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.protects:
+            object.__setattr__(self, "protects", f"row of {self.table}")
+        known = {""}
+        for join in self.joins:
+            lefts = [left for left, _ in (*join.pairs, *((join.unit,) if join.unit else ()))]
+            if join.name in known or not join.pairs or not {left.source for left in lefts} <= known:
+                raise InternalError(f"join {join.name}: joins need names of their own, and keys from earlier ones")
+            if join.private and join.name not in self.path and not self._keeps_units_apart(join):
+                raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")
+            known.add(join.name)
+        if self.unit is None:
+            if self.limit != 1 or self.path or self.distinct or any(join.private for join in self.joins):
+                raise InternalError(f"{self.table}: a single row owns nothing but itself")
+        elif self.limit < 1 or self.unit.source != (self.path[-1] if self.path else ""):
+            raise InternalError(f"{self.table}: its unit is not where the path leads")
+        self._check_path()
+
+    def _keeps_units_apart(self, join: Join) -> bool:
+        """Whether every row that the join finds belongs to the owner of the row that it is found for."""
+        return self.unit is not None and join.unit is not None and join.unit[0] == self.unit
+
+    def _check_path(self) -> None:
+        by_name = {join.name: join for join in self.joins}
+        before = ""
+        for step, name in enumerate(self.path):
+            join = by_name.get(name)
+            if join is None or join.unit is not None or {left.source for left, _ in join.pairs} != {before}:
+                raise InternalError(f"{self.table}: the path to its unit is broken at {name}")
+            after = by_name.get(self.path[step + 1]) if step + 1 < len(self.path) else None
+            decides = (self.unit,) if after is None else tuple(left for left, _ in after.pairs)
+            if join.first != decides:
+                raise InternalError(f"join {name}: what decides the owner must decide which row is found")
+            before = name
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Every table that the scan reads, public ones too, the base first."""
+        return tuple(dict.fromkeys([self.table, *(join.table for join in self.joins)]))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the scan reads the base table as it is, every row of it."""
+        return self.unit is None and not self.joins
+
+
+def united(sources: Iterable[RowSource]) -> RowSource:
+    """One source with the joins of all, which are over one base and agree in everything else.
+
+    Joins are left joins that find at most one row, so that more of them change no row. Raises InternalError
+    where the sources differ in anything but joins, or two joins of one name are not equal.
+    """
+    found: RowSource | None = None
+    joins: dict[str, Join] = {}
+    for source in sources:
+        if found is None:
+            found = source
+        elif replace(found, joins=source.joins) != source:
+            raise InternalError(f"{source.table}: these sources cannot be read in one scan")
+        for join in source.joins:
+            if joins.setdefault(join.name, join) != join:
+                raise InternalError(f"{source.table}: two joins are named {join.name}")
+    if found is None:
+        raise InternalError("no source to read")
+    return replace(found, joins=tuple(joins.values()))

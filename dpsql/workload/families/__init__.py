@@ -1,0 +1,1 @@
+"""Workload matrices as products, and the families that papers study."""
