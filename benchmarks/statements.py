@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dpsql.prepare
+import dpsql.planning.prepare
 import duckdb
 
 import dpsql
