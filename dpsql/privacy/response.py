@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy.amounts import GRID, Number, exact, show, to_units
-from dpsql.privacy.noise import EntropySource
+from dpsql.privacy.draws import EntropySource
 
 Codes = NDArray[np.int64]
 
