@@ -21,8 +21,9 @@ from dpsql.local.estimators import Estimator, joint_rows
 from dpsql.local.functions import Floats, shape_of
 from dpsql.local.listing import listed
 from dpsql.local.places import Places
-from dpsql.local.scope import Types, explained, released_scope
+from dpsql.local.scope import explained, released_scope
 from dpsql.policy import Policy
+from dpsql.policy.types import Schemas
 from dpsql.release.result import Result
 from dpsql.running.result_tables import tables_of
 from dpsql.sql import Answer, parse, understand
@@ -127,7 +128,7 @@ def ask(
     sql: str,
     places: Places,
     policy: Policy,
-    schemas: Types,
+    schemas: Schemas,
     *,
     estimator: str = "unbiased",
     alpha: float = 0.05,

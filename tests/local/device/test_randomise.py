@@ -99,7 +99,7 @@ def test_two_releases_differ() -> None:
 UNTOUCHED = """
 import builtins, os, socket, sqlite3, sys
 import duckdb
-from dpsql.synthetic import estimate, randomise
+from dpsql.local.device import estimate, randomise
 calls = []
 sys.addaudithook(lambda event, args: calls.append(event) if event.split(".")[0] in
     ("open", "socket", "sqlite3", "subprocess", "os") and event != "os.putenv" else None)
