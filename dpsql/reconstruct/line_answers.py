@@ -61,6 +61,18 @@ class RangeErrors:
         """n (n + 1) / 2, the ranges."""
         return self.n * (self.n + 1) // 2
 
+    @property
+    def lengths(self) -> Floats | None:
+        """The spread of every range by its length, 0 to n; None where ranges of one length differ."""
+        return self.spread.table if isinstance(self.spread, ByLength) else None
+
+    @property
+    def blocks(self) -> tuple[tuple[int, float], ...]:
+        """The sizes and factors of ``ByBlocks``; none where ``lengths`` says it."""
+        return (
+            () if isinstance(self.spread, ByLength) else tuple(zip(self.spread.sizes, self.spread.factors, strict=True))
+        )
+
     def __getitem__(self, part: slice) -> RangeErrors:
         start, stop, step = part.indices(len(self))
         if step != 1 or start % self.count or stop % self.count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -79,6 +79,13 @@ class Result:
         made._fill(tuple(name for name, _, _ in columns), tuple(kind for _, kind, _ in columns), _Held(columns=values))
         return made
 
+    @classmethod
+    def from_rows(cls, columns: Sequence[str], types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Self:
+        """The table of rows that are kept as they are: those of ``RangeRows`` are worked out when they are taken."""
+        made = cls((), (), ())
+        made._fill(tuple(columns), tuple(types), _Held(rows=rows))
+        return made
+
     @property
     def description(self) -> tuple[tuple[str, str, None, None, None, None, bool], ...]:
         """PEP 249's seven items per column; the type code is DuckDB's name of the type."""
@@ -91,18 +98,18 @@ class Result:
         return len(held.columns[0]) if held.columns else len(held.rows or ())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(tuple(self._table))
+        return iter(tuple(self.rows[:]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        return (self.columns, self.types, self._table) == (other.columns, other.types, other._table)
+        return (self.columns, self.types, self.rows) == (other.columns, other.types, other.rows)
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def _table(self) -> list[tuple[Any, ...]]:
-        """All rows, made when they are first asked for."""
+    def rows(self) -> Sequence[tuple[Any, ...]]:
+        """All rows, made when they are first asked for; too many ranges to list are worked out as they are taken."""
         held: _Held = object.__getattribute__(self, "_held")
         if held.rows is None:
             held.rows = list(zip(*(_values(column) for column in held.columns or ()), strict=True))
@@ -112,7 +119,7 @@ class Result:
         """Column number ``at``, from 0, as it is held: arrays, or a sequence of values."""
         self._check_at(at)
         held: _Held = object.__getattribute__(self, "_held")
-        return held.columns[at] if held.columns else [row[at] for row in held.rows or ()]
+        return held.columns[at] if held.columns else [row[at] for row in self.rows[:]]
 
     def _check_at(self, at: object) -> None:
         if not is_whole(at, 0, len(self.columns) - 1):
@@ -120,7 +127,7 @@ class Result:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows, as a new list."""
-        return list(self._table)
+        return list(self.rows[:])
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The next row, None after the last."""
@@ -131,7 +138,7 @@ class Result:
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
         """The next ``size`` rows, fewer at the end."""
         place: list[int] = object.__getattribute__(self, "_place")
-        rows = self._table[place[0] : place[0] + max(size, 0)]
+        rows = list(self.rows[place[0] : place[0] + max(size, 0)])
         place[0] += len(rows)
         return rows
 
@@ -208,14 +215,14 @@ class Result:
         return result_picture(self, ax, value=value)
 
     def __str__(self) -> str:
-        return text_table(self.columns, self.types, self._table)
+        return text_table(self.columns, self.types, self.rows)
 
     def __repr__(self) -> str:
         return f"Result({len(self)} rows: {', '.join(self.columns)})\n{self}"
 
     def _repr_html_(self) -> str:
         """The same table for notebooks, at most ``SHOWN_ROWS`` rows, every text escaped."""
-        return html_table(self.columns, self.types, self._table, SHOWN_ROWS)
+        return html_table(self.columns, self.types, self.rows, SHOWN_ROWS)
 
 
 class _Held:
@@ -224,7 +231,7 @@ class _Held:
     __slots__ = ("columns", "rows")
 
     def __init__(
-        self, rows: list[tuple[Any, ...]] | None = None, columns: tuple[Sequence[Any], ...] | None = None
+        self, rows: Sequence[tuple[Any, ...]] | None = None, columns: tuple[Sequence[Any], ...] | None = None
     ) -> None:
         self.columns = columns
         self.rows = rows if rows is not None or columns else []
