@@ -12,10 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
 from dpsql.local.device.estimate import covariance, largest_variance, least_variance, nearest, unbiased
-from dpsql.local.functions import Entries, Floats, Shape, entries
+from dpsql.local.functions import Entries, Shape, entries
 from dpsql.local.listing import Listed
 from dpsql.privacy.response import Response
 from dpsql.workload.expr.regions import IntArray

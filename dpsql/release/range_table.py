@@ -14,14 +14,12 @@ from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 
 from .columns import Coded, Numbers, from_json, to_json
 from .names import check_result
 
-Floats = NDArray[np.float64]
 MOST_ROWS = 1_000_000
 _EPOCH = dt.date(1970, 1, 1)
 

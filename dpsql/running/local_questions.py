@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError, SQLError, quoted
 from dpsql.local.estimators import Estimator, joint_rows
-from dpsql.local.functions import Floats, shape_of
+from dpsql.local.functions import shape_of
 from dpsql.local.listing import listed
 from dpsql.local.places import Places
 from dpsql.local.scope import explained, released_scope

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from dpsql.arrays import Floats
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct import RangeErrors, evaluate, quantile
@@ -27,7 +27,6 @@ from dpsql.sql.resolve.selects import distinct_names
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
 
-Floats = npt.NDArray[np.float64]
 Columns = list[tuple[str, str, Any]]
 Shown = tuple[ColumnInfo, ...]
 

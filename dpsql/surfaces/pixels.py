@@ -9,15 +9,14 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 from dpsql.linalg import inner as algebra
 from dpsql.pictures.matrices import PIXELS, extremes
 from dpsql.strategy import Strategy
 from dpsql.workload import Workload
 
-Floats = NDArray[np.float64]
 _WHOLE = 2**21  # entries up to which a matrix is written out
 _WIDEST = 2**22  # columns
 
