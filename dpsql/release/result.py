@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
+import duckdb
 import numpy as np
 
 from dpsql.arguments import is_whole, taking, text, whole
 from dpsql.errors import InterfaceError, quoted
 
-from .arrow_stream import arrow_stream
-from .columns import Coded, Numbers
+from .columns import PACKED, Coded, Numbers, coded
 from .text_table import SHOWN_ROWS, html_table, text_table
+from .writing import quoted as identifier
+from .writing import write_table
 
 if TYPE_CHECKING:
     import pandas
@@ -202,7 +204,7 @@ class Result:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table as a PyCapsule of an Arrow stream, made by DuckDB; needs no other package from DuckDB 2 on."""
         columns = [(kind, self.column_at(at)) for at, kind in enumerate(self.types)]
-        return arrow_stream(self.columns, columns, requested_schema)
+        return _arrow_stream(self.columns, columns, requested_schema)
 
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
         """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.result_picture``).
@@ -261,3 +263,55 @@ def _pandas_type(kind: str, has_null: bool) -> str:
     if kind == "BOOLEAN":
         return "boolean" if has_null else "bool"
     return "datetime64[us]" if kind in ("DATE", "TIMESTAMP") else "object"
+
+
+_ISOLATED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+}
+# What DuckDB calls the type of a column that is nothing but NULL.
+_NULLS = ("NULL", '"NULL"')
+
+
+def _arrow_stream(
+    names: Sequence[str], columns: Sequence[tuple[str, Sequence[Any]]], requested_schema: object = None
+) -> object:
+    """A PyCapsule named "arrow_array_stream" over the (DuckDB type, values) of ``columns``, in DuckDB's buffers.
+
+    The capsule keeps the DuckDB in memory that made it. Raises InterfaceError where a type has no Arrow form, and for
+    DuckDB 1.x, which needs pyarrow for this, where that is missing.
+    """
+    if not columns:
+        raise InterfaceError("a result without columns has no Arrow form")
+    if any(len(values) >= PACKED and not isinstance(values, Numbers | Coded) for _, values in columns):
+        columns = [(kind, _packed(kind, values)) for kind, values in columns]
+    connection = duckdb.connect(":memory:", config=_ISOLATED)
+    connection.execute("SET TimeZone = 'UTC'")
+    failure = ""
+    try:
+        kinds = ["INTEGER" if kind in _NULLS else kind for kind, _ in columns]
+        held = [(f"c{at}", kinds[at], values) for at, (_, values) in enumerate(columns)]
+        write_table(connection, "held", held)
+        shown = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(names))
+        return connection.sql(f"SELECT {shown} FROM held").__arrow_c_stream__(requested_schema)  # noqa: S608
+    except ImportError:
+        failure = "this version of DuckDB needs pyarrow for it: pip install 'dpsql[arrow]'"
+    except duckdb.Error as error:
+        failure = str(error).strip().splitlines()[0].rstrip(". ") + "; cast the column to VARCHAR"
+    raise InterfaceError(f"the result has no Arrow form: {failure}")
+
+
+def _packed(kind: str, values: Sequence[Any]) -> Numbers | Coded:
+    """Long columns go to DuckDB as arrays."""
+    import numpy as np
+
+    if isinstance(values, Numbers | Coded):
+        return values
+    if kind in ("DOUBLE", "FLOAT"):
+        null = np.fromiter((value is None for value in values), dtype=np.bool_, count=len(values))
+        data = np.array([0.0 if value is None else value for value in values], dtype=np.float64)
+        return Numbers(data, null if null.any() else None)
+    return coded(values)
