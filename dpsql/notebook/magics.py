@@ -16,9 +16,8 @@ from traitlets import Enum, Float, Int, TraitError, Unicode, Union, validate
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
-from dpsql.notebook.connections import Connections
+from dpsql.notebook.connections import Connections, connections_of, releases_of, tables_of
 from dpsql.notebook.line import HELP, Line, command_of, read_connect, read_line
-from dpsql.notebook.listing import connections_of, releases_of, tables_of
 from dpsql.notebook.plain import plain
 from dpsql.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
 from dpsql.notebook.saving import as_view, check_save, is_file, save_files, view_said
