@@ -25,6 +25,12 @@ class EntropySource(Protocol):
         ...
 
 
+def check_count(count: object) -> None:
+    """InternalError where a number of draws is no int of at least 0."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise InternalError(f"the number of draws must be an int of at least 0, not {count!r}")
+
+
 Words = Callable[[], int]
 """A function that returns independent uniform 64-bit words."""
 

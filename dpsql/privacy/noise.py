@@ -120,8 +120,7 @@ def sample_from(noise: Noise, count: int, source: EntropySource) -> list[int]:
     Private with ``os.urandom`` alone: whoever can repeat the source can take the noise off.
     Measurements call `Noise.sample`, which offers no choice; a test keeps it so.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InternalError(f"the number of draws must be an int of at least 0, not {count!r}")
+    draws.check_count(count)
     word = draws.words(source)
     if noise.kind == "gaussian":
         p, q = noise.parameter.numerator, noise.parameter.denominator
