@@ -31,7 +31,7 @@ from report import Report
 from dpsql.local.estimators import Estimator
 from dpsql.local.functions import Sample, sampled
 from dpsql.running.local_questions import Asked, ask
-from dpsql.running.local_release import Synthetic
+from dpsql.running.local_release import LocalRelease
 from dpsql.running.result_tables import tables_of
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def tutorial() -> dict[str, Any]:
     return names
 
 
-def exact_codes(syn: Synthetic) -> np.ndarray:
+def exact_codes(syn: LocalRelease) -> np.ndarray:
     """The combination of every row."""
     source = ROOT / "sql_examples" / "data" / "rand_hie.parquet"
     with duckdb.connect() as connection:
@@ -65,7 +65,7 @@ def truths(questions: list[str]) -> np.ndarray:
     return np.array([float(row[0]) for row in found if row is not None])
 
 
-def listings(syn: Synthetic, asked: Asked) -> list[tuple[Sample, np.ndarray]]:
+def listings(syn: LocalRelease, asked: Asked) -> list[tuple[Sample, np.ndarray]]:
     """For each question its points of the released rows, and which of the k combinations each counts: (points, k)."""
     held, k, found = syn._places.connection, syn.combinations, []
     rows = held.execute(f"SELECT {', '.join(syn.columns)} FROM released").fetchall()
@@ -137,7 +137,7 @@ def main(releases: int) -> None:
     report.summary()
 
 
-def counts_of(syn: Synthetic) -> np.ndarray:
+def counts_of(syn: LocalRelease) -> np.ndarray:
     """How many of the released rows have each combination."""
     held = syn._places.connection.execute(f"SELECT {', '.join(syn.columns)}, dpsql_count FROM released").fetchall()
     *columns, count = zip(*held, strict=True)

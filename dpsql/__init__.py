@@ -72,8 +72,8 @@ _LATER = {
     "Policy": "dpsql.policy",
 }
 _ROOMS = frozenset({
-    *("bounds", "connection", "cursor", "engines", "linalg", "measure", "plan", "policy", "privacy", "reconstruct"),
-    *("release", "sql", "strategy", "synthetic", "tables", "workload"),
+    *("bounds", "engines", "linalg", "local", "measure", "policy", "privacy", "reconstruct", "release", "sql"),
+    *("strategy", "workload"),
 })  # fmt: skip
 
 

@@ -19,44 +19,46 @@ PACKAGE = Path(dpsql.__file__).parent
 # that dependencies point one way; a new room must be entered here.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
+    "arrays": set(),
     "arguments": {"errors"},
     "engines": {"errors"},
-    "linalg": {"errors"},
-    "pictures": {"errors"},
+    "linalg": {"errors", "arrays"},
+    "pictures": {"errors", "arrays"},
     "privacy": {"errors"},
     "policy": {"errors", "arguments"},
-    "reconstruct": {"errors", "linalg"},
+    "reconstruct": {"errors", "arrays", "linalg"},
     # The local release on a person's device, local/device/. It draws lies for the one who holds a record, so it may
     # reach no database: see its own test.
     "device": {"errors", "privacy", "policy"},
-    "release": {"errors", "arguments", "pictures", "privacy", "policy"},
-    "workload": {"errors", "arguments", "linalg", "policy", "reconstruct"},
+    "release": {"errors", "arrays", "arguments", "pictures", "privacy", "policy"},
+    "workload": {"errors", "arrays", "arguments", "linalg", "policy", "reconstruct"},
     "measure": {"errors", "engines", "privacy", "policy", "workload"},
     "sql": {"errors", "policy", "reconstruct", "workload"},
-    "strategy": {"errors", "arguments", "linalg", "reconstruct", "workload"},
-    "bounds": {"errors", "arguments", "linalg", "workload", "strategy"},
+    "strategy": {"errors", "arrays", "arguments", "linalg", "reconstruct", "workload"},
+    "bounds": {"errors", "arrays", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
-    "local": {"errors", "privacy", "policy", "device", "release", "workload", "measure", "sql"},
+    "local": {"errors", "arrays", "privacy", "policy", "device", "release", "workload", "measure", "sql"},
     "planning": {
-        *("errors", "arguments", "linalg", "pictures", "privacy", "policy", "reconstruct", "release", "workload"),
-        *("sql", "strategy", "bounds", "local"),
+        *("errors", "arrays", "arguments", "linalg", "pictures", "privacy", "policy", "reconstruct", "release"),
+        *("workload", "sql", "strategy", "bounds", "local"),
     },
     # What earlier measurements say of a new batch: public numbers alone, so neither an engine nor measure/.
     "earlier": {
-        *("errors", "linalg", "privacy", "policy", "reconstruct", "release", "workload", "sql", "strategy", "planning"),
+        *("errors", "arrays", "linalg", "privacy", "policy", "reconstruct", "release", "workload", "sql", "strategy"),
+        "planning",
     },
     "running": {
-        *("errors", "arguments", "privacy", "policy", "reconstruct", "device", "release", "workload", "measure"),
-        *("sql", "strategy", "local", "planning", "earlier"),
+        *("errors", "arrays", "arguments", "privacy", "policy", "reconstruct", "device", "release", "workload"),
+        *("measure", "sql", "strategy", "local", "planning", "earlier"),
     },
     "driver": {
         *("errors", "arguments", "privacy", "policy", "release", "measure", "sql", "planning", "earlier", "running"),
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
-    "audit": {"errors", "privacy", "policy", "release", "measure", "planning", "driver"},
+    "audit": {"errors", "arrays", "privacy", "policy", "release", "measure", "planning", "driver"},
     "surfaces": {
-        *("errors", "linalg", "pictures", "privacy", "policy", "release", "workload", "sql", "strategy", "local"),
-        *("planning", "running", "driver", "__init__", "audit"),
+        *("errors", "arrays", "linalg", "pictures", "privacy", "policy", "release", "workload", "sql", "strategy"),
+        *("local", "planning", "running", "driver", "__init__", "audit"),
     },
     "notebook": {"errors", "privacy", "policy", "release", "sql", "planning", "driver", "surfaces"},
     "__main__": {"surfaces"},

@@ -1,8 +1,10 @@
 """``import dpsql`` is light: what is heavy comes with the first name that needs it."""
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +43,20 @@ def test_rooms_are_attributes(room):
 def test_a_name_that_it_does_not_have():
     with pytest.raises(AttributeError, match="has no attribute 'conect'"):
         _ = dpsql.conect  # type: ignore[attr-defined]
+
+
+def test_theorems_that_no_plan_needs_come_on_demand():
+    loaded = "print(*[name for name in sys.modules if name.startswith('dpsql.bounds.papers')])"
+    assert run(f"import sys, dpsql.planning.plan; {loaded}") == []
+    assert "dpsql.bounds.papers.profiles" in run(f"import sys; from dpsql.bounds import dominates; {loaded}")
+    with pytest.raises(AttributeError, match="has no attribute 'svd'"):
+        _ = dpsql.bounds.svd
+
+
+def test_the_stub_of_the_bounds_has_the_names_and_homes_of_the_module():
+    bounds = importlib.import_module("dpsql.bounds")
+    stub = ast.parse(Path(bounds.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    homes = {a.name: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    assert set(homes) == set(bounds.__all__)
+    for name, home in homes.items():
+        assert getattr(bounds, name) is getattr(importlib.import_module(home), name)

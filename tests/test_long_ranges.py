@@ -13,7 +13,7 @@ import pytest
 import dpsql
 from dpsql.errors import DataError, InterfaceError, SQLError
 from dpsql.reconstruct import RangeErrors
-from dpsql.running.range_tables import range_tables
+from dpsql.running.result_tables import release_tables
 
 WORDS = [f"w{i:04d}" for i in range(700)]
 COLUMNS = f"""
@@ -258,7 +258,7 @@ def test_released_errors_match_many_draws(table: duckdb.DuckDBPyConnection, tmp_
     places = [(0, 799), (100, 100), (250, 600), (17, 64)]
     scaled = []
     for _ in range(200):
-        (held,) = range_tables(plan, plan.noise.sample(plan.strategy.shape[0]))
+        (held,) = release_tables(plan, plan.noise.sample(plan.strategy.shape[0]))
         rows = [held.row(0, a, b) for a, b in places]
         scaled.append([row[at] / row[at + 1] for row in rows for at in (2, 6)])
     squares = (np.array(scaled) ** 2).mean(axis=0)

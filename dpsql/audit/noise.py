@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpsql.arrays import Floats
 from dpsql.audit.world import World
 from dpsql.measure import Job, synthetic
 from dpsql.privacy.noise import Noise
 
 BINS = 40
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

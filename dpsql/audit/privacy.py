@@ -21,8 +21,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dpsql.arrays import Floats
 from dpsql.audit.database import KEYS, OWN, SHARED, Rows
 from dpsql.audit.sensitivity import NUMBER, Found
 from dpsql.audit.world import World
@@ -30,8 +30,6 @@ from dpsql.measure import synthetic
 
 GAUSSIAN_AIM, LAPLACE_AIM = 4.0, 12.0
 MOST_UNITS = (KEYS - SHARED) // OWN - 4
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,32 +6,15 @@
 ``accuracy``   accuracy with high probability, beside data-dependent mechanisms
 ``pure``       volume bounds for pure epsilon, as orders
 ``profiles``   the order of strategies, column uniformity, redundant queries
+
+Plans need ``singular`` alone; the modules of ``papers`` are imported when one of their names is first asked for.
 """
 
 from __future__ import annotations
 
-from dpsql.bounds.papers.accuracy import Accuracies, accuracy_orders, rms_accuracy, rms_accuracy_order
-from dpsql.bounds.papers.profiles import (
-    column_uniform,
-    compare,
-    dominates,
-    error_profile,
-    profile_equivalent,
-    redundant_groups,
-    sensitivity,
-    without_redundant,
-)
-from dpsql.bounds.papers.tightness import (
-    cube_shares,
-    cube_strategy,
-    is_tight,
-    looseness,
-    root_strategy,
-    variable_agnostic,
-    variable_agnostic_bound,
-    variable_agnostic_strategy,
-)
-from dpsql.bounds.papers.windows import range_window_bound, supreme_range_bound
+from importlib import import_module
+from typing import Any
+
 from dpsql.bounds.pure import (
     bhaskara_bound,
     geometric_order,
@@ -47,37 +30,53 @@ from dpsql.bounds.singular import (
     svd_bound_of_gram,
 )
 
+_PAPERS = {
+    "Accuracies": "accuracy",
+    "accuracy_orders": "accuracy",
+    "rms_accuracy": "accuracy",
+    "rms_accuracy_order": "accuracy",
+    "column_uniform": "profiles",
+    "compare": "profiles",
+    "dominates": "profiles",
+    "error_profile": "profiles",
+    "profile_equivalent": "profiles",
+    "redundant_groups": "profiles",
+    "sensitivity": "profiles",
+    "without_redundant": "profiles",
+    "cube_shares": "tightness",
+    "cube_strategy": "tightness",
+    "is_tight": "tightness",
+    "looseness": "tightness",
+    "root_strategy": "tightness",
+    "variable_agnostic": "tightness",
+    "variable_agnostic_bound": "tightness",
+    "variable_agnostic_strategy": "tightness",
+    "range_window_bound": "windows",
+    "supreme_range_bound": "windows",
+}
+"""The names that a module of ``papers`` has."""
+
 __all__ = [
-    "Accuracies",
-    "accuracy_orders",
     "bhaskara_bound",
-    "column_uniform",
-    "compare",
-    "cube_shares",
-    "cube_strategy",
-    "dominates",
     "dual_bound",
-    "error_profile",
     "geometric_order",
     "hardt_talwar_bound",
-    "is_tight",
-    "looseness",
     "low_rank_guarantee",
-    "profile_equivalent",
-    "range_window_bound",
-    "redundant_groups",
-    "rms_accuracy",
-    "rms_accuracy_order",
-    "root_strategy",
-    "sensitivity",
     "singular_value_order",
-    "supreme_range_bound",
     "supreme_svd_bound",
     "svd_bound",
     "svd_bound_log10",
     "svd_bound_of_gram",
-    "variable_agnostic",
-    "variable_agnostic_bound",
-    "variable_agnostic_strategy",
-    "without_redundant",
 ]
+__all__ += _PAPERS
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PAPERS:
+        raise AttributeError(f"module 'dpsql.bounds' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f"dpsql.bounds.papers.{_PAPERS[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PAPERS})

@@ -19,15 +19,13 @@ from collections.abc import Sequence
 from math import exp, lgamma, log
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from dpsql.arguments import one_of, taking
+from dpsql.arrays import Floats
 from dpsql.bounds.spectrum import root
 from dpsql.errors import DataError
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 _RTOL = 1e-10
 

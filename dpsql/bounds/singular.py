@@ -12,16 +12,15 @@ from collections.abc import Iterable
 from math import log10, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from dpsql.arguments import lists_of_whole, matrix, numbers, one_of, taking
+from dpsql.arrays import Floats
 from dpsql.bounds.spectrum import factors, nuclear_norm, record_columns, root_sum
 from dpsql.errors import DataError
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 
 @taking(W=one_of(Workload, Marginals))

@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
 
 _GRAM_CELLS = 4096
 

@@ -44,7 +44,7 @@ from dpsql.release.books import Books, budget_of
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, asks_for_free
-from dpsql.running.local_release import Maker, Synthetic
+from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
 
 
@@ -354,7 +354,7 @@ class Connection(Exceptions):
         ids: Sequence[str] = (),
         name: str | None = None,
         label: str | None = None,
-    ) -> Synthetic:
+    ) -> LocalRelease:
         """Release a randomised copy of some columns of a table, once; ``.sql`` of what is returned is then free.
 
         Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
@@ -370,7 +370,7 @@ class Connection(Exceptions):
         return made
 
     @taking(name=maybe(text()))
-    def synthetic(self, name: str | None = None) -> Synthetic:
+    def synthetic(self, name: str | None = None) -> LocalRelease:
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
 

@@ -1,18 +1,7 @@
 """Estimates of a query's numbers from released rows, their covariances, and what is known of both beforehand.
 
-A row keeps its combination with probability keep and becomes each other one with probability lie; a = keep - lie. With
-m_i the mean of phi_i over all combinations (rows may have functions of their own) and psi_i = phi_i - m_i,
-
-    estimate of sum_i phi_i(x_i)  =  sum_i (m_i + psi_i(y_i) / a)
-
-is the unbiased estimator of Wang, Ying and Zhang 2015, Eq. (12), since 1 - a = k * lie. For two functions phi, phi'
-the covariance of their estimates is estimated without bias by
-
-    ( (1 - a) sum_i psi_i(y_i) psi'_i(y_i)  +  a (1 - a) sum_i Cov_i ) / a^2,      Cov_i = mean of psi_i psi'_i,
-
-which is the variance of ``dpsql.local.device.estimate`` polarised, with k lie = 1 - a and lie * Q = (1 - a) * mean of
-psi^2. Before any row is seen the variance is at most sum_i min((1 - a) max psi_i^2 / a + (1 - a) Cov_i / a^2,
-(c_i / 2a)^2), c_i = max phi_i - min phi_i.
+The estimator, its errors and their derivation are those of ``dpsql.local.device.estimate``; here for many groups at
+once, and for rows with functions of their own: phi_i, of mean m_i over the domain, is one for all rows of a class.
 """
 
 from __future__ import annotations
@@ -23,9 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
-from dpsql.local.functions import Entries, Floats, Shape, entries
+from dpsql.local.device.estimate import covariance, largest_variance, least_variance, nearest, unbiased
+from dpsql.local.functions import Entries, Shape, entries
 from dpsql.local.listing import Listed
 from dpsql.privacy.response import Response
 from dpsql.workload.expr.regions import IntArray
@@ -97,7 +88,7 @@ class Estimator:
     def value(self, output: int) -> Floats:
         """The unbiased estimates."""
         expected = self._sizes * self._means[output]
-        return self._by_group(expected + (self._totals[output] - expected) / float(self.response.contrast))
+        return self._by_group(unbiased(self.response, expected, self._totals[output] - expected))
 
     def covariance(self, one: int, two: int) -> Floats:
         """Estimated covariances of two outputs' estimates; with itself, the variance."""
@@ -106,10 +97,9 @@ class Estimator:
             i, j = key
             m, m_ = self._means[i], self._means[j]
             t, t_, n = self._totals[i], self._totals[j], self._sizes
-            a = float(self.response.contrast)
             seen = self._summed(self.rows, self.rows.phi[i] * self.rows.phi[j]) - m * t_ - m_ * t + n * m * m_
             spread = n * (self._summed(self.domain, self.domain.phi[i] * self.domain.phi[j]) - m * m_)
-            total = self._by_group((1 - a) * seen + a * (1 - a) * spread) / (a * a)
+            total = self._by_group(covariance(self.response, seen, spread))
             self._known[key] = np.maximum(total, 0.0) if i == j else total
         return self._known[key]
 
@@ -137,17 +127,13 @@ class Estimator:
 
     def worst_stderr(self, output: int) -> Floats:
         """What the standard errors could be at most, whatever the rows hold."""
-        a, m = float(self.response.contrast), self._means[output]
-        low, high = self._ranges(output)
-        far = np.maximum((low - m) ** 2, (high - m) ** 2)
-        each = (1 - a) / a * far + (1 - a) / (a * a) * self._spread(output)
-        each = np.minimum(each, ((high - low) / (2 * a)) ** 2)
+        m, (low, high) = self._means[output], self._ranges(output)
+        each = largest_variance(self.response, low - m, high - m, self._spread(output))
         return np.asarray(np.sqrt(self._by_group(self._sizes * each)))
 
     def best_stderr(self, output: int) -> Floats:
         """What the standard errors are at least: the part that no row decides."""
-        a = float(self.response.contrast)
-        return np.asarray(np.sqrt(self._by_group(self._sizes * (1 - a) / (a * a) * self._spread(output))))
+        return np.asarray(np.sqrt(self._by_group(least_variance(self.response, self._sizes * self._spread(output)))))
 
     def distortion(self, output: int) -> list[tuple[float, float, float]]:
         """For each group (scale, upper, lower): Theorem 1's bounds of the worst mean squared error.
@@ -206,9 +192,7 @@ class Estimator:
                     f"{name}: the proper estimator is for counts and for sums over values at equal distances; leave "
                     "estimator out"
                 )
-            least, most = self.n * known[0], self.n * known[-1]
-            rounded = least + step * np.floor((estimates[group] - least) / step + 0.5)
-            values[group] = min(max(rounded, least), most)
+            values[group] = nearest(float(estimates[group]), self.n * known[0], self.n * known[-1], step)
             steps.append(step)
         return values, max(steps)
 

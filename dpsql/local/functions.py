@@ -13,15 +13,13 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.conditions import And, Atom, Condition, Constant, LineAtom, OpaqueAtom, atoms, conjunction
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import AxisTruths, BoolArray, IntArray, KeyDomain, LineAxis, OpaqueAxis
 from dpsql.workload.expr.terms import Measures, axes_of, case_groups, keys_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import SQLError
-from dpsql.local.functions import Floats, Sample, Shape, atom_axes, centred, sampled
+from dpsql.local.functions import Sample, Shape, atom_axes, centred, sampled
 from dpsql.local.places import Found, Needs, Places
 from dpsql.workload.expr.conditions import FALSE, TRUE, Atom, Condition, substitute
 from dpsql.workload.expr.measures import Measure

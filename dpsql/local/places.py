@@ -21,7 +21,7 @@ import numpy as np
 from dpsql.errors import InternalError, SQLError
 from dpsql.local.device import OTHER, Categories
 from dpsql.local.functions import Shape
-from dpsql.local.released import FLOATS, Released, counted, places_of
+from dpsql.local.released import FLOATS, Released, counted, places_of, shown_type
 from dpsql.measure.from_sql import rows_text
 from dpsql.measure.scan_sql import region, summed
 from dpsql.policy.values import fold
@@ -244,8 +244,7 @@ class Places:
             self.connection.execute(f"DROP TABLE IF EXISTS {_quoted(held)}")
             lists = self.public(name, wanted)
             columns = [
-                (column, "VARCHAR" if kind.upper().startswith("ENUM") else kind, values)
-                for (column, kind), values in zip(wanted.items(), lists, strict=True)
+                (column, shown_type(kind), values) for (column, kind), values in zip(wanted.items(), lists, strict=True)
             ]
             write_table(self.connection, held, columns)
             self._held[name] = wanted
@@ -367,7 +366,7 @@ def _stored(table: Table, name: str) -> Iterable[Stored]:
 
 def _column(column: Categories, kind: str, places: IntArray) -> tuple[str, str, Any]:
     """Categories of a released column as values of its type."""
-    shown = "VARCHAR" if kind.upper().startswith("ENUM") else kind
+    shown = shown_type(kind)
     values = tuple(_other_value(column, shown) if value is OTHER else value for value in column.all)
     if len(places) >= 1000:
         return column.name, shown, Coded(values, places.astype(np.int32))

@@ -99,7 +99,7 @@ class Released:
 def table_of_rows(released: Released, codes: Codes, ids: Sequence[Any]) -> ReleaseTable:
     """The table that users see: public columns, then released ones, OTHER as NULL with <column>_other = TRUE."""
     columns: list[tuple[str, str, Any]] = [
-        (name, _shown_type(kind), _plain(values)) for (name, kind), values in zip(released.ids, ids, strict=True)
+        (name, shown_type(kind), _plain(values)) for (name, kind), values in zip(released.ids, ids, strict=True)
     ]
     flags = _flags(released)
     repeated = None
@@ -111,7 +111,7 @@ def table_of_rows(released: Released, codes: Codes, ids: Sequence[Any]) -> Relea
         held = places.astype(np.int32)
         held = held if repeated is None else np.repeat(held, repeated)
         shown = tuple(None if value is OTHER else value for value in column.all)
-        columns.append((column.name, _shown_type(kind), Coded(shown, held)))
+        columns.append((column.name, shown_type(kind), Coded(shown, held)))
         if column.other:
             columns.append((flags[column.name], "BOOLEAN", Coded(tuple(v is OTHER for v in column.all), held)))
     return ReleaseTable(released.name, True, tuple(columns))
@@ -155,7 +155,8 @@ def _flags(released: Released) -> dict[str, str]:
     return {released.domain.columns[at].name: name for at, name in zip(wanted, made, strict=True)}
 
 
-def _shown_type(kind: str) -> str:
+def shown_type(kind: str) -> str:
+    """The type in which values of a column are shown: the members of an ENUM as text."""
     return "VARCHAR" if kind.upper().startswith("ENUM") else kind
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from fractions import Fraction
 from math import gcd, lcm
 from typing import Any
 
 from dpsql.errors import SQLError
 from dpsql.local.device import Categories
-from dpsql.local.released import Released
+from dpsql.local.released import Released, shown_type
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
-from dpsql.policy.types import column_type
+from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Key, fold
 from dpsql.sql import table_of
 from dpsql.workload.expr.batch import Table
 
-Types = Mapping[str, Mapping[str, str]]
 
-
-def released_scope(released: Released, policy: Policy, schemas: Types) -> tuple[Policy, dict[str, Table]]:
+def released_scope(released: Released, policy: Policy, schemas: Schemas) -> tuple[Policy, dict[str, Table]]:
     """The policy and tables under which questions are read; every row is a unit of its own, as rows were randomised.
 
     The released table keeps its name, and answers to the name of the release, too. ``schemas``: the column types of
@@ -31,8 +28,8 @@ def released_scope(released: Released, policy: Policy, schemas: Types) -> tuple[
     for column, kind in zip(released.domain.columns, released.types, strict=True):
         columns[column.name] = _summable(column, kind, held)
     table = TablePolicy(held.name, columns=columns, where=held.where)
-    types = {name: _type(kind) for name, kind in released.ids}
-    types |= {c.name: _type(kind) for c, kind in zip(released.domain.columns, released.types, strict=True)}
+    types = {name: shown_type(kind) for name, kind in released.ids}
+    types |= {c.name: shown_type(kind) for c, kind in zip(released.domain.columns, released.types, strict=True)}
     public = {name: declared for name, declared in policy.tables.items() if declared.public}
     views = {**policy.views}
     if fold(released.name) not in {fold(name) for name in (*policy.tables, *views)}:
@@ -102,10 +99,6 @@ def _grid(values: list[Fraction]) -> Fraction | None:
         return None
     denominator = lcm(*(value.denominator for value in away))
     return Fraction(gcd(*(int(value * denominator) for value in away)), denominator)
-
-
-def _type(kind: str) -> str:
-    return "VARCHAR" if kind.upper().startswith("ENUM") else kind
 
 
 def _dotted(name: str) -> str:

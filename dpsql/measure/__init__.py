@@ -35,7 +35,6 @@ from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
 from dpsql.engines.spark import SparkEngine, is_session
 from dpsql.errors import IntegrityError, InternalError
-from dpsql.measure.apart import check_apart
 from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
@@ -54,7 +53,6 @@ __all__ = [
     "Limits",
     "SparkEngine",
     "TableSource",
-    "check_apart",
     "is_session",
     "measure",
     "read_declared",

@@ -19,7 +19,7 @@ Order: the charge is committed, the rows are counted (a public number), all lies
 statement without WHERE reads the rows, then the randomised rows are committed to the ledger in the transaction that
 marks them released. A crash at any step leaves the charge and shows nothing. Offsets are drawn once for a charge and
 live in this process only, so that no row is randomised twice under one charge, and the ledger holds one release of a
-column (``dpsql.privacy.once``). Exact combinations live in the frames of ``_observe`` alone.
+column (``dpsql.privacy.ledger_checks.check_once``). Exact combinations live in the frames of ``_observe`` alone.
 """
 
 from __future__ import annotations

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import duckdb
 
-from dpsql.measure import ConnectionEngine, Engine, TableSource, check_apart, read_schemas
+from dpsql.engines.files import located
+from dpsql.errors import PolicyError
+from dpsql.measure import ConnectionEngine, Engine, TableSource, read_schemas
 from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
 
 
@@ -56,3 +61,40 @@ class Holdings:
         path, types = self.policy.source_path(table.name), csv_schema(table)
         csv_types, remote = types if table.is_csv else None, self.policy.spark_table(table.name)
         return TableSource(table.name, path, csv_types, pattern=table.is_pattern, declared=types, remote=remote)
+
+
+def check_apart(policy: Policy, sources: Mapping[str, TableSource]) -> None:
+    """Hold the files of all private tables and those of public ones against each other. Reads no row.
+
+    Sensitivities add up over the tables that share a unit (``dpsql.workload.compile.sensitivity``) and are taken apart
+    for all others, since no neighbour moves both. That is true of rows of two tables only where no row is in both.
+    A file is known by device and number, whatever path or link leads to it. Raises PolicyError where two tables
+    read one file and are not protected by one unit; OperationalError where a source has no file.
+    """
+    listed = {name: sources[name] for name in policy.tables if sources[name].path is not None}
+    if len(listed) < 2:
+        return
+    seen: dict[object, str] = {}
+    for name, source in listed.items():
+        for path in located(source).files:
+            other = seen.setdefault(_identity(path), name)
+            if other != name and not _share(policy, name, other):
+                raise PolicyError(
+                    f"tables {other} and {name} read one file, so that one row of it counts in both, and are not "
+                    "protected together; declare the file once, or give both tables the same unit column"
+                )
+
+
+def _share(policy: Policy, name: str, other: str) -> bool:
+    """Whether a unit of one table is one of the other; two public tables protect nothing."""
+    if policy.table(name).public or policy.table(other).public:
+        return policy.table(name).public and policy.table(other).public
+    return policy.labels[name] == policy.labels[other]
+
+
+def _identity(path: Path) -> object:
+    try:
+        held = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return held.st_dev, held.st_ino

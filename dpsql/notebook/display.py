@@ -15,7 +15,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.show.text import SHOWN, figure, plan_head
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show, show_grantable, show_left
-from dpsql.release import RangeResult, Result
+from dpsql.release import Result
 from dpsql.release.release import Release
 
 _LABEL = re.compile(r"([A-Z][a-z]+) {2,}(.*)", re.DOTALL)
@@ -29,7 +29,6 @@ def register(shell: Any, look: Callable[[], Look]) -> None:
         Plan: (str, plan_html),
         BudgetState: (str, budget_html),
         Result: (lambda r: text_of(grid_of(r, look())), lambda r: html_of(grid_of(r, look()))),
-        RangeResult: (str, RangeResult._repr_html_),
         # A formatter comes before the object's own methods, and the one of a class serves its subclasses, too.
         NotebookResult: (repr, NotebookResult._repr_html_),
         Release: (lambda r: repr(_of_release(r, look())), lambda r: _of_release(r, look())._repr_html_()),
@@ -47,7 +46,7 @@ def register(shell: Any, look: Callable[[], Look]) -> None:
 def unregister(shell: Any) -> None:
     """Take the formatters back."""
     formatters = shell.display_formatter.formatters
-    for kind in (Plan, BudgetState, Result, RangeResult, NotebookResult, Release):
+    for kind in (Plan, BudgetState, Result, NotebookResult, Release):
         for name in ("text/plain", "text/html"):
             formatters[name].pop(kind, None)
     for kind in [*formatters["image/png"].type_printers]:

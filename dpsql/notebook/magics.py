@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +16,9 @@ from traitlets import Enum, Float, Int, TraitError, Unicode, Union, validate
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
-from dpsql.notebook.connections import Connections
-from dpsql.notebook.help import HELP
-from dpsql.notebook.line import Line, command_of, read_connect, read_line
-from dpsql.notebook.listing import connections_of, releases_of, tables_of
+from dpsql.notebook.connections import Connections, connections_of, releases_of, tables_of
+from dpsql.notebook.line import HELP, Line, command_of, read_connect, read_line
 from dpsql.notebook.plain import plain
-from dpsql.notebook.progress import progress_for
 from dpsql.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
 from dpsql.notebook.saving import as_view, check_save, is_file, save_files, view_said
 from dpsql.notebook.tables import STYLES, Look
@@ -30,6 +28,7 @@ from dpsql.privacy.accountant import Request
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.sql.parse.parameters import prepare
+from dpsql.surfaces.output import PATIENCE, Progress
 
 Variables = Mapping[str, Any]
 _AMOUNTS = [Float(), Unicode()]
@@ -290,3 +289,42 @@ def unregister(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("dpsql", None)
     shell.magics_manager.registry.pop("DPSqlMagic", None)
+
+
+class CellProgress:
+    """How far planning is, in one output of the cell that is written over and emptied at the end.
+
+    It says nothing for two seconds, then once a second what planning is at. ``done`` takes it away again.
+    """
+
+    def __init__(self, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self._show = show
+        self._clock = clock
+        self._start = clock()
+        self._next = self._start + PATIENCE
+        self._handle: Any = None
+
+    def __call__(self, message: str) -> None:
+        """Show ``message``, which depends on public input only."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + 1.0
+        self._write(f"planning, {now - self._start:.0f} s: {message}")
+
+    def done(self) -> None:
+        """Empty the output, where there is one."""
+        if self._handle is not None:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        held = {"text/plain": text}
+        if self._handle is None:
+            self._handle = self._show(held, raw=True, display_id=True)
+        else:
+            self._handle.update(held, raw=True)
+
+
+def progress_for(shell: Any, show: Callable[..., Any]) -> CellProgress | Progress:
+    """In a kernel an output that can be written over; in a terminal the standard error stream."""
+    return CellProgress(show) if getattr(shell, "kernel", None) is not None else Progress(quiet=False)

@@ -12,9 +12,8 @@ from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
 from dpsql.planning.show.text import figure
 from dpsql.privacy.amounts import show, show_grantable
-from dpsql.release import RangeResult, Result
+from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS
-from dpsql.release.range_table import RangeRows
 from dpsql.release.release import Release
 from dpsql.release.text_table import clean
 
@@ -28,12 +27,11 @@ class NotebookResult(Result):
     confidence of its intervals as text, such as "95 %"; None where nothing says so.
     """
 
-    __slots__ = ("level", "look", "name", "rows")
+    __slots__ = ("level", "look", "name")
 
     name: str
     level: str | None
     look: Look
-    rows: Sequence[tuple[Any, ...]]
 
     @classmethod
     def of(
@@ -45,30 +43,10 @@ class NotebookResult(Result):
         rows: Sequence[tuple[Any, ...]] | None = None,
     ) -> NotebookResult:
         """The same table under a name. ``rows`` may be worked out as they are taken, as those of long ranges are."""
-        if rows is None:
-            rows = RangeRows(result._of()) if isinstance(result, RangeResult) else result.fetchall()
-        held = cls(result.columns, result.types, [])
-        for key, value in (("name", name), ("level", level), ("look", look or Look()), ("rows", rows)):
+        held = cls.from_rows(result.columns, result.types, result.rows if rows is None else rows)
+        for key, value in (("name", name), ("level", level), ("look", look or Look())):
             object.__setattr__(held, key, value)
         return held
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def _table(self) -> list[tuple[Any, ...]]:
-        return list(self.rows[:])
-
-    def column_at(self, at: int) -> Sequence[Any]:
-        """Column number ``at``, from 0."""
-        return [row[at] for row in self._table]
-
-    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
-        """The next ``size`` rows, fewer at the end."""
-        place: list[int] = object.__getattribute__(self, "_place")
-        found = list(self.rows[place[0] : place[0] + max(size, 0)])
-        place[0] += len(found)
-        return found
 
     def __str__(self) -> str:
         return text_of(grid_of(self, self.look, self.level))

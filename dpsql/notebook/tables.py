@@ -37,8 +37,7 @@ class Grid:
 
 def grid_of(result: Result, look: Look, level: str | None = None) -> Grid:
     """The shown part of a result. ``level``: the confidence of its intervals as text, where it is known."""
-    held = getattr(result, "rows", None)
-    rows = result.fetchall() if held is None else held
+    rows = result.rows
     shown = list(rows[: look.row_limit])
     decimals = decimals_of(result.columns, shown)
     errors = error_columns(result) if look.style == "interval" else {}

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 
 from . import style
 from .ranges import draw_curve, draw_ranges, range_keys
-from .tables import Floats, Key, Number, Shape, Table, read
+from .tables import Key, Number, Shape, Table, read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 
-Floats = NDArray[np.float64]
 _NUMBERS = ("DOUBLE", "FLOAT", "DECIMAL")
 _INTEGERS = ("INT", "INTEGER")
 _TIMES = ("DATE", "TIMESTAMP")

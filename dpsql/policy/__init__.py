@@ -10,7 +10,8 @@ and on nothing else about a private table; what it does not declare is refused.
 """
 
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, Policy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy
+from dpsql.policy.policy import Policy
 from dpsql.policy.schema import check_schema, csv_schema
 from dpsql.policy.text import skeleton
 

@@ -1,4 +1,4 @@
-"""The values of a policy: frozen, checked once, exact.
+"""What a policy declares of its budget and of each table: values that are frozen, checked once and exact.
 
 Every number is a Fraction of the decimal text that the custodian wrote, so that budgets add up
 and grids divide without rounding. Every message names the full key and what to write instead.
@@ -6,23 +6,20 @@ and grids divide without rounding. Every message names the full key and what to 
 
 from __future__ import annotations
 
-import functools
-import glob
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
-from pathlib import Path
-from typing import Self
 
-from dpsql.arguments import path as a_path
-from dpsql.arguments import taking
-from dpsql.arguments import text as a_text
-from dpsql.errors import OperationalError, PolicyError, nearest
+from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.settings import fix, flag, folded, names, positive, references, text
-from dpsql.policy.spark_source import is_spark, spark_parts
-from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
 from dpsql.policy.values import dotted, fold, number, shown
+
+SPARK = "spark:"
+"""How a source that names a table of a Spark catalog begins: ``source = "spark:catalog.schema.table"``."""
+_PART = r"(?:`((?:[^`]|``)+)`|([^`.\s]+))"
+_SPARK_NAME = re.compile(rf"{_PART}\.{_PART}\.{_PART}")
 
 BUDGET_FIGURES = (
     *("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon"),
@@ -241,110 +238,23 @@ class TablePolicy:
         return [c for c in (unit, self.counts, *self.unique, *self.references) if c is not None]
 
 
-@dataclass(frozen=True)
-class Policy:
-    """A data set's public declaration. ``path`` is the file it came from; sources are relative to it.
+def is_spark(source: object) -> bool:
+    """Whether a source is a Spark table, not files."""
+    return isinstance(source, str) and source.lower().startswith(SPARK)
 
-    ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables.
+
+def spark_parts(where: str, source: str) -> tuple[str, str, str]:
+    """Catalog, schema and table of a source; a part with a dot stands in backticks. PolicyError for anything else.
+
+    All three are named, so that no setting of a session decides which table is read.
     """
-
-    dataset: str
-    budget: BudgetPolicy
-    tables: Mapping[str, TablePolicy]
-    path: Path | None = field(default=None, compare=False)
-    views: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        text("dataset", self.dataset)
-        if not self.tables:
-            raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
-        fix(self, "tables", folded("tables", self.tables, "tables"))
-        fix(self, "views", folded("views", self.views, "views"))
-        taken: dict[str, str] = {}
-        for name in self.tables:
-            # A name without a schema is one of main: two declarations of one table would count its rows apart.
-            other = taken.setdefault(fold(name).removeprefix("main."), name)
-            if other != name:
-                raise PolicyError(
-                    f"{dotted('tables', other)} and {dotted('tables', name)} name one table, and one row of it would "
-                    "count in both; keep one of them"
-                )
-        for name, sql in self.views.items():
-            text(dotted("views", name, "sql"), sql)
-            if fold(name) in taken:
-                raise PolicyError(f"{dotted('views', name)} has the name of a table; choose another name")
-        check_units(self.tables)
-
-    @classmethod
-    @taking(path=a_path())
-    def load(cls, path: str | Path) -> Self:
-        """The policy of a TOML file.
-
-        Raises OperationalError where the file cannot be read, PolicyError where it is not a policy.
-        """
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            reason = error.strerror or "unreadable"
-            raise OperationalError(f"policy file {path}: {reason}; check the path") from None
-        try:
-            decoded = content.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise PolicyError(f"policy file {path}: byte {error.start} is not UTF-8; save it as UTF-8") from None
-        return cls.parse(decoded, path=path)
-
-    @classmethod
-    def parse(cls, text: str, path: str | Path | None = None) -> Self:
-        """The policy of a TOML text. Raises PolicyError with the full key of what is wrong."""
-        from dpsql.policy.parse import parse_policy  # the reader builds these classes, so it comes later
-
-        dataset, budget, tables, views = parse_policy(text)
-        return cls(dataset, budget, tables, None if path is None else Path(path), views)
-
-    @taking(name=a_text())
-    def table(self, name: str) -> TablePolicy:
-        """The table of that name in any case; PolicyError with the nearest names where there is none."""
-        found = {fold(n): t for n, t in self.tables.items()}.get(fold(name))
-        if found is None:
-            raise PolicyError(
-                f"{dotted('tables', name)} is not declared, so the table cannot be used; {nearest(name, self.tables)}"
-            )
-        return found
-
-    @functools.cached_property
-    def units(self) -> Mapping[str, Unit | None]:
-        """Where each private table's unit is; None for single rows."""
-        return {t.name: unit_of(self.tables, t) for t in self.tables.values() if not t.public}
-
-    @functools.cached_property
-    def labels(self) -> Mapping[str, str]:
-        """What each private table's unit is called; tables of equal labels share a unit."""
-        return unit_labels(self.tables)
-
-    @taking(name=a_text())
-    def view(self, name: str) -> str | None:
-        """The SQL text of the view of that name in any case, None where the policy has none."""
-        return {fold(n): sql for n, sql in self.views.items()}.get(fold(name))
-
-    @taking(name=a_text())
-    def source_path(self, name: str) -> Path | None:
-        """Where the files of table ``name`` are, relative to the policy's folder (or the current one).
-
-        A file, a folder, or a pattern; in a pattern the folder's own name stands for itself.
-        """
-        table = self.table(name)
-        if table.source is None or table.is_spark:
-            return None
-        folder = Path.cwd() if self.path is None else self.path.absolute().parent
-        return (Path(glob.escape(str(folder))) if table.is_pattern else folder) / table.source
-
-    def spark_table(self, name: str) -> tuple[str, str, str] | None:
-        """Catalog, schema and table of Spark that table ``name`` names as its source; None for any other."""
-        table = self.table(name)
-        return spark_parts(table.key("source"), table.source) if table.source is not None and table.is_spark else None
-
-    def to_toml(self) -> str:
-        """TOML text that parses back to an equal policy; comments of the original are not kept."""
-        from dpsql.policy.text import policy_text  # the writer reads these classes, so it comes later
-
-        return policy_text(self)
+    found = _SPARK_NAME.fullmatch(source[len(SPARK) :])
+    if found is None:
+        raise PolicyError(
+            f'{where} is {shown(source)}; write catalog, schema and table, such as "spark:spark_catalog.default.visits"'
+        )
+    parts = [found[n] or found[n - 1].replace("``", "`") for n in (2, 4, 6)]
+    catalog, schema, table = parts
+    if schema.lower() == "global_temp":
+        raise PolicyError(f"{where} names a temporary view of Spark; name a table of a catalog")
+    return catalog, schema, table

@@ -8,8 +8,9 @@ from fractions import Fraction
 
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import Policy, TablePolicy
-from dpsql.policy.types import SqlType, column_type, joinable
+from dpsql.policy.model import TablePolicy
+from dpsql.policy.policy import Policy
+from dpsql.policy.types import Schemas, SqlType, column_type, joinable
 from dpsql.policy.units import foreign_keys, unit_of
 from dpsql.policy.values import fold, kind_of, shown
 
@@ -25,9 +26,6 @@ FITS = {
     "a timestamp": ("timestamp",),
     "a timestamp with time zone": ("timestamptz",),
 }
-
-Schemas = Mapping[str, Mapping[str, str]]
-"""Table name to column name to DuckDB type, as DESCRIBE shows it."""
 
 
 def check_schema(policy: Policy, schemas: Schemas) -> None:

@@ -7,9 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BUDGET_FIGURES, Policy, TablePolicy
-from dpsql.policy.schema import Schemas
-from dpsql.policy.types import column_type
+from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy
+from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
 
 Checks = Mapping[str, Mapping[str, tuple[Bound | int | Decimal, Bound | int | Decimal]]]
@@ -96,19 +95,19 @@ def _column_lines(
     return [f"{key} = {{{' ' + typed[2:] + ' ' if typed else ''}}}  # {found}"]
 
 
-def policy_text(policy: Policy) -> str:
-    """TOML text of ``policy`` that parses to an equal one."""
-    lines = [f"dataset = {quote(policy.dataset)}", "", "[budget]"]
+def policy_text(dataset: str, budget: BudgetPolicy, tables: Mapping[str, TablePolicy], views: Mapping[str, str]) -> str:
+    """TOML text of a policy that parses to an equal one."""
+    lines = [f"dataset = {quote(dataset)}", "", "[budget]"]
     for name in BUDGET_FIGURES:
-        value = getattr(policy.budget, name)
+        value = getattr(budget, name)
         if value is not None:
             lines.append(f"{name} = {shown(value)}")
-    for table in policy.tables.values():
+    for table in tables.values():
         lines += ["", f"[{dotted('tables', table.name)}]", *_table_lines(table)]
         if table.columns:
             lines.append(f"[{dotted('tables', table.name, 'columns')}]")
             lines += [f"{dotted(c.name)} = {_settings(c)}" for c in table.columns.values()]
-    for name, sql in policy.views.items():
+    for name, sql in views.items():
         lines += ["", f"[{dotted('views', name)}]", f"sql = {quote(sql)}"]
     return "\n".join(lines) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError, nearest
@@ -54,6 +55,9 @@ _ALIASES = {
 }
 
 _SHAPE = re.compile(r"([A-Z][A-Z0-9_ ]*?)\s*(?:\((.*)\))?", re.DOTALL)
+
+Schemas = Mapping[str, Mapping[str, str]]
+"""Table name to column name to DuckDB type, as DESCRIBE shows it."""
 
 
 @dataclass(frozen=True)

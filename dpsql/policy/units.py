@@ -20,13 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dpsql.errors import PolicyError, nearest
+from dpsql.policy.model import TablePolicy
 from dpsql.policy.values import dotted, fold
-
-if TYPE_CHECKING:
-    from dpsql.policy.model import TablePolicy
 
 LONGEST_PATH = 8
 

@@ -83,6 +83,8 @@ def _log_delta_above(mu: float, epsilon: float) -> float:
 
 def _check(**named: float) -> None:
     for name, value in named.items():
+        if name == "delta" and not 0.0 < value < 1.0:
+            raise DataError(f"delta must lie between 0 and 1, not {value!r}; 1e-9 is usual")
         if not math.isfinite(value) or value < 0.0:
             raise DataError(f"{name} must be a finite number of at least 0, not {value!r}; give a positive number")
 
@@ -131,8 +133,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     Balle and Wang 2018, Eq. 6, solved by bisection over the floats. Raises DataError.
     """
     _check(epsilon=epsilon, delta=delta)
-    if not 0.0 < delta < 1.0:
-        raise DataError(f"delta must lie between 0 and 1, not {delta!r}; 1e-9 is usual")
     target = math.log(delta) - 4.0 * _ULP * max(1.0, -math.log(delta))
     high = 1.0
     while _log_delta_above(high, epsilon) <= target:
@@ -147,8 +147,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu >= 0, 0 < delta < 1. Inverse of `gaussian_mu`. About 1 ms. Raises DataError.
     """
     _check(mu=mu, delta=delta)
-    if not 0.0 < delta < 1.0:
-        raise DataError(f"delta must lie between 0 and 1, not {delta!r}; 1e-9 is usual")
     target = math.log(delta) - 4.0 * _ULP * max(1.0, -math.log(delta))
     if mu == 0.0 or _log_delta_above(mu, 0.0) <= target:
         return 0.0

@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,9 +35,8 @@ from dpsql.privacy import chain, ledger_schema
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry, read_entries
-from dpsql.privacy.ledger_checks import check_identity, check_whole, purses
-from dpsql.privacy.ledger_file import LedgerFile, remedy, sync_directory
-from dpsql.privacy.once import check_once
+from dpsql.privacy.ledger_checks import check_identity, check_once, check_text, check_whole, purses
+from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.state import BudgetState
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
@@ -82,32 +80,14 @@ class Ledger:
 
         The file appears under its name only when it is complete. Mode 0600.
         """
-        _check_text("dataset", dataset)
+        check_text("dataset", dataset)
         target, mark_path = Path(path), None if anchor is None else Path(anchor)
         if mark_path is not None and os.path.exists(mark_path):
             raise LedgerError(
                 f"anchor {mark_path} belongs to a ledger that existed before; restore that ledger at"
                 f" {target}, a new one would forget what was spent"
             )
-        ledger = cls(target, dataset, budget, mark_path, timeout)
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.new")
-        failure: str | None = None
-        try:
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with ledger._file.connected(draft) as connection:
-                ledger_schema.initialise(connection, dataset, budget)
-            os.link(draft, target)  # atomic, and never replaces a file
-            sync_directory(target.parent)
-        except FileExistsError:
-            failure = "exists already; open it, a ledger is never replaced"
-        except OSError as error:
-            failure = f"cannot be created ({error.strerror}); choose a directory on a local disk that you may write"
-        except sqlite3.Error as error:
-            failure = remedy(error)
-        finally:
-            draft.unlink(missing_ok=True)
-        if failure is not None:
-            raise LedgerError(f"ledger {target} {failure}")
+        LedgerFile(target, timeout).create(lambda connection: ledger_schema.initialise(connection, dataset, budget))
         return cls.open(target, dataset, budget, anchor=anchor, timeout=timeout)
 
     @classmethod
@@ -126,7 +106,7 @@ class Ledger:
         it is. Raises LedgerError with what differs and what to do. Cost O(charges); the payloads are left
         to `verify`.
         """
-        _check_text("dataset", dataset)
+        check_text("dataset", dataset)
         ledger = cls(Path(path), dataset, budget, None if anchor is None else Path(anchor), timeout)
         version, mark = ledger._file.run(lambda connection: ledger._verify(connection, payloads=False))
         if version < ledger_schema.SCHEMA_VERSION:
@@ -181,10 +161,10 @@ class Ledger:
         Granted iff spent + units <= total in its purse, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent.
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
-        of columns that were released before (`once`).
+        of columns that were released before (`check_once`).
         """
-        _check_text("charge_id", charge_id)
-        _check_text("label", label, least=0)
+        check_text("charge_id", charge_id)
+        check_text("label", label, least=0)
         try:
             text, malformed = chain.canonical(dict(description)), False
         except (TypeError, ValueError):
@@ -263,7 +243,7 @@ class Ledger:
         payload: from its number to the bytes that `release` reads back. description: public, JSON; ``guarantee`` in it
         is what people read as its cost. Numbers are shared with the charges. Raises as `record`.
         """
-        _check_text("label", label, least=0)
+        check_text("label", label, least=0)
         text = chain.canonical(dict(description))
 
         def work(connection: sqlite3.Connection) -> int:
@@ -289,7 +269,7 @@ class Ledger:
         A public event. Releases keep the version that they were made of; the old name never returns.
         The returned ledger is open under the new name; open the file under that name from now on.
         """
-        _check_text("dataset", dataset)
+        check_text("dataset", dataset)
 
         def work(connection: sqlite3.Connection) -> None:
             self._check_identity(connection)
@@ -415,12 +395,3 @@ def _next(connection: sqlite3.Connection) -> int:
     """The number of the next charge or answer."""
     last = "SELECT max((SELECT coalesce(max(id), 0) FROM charges), (SELECT coalesce(max(id), 0) FROM answers))"
     return 1 + int(connection.execute(last).fetchone()[0])
-
-
-def _check_text(name: str, value: object, least: int = 1) -> None:
-    if not isinstance(value, str) or not least <= len(value) <= 500 or not _encodable(value):
-        raise DataError(f"{name} must be a text of {least} to 500 characters; give it a name")
-
-
-def _encodable(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)

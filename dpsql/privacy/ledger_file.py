@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -65,6 +66,30 @@ class LedgerFile:
                 connection.execute(f"PRAGMA {pragma}")
             yield connection
 
+    def create(self, fill: Callable[[sqlite3.Connection], None]) -> None:
+        """Make the file, which appears under its name only when it is complete; LedgerError if anything is there.
+
+        Mode 0600.
+        """
+        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.new")
+        failure: str | None = None
+        try:
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with self.connected(draft) as connection:
+                fill(connection)
+            os.link(draft, self.path)  # atomic, and never replaces a file
+            _sync(self.path.parent)
+        except FileExistsError:
+            failure = "exists already; open it, a ledger is never replaced"
+        except OSError as error:
+            failure = f"cannot be created ({error.strerror}); choose a directory on a local disk that you may write"
+        except sqlite3.Error as error:
+            failure = remedy(error)
+        finally:
+            draft.unlink(missing_ok=True)
+        if failure is not None:
+            raise self.error(failure)
+
     def run(self, work: Callable[[sqlite3.Connection], T], *, write: bool = False) -> T:
         """``work`` in one transaction on a connection of its own; SQLite's errors become LedgerErrors.
 
@@ -99,7 +124,7 @@ class LedgerFile:
         return found.st_dev, found.st_ino
 
 
-def sync_directory(directory: Path) -> None:
+def _sync(directory: Path) -> None:
     """Make a new name in ``directory`` survive a loss of power."""
     if os.name == "posix":
         handle = os.open(directory, os.O_RDONLY)

@@ -1,16 +1,16 @@
-"""Many rounded Gaussians at once: the algorithms of ``dpsql.privacy.noise`` over arrays, with the same law, exactly.
+"""Many rounded Gaussians at once: the algorithms of ``dpsql.privacy.draws`` over arrays, with the same law, exactly.
 
 Each step of Karney 2016 (Algorithms N, H and B) is taken for all draws that still need it. Why the law is the same:
 
 - *Draws are independent.* Every coin, digit and sign of every draw is bits of the source that no other draw sees, and
-  each draw's own sequence of steps is that of ``noise._normal``. What the array code draws and a draw then does not
+  each draw's own sequence of steps is that of ``draws.normal``. What the array code draws and a draw then does not
   look at (a die's face after a lost comparison) is independent of all else and changes nothing.
 - *Uniform reals are exact.* A real is its first 64 binary digits; where a comparison finds them equal, further digits
-  of both are drawn and kept (``noise._less``), so none is decided by a truncation. Digits that no comparison has
+  of both are drawn and kept (``draws.less``), so none is decided by a truncation. Digits that no comparison has
   looked at are uniform still: an accepted fraction's later digits may be drawn when they are needed.
 - *Dice are exact*: a face out of 2 k + 2 by rejection of bit strings.
 - *Rounding is exact*: by a bracket in 64-bit integers (``rounded_normals``) where both its ends round alike, and
-  by ``noise._rounded`` in integers of any size, with the same digits, elsewhere. Every product and sum of the bracket
+  by ``draws.rounded`` in integers of any size, with the same digits, elsewhere. Every product and sum of the bracket
   stays below 2^64: S < 2^58 and k <= 31, so k S + S + k + 3 + 2^55 < 2^64.
 - *Nothing is cut off.* A whole part above 31, whose probability is below 10^-200, is an error and no draw. The law
   of what is released is the exact one on the condition that this did not happen: a statistical distance below 10^-200 a
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import InternalError
-from dpsql.privacy.noise import EntropySource, _less, _rounded, _Words, _words
+from dpsql.privacy.draws import EntropySource, Words, less, rounded, words
 
 Places = NDArray[np.intp]
 Digits = NDArray[np.uint64]
@@ -81,7 +81,7 @@ def _chunk(drawn: _Draws, count: int, p: int, q: int, S: int, scale: int) -> lis
     values = lower.astype(np.int64)
     out: list[int] = np.where(negative, -values, values).tolist()
     for i in np.flatnonzero(lower != upper).tolist():
-        out[i] = _rounded(drawn.word, int(k[i]), x.digits(i), bool(negative[i]), p, q)
+        out[i] = rounded(drawn.word, int(k[i]), x.digits(i), bool(negative[i]), p, q)
     return out
 
 
@@ -101,7 +101,7 @@ class _Draws:
 
     def __init__(self, source: EntropySource) -> None:
         self._source = source
-        self.word: _Words = _words(source)
+        self.word: Words = words(source)
 
     def raw(self, size: int) -> bytes:
         found = self._source(size)
@@ -122,7 +122,7 @@ class _Draws:
         for at in np.flatnonzero(a == b).tolist():
             mine, other = int(i[at]), int(j[at])
             one, two = left.digits(mine), right.digits(other)
-            out[at] = _less(self.word, one, two)
+            out[at] = less(self.word, one, two)
             left.more[mine], right.more[other] = one[1:], two[1:]
         return np.asarray(out)
 
@@ -137,7 +137,7 @@ class _Draws:
         return np.asarray(out)
 
     def exp_minus_half(self, count: int) -> Flags:
-        """True with probability exp(-1/2), ``count`` times. Algorithm H, see ``noise._exp_minus_half``."""
+        """True with probability exp(-1/2), ``count`` times. Algorithm H, see ``draws.exp_minus_half``."""
         out = np.ones(count, dtype=np.bool_)
         last = self.reals(count)
         active = np.flatnonzero(last.first < _HALF)
@@ -152,7 +152,7 @@ class _Draws:
         return out
 
     def accept_fraction(self, k: Digits, x: _Reals, chosen: Places) -> Flags:
-        """True with probability exp(-x (2k + x) / (2k + 2)) for ``chosen``. Algorithm B, ``noise._accept_fraction``."""
+        """True with probability exp(-x (2k + x) / (2k + 2)) for ``chosen``. Algorithm B, ``draws.accept_fraction``."""
         out = np.zeros(chosen.size, dtype=np.bool_)
         place, last, where, even = np.arange(chosen.size), x, chosen, True
         while place.size:
@@ -179,7 +179,7 @@ def _kept(reals: _Reals, flags: Flags) -> _Reals:
 
 
 def _normals(drawn: _Draws, count: int) -> tuple[Digits, _Reals]:
-    """|N(0, 1)| as whole parts and fractions. Algorithm N, see ``noise._normal``.
+    """|N(0, 1)| as whole parts and fractions. Algorithm N, see ``draws.normal``.
 
     A whole part above 31 (probability below 1e-200 after acceptance) is an error instead of an endless table.
     """

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy.amounts import GRID, Number, exact, show, to_units
-from dpsql.privacy.noise import EntropySource
+from dpsql.privacy.draws import EntropySource, check_count
 
 Codes = NDArray[np.int64]
 
@@ -156,8 +156,7 @@ def offsets_from(response: Response, count: int, source: EntropySource) -> Codes
     compared, and where keep has no more digits U is not below it. Otherwise Z - 1 is uniform from 0 to
     k - 2, by rejection of words (`_uniform`).
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InternalError(f"the number of draws must be an int of at least 0, not {count!r}")
+    check_count(count)
     first, rest = divmod(response.keep * (1 << _WORD), 1)
     threshold = np.uint64(first)
     offsets = np.zeros(count, dtype=np.int64)

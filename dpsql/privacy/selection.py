@@ -11,7 +11,7 @@ either way, so does their sum, and the quotient by at most e^epsilon.
 The draw is exact. A candidate is proposed uniformly and kept with probability exp(-(top - a_i)), a_i = epsilon s_i /
 (2 D_i) and top the largest of them, all of them rationals; what is kept has the law above, by rejection. A coin
 of probability exp(-g), g = n/d, is floor(g) coins of exp(-1) and one of the rest, each thrown with integers
-(`dpsql.privacy.noise._exp_minus`). No float takes part. The candidate of the top score is always kept when it is
+(`dpsql.privacy.draws.exp_minus`). No float takes part. The candidate of the top score is always kept when it is
 proposed, so a draw takes at most as many proposals as there are candidates, on average.
 
 Timing. The number of proposals depends on the scores, which are private: unlike additive noise, a selection cannot be
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import InternalError
-from dpsql.privacy.noise import EntropySource, _below, _exp_minus, _Words, _words
+from dpsql.privacy.draws import EntropySource, Words, below, exp_minus, words
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,17 @@ class Selection:
 def select_from(selection: Selection, scores: Sequence[int], source: EntropySource) -> int:
     """A draw with bytes from ``source``. FOR TESTS ONLY: whoever can repeat the source can repeat the draw."""
     behind, unit = selection._behind(scores)
-    word = _words(source)
+    word = words(source)
     while True:
-        proposed = _below(word, len(behind))
+        proposed = below(word, len(behind))
         if _survives(word, selection.epsilon.numerator * behind[proposed], unit):
             return proposed
 
 
-def _survives(word: _Words, numerator: int, denominator: int) -> bool:
+def _survives(word: Words, numerator: int, denominator: int) -> bool:
     """True with probability exp(-numerator/denominator), for any ratio >= 0."""
     whole, rest = divmod(numerator, denominator)
     for _ in range(whole):  # ends at the first coin that loses: after 1.6 on average
-        if not _exp_minus(word, 1, 1):
+        if not exp_minus(word, 1, 1):
             return False
-    return _exp_minus(word, rest, denominator)
+    return exp_minus(word, rest, denominator)

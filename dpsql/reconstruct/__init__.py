@@ -10,7 +10,6 @@ from .intervals import half_widths, simultaneous_alpha
 from .least_squares import solve
 from .line_answers import LineAnswers, RangeErrors
 from .quantiles import Quantiles, quantile
-from .ratios import ratio_interval
 from .residual_answers import ResidualAnswers
 from .spread import NoiseModel, covariance, standard_errors
 
@@ -27,7 +26,6 @@ __all__ = [
     "evaluate",
     "half_widths",
     "quantile",
-    "ratio_interval",
     "simultaneous_alpha",
     "solve",
     "standard_errors",

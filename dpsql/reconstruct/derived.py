@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import DataError, InterfaceError
 
-from .fieller import Ratios, fieller
+from .fieller import Ratios, fieller, largest_variance, variances
 from .formulas import (
     Bounds,
     Formula,
@@ -43,7 +43,6 @@ from .formulas import (
 )
 from .linear_errors import LinearErrors
 from .spread import Floats, NoiseModel
-from .variances import largest_variance, variances
 
 
 @dataclass(frozen=True, eq=False)

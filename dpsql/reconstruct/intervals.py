@@ -47,7 +47,7 @@ def half_widths(R: object, noise: NoiseModel, alpha: float = 0.05) -> Floats:
     takes about 0.2 s. Raises DataError for alpha outside (0, 1) or a non-finite R,
     InterfaceError for an R that is no matrix or an unknown kind of noise.
     """
-    level = _checked(alpha)
+    level = level_of(alpha)
     matrix = as_rows(R)
     value = parameter(noise)
     largest, support = _largest_and_support(matrix)
@@ -68,7 +68,7 @@ def simultaneous_alpha(alpha: float, m: int, kind: str) -> float:
     Gaussian: 1 - (1 - alpha)^(1/m), valid for any correlation (Sidak 1967, Thm 1).
     Otherwise the union bound, alpha / m. m = 0 counts as 1.
     """
-    level = _checked(alpha)
+    level = level_of(alpha)
     if kind not in ("gaussian", "laplace"):
         raise InterfaceError(f"unknown noise kind {kind!r}; use 'gaussian' or 'laplace'")
     if m < 0:
@@ -77,7 +77,8 @@ def simultaneous_alpha(alpha: float, m: int, kind: str) -> float:
     return -math.expm1(math.log1p(-level) / count) if kind == "gaussian" else level / count
 
 
-def _checked(alpha: float) -> float:
+def level_of(alpha: float) -> float:
+    """``alpha`` as a float. Raises DataError where it does not lie strictly between 0 and 1."""
     level = float(alpha)
     if not 0 < level < 1:
         raise DataError(f"alpha must lie strictly between 0 and 1, not {level!r}; 0.05 means 95 %")

@@ -21,6 +21,7 @@ from scipy.special import ndtr, ndtri
 from dpsql.errors import DataError
 from dpsql.linalg.line_spread import ByBlocks, ByLength, Spread, averaged, averaged_over_ranges
 
+from .intervals import level_of
 from .spread import Floats, NoiseModel
 
 
@@ -60,6 +61,18 @@ class RangeErrors:
     def count(self) -> int:
         """n (n + 1) / 2, the ranges."""
         return self.n * (self.n + 1) // 2
+
+    @property
+    def lengths(self) -> Floats | None:
+        """The spread of every range by its length, 0 to n; None where ranges of one length differ."""
+        return self.spread.table if isinstance(self.spread, ByLength) else None
+
+    @property
+    def blocks(self) -> tuple[tuple[int, float], ...]:
+        """The sizes and factors of ``ByBlocks``; none where ``lengths`` says it."""
+        return (
+            () if isinstance(self.spread, ByLength) else tuple(zip(self.spread.sizes, self.spread.factors, strict=True))
+        )
 
     def __getitem__(self, part: slice) -> RangeErrors:
         start, stop, step = part.indices(len(self))
@@ -168,12 +181,11 @@ def deviations(noise: NoiseModel, alpha: float) -> float:
     95 % (one Laplace variable alone 2.118). Either is rounded outward by half a step of the noise's lattice, weights
     being at most the error's own deviation over the noise's. Ours.
     """
-    if not 0 < alpha < 1:
-        raise DataError(f"alpha must lie strictly between 0 and 1, not {alpha!r}; 0.05 means 95 %")
+    level = level_of(alpha)
     lattice = 0.5 / math.sqrt(noise.variance)
     if noise.kind == "gaussian":
-        return float(-ndtri(alpha / 2)) + lattice
-    found = optimize.brentq(lambda t: _largest_tail(t) - alpha, 1e-6, 200.0, xtol=1e-10)
+        return float(-ndtri(level / 2)) + lattice
+    found = optimize.brentq(lambda t: _largest_tail(t) - level, 1e-6, 200.0, xtol=1e-10)
     return float(found) * (1.0 + 1e-6) + lattice
 
 

@@ -18,12 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import InternalError
-
-Floats = NDArray[np.float64]
 
 PASSES = 8
 """Passes over all answers so far, after each new one."""

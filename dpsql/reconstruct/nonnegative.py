@@ -24,11 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from dpsql.arrays import Floats, Ints
 
 _POLISH = 1500
 """Positive entries up to which a Newton step is tried."""

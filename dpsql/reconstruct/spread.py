@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats as Floats
 from dpsql.errors import DataError, InterfaceError
 
-Floats: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = "NDArray[np.float64] | sp.csr_array"
 
 

@@ -2,7 +2,6 @@
 
 from .columns import Numbers
 from .names import check_name
-from .range_result import RangeResult
 from .range_table import RangeNumber, RangeRows, RangeTable
 from .record import ReleaseRecord, ReleaseTable
 from .result import Result
@@ -11,7 +10,6 @@ from .store import ReleaseStore
 __all__ = [
     "Numbers",
     "RangeNumber",
-    "RangeResult",
     "RangeRows",
     "RangeTable",
     "ReleaseRecord",

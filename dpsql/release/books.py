@@ -18,10 +18,9 @@ import duckdb
 from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, LedgerError, OperationalError
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Budget, BudgetState, Purse, fresh_state
+from dpsql.privacy.entries import Names, dropped, renamed
 from dpsql.privacy.ledger import Entry, Ledger
-from dpsql.privacy.views import Names, dropped, renamed
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
-from dpsql.release.ownership import check_replaceable
 from dpsql.release.payload import unpack
 
 log = logging.getLogger("dpsql")
@@ -301,3 +300,34 @@ def _overtaken(record: ReleaseRecord, entries: Sequence[Entry]) -> bool:
     names = {name.lower() for name in record.names}
     later = [entry for entry in entries if entry.id > record.release_id and entry.released is not None]
     return any(name.lower() in names for entry in later for name in entry.views)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise OperationalError where ``path`` holds anything but a releases database.
+
+    The releases file is derived and is replaced as a whole, so a mistyped path would otherwise
+    cost the file that is there. A file that DuckDB cannot read is taken for a damaged releases
+    database only where the lock file of an earlier write stands beside it.
+    """
+    if not path.exists():
+        return
+    found: list[tuple[int]] | None = None
+    try:
+        connection = duckdb.connect(":memory:", config={"threads": "1"})
+        try:
+            quoted = str(path).replace("'", "''")
+            connection.execute(f"ATTACH '{quoted}' AS held (READ_ONLY)")
+            found = connection.execute(
+                "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main' "
+                "AND table_name = 'releases'"
+            ).fetchall()
+        finally:
+            connection.close()
+    except duckdb.Error:
+        # Busy or unreadable: whether it is ours shows below.
+        pass
+    ours = path.with_name(path.name + ".lock").exists() if found is None else found[0][0] == 1
+    if not ours:
+        raise OperationalError(
+            f"{path} is not a releases database, and writing releases would replace it; name another with releases="
+        )

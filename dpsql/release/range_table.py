@@ -14,14 +14,12 @@ from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 
 from .columns import Coded, Numbers, from_json, to_json
 from .names import check_result
 
-Floats = NDArray[np.float64]
 MOST_ROWS = 1_000_000
 _EPOCH = dt.date(1970, 1, 1)
 
@@ -204,11 +202,16 @@ def _numbers(body: dict[str, Any], decode: Any) -> Numbers:
     return found
 
 
+@dataclass(frozen=True)
 class RangeRows(Sequence[Any]):
-    """The rows of a ``RangeTable``; a part of at most a million is worked out when it is taken."""
+    """The rows of a ``RangeTable``; a part of at most a million is worked out when it is taken, else InterfaceError."""
 
-    def __init__(self, table: RangeTable) -> None:
-        self.table = table
+    table: RangeTable
+
+    @property
+    def others(self) -> str:
+        """Where the rows are that are not shown."""
+        return f"the others are worked out when they are asked for: query dp.{self.table.name}"
 
     def __len__(self) -> int:
         return len(self.table)
@@ -216,23 +219,22 @@ class RangeRows(Sequence[Any]):
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
-            check_few(self.table, stop - start)
+            self._check_few(stop - start)
             return self.table.rows(start, stop)[::step]
         place = at + len(self) if at < 0 else at
         if not 0 <= place < len(self):
             raise IndexError(at)
         return self.table.rows(place, place + 1)[0]
 
-
-def check_few(table: RangeTable, count: int) -> None:
-    if count > MOST_ROWS:
-        names = [name for name, _, (part, _) in table.shown if part in ("from", "to")]
-        asked = " AND ".join(f"{name} = ..." for name in names) or "..."
-        query = f"SELECT * FROM dp.{table.name} WHERE {asked}"  # noqa: S608
-        raise InterfaceError(
-            f"{table.name} has {len(table):,} rows, which are worked out when they are asked for; at most "
-            f"{MOST_ROWS:,} are fetched at once: {query}"
-        )
+    def _check_few(self, count: int) -> None:
+        if count > MOST_ROWS:
+            names = [name for name, _, (part, _) in self.table.shown if part in ("from", "to")]
+            asked = " AND ".join(f"{name} = ..." for name in names) or "..."
+            query = f"SELECT * FROM dp.{self.table.name} WHERE {asked}"  # noqa: S608
+            raise InterfaceError(
+                f"{self.table.name} has {len(self):,} rows, which are worked out when they are asked for; at most "
+                f"{MOST_ROWS:,} are fetched at once: {query}"
+            )
 
 
 # -- the releases database ---------------------------------------------------------------------

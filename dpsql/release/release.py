@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsql.pictures import results_picture
-from dpsql.release import RangeResult, RangeTable, ReleaseRecord, Result
+from dpsql.release import RangeRows, RangeTable, ReleaseRecord, Result
 from dpsql.release.by_result import no_result
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ class Release:
     def __getitem__(self, name: str) -> Result:
         for table in self.record.tables:
             if isinstance(name, str) and table.name.lower() == name.lower():
-                return RangeResult(table) if isinstance(table, RangeTable) else Result.from_columns(table.columns)
+                if isinstance(table, RangeTable):
+                    names, kinds, _ = zip(*table.shown, strict=True)
+                    return Result.from_rows(names, kinds, RangeRows(table))
+                return Result.from_columns(table.columns)
         raise no_result(f"release {self.id}", name, self.views)
 
     def plot(self, name: str | None = None, ax: Axes | None = None, *, value: str | None = None) -> Figure:

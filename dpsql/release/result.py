@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
+import duckdb
 import numpy as np
 
 from dpsql.arguments import is_whole, taking, text, whole
 from dpsql.errors import InterfaceError, quoted
 
-from .arrow_stream import arrow_stream
-from .columns import Coded, Numbers
+from .columns import PACKED, Coded, Numbers, coded
 from .text_table import SHOWN_ROWS, html_table, text_table
+from .writing import quoted as identifier
+from .writing import write_table
 
 if TYPE_CHECKING:
     import pandas
@@ -79,6 +81,13 @@ class Result:
         made._fill(tuple(name for name, _, _ in columns), tuple(kind for _, kind, _ in columns), _Held(columns=values))
         return made
 
+    @classmethod
+    def from_rows(cls, columns: Sequence[str], types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Self:
+        """The table of rows that are kept as they are: those of ``RangeRows`` are worked out when they are taken."""
+        made = cls((), (), ())
+        made._fill(tuple(columns), tuple(types), _Held(rows=rows))
+        return made
+
     @property
     def description(self) -> tuple[tuple[str, str, None, None, None, None, bool], ...]:
         """PEP 249's seven items per column; the type code is DuckDB's name of the type."""
@@ -91,18 +100,18 @@ class Result:
         return len(held.columns[0]) if held.columns else len(held.rows or ())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(tuple(self._table))
+        return iter(tuple(self.rows[:]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):
             return NotImplemented
-        return (self.columns, self.types, self._table) == (other.columns, other.types, other._table)
+        return (self.columns, self.types, self.rows) == (other.columns, other.types, other.rows)
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def _table(self) -> list[tuple[Any, ...]]:
-        """All rows, made when they are first asked for."""
+    def rows(self) -> Sequence[tuple[Any, ...]]:
+        """All rows, made when they are first asked for; too many ranges to list are worked out as they are taken."""
         held: _Held = object.__getattribute__(self, "_held")
         if held.rows is None:
             held.rows = list(zip(*(_values(column) for column in held.columns or ()), strict=True))
@@ -112,7 +121,7 @@ class Result:
         """Column number ``at``, from 0, as it is held: arrays, or a sequence of values."""
         self._check_at(at)
         held: _Held = object.__getattribute__(self, "_held")
-        return held.columns[at] if held.columns else [row[at] for row in held.rows or ()]
+        return held.columns[at] if held.columns else [row[at] for row in self.rows[:]]
 
     def _check_at(self, at: object) -> None:
         if not is_whole(at, 0, len(self.columns) - 1):
@@ -120,7 +129,7 @@ class Result:
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows, as a new list."""
-        return list(self._table)
+        return list(self.rows[:])
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The next row, None after the last."""
@@ -131,7 +140,7 @@ class Result:
     def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
         """The next ``size`` rows, fewer at the end."""
         place: list[int] = object.__getattribute__(self, "_place")
-        rows = self._table[place[0] : place[0] + max(size, 0)]
+        rows = list(self.rows[place[0] : place[0] + max(size, 0)])
         place[0] += len(rows)
         return rows
 
@@ -195,7 +204,7 @@ class Result:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table as a PyCapsule of an Arrow stream, made by DuckDB; needs no other package from DuckDB 2 on."""
         columns = [(kind, self.column_at(at)) for at, kind in enumerate(self.types)]
-        return arrow_stream(self.columns, columns, requested_schema)
+        return _arrow_stream(self.columns, columns, requested_schema)
 
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
         """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.result_picture``).
@@ -208,14 +217,14 @@ class Result:
         return result_picture(self, ax, value=value)
 
     def __str__(self) -> str:
-        return text_table(self.columns, self.types, self._table)
+        return text_table(self.columns, self.types, self.rows)
 
     def __repr__(self) -> str:
         return f"Result({len(self)} rows: {', '.join(self.columns)})\n{self}"
 
     def _repr_html_(self) -> str:
         """The same table for notebooks, at most ``SHOWN_ROWS`` rows, every text escaped."""
-        return html_table(self.columns, self.types, self._table, SHOWN_ROWS)
+        return html_table(self.columns, self.types, self.rows, SHOWN_ROWS)
 
 
 class _Held:
@@ -224,7 +233,7 @@ class _Held:
     __slots__ = ("columns", "rows")
 
     def __init__(
-        self, rows: list[tuple[Any, ...]] | None = None, columns: tuple[Sequence[Any], ...] | None = None
+        self, rows: Sequence[tuple[Any, ...]] | None = None, columns: tuple[Sequence[Any], ...] | None = None
     ) -> None:
         self.columns = columns
         self.rows = rows if rows is not None or columns else []
@@ -254,3 +263,55 @@ def _pandas_type(kind: str, has_null: bool) -> str:
     if kind == "BOOLEAN":
         return "boolean" if has_null else "bool"
     return "datetime64[us]" if kind in ("DATE", "TIMESTAMP") else "object"
+
+
+_ISOLATED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+}
+# What DuckDB calls the type of a column that is nothing but NULL.
+_NULLS = ("NULL", '"NULL"')
+
+
+def _arrow_stream(
+    names: Sequence[str], columns: Sequence[tuple[str, Sequence[Any]]], requested_schema: object = None
+) -> object:
+    """A PyCapsule named "arrow_array_stream" over the (DuckDB type, values) of ``columns``, in DuckDB's buffers.
+
+    The capsule keeps the DuckDB in memory that made it. Raises InterfaceError where a type has no Arrow form, and for
+    DuckDB 1.x, which needs pyarrow for this, where that is missing.
+    """
+    if not columns:
+        raise InterfaceError("a result without columns has no Arrow form")
+    if any(len(values) >= PACKED and not isinstance(values, Numbers | Coded) for _, values in columns):
+        columns = [(kind, _packed(kind, values)) for kind, values in columns]
+    connection = duckdb.connect(":memory:", config=_ISOLATED)
+    connection.execute("SET TimeZone = 'UTC'")
+    failure = ""
+    try:
+        kinds = ["INTEGER" if kind in _NULLS else kind for kind, _ in columns]
+        held = [(f"c{at}", kinds[at], values) for at, (_, values) in enumerate(columns)]
+        write_table(connection, "held", held)
+        shown = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(names))
+        return connection.sql(f"SELECT {shown} FROM held").__arrow_c_stream__(requested_schema)  # noqa: S608
+    except ImportError:
+        failure = "this version of DuckDB needs pyarrow for it: pip install 'dpsql[arrow]'"
+    except duckdb.Error as error:
+        failure = str(error).strip().splitlines()[0].rstrip(". ") + "; cast the column to VARCHAR"
+    raise InterfaceError(f"the result has no Arrow form: {failure}")
+
+
+def _packed(kind: str, values: Sequence[Any]) -> Numbers | Coded:
+    """Long columns go to DuckDB as arrays."""
+    import numpy as np
+
+    if isinstance(values, Numbers | Coded):
+        return values
+    if kind in ("DOUBLE", "FLOAT"):
+        null = np.fromiter((value is None for value in values), dtype=np.bool_, count=len(values))
+        data = np.array([0.0 if value is None else value for value in values], dtype=np.float64)
+        return Numbers(data, null if null.any() else None)
+    return coded(values)

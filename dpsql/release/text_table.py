@@ -38,7 +38,7 @@ def text_table(
             for cell, w, r in zip(line, widths, right, strict=True)
         ]
         lines.append("  ".join(padded).rstrip())
-    lines.append(_note(len(rows), limit))
+    lines.append(_note(rows, limit))
     return "\n".join(lines)
 
 
@@ -54,13 +54,17 @@ def html_table(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequ
 
     body = "".join(line("td", row) for row in _cells(columns, shown))
     head = line("th", [clean(c) for c in columns])
-    note = html.escape(_note(len(rows), limit))
+    note = html.escape(_note(rows, limit))
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{note}</p>"
 
 
-def _note(count: int, limit: int) -> str:
+def _note(rows: Sequence[Sequence[object]], limit: int) -> str:
+    count = len(rows)
     if count <= limit:
         return f"({count} row{'' if count == 1 else 's'})"
+    others = getattr(rows, "others", None)  # of ``RangeRows``
+    if others is not None:
+        return f"(the first {limit} of {count:,} rows; {others})"
     return f"({count} rows, the first {limit} shown; fetchall() and df() have them all)"
 
 

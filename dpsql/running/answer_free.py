@@ -31,6 +31,7 @@ from dpsql.planning.plan import Plan, mean_square
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.planning.target_errors import goal_of, wanted_of
 from dpsql.policy import Policy
+from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import MOST_COLUMNS
 from dpsql.release import ReleaseRecord
@@ -46,8 +47,6 @@ from dpsql.workload.compile.compiled import Compiled
 _BETTER = 1e-3
 """By so much, relatively, an error must fall for a refined answer to be worth a release."""
 _ROUNDING = 1e-6
-
-Schemas = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)

@@ -37,16 +37,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cone import Cone, cone_of
-
-Floats = npt.NDArray[np.float64]
 
 KINDS = ("unbiased", "nonnegative", "whole")
 MOST_CELLS = 2**17

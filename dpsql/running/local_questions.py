@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError, SQLError, quoted
 from dpsql.local.estimators import Estimator, joint_rows
-from dpsql.local.functions import Floats, shape_of
+from dpsql.local.functions import shape_of
 from dpsql.local.listing import listed
 from dpsql.local.places import Places
-from dpsql.local.scope import Types, explained, released_scope
+from dpsql.local.scope import explained, released_scope
 from dpsql.policy import Policy
+from dpsql.policy.types import Schemas
 from dpsql.release.result import Result
 from dpsql.running.result_tables import tables_of
 from dpsql.sql import Answer, parse, understand
@@ -127,7 +129,7 @@ def ask(
     sql: str,
     places: Places,
     policy: Policy,
-    schemas: Types,
+    schemas: Schemas,
     *,
     estimator: str = "unbiased",
     alpha: float = 0.05,

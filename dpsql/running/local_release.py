@@ -19,6 +19,7 @@ from dpsql.measure import read_schemas
 from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_locally
 from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy, TablePolicy
+from dpsql.policy.types import Schemas
 from dpsql.policy.values import fold
 from dpsql.privacy.accountant import local_charge
 from dpsql.privacy.amounts import exact
@@ -35,11 +36,9 @@ from dpsql.sql.resolve.row_sources import source_of
 from dpsql.workload.expr.batch import Column, constant
 from dpsql.workload.expr.regions import KeyDomain, line_axis
 
-Schemas = Mapping[str, Mapping[str, str]]
-
 
 @dataclass(frozen=True, eq=False)
-class Synthetic:
+class LocalRelease:
     """A local release: randomised rows of a table, and estimates from them. Questions are free, and any number.
 
     ``name`` is its view in schema dp of the releases, ``rows`` how many rows it has, ``columns`` what was released of
@@ -143,7 +142,7 @@ class Maker:
         ids: Sequence[str] = (),
         name: str | None = None,
         label: str = "",
-    ) -> tuple[Synthetic, ReleaseRecord]:
+    ) -> tuple[LocalRelease, ReleaseRecord]:
         """Randomise and release; see ``Connection.synthesize``."""
         schemas = self.holdings.schemas()
         held = self.holdings.policy.table(table)
@@ -183,9 +182,9 @@ class Maker:
         with claimed(self.books.path, f"local release of {held.name}"):
             number = release_locally(job, self.holdings.engine, ledger, payload)
         whole, record = made[0]
-        return self._synthetic(whole, number, charge.amount), record
+        return self._of(whole, number, charge.amount), record
 
-    def find(self, name: str | None) -> Synthetic:
+    def find(self, name: str | None) -> LocalRelease:
         """The newest local release of that view or table; see ``Connection.synthetic``."""
         entries = [
             entry
@@ -202,13 +201,13 @@ class Maker:
         hint = nearest(str(name), views).replace("declared are", "there are")
         raise ProgrammingError(f"no local release is called {name!r}; {hint}")
 
-    def _read(self, entry: Entry) -> Synthetic:
+    def _read(self, entry: Entry) -> LocalRelease:
         body = local_of(entry.payload or b"")
         if body is None:
             raise IntegrityError(f"release {entry.id} is no local release")
-        return self._synthetic(Released.of(body, entry.id), entry.id, 0.0)
+        return self._of(Released.of(body, entry.id), entry.id, 0.0)
 
-    def _synthetic(self, released: Released, number: int, cost: float) -> Synthetic:
+    def _of(self, released: Released, number: int, cost: float) -> LocalRelease:
         def load() -> ReleaseTable:
             """What is asked is what the ledger gives back."""
             record, _ = unpack(self.books.ledger().release(number).payload or b"")
@@ -217,7 +216,7 @@ class Maker:
                 raise IntegrityError(f"release {number} is no local release")
             return table
 
-        return Synthetic(number, cost, released, load, self.holdings.policy, self._public_schemas, self._public_rows)
+        return LocalRelease(number, cost, released, load, self.holdings.policy, self._public_schemas, self._public_rows)
 
     def _public_schemas(self) -> Schemas:
         return read_schemas(self.holdings.engine, list(self.holdings.public.values())) if self.holdings.public else {}

@@ -13,8 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from dpsql.release.columns import PACKED, Coded, coded, fetched
-from dpsql.release.stacking import stacked
+from dpsql.release.columns import PACKED, Coded, coded, fetched, stacked
 from dpsql.release.writing import write_table
 from dpsql.sql.outer.relation import Relation, Selected, United, gathered, quoted
 from dpsql.sql.outer.sandbox import Sandbox

@@ -8,19 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from dpsql.arrays import Floats
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
-from dpsql.reconstruct import evaluate, quantile
+from dpsql.reconstruct import RangeErrors, evaluate, quantile
 from dpsql.reconstruct.spread import NoiseModel
-from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
 from dpsql.running.feasible import Feasible, feasible, holding
 from dpsql.running.post_process import after_the_noise
-from dpsql.running.range_tables import has_ranges, range_tables
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, ColumnInfo
@@ -28,7 +27,6 @@ from dpsql.sql.resolve.selects import distinct_names
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
 
-Floats = npt.NDArray[np.float64]
 Columns = list[tuple[str, str, Any]]
 Shown = tuple[ColumnInfo, ...]
 
@@ -49,8 +47,8 @@ def release_tables(
     to read. ``rehearsal``: ``y`` is made up and nothing is charged yet, so that outer SQL that takes too long or
     makes too much is an SQLError instead. ``estimates``: "unbiased", or one of ``dpsql.running.feasible``.
     """
-    if has_ranges(plan):
-        return range_tables(plan, y, errors=errors, estimates=estimates)
+    if isinstance(plan.compiled, Lined) and plan.compiled.key.family == "ranges":
+        return _range_tables(plan, plan.compiled, y, errors=errors, estimates=estimates)
     if estimates != "unbiased" and isinstance(plan.compiled, Lined):
         raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
     values = plan.answers.estimate(y, plan.compiled.common_steps)
@@ -202,7 +200,7 @@ class _Estimates:
         for column, info in zip(core.columns, core_columns(core), strict=True):
             beside = dict(info.companions)
             if isinstance(column, KeyOutput):
-                kind, values, others = _key_values(core, column)
+                kind, values, others = _key_values(core.keys, column.key, column.label)
                 found.append((info.name, kind, values))
                 if "_other" in beside:
                     found.append((beside["_other"], "BOOLEAN", others))
@@ -272,23 +270,85 @@ def _packed(values: Any) -> Numbers | Coded:
     return coded(values)
 
 
-def _key_values(core: Core, column: KeyOutput) -> tuple[str, Coded, Coded]:
+def _key_values(keys: Sequence[Key], key: Key, label: int) -> tuple[str, Coded, Coded]:
     """A key's column in every row of the table, and whether the row is of its OTHER group."""
-    labels = _labels(core, column.key)
-    key = column.key
+    labels = _labels(keys, key)
     if isinstance(key, RangeKey):  # prefixes, as their last values
         return key.type, Coded(tuple(key.value(at) for at in range(len(key))), labels), Coded((False,), 0 * labels)
     if isinstance(key, CaseKey):
-        label = key.labels[column.label]
+        shown = key.labels[label]
         others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()
-        return label.type, Coded(label.values, labels), Coded(tuple(bool(other) for other in others), labels)
+        return shown.type, Coded(shown.values, labels), Coded(tuple(bool(other) for other in others), labels)
     values = (*key.values, *[None] * (len(key) - len(key.values)))
     return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
 
 
-def _labels(core: Core, key: Key) -> Any:
+def _labels(keys: Sequence[Key], key: Key) -> Any:
     """The group of this key in every row of the table; the last key runs fastest."""
-    at = next(i for i, other in enumerate(core.keys) if other is key or other == key)
-    shape = [len(other) for other in core.keys]
+    at = next(i for i, other in enumerate(keys) if other is key or other == key)
+    shape = [len(other) for other in keys]
     index = np.arange(len(key), dtype=np.int32).reshape([-1 if i == at else 1 for i in range(len(shape))])
     return np.ascontiguousarray(np.broadcast_to(index, shape)).ravel()
+
+
+# -- all ranges of a long line ---------------------------------------------------------------------
+
+
+def _range_tables(
+    plan: Plan, compiled: Lined, y: Sequence[int], *, errors: bool, estimates: str
+) -> tuple[RangeTable, ...]:
+    """The results of a plan of ranges: prefix sums instead of rows. Raises InterfaceError for other ``estimates``."""
+    if estimates != "unbiased":
+        raise InterfaceError(
+            f"the {len(compiled.key):,} groups of {compiled.key.text} are estimated without bias only; leave "
+            f"estimates={estimates!r} out"
+        )
+    sums = plan.answers.estimate(y, compiled.common_steps)
+    return tuple(
+        _range_table(plan, compiled.key, sums, answer, core, slices, errors=errors)
+        for answer, (core, slices) in zip(plan.queries, plan.cores, strict=True)
+    )
+
+
+def _range_table(
+    plan: Plan, line: RangeKey, sums: Floats, answer: Answer, core: Core, slices: Sequence[slice], *, errors: bool
+) -> RangeTable:
+    assert isinstance(plan.errors, RangeErrors)  # noqa: S101 - it is a plan of ranges
+    assert isinstance(plan.widths, RangeErrors)  # noqa: S101
+    others = [key for key in core.keys if not isinstance(key, RangeKey)]
+    shown: list[tuple[str, str, tuple[str, int]]] = []
+    numbers: list[RangeNumber] = []
+    for column, info in zip(core.columns, core_columns(core), strict=True):
+        beside = dict(info.companions)
+        if isinstance(column, KeyOutput) and isinstance(column.key, RangeKey):
+            shown.append((info.name, line.type, ("from" if column.label == 0 else "to", 0)))
+        elif isinstance(column, KeyOutput):
+            at = next(number for number, key in enumerate(others) if key is column.key or key == column.key)
+            shown.append((info.name, _key_values(others, column.key, column.label)[0], ("key", at)))
+            if "_other" in beside:
+                shown.append((beside["_other"], "BOOLEAN", ("other", at)))
+        elif isinstance(column, Measured):
+            part = slices[column.output]
+            figures, half = plan.errors[part], plan.widths[part]
+            held = Numbers(sums[part.start // figures.count : part.stop // figures.count].ravel())
+            deviations = float(half.scale.max() / figures.scale.max()) if figures.scale.any() else 0.0
+            constant = float(core.outputs[column.output].constant)
+            at = len(numbers)
+            numbers.append(RangeNumber(held, tuple(figures.scale.tolist()), constant, deviations))
+            shown.append((info.name, "DOUBLE", ("value", at)))
+            if errors:
+                shown += [(beside[suffix], "DOUBLE", (suffix.removeprefix("_"), at)) for suffix in ERRORS]
+    groups = [_key_values(others, key, 0)[1:] for key in others]
+    lengths = plan.errors.lengths
+    return RangeTable(
+        answer.name,
+        answer.named,
+        tuple(shown),
+        tuple(line.values) if line.first is None else (line.first, len(line.values)),
+        line.type,
+        tuple(numbers),
+        tuple((tuple(values), tuple(is_other)) for values, is_other in groups),
+        None if lengths is None else Numbers(lengths),
+        plan.errors.blocks,
+        line.first is not None,
+    )

@@ -26,7 +26,6 @@ from dpsql.surfaces import (
     output,
     policies,
     releases,
-    releasing,
     synthesizing,
 )
 from dpsql.surfaces.colours import marked
@@ -142,9 +141,9 @@ def parser() -> argparse.ArgumentParser:
     _running(running)
     formats.arguments(running)
     expected = add(
-        "release", releasing.release, "release an expected workload once, so that questions within it are free"
+        "release", commands.release, "release an expected workload once, so that questions within it are free"
     )
-    releasing.arguments(expected)
+    commands.release_arguments(expected)
     _planning(expected)
     expected.add_argument("--fresh", action="store_true", help="measure and pay again even where the ledger has it")
     expected.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")

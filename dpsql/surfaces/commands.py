@@ -1,4 +1,4 @@
-"""What ``dpsql plan``, ``run``, ``budget`` and ``report`` do: read the options, call the library, show the outcome."""
+"""What ``dpsql plan``, ``run``, ``release``, ``budget`` and ``report`` do: options read, the library called, shown."""
 
 from __future__ import annotations
 
@@ -141,3 +141,62 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
         )
     finally:
         progress.done()
+
+
+def release_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of ``dpsql release`` beside those of ``run``."""
+    command.add_argument(
+        "--workload",
+        metavar="FAMILY",
+        action="append",
+        default=[],
+        help="what is expected, repeatable: 'ranges(age)', 'prefixes(age)', 'marginals(2, sex, state)' (all groupings "
+        "by up to 2 of them), 'groups(sex, state)', each perhaps 'of count, sum(cost)'; instead of SQL or beside it",
+    )
+    command.add_argument("--table", metavar="NAME", help="the private table, where the policy has several")
+    command.add_argument("--dry-run", action="store_true", help="show the plan and spend nothing")
+
+
+def release(options: argparse.Namespace) -> None:
+    """Release an expected workload once, so that analysts ask within it for free, and say what is free from then on."""
+    with inputs.connected(options) as con:
+        written = con.workload(options.workload, table=options.table) if options.workload else ""
+        given = options.file is not None or options.sql is not None
+        if not written and not given:
+            options.usage("the workload is missing; give --workload 'ranges(age)', or SQL as for run")
+        text = "; ".join(part for part in (written, inputs.batch(options).rstrip("; \n") if given else "") if part)
+        held = planned(con, options, text)
+        if options.dry_run:
+            if options.json:
+                output.print_json({**output.plan_json(held), "sql": text})
+            else:
+                output.show(output.plan_text(held))
+            return
+        made = con.run(held, fresh=options.fresh, label=options.label)
+        derived = con.answers_others(made.id)
+        if options.json:
+            output.print_json(
+                {
+                    "release": made.id,
+                    "guarantee": made.guarantee,
+                    "cost": made.cost,
+                    "views": list(made.views),
+                    "answers_others": derived,
+                    "sql": text,
+                    "budget": output.budget_json(con.budget),
+                }
+            )
+            return
+        if not options.quiet:
+            output.show(output.plan_text(held))
+            print()
+        spent = f"spent {made.guarantee}" if made.cost else "free: the ledger had it already"
+        print(f"Release {made.id}, {spent}; {', '.join(made.views)}")
+        print(
+            "Questions within it are free from now on: run or execute them without a budget."
+            if derived
+            else "It is too large to be combined with other questions: its own statements are free from now on, others "
+            "are not. Fewer columns, or several smaller workloads, would answer more."
+        )
+        if not options.quiet:
+            print(con.budget)

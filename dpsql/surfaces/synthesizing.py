@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dpsql.running.local_release import Synthetic
+from dpsql.running.local_release import LocalRelease
 from dpsql.surfaces import formats, inputs, output
 
 
@@ -69,7 +69,7 @@ def _ask(options: argparse.Namespace) -> None:
             print(f"\nEstimated from {made.rows:,} rows of {made.name} (release {made.id}, {made.guarantee}); free.")
 
 
-def _json(made: Synthetic) -> dict[str, object]:
+def _json(made: LocalRelease) -> dict[str, object]:
     return {
         **{"id": made.id, "name": made.name, "table": made.table, "columns": list(made.columns)},
         **{"ids": list(made.ids), "rows": made.rows, "combinations": made.combinations, "epsilon": made.epsilon},

@@ -14,7 +14,7 @@ import pytest
 
 import dpsql
 from dpsql import bounds, strategy, workload
-from dpsql.local import device as synthetic
+from dpsql.local import device
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.surfaces
@@ -102,7 +102,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     text = "".join((site / f"reference{part}.html").read_text(encoding="utf-8") for part in ("", "-strategies"))
     last = {name.rpartition(".")[2] for name in page}
     missing = [name for name in dpsql.__all__ if name not in last and f"<code>{name}</code>" not in text]
-    for module in (workload, strategy, bounds, synthetic):
+    for module in (workload, strategy, bounds, device):
         names = [name for name in module.__all__ if name not in last and f"<code>{name}</code>" not in text]
         missing += [f"{module.__name__}.{name}" for name in names]
     assert not missing, " ".join(missing)

@@ -14,13 +14,13 @@ from local_worlds import repeatable, world
 
 import dpsql
 from dpsql.local.device import OTHER
-from dpsql.running.local_release import Synthetic
+from dpsql.running.local_release import LocalRelease
 
 Record = dict[str, Any]
 Phi = Callable[[Record, Record], float]
 
 
-def brute(syn: Synthetic, phi: Phi, public: Callable[[int], Record] = lambda _: {}) -> tuple[float, float]:
+def brute(syn: LocalRelease, phi: Phi, public: Callable[[int], Record] = lambda _: {}) -> tuple[float, float]:
     """The estimate and its variance by their formulas, one row and one combination at a time.
 
     Wang, Ying and Zhang 2015, Eq. (12): (sum phi(y) - b sum S_i) / a; the variance as in MATHS section 7:
@@ -75,21 +75,21 @@ ONE: list[tuple[str, Phi]] = [
 
 
 @pytest.fixture(scope="module")
-def syn(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
+def syn(tmp_path_factory: pytest.TempPathFactory) -> LocalRelease:
     with pytest.MonkeyPatch.context() as patch:
         repeatable(patch, 3)
         return world(tmp_path_factory.mktemp("one"), rows=150).synthesize("visits", ["state", "age"], 2)
 
 
 @pytest.fixture(scope="module")
-def sharp(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
+def sharp(tmp_path_factory: pytest.TempPathFactory) -> LocalRelease:
     with pytest.MonkeyPatch.context() as patch:
         repeatable(patch, 6)
         return world(tmp_path_factory.mktemp("sharp"), rows=300).synthesize("visits", ["state", "age"], 7)
 
 
 @pytest.mark.parametrize(("sql", "phi"), ONE, ids=range(len(ONE)))
-def test_one_number_is_what_the_formulas_say(syn: Synthetic, sql: str, phi: Phi) -> None:
+def test_one_number_is_what_the_formulas_say(syn: LocalRelease, sql: str, phi: Phi) -> None:
     ((value, stderr, low, high),) = syn.sql(sql).fetchall()
     total, variance = brute(syn, phi)
     constant = 7 if "+ 7" in sql else 0
@@ -99,7 +99,7 @@ def test_one_number_is_what_the_formulas_say(syn: Synthetic, sql: str, phi: Phi)
     assert value - low == pytest.approx(high - value, abs=1e-9)
 
 
-def test_groups_are_what_the_formulas_say(syn: Synthetic) -> None:
+def test_groups_are_what_the_formulas_say(syn: LocalRelease) -> None:
     rows = syn.sql("SELECT state, COUNT(*) AS n, SUM(age) AS s FROM visits GROUP BY state").fetchall()
     keys = ["NY", "NJ", "CA", OTHER, None]
     assert [(row[0], row[1]) for row in rows] == [
@@ -113,7 +113,7 @@ def test_groups_are_what_the_formulas_say(syn: Synthetic) -> None:
     assert sum(row[2] for row in rows) == pytest.approx(150, rel=1e-12)
 
 
-def test_groupings_that_overlap_and_parts_add_up(syn: Synthetic) -> None:
+def test_groupings_that_overlap_and_parts_add_up(syn: LocalRelease) -> None:
     cube = syn.sql("SELECT state, age, COUNT(*) AS n FROM visits GROUP BY CUBE (state, age)", errors=False)
     rows = cube.fetchall()
     whole = [row for row in rows if len(rows) and row[-1] == pytest.approx(150)]
@@ -125,7 +125,7 @@ def test_groupings_that_overlap_and_parts_add_up(syn: Synthetic) -> None:
     assert counts[-1] == pytest.approx(total)
 
 
-def test_averages_and_variances_have_the_covariances_of_their_numbers(sharp: Synthetic) -> None:
+def test_averages_and_variances_have_the_covariances_of_their_numbers(sharp: LocalRelease) -> None:
     syn = sharp
     ((mean, stderr, low, high),) = syn.sql("SELECT AVG(age) FROM visits WHERE state = 'NY'").fetchall()
     inside: Phi = lambda v, _: float(v["state"] == "NY" and known(v["age"]))  # noqa: E731
@@ -145,7 +145,7 @@ def test_averages_and_variances_have_the_covariances_of_their_numbers(sharp: Syn
     assert 0 <= median <= 9
 
 
-def test_what_follows_the_noise_is_duckdbs(syn: Synthetic) -> None:
+def test_what_follows_the_noise_is_duckdbs(syn: LocalRelease) -> None:
     text = (
         "WITH g AS (SELECT state, COUNT(*) AS n FROM visits GROUP BY state) "
         "SELECT state, n, rank() OVER (ORDER BY n DESC) AS r FROM g WHERE n > 10 ORDER BY n DESC LIMIT 2"

@@ -10,7 +10,7 @@ from local_worlds import repeatable, world
 from test_local_estimates import Phi, brute, known
 
 import dpsql
-from dpsql.running.local_release import Synthetic
+from dpsql.running.local_release import LocalRelease
 
 ROWS = 120
 
@@ -23,7 +23,7 @@ def beside(i: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def syn(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
+def syn(tmp_path_factory: pytest.TempPathFactory) -> LocalRelease:
     with pytest.MonkeyPatch.context() as patch:
         repeatable(patch, 4)
         con = world(tmp_path_factory.mktemp("ids"), rows=ROWS)
@@ -53,14 +53,14 @@ CASES: list[tuple[str, Phi]] = [
 
 
 @pytest.mark.parametrize(("sql", "phi"), CASES, ids=range(len(CASES)))
-def test_rows_may_have_functions_of_their_own(syn: Synthetic, sql: str, phi: Phi) -> None:
+def test_rows_may_have_functions_of_their_own(syn: LocalRelease, sql: str, phi: Phi) -> None:
     ((value, stderr, _, _),) = syn.sql(sql).fetchall()
     total, variance = brute(syn, phi, lambda i: {"id": i, **beside(i)})
     assert value == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert stderr == pytest.approx(math.sqrt(variance), rel=1e-9)
 
 
-def test_groups_by_public_columns(syn: Synthetic) -> None:
+def test_groups_by_public_columns(syn: LocalRelease) -> None:
     rows = syn.sql(f"SELECT w.ward, COUNT(*) AS n, SUM(v.visits) AS s {JOINED} GROUP BY w.ward").fetchall()
     assert [row[0] for row in rows] == ["a", "b"]
     for row in rows:
@@ -70,7 +70,7 @@ def test_groups_by_public_columns(syn: Synthetic) -> None:
         assert row[5:7] == pytest.approx((s, math.sqrt(ss)), rel=1e-9)
 
 
-def test_a_weighted_average(syn: Synthetic) -> None:
+def test_a_weighted_average(syn: LocalRelease) -> None:
     ((mean, stderr, low, high),) = syn.sql(f"SELECT SUM(w.weight * v.visits) / SUM(w.weight) {JOINED}").fetchall()
     s, ss = brute(syn, lambda v, p: (p["weight"] or 0) * v["visits"], beside)
     n = sum(beside(i)["weight"] or 0 for i in range(ROWS))
@@ -78,12 +78,12 @@ def test_a_weighted_average(syn: Synthetic) -> None:
     assert low < mean < high
 
 
-def test_the_proper_estimator_does_not_search_subset_sums(syn: Synthetic) -> None:
+def test_the_proper_estimator_does_not_search_subset_sums(syn: LocalRelease) -> None:
     with pytest.raises(dpsql.InterfaceError, match="all subsets"):
         syn.sql(f"SELECT SUM(w.weight) {JOINED} WHERE v.age < 4", estimator="proper")
 
 
-def test_bounds_of_rows_with_functions_of_their_own(syn: Synthetic) -> None:
+def test_bounds_of_rows_with_functions_of_their_own(syn: LocalRelease) -> None:
     rows = syn.bounds(f"SELECT SUM(w.weight) AS s {JOINED} WHERE v.age < 4").fetchall()
     ((_, column, _, worst, scale, upper, lower, error),) = rows
     weights = [beside(i)["weight"] or 0 for i in range(ROWS)]

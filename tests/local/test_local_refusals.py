@@ -11,11 +11,11 @@ from local_worlds import repeatable, world
 
 import dpsql
 from dpsql.local.device import distortion_lower_bound, distortion_upper_bound
-from dpsql.running.local_release import Synthetic
+from dpsql.running.local_release import LocalRelease
 
 
 @pytest.fixture(scope="module")
-def syn(tmp_path_factory: pytest.TempPathFactory) -> Synthetic:
+def syn(tmp_path_factory: pytest.TempPathFactory) -> LocalRelease:
     with pytest.MonkeyPatch.context() as patch:
         repeatable(patch, 9)
         con = world(tmp_path_factory.mktemp("refused"))
@@ -44,19 +44,19 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("sql", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_refused(syn: Synthetic, sql: str, message: str) -> None:
+def test_refused(syn: LocalRelease, sql: str, message: str) -> None:
     with pytest.raises(dpsql.SQLError, match=message):
         syn.sql(sql)
 
 
-def test_a_refusal_shows_its_place(syn: Synthetic) -> None:
+def test_a_refusal_shows_its_place(syn: LocalRelease) -> None:
     with pytest.raises(dpsql.SQLError) as caught:
         syn.sql("SELECT COUNT(*)\nFROM visits WHERE visits > 2")
     assert (caught.value.line, caught.value.column) == (2, 19)
     assert "^^^^^^" in caught.value.__notes__[-1]
 
 
-def test_undeclared_values_of_other_may_be_told_from_declared_ones(syn: Synthetic) -> None:
+def test_undeclared_values_of_other_may_be_told_from_declared_ones(syn: LocalRelease) -> None:
     def one(condition: str) -> float:
         return float(syn.sql(f"SELECT COUNT(*) FROM visits WHERE {condition}", errors=False).fetchall()[0][0])
 
@@ -68,7 +68,7 @@ def test_undeclared_values_of_other_may_be_told_from_declared_ones(syn: Syntheti
     assert one("state <> 'NY'") == pytest.approx(400 - grouped["NY", False] - grouped[None, False])
 
 
-def test_options(syn: Synthetic) -> None:
+def test_options(syn: LocalRelease) -> None:
     query = "SELECT COUNT(*) AS n FROM visits WHERE age > 3"
     with pytest.raises(dpsql.InterfaceError, match="'unbiased', 'proper'"):
         syn.sql(query, estimator="best")
@@ -93,7 +93,7 @@ PROPER: list[tuple[str, int, float, float]] = [
 
 @pytest.mark.parametrize(("sql", "step", "least", "most"), PROPER, ids=range(len(PROPER)))
 def test_proper_estimates_are_possible_answers(
-    syn: Synthetic, sql: str, step: float, least: float, most: float
+    syn: LocalRelease, sql: str, step: float, least: float, most: float
 ) -> None:
     ((value, stderr, low, high),) = syn.sql(sql, estimator="proper").fetchall()
     ((unbiased, same, _, _),) = syn.sql(sql).fetchall()
@@ -107,7 +107,7 @@ def test_proper_estimates_are_possible_answers(
     assert low <= value <= high
 
 
-def test_what_has_no_grid_of_possible_answers_has_no_proper_estimate(syn: Synthetic) -> None:
+def test_what_has_no_grid_of_possible_answers_has_no_proper_estimate(syn: LocalRelease) -> None:
     for sql in ("SELECT AVG(age) FROM visits", "SELECT COUNT_IF(smoker) / COUNT(*) FROM visits"):
         with pytest.raises(dpsql.InterfaceError, match="no grid of possible answers"):
             syn.sql(sql, estimator="proper")
@@ -115,7 +115,7 @@ def test_what_has_no_grid_of_possible_answers_has_no_proper_estimate(syn: Synthe
         syn.sql("SELECT SUM(cost) FROM visits", estimator="proper")
 
 
-def test_bounds_of_a_count_are_theorem_1s(syn: Synthetic) -> None:
+def test_bounds_of_a_count_are_theorem_1s(syn: LocalRelease) -> None:
     found = syn.bounds("SELECT state, COUNT(*) AS n FROM visits GROUP BY state; SELECT SUM(age) AS s FROM visits")
     rows = [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
     assert [(row["statement"], row["column"], row["group"]) for row in rows] == [

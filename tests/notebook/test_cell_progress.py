@@ -1,6 +1,6 @@
 """Planning that takes long says so, in one output that is empty afterwards."""
 
-from dpsql.notebook.progress import CellProgress, progress_for
+from dpsql.notebook.magics import CellProgress, progress_for
 from dpsql.surfaces.output import Progress
 
 

@@ -16,7 +16,7 @@ from seeded_source import SeededSource
 
 import dpsql.errors
 from dpsql.errors import DataError, InternalError
-from dpsql.privacy import noise as module
+from dpsql.privacy import draws as module
 from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise, sample_from
 
 PACKAGE = Path(dpsql.errors.__file__).parent
@@ -70,18 +70,18 @@ def test_every_draw_is_an_integer() -> None:
 
 def test_comparison_extends_both_reals_while_they_agree() -> None:
     left, right = [5], [5]
-    assert module._less(counted([7, 7, 1, 2]), left, right)
+    assert module.less(counted([7, 7, 1, 2]), left, right)
     assert (left, right) == ([5, 7, 1], [5, 7, 2])
-    assert not module._less(counted([]), right, left)
+    assert not module.less(counted([]), right, left)
 
 
 def test_uniform_integers_by_rejection() -> None:
     top = (1 << 64) - 1
-    assert module._below(counted([top, 0]), 3) == 0  # 3 of 4 faces; the first word shows the fourth
-    assert module._below(counted([123]), 1) == 0
-    assert module._below(counted([1, 0]), 1 << 80) == 1 << 16
-    words = module._words(SeededSource("faces"))
-    draws = Counter(module._below(words, 6) for _ in range(600))
+    assert module.below(counted([top, 0]), 3) == 0  # 3 of 4 faces; the first word shows the fourth
+    assert module.below(counted([123]), 1) == 0
+    assert module.below(counted([1, 0]), 1 << 80) == 1 << 16
+    words = module.words(SeededSource("faces"))
+    draws = Counter(module.below(words, 6) for _ in range(600))
     assert set(draws) == set(range(6))
 
 
@@ -89,40 +89,40 @@ def test_a_straddled_rounding_boundary_draws_more_digits(monkeypatch: pytest.Mon
     # sigma = 1 and |N| = 0 + x with x = 1/2 to the first 64 digits: only the next word decides.
     half = 1 << 63
     for following, expected in ((0, 1), (1, 1)):
-        monkeypatch.setattr(module, "_normal", lambda word: (0, [half]))
-        assert module._rounded_normal(counted([0, following]), 1, 1) == expected
+        monkeypatch.setattr(module, "normal", lambda word: (0, [half]))
+        assert module.rounded_normal(counted([0, following]), 1, 1) == expected
     # Just below 1/2 the interval's upper end is 1/2 itself: the second word settles it at 0.
-    monkeypatch.setattr(module, "_normal", lambda word: (0, [half - 1]))
-    assert module._rounded_normal(counted([0, 5]), 1, 1) == 0
-    assert module._rounded_normal(counted([1, 5]), 9, 1) == -1  # 1.5 less a hair rounds to 1
+    monkeypatch.setattr(module, "normal", lambda word: (0, [half - 1]))
+    assert module.rounded_normal(counted([0, 5]), 1, 1) == 0
+    assert module.rounded_normal(counted([1, 5]), 9, 1) == -1  # 1.5 less a hair rounds to 1
     # sigma = sqrt(2) and x about 1/sqrt(8): the value straddles 1/2 and the next word says on which side it is.
     near = math.isqrt(1 << 125)
-    monkeypatch.setattr(module, "_normal", lambda word: (0, [near]))
-    assert module._rounded_normal(counted([0, 0]), 2, 1) == 0
-    assert module._rounded_normal(counted([0, (1 << 64) - 1]), 2, 1) == 1
+    monkeypatch.setattr(module, "normal", lambda word: (0, [near]))
+    assert module.rounded_normal(counted([0, 0]), 2, 1) == 0
+    assert module.rounded_normal(counted([0, (1 << 64) - 1]), 2, 1) == 1
 
 
 @pytest.mark.parametrize(("p", "q"), [(1, 1), (7, 3), (10**30, 7), (1, 50)])
 def test_rounding_agrees_with_rational_arithmetic(p: int, q: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = module._words(SeededSource("blocks"))
+    words = module.words(SeededSource("blocks"))
     for _ in range(200):
         k, x = words() % 5, [words(), words()]
-        monkeypatch.setattr(module, "_normal", lambda word, k=k, x=x: (k, list(x)))
-        found = module._rounded_normal(counted([0, *[0] * 5]), p, q)
+        monkeypatch.setattr(module, "normal", lambda word, k=k, x=x: (k, list(x)))
+        found = module.rounded_normal(counted([0, *[0] * 5]), p, q)
         value = k + Fraction(x[0], 1 << 64) + Fraction(x[1], 1 << 128)
         squared = value**2 * Fraction(p, q)  # found is nearest: (found - 1/2)^2 <= v^2 <= (found + 1/2)^2
         assert max(Fraction(2 * found - 1, 2), 0) ** 2 <= squared <= Fraction(2 * found + 1, 2) ** 2
 
 
 def test_elementary_coins_have_their_probabilities() -> None:
-    words = module._words(SeededSource("blocks"))
+    words = module.words(SeededSource("blocks"))
     count = 40_000
     for coin, probability in (
-        (lambda: module._exp_minus_half(words), math.exp(-0.5)),
-        (lambda: module._exp_minus(words, 1, 1), math.exp(-1)),
-        (lambda: module._exp_minus(words, 3, 10), math.exp(-0.3)),
-        (lambda: module._accept_fraction(words, 0, [1 << 63]), math.exp(-0.5 * 0.5 / 2)),
-        (lambda: module._accept_fraction(words, 2, [1 << 62]), math.exp(-0.25 * 4.25 / 6)),
+        (lambda: module.exp_minus_half(words), math.exp(-0.5)),
+        (lambda: module.exp_minus(words, 1, 1), math.exp(-1)),
+        (lambda: module.exp_minus(words, 3, 10), math.exp(-0.3)),
+        (lambda: module.accept_fraction(words, 0, [1 << 63]), math.exp(-0.5 * 0.5 / 2)),
+        (lambda: module.accept_fraction(words, 2, [1 << 62]), math.exp(-0.25 * 4.25 / 6)),
     ):
         wins = sum(coin() for _ in range(count))
         assert abs(wins / count - probability) < 6 * math.sqrt(probability * (1 - probability) / count)

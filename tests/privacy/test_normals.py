@@ -11,7 +11,8 @@ from seeded_source import SeededSource
 
 from dpsql.errors import InternalError
 from dpsql.privacy import normals
-from dpsql.privacy.noise import Noise, _rounded, sample_from
+from dpsql.privacy.draws import rounded
+from dpsql.privacy.noise import Noise, sample_from
 
 
 class Coarse:
@@ -78,7 +79,7 @@ def test_rounding_agrees_with_the_scalar_code(variance: Fraction, monkeypatch: p
     found = normals.rounded_normals(variance.numerator, variance.denominator, count, SeededSource("rounding"))
     assert found is not None
     for i in range(count):
-        wanted = _rounded(lambda: 0, int(k[i]), reals.digits(i), False, variance.numerator, variance.denominator)
+        wanted = rounded(lambda: 0, int(k[i]), reals.digits(i), False, variance.numerator, variance.denominator)
         assert abs(found[i]) == wanted
     assert 0.4 < np.mean([z < 0 for z in found if z]) < 0.6
 

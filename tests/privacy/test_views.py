@@ -10,8 +10,8 @@ import pytest
 
 from dpsql.errors import IntegrityError, LedgerError, ProgrammingError
 from dpsql.privacy.accountant import Budget, Request, charge_for
+from dpsql.privacy.entries import dropped, renamed
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.views import dropped, renamed
 
 BUDGET = Budget.of("1")
 

@@ -7,9 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from ratio_oracle import ratio_interval
 
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import half_widths, ratio_interval
+from dpsql.reconstruct import half_widths
 from dpsql.reconstruct.fieller import Ratios, fieller
 from dpsql.reconstruct.linear_errors import LinearErrors
 from dpsql.reconstruct.spread import covariance

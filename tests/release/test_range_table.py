@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import DataError, IntegrityError, InterfaceError
-from dpsql.release import Numbers, RangeNumber, RangeResult, RangeRows, RangeTable, ReleaseRecord, ReleaseStore
+from dpsql.release import Numbers, RangeNumber, RangeRows, RangeTable, ReleaseRecord, ReleaseStore, Result
 
 SHOWN = (
     ("d_from", "DATE", ("from", 0)),
@@ -101,16 +101,20 @@ def test_the_ledger_keeps_all_of_it(spread: str, kind: str) -> None:
     assert again.to_bytes() == record.to_bytes()
 
 
+def _result(table: RangeTable) -> Result:
+    return Result.from_rows([name for name, _, _ in SHOWN], [kind for _, kind, _ in SHOWN], RangeRows(table))
+
+
 def test_results_show_a_few_rows_and_refuse_all() -> None:
-    held = RangeResult(_table("lengths", n=2000))
+    held = _result(_table("lengths", n=2000))
     assert len(held) == 3 * 2000 * 2001 // 2
     assert [len(held.fetchmany(3)), len(held.fetchmany(0))] == [3, 0]
-    assert "the first of 6,003,000" in str(held)
+    assert "the first 40 of 6,003,000 rows; the others are worked out when they are asked for: query dp.v" in str(held)
     assert "<table>" in held._repr_html_()
-    assert held == RangeResult(_table("lengths", n=2000))
+    assert held == _result(_table("lengths", n=2000))
     with pytest.raises(InterfaceError, match="v has 6,003,000 rows"):
         held.fetchall()
-    small = RangeResult(_table("lengths"))
+    small = _result(_table("lengths"))
     assert small.fetchall() == list(small)
     assert small.column("s")[0] == "x'y"
 

@@ -12,7 +12,7 @@ from dpsql import strategy, workload
 from dpsql.linalg import inner as algebra
 from dpsql.pictures import budgets, picture_bytes
 from dpsql.surfaces import plots
-from dpsql.surfaces.pixels import inner_row, workload_pixels
+from dpsql.surfaces.plots import inner_row, workload_pixels
 
 POLICY = """
 dataset = "plots-1"

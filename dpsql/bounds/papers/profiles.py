@@ -10,14 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from dpsql.arguments import matrix
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, quoted
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _RTOL = 1e-9
 

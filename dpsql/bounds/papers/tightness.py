@@ -7,18 +7,16 @@ exceeds the bound by exactly the spread of the diagonal of that root.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.fft import rfft
 
 from dpsql.arguments import one_of, real, taking, whole
+from dpsql.arrays import Floats
 from dpsql.bounds.spectrum import record_columns, root, structure
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.workload.families.marginals import AttributeSet, Marginals
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
 
 
 @taking(W=one_of(Workload, Marginals))

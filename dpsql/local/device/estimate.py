@@ -17,9 +17,11 @@ and putting (psi(y)^2 - b Q) / a for psi(x)^2 gives the unbiased estimate that `
     sum_i w_i^2 (k b psi(y_i)^2 + a b Q) / a^2,
 
 the formula (1 - a) phi^2 + a b S2 - 2 b S phi + b^2 S^2 over a^2 with its squares completed: every row adds something
-positive unless phi is constant. Before any row is seen the variance is at most sum_i w_i^2 times its largest value over
-x, which is at most sum_i c_i^2 / (4 a^2), c_i = w_i (max phi - min phi): a variable on an interval of length c
-has variance at most c^2 / 4. Covariances follow by polarisation. (Derivations ours.)
+positive unless phi is constant. With k b = 1 - a, and b Q = (1 - a) times the mean of psi^2 over the domain, it is what
+`covariance` returns; covariances follow by polarisation. Before any row is seen the variance is at most sum_i w_i^2
+times its largest value over x, which is at most sum_i c_i^2 / (4 a^2), c_i = w_i (max phi - min phi): a variable on an
+interval of length c has variance at most c^2 / 4. (Derivations ours.) Rows may have functions of their own, phi_i: all
+sums are over rows, so nothing changes (``dpsql.local.estimators``).
 
 Averages are ratios of two estimates over the same rows, with intervals by inversion of a test (Fieller 1954). All
 intervals take the estimators as normal, sums of independent bounded rows that they are: for few rows they are rough.
@@ -30,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -62,6 +64,39 @@ class Estimate:
     high: float
     worst_stderr: float | None
     rows: int
+
+
+Figure = TypeVar("Figure", float, Floats)
+"""One figure, or an array of them, one for each group and class of rows."""
+
+
+def unbiased(response: Response, level: Figure, centred: Figure) -> Figure:
+    """Eq. (12) from ``level`` = sum_i w_i m_i and ``centred`` = sum_i w_i psi_i(y_i)."""
+    return level + centred / float(response.contrast)
+
+
+def covariance(response: Response, seen: Figure, spread: Figure) -> Figure:
+    """The estimate from ``seen`` = sum_i w_i^2 psi_i psi_i' (y_i), ``spread`` = sum_i w_i^2 mean of psi_i psi_i'."""
+    a, rest = float(response.contrast), float(1 - response.contrast)
+    return (rest * seen + a * rest * spread) / (a * a)
+
+
+def least_variance(response: Response, spread: Figure) -> Figure:
+    """What the variance is at least, whatever the rows hold: the part that no row decides. ``spread`` as above."""
+    return float(1 - response.contrast) / float(response.contrast) ** 2 * spread
+
+
+def largest_variance(response: Response, low: Figure, high: Figure, spread: Figure) -> Floats:
+    """What a row of weight 1 adds to the variance at most, for psi between ``low`` and ``high``."""
+    a, rest = float(response.contrast), float(1 - response.contrast)
+    far = np.maximum(low * low, high * high)
+    by_mean = rest / a * far + rest / (a * a) * np.maximum(spread, 0.0)
+    return np.asarray(np.minimum(by_mean, ((high - low) / (2 * a)) ** 2))
+
+
+def nearest(value: float, least: float, most: float, step: float = 1.0) -> float:
+    """The possible answer closest to an estimate, Eq. (14): least, least + step, ..., most."""
+    return min(max(least + step * math.floor((value - least) / step + 0.5), least), most)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,26 +160,22 @@ class Collected:
         mean = phi.mean
         centred = phi - mean
         psi = centred.at(self.places)
-        a = float(self.response.contrast)
         total = float(self.rows) if w is None else math.fsum(w.tolist())
-        value = total * mean + float(psi.sum() if w is None else w @ psi) / a
+        value = unbiased(self.response, total * mean, float(psi.sum() if w is None else w @ psi))
         return _Linear(phi, centred, psi, value)
 
     def _covariance(self, one: _Linear, two: _Linear, w: Floats | None) -> float:
         """Estimated covariance of two estimates over these rows; with itself, the variance."""
-        a, b = float(self.response.contrast), float(self.response.lie)
-        Q = one.centred.inner(two.centred)
         products = one.psi * two.psi
         squares = float(self.rows) if w is None else float(w @ w)
-        summed = float(products.sum() if w is None else (w * w) @ products)
-        covariance = (self.domain.size * b * summed + a * b * Q * squares) / (a * a)
-        return max(covariance, 0.0) if one is two else covariance
+        seen = float(products.sum() if w is None else (w * w) @ products)
+        spread = one.centred.inner(two.centred) / self.domain.size
+        found = covariance(self.response, seen, squares * spread)
+        return max(found, 0.0) if one is two else found
 
     def _worst(self, linear: _Linear, w: Floats | None) -> float:
-        a, b = float(self.response.contrast), float(self.response.lie)
-        low, high = linear.centred.bounds
-        Q = linear.centred.inner(linear.centred)
-        row = min((1 - a) / a * max(low * low, high * high) + b * max(Q, 0.0) / (a * a), ((high - low) / (2 * a)) ** 2)
+        spread = linear.centred.inner(linear.centred) / self.domain.size
+        row = float(largest_variance(self.response, *linear.centred.bounds, spread))
         return math.sqrt(row * (self.rows if w is None else float(w @ w)))
 
     def _proper(self, phi: RowFunction, value: float) -> float:
@@ -152,7 +183,7 @@ class Collected:
         if not phi.is_indicator:
             raise InterfaceError("the proper estimator is for counts, of functions that are 0 or 1; leave proper out")
         low, high = phi.bounds
-        return min(max(float(math.floor(value + 0.5)), low * self.rows), high * self.rows)
+        return nearest(value, low * self.rows, high * self.rows)
 
     def _ratio(self, above: _Linear, below: _Linear, w: Floats | None, q: float) -> Estimate:
         """above / below, with the interval of the r that pass |above - r below| <= q standard errors.

@@ -33,14 +33,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import InternalError
 from dpsql.linalg.exact import column_norms, max_abs
 from dpsql.linalg.forms import dense
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.expr.regions import Axis, BoolArray, IntArray, mix
 from dpsql.workload.families.matrix import Workload
-
-Floats = npt.NDArray[np.float64]
 
 _STATES = 1024  # states of one product
 _ROWS = 2**13  # pairs whose sets are held at once

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Ints
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.blocks import Ints, Residual, digest_of
+from dpsql.linalg.blocks import Residual, digest_of
 from dpsql.workload.expr.regions import IntArray
 
 _WORD = 62

@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
 from dpsql.arguments import one_of, taking
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 __all__ = ["column_projection", "contained", "equal_error", "equivalent", "no_harder", "nonzero_columns"]
 

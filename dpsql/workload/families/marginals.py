@@ -14,14 +14,13 @@ from operator import index
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
 
-Floats = NDArray[np.float64]
 AttributeSet = tuple[int, ...]
 
 __all__ = ["Marginals", "data_cube", "marginals"]

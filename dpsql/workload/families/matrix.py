@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MATRIX_CAP = 2**27  # entries: 1 GiB of float64
 INTEGER_CAP = 2**62  # spanning rows and what one record does to them stay below

@@ -10,15 +10,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.arguments import real, sizes, taking, whole
+from dpsql.arrays import Ints
 from dpsql.errors import DataError
 from dpsql.workload.families.families import check_size
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload, from_matrix
-
-Ints = NDArray[np.int64]
 
 __all__ = ["covering_ranges", "random_ranges", "sampled_ranges", "wdiscrete", "wrange", "wrelated"]
 

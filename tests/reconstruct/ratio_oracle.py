@@ -1,4 +1,4 @@
-"""Intervals for a ratio of two noisy answers, such as AVG = SUM / COUNT."""
+"""Fieller's interval of one ratio, such as AVG = SUM / COUNT: what those of many at once are held against."""
 
 from __future__ import annotations
 

@@ -1,0 +1,34 @@
+"""The names of ``dpsql.bounds`` with their types: those of ``papers`` come on demand, as types cannot see."""
+
+from dpsql.bounds.papers.accuracy import Accuracies as Accuracies
+from dpsql.bounds.papers.accuracy import accuracy_orders as accuracy_orders
+from dpsql.bounds.papers.accuracy import rms_accuracy as rms_accuracy
+from dpsql.bounds.papers.accuracy import rms_accuracy_order as rms_accuracy_order
+from dpsql.bounds.papers.profiles import column_uniform as column_uniform
+from dpsql.bounds.papers.profiles import compare as compare
+from dpsql.bounds.papers.profiles import dominates as dominates
+from dpsql.bounds.papers.profiles import error_profile as error_profile
+from dpsql.bounds.papers.profiles import profile_equivalent as profile_equivalent
+from dpsql.bounds.papers.profiles import redundant_groups as redundant_groups
+from dpsql.bounds.papers.profiles import sensitivity as sensitivity
+from dpsql.bounds.papers.profiles import without_redundant as without_redundant
+from dpsql.bounds.papers.tightness import cube_shares as cube_shares
+from dpsql.bounds.papers.tightness import cube_strategy as cube_strategy
+from dpsql.bounds.papers.tightness import is_tight as is_tight
+from dpsql.bounds.papers.tightness import looseness as looseness
+from dpsql.bounds.papers.tightness import root_strategy as root_strategy
+from dpsql.bounds.papers.tightness import variable_agnostic as variable_agnostic
+from dpsql.bounds.papers.tightness import variable_agnostic_bound as variable_agnostic_bound
+from dpsql.bounds.papers.tightness import variable_agnostic_strategy as variable_agnostic_strategy
+from dpsql.bounds.papers.windows import range_window_bound as range_window_bound
+from dpsql.bounds.papers.windows import supreme_range_bound as supreme_range_bound
+from dpsql.bounds.pure import bhaskara_bound as bhaskara_bound
+from dpsql.bounds.pure import geometric_order as geometric_order
+from dpsql.bounds.pure import hardt_talwar_bound as hardt_talwar_bound
+from dpsql.bounds.pure import low_rank_guarantee as low_rank_guarantee
+from dpsql.bounds.pure import singular_value_order as singular_value_order
+from dpsql.bounds.singular import dual_bound as dual_bound
+from dpsql.bounds.singular import supreme_svd_bound as supreme_svd_bound
+from dpsql.bounds.singular import svd_bound as svd_bound
+from dpsql.bounds.singular import svd_bound_log10 as svd_bound_log10
+from dpsql.bounds.singular import svd_bound_of_gram as svd_bound_of_gram

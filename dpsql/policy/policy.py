@@ -1,0 +1,237 @@
+"""A policy: read from TOML (known keys, then their types, then their meaning), looked up, and written back."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Self
+
+from dpsql.arguments import path as a_path
+from dpsql.arguments import taking
+from dpsql.arguments import text as a_text
+from dpsql.errors import OperationalError, PolicyError, nearest
+from dpsql.policy.columns import ColumnPolicy
+from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy, is_spark, spark_parts
+from dpsql.policy.settings import fix, folded, text
+from dpsql.policy.text import policy_text
+from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
+from dpsql.policy.values import dotted, fold, kind_of
+
+TOP_KEYS = ("dataset", "budget", "tables", "views")
+TABLE_KEYS = (
+    "unit",
+    "max_rows_per_unit",
+    "expected_rows",
+    "rows_public",
+    "public",
+    "source",
+    "counts",
+    "key",
+    "references",
+    "columns",
+)
+VIEW_KEYS = ("sql",)
+COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A data set's public declaration. ``path`` is the file it came from; sources are relative to it.
+
+    ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables.
+    """
+
+    dataset: str
+    budget: BudgetPolicy
+    tables: Mapping[str, TablePolicy]
+    path: Path | None = field(default=None, compare=False)
+    views: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        text("dataset", self.dataset)
+        if not self.tables:
+            raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
+        fix(self, "tables", folded("tables", self.tables, "tables"))
+        fix(self, "views", folded("views", self.views, "views"))
+        taken: dict[str, str] = {}
+        for name in self.tables:
+            # A name without a schema is one of main: two declarations of one table would count its rows apart.
+            other = taken.setdefault(fold(name).removeprefix("main."), name)
+            if other != name:
+                raise PolicyError(
+                    f"{dotted('tables', other)} and {dotted('tables', name)} name one table, and one row of it would "
+                    "count in both; keep one of them"
+                )
+        for name, sql in self.views.items():
+            text(dotted("views", name, "sql"), sql)
+            if fold(name) in taken:
+                raise PolicyError(f"{dotted('views', name)} has the name of a table; choose another name")
+        check_units(self.tables)
+
+    @classmethod
+    @taking(path=a_path())
+    def load(cls, path: str | Path) -> Self:
+        """The policy of a TOML file.
+
+        Raises OperationalError where the file cannot be read, PolicyError where it is not a policy.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            reason = error.strerror or "unreadable"
+            raise OperationalError(f"policy file {path}: {reason}; check the path") from None
+        try:
+            decoded = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise PolicyError(f"policy file {path}: byte {error.start} is not UTF-8; save it as UTF-8") from None
+        return cls.parse(decoded, path=path)
+
+    @classmethod
+    def parse(cls, text: str, path: str | Path | None = None) -> Self:
+        """The policy of a TOML text. Raises PolicyError with the full key of what is wrong."""
+        dataset, budget, tables, views = _parsed(text)
+        return cls(dataset, budget, tables, None if path is None else Path(path), views)
+
+    @taking(name=a_text())
+    def table(self, name: str) -> TablePolicy:
+        """The table of that name in any case; PolicyError with the nearest names where there is none."""
+        found = {fold(n): t for n, t in self.tables.items()}.get(fold(name))
+        if found is None:
+            raise PolicyError(
+                f"{dotted('tables', name)} is not declared, so the table cannot be used; {nearest(name, self.tables)}"
+            )
+        return found
+
+    @functools.cached_property
+    def units(self) -> Mapping[str, Unit | None]:
+        """Where each private table's unit is; None for single rows."""
+        return {t.name: unit_of(self.tables, t) for t in self.tables.values() if not t.public}
+
+    @functools.cached_property
+    def labels(self) -> Mapping[str, str]:
+        """What each private table's unit is called; tables of equal labels share a unit."""
+        return unit_labels(self.tables)
+
+    @taking(name=a_text())
+    def view(self, name: str) -> str | None:
+        """The SQL text of the view of that name in any case, None where the policy has none."""
+        return {fold(n): sql for n, sql in self.views.items()}.get(fold(name))
+
+    @taking(name=a_text())
+    def source_path(self, name: str) -> Path | None:
+        """Where the files of table ``name`` are, relative to the policy's folder (or the current one).
+
+        A file, a folder, or a pattern; in a pattern the folder's own name stands for itself.
+        """
+        table = self.table(name)
+        if table.source is None or table.is_spark:
+            return None
+        folder = Path.cwd() if self.path is None else self.path.absolute().parent
+        return (Path(glob.escape(str(folder))) if table.is_pattern else folder) / table.source
+
+    def spark_table(self, name: str) -> tuple[str, str, str] | None:
+        """Catalog, schema and table of Spark that table ``name`` names as its source; None for any other."""
+        table = self.table(name)
+        return spark_parts(table.key("source"), table.source) if table.source is not None and table.is_spark else None
+
+    def to_toml(self) -> str:
+        """TOML text that parses back to an equal policy; comments of the original are not kept."""
+        return policy_text(self.dataset, self.budget, self.tables, self.views)
+
+
+def _parsed(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str]]:
+    """Data-set id, budget, tables and views of a TOML text; PolicyError with the full key of what is wrong."""
+    document = _read(text)
+    _known("", document, TOP_KEYS)
+    if "dataset" not in document:
+        raise PolicyError('dataset is missing; name the data set and its version, such as dataset = "visits-2024-1"')
+    if "budget" not in document:
+        raise PolicyError("budget is missing; write [budget] with epsilon = 1.0, or rho = 0.1")
+    if "tables" not in document:
+        raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
+    budget = _table("budget", document["budget"])
+    _known("budget", budget, BUDGET_FIGURES)
+    built = BudgetPolicy(**budget)
+    tables = {name: _table_policy(name, value) for name, value in _table("tables", document["tables"]).items()}
+    views = {name: _view(name, value) for name, value in _table("views", document.get("views", {})).items()}
+    return document["dataset"], built, tables, views
+
+
+def _view(name: str, value: object) -> str:
+    where = dotted("views", name)
+    given = _table(where, value)
+    _known(where, given, VIEW_KEYS)
+    if "sql" not in given:
+        raise PolicyError(f'{where}.sql is missing; write sql = "SELECT ... FROM ..."')  # noqa: S608
+    sql = given["sql"]
+    if not isinstance(sql, str):
+        raise PolicyError(f"{where}.sql is {kind_of(sql)}; write a string")
+    return sql
+
+
+def _read(text: str) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise PolicyError(f"a policy is a text of TOML, not {type(text).__name__}; read the file first")
+    try:
+        return tomllib.loads(text, parse_float=Decimal)
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except (ValueError, InvalidOperation) as error:
+        # One line, and not the whole text of a number that Python cannot read.
+        reason = (str(error).splitlines() or ["unreadable number"])[0][:200]
+    raise PolicyError(f"the policy is not TOML: {reason}; correct it there")
+
+
+def _table(where: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise PolicyError(f"{where} is {kind_of(value)}; write a table, such as [{where}]")
+    return value
+
+
+def _known(where: str, given: Mapping[str, object], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            key = f"{where}.{dotted(name)}" if where else dotted(name)
+            raise PolicyError(f"{key} is not a setting; {nearest(name, known)}")
+
+
+def _table_policy(name: str, value: object) -> TablePolicy:
+    where = dotted("tables", name)
+    given = dict(_table(where, value))
+    inner = next((n for n, v in given.items() if isinstance(v, dict) and n not in TABLE_KEYS), None)
+    if inner is not None and not nearest(inner, TABLE_KEYS).startswith("did you mean"):
+        # [tables.main.visits] makes "main" the table and "visits" an unknown setting of it.
+        raise PolicyError(
+            f"{where}.{dotted(inner)} is not a setting; quote a name that has a dot, as in "
+            f"[{dotted('tables', name + '.' + inner)}]"
+        )
+    _known(where, given, TABLE_KEYS)
+    columns = _table(f"{where}.columns", given.pop("columns", {}))
+    # No default: a unit of one row is a decision about whom the noise protects.
+    if "unit" not in given and "counts" not in given and given.get("public") is not True:
+        raise PolicyError(f'{where}.unit is missing; write unit = "row", or the column that identifies whom to protect')
+    if given.get("public") is True and "unit" in given:
+        raise PolicyError(f"{where}.unit is for private tables and {where}.public is true; drop one")
+    built = {column: _column_policy(where, column, settings) for column, settings in columns.items()}
+    if "key" in given:
+        given["unique"] = given.pop("key")
+    source = given.get("source")
+    if isinstance(source, list) and any(is_spark(part) for part in source):
+        raise PolicyError(
+            f"{where}.source names several things, a Spark table among them; one name is one table: "
+            "keep one of them, or declare two tables"
+        )
+    return TablePolicy(name, built, where=where, **given)
+
+
+def _column_policy(table: str, name: str, value: object) -> ColumnPolicy:
+    where = f"{table}.{dotted('columns', name)}"
+    if not isinstance(value, dict):
+        raise PolicyError(f"{where} is {kind_of(value)}; write {{ lower = 0, upper = 120 }}, or {{}}")
+    _known(where, value, COLUMN_KEYS)
+    return ColumnPolicy(name, where=where, **value)
