@@ -9,6 +9,8 @@ ACCOUNTING := .venv/.accounting
 
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 export OPENBLAS_NUM_THREADS ?= 1
+# Every worker and every process that a test kills imports the same modules: compile them once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env demo lint test test-long test-surfaces test-spark docs assurance bench
 
