@@ -833,12 +833,12 @@ con.run("SELECT count(*) AS n FROM t", 0.5)
     [
         ("inside the charge", False, False),
         ("after the charge", True, False),
-        ("after the noise", True, False),
-        ("during the scan", True, False),
-        ("after the scan", True, False),
+        pytest.param("after the noise", True, False, marks=pytest.mark.long),
+        pytest.param("during the scan", True, False, marks=pytest.mark.long),
+        pytest.param("after the scan", True, False, marks=pytest.mark.long),
         ("before the record", True, False),
         ("after the record", True, True),
-        ("during the registration", True, True),
+        pytest.param("during the registration", True, True, marks=pytest.mark.long),
     ],
 )
 def test_kill_9_never_refunds_and_never_loses_an_answer(
