@@ -52,8 +52,11 @@ quick: env
 	$(BIN)/ruff check --quiet
 	$(BIN)/pytest -n auto --dist worksteal $(addprefix --ignore=tests/,$(SLOW)) $(addprefix tests/,$(QUICK))
 
-test: lint
-	$(BIN)/pytest -n auto --dist worksteal
+# Types are checked beside the tests: where nothing is remembered of an earlier run they take a core a minute.
+test: env
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$types && exit $$tests
 
 # The independent accountant that dpsql's own is held against.
 $(ACCOUNTING): $(STAMP)
