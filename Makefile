@@ -9,12 +9,15 @@ ACCOUNTING := .venv/.accounting
 
 # One thread a process: tests run side by side, and small matrices gain nothing from more.
 export OPENBLAS_NUM_THREADS ?= 1
+# Every worker and every process that a test kills imports the same modules: compile them once.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo lint test test-long test-surfaces test-spark docs assurance bench
+.PHONY: help env demo lint quick test test-long test-surfaces test-spark docs assurance bench
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
-	@echo "make test       lint, types and tests"
+	@echo "make quick      tests of every room from SQL to noise, for the way back to the editor: 45 seconds"
+	@echo "make test       lint, types and tests: 4 minutes"
 	@echo "make test-long  statistical tests of minutes"
 	@echo "make test-surfaces  notebooks, browser and every snippet of the docs"
 	@echo "make test-spark  the engine of Spark, with a session on this machine; needs Java 17"
@@ -38,8 +41,22 @@ lint: env
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-test: lint
-	$(BIN)/pytest -n auto --dist worksteal
+# What a change breaks first: each stage by itself, golden batches, and which room may import which.
+QUICK := bounds linalg pictures privacy reconstruct workload $(addprefix sql/test_,codes.py golden.py hints.py joins.py \
+    options.py outer.py quantiles.py sql_table.py statements.py sums_and_keys.py) $(addprefix strategy/test_,cache.py \
+    copies.py line_strategy.py targets.py) $(addprefix test_,imports.py plan_explain.py policy.py \
+    policy_units.py unit_connection.py)
+SLOW := privacy/test_noise_laws.py privacy/test_ledger_processes.py reconstruct/test_coverage.py workload/test_compile.py
+
+quick: env
+	$(BIN)/ruff check --quiet
+	$(BIN)/pytest -n auto --dist worksteal $(addprefix --ignore=tests/,$(SLOW)) $(addprefix tests/,$(QUICK))
+
+# Types are checked beside the tests: where nothing is remembered of an earlier run they take a core a minute.
+test: env
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest -n auto --dist worksteal; tests=$$?; wait $$types && exit $$tests
 
 # The independent accountant that dpsql's own is held against.
 $(ACCOUNTING): $(STAMP)

@@ -1,7 +1,8 @@
 """Its place puts this folder on the import path, so that tests can import ``helpers``.
 
 Strategies are kept in a temporary folder here, never in the user's: subprocesses inherit the variable. Text is
-wrapped at one width, whatever terminal the tests run in.
+wrapped at one width, whatever terminal the tests run in. Temporary files lie in memory where there is room for them,
+unless TMPDIR says otherwise: no test asks whether a disk kept what it was told to. Each process computes in one thread.
 
 ``assurance("races run", 8)`` in a test adds to a figure of docs/assurance.md. `make assurance` names the file that
 such notes and the outcome of every test go to; without it they go nowhere.
@@ -15,6 +16,23 @@ import tempfile
 import pytest
 
 NOTES = "DPSQL_ASSURANCE_NOTES"
+MEMORY, ROOM = "/dev/shm", 4 << 30
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported, which is later
+
+
+def _memory_has_room():
+    try:
+        found = os.statvfs(MEMORY)
+    except (AttributeError, OSError):
+        return False
+    free = found.f_bavail * found.f_frsize
+    return free >= ROOM and not found.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK | os.X_OK)
+
+
+if "TMPDIR" not in os.environ and _memory_has_room():
+    os.environ["TMPDIR"] = MEMORY
+    tempfile.tempdir = None  # asked for anew
 
 
 def pytest_configure(config):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
 from whose_rows import Database, Row, without
@@ -19,6 +18,7 @@ from whose_rows import Database, Row, without
 import dpsql
 from dpsql import measure
 from dpsql.measure.reading import scans_of
+from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.workload.cells import tell_apart as cells
@@ -155,12 +155,13 @@ def sent(way: str, patch: pytest.MonkeyPatch) -> None:
 class World:
     """Connections over tables that are filled anew, one for each kind of noise."""
 
-    duck: duckdb.DuckDBPyConnection
+    engine: SyntheticEngine
     cons: dict[str, dpsql.Connection]
 
     @classmethod
     def at(cls, folder: Path) -> World:
-        duck = duckdb.connect()
+        engine = SyntheticEngine()
+        duck = engine.connection
         for name, columns in COLUMNS.items():
             duck.execute(f"CREATE TABLE {name} ({columns})")
         duck.execute("CREATE TABLE regions (id INTEGER, name VARCHAR)")
@@ -169,7 +170,7 @@ class World:
             noise: dpsql.connect(duck, policy=policy, ledger=folder / f"{noise}.ledger")
             for noise, policy in POLICIES.items()
         }
-        return cls(duck, cons)
+        return cls(engine, cons)
 
     def plans(self, batch: str) -> list[Plan]:
         """The batch with each kind of noise: x is the same, strategies and sensitivities are not."""
@@ -179,17 +180,18 @@ class World:
 
     def x(self, plan: Plan, database: Database) -> list[int]:
         """L x of a database, by the scans of a run."""
+        duck = self.engine.connection
         for name in COLUMNS:
-            self.duck.execute(f"DELETE FROM {name}")
+            duck.execute(f"DELETE FROM {name}")
             rows = database.get(name, [])
             if rows:
                 marks = ", ".join(["(" + ", ".join("?" * len(rows[0])) + ")"] * len(rows))
-                self.duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
+                duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
         con = self.cons[plan.noise.kind]
         job = con._batches.job(plan, "", "")
         x = np.zeros(job.integers.shape[1], dtype=object)
         for scan in scans_of(job.layouts):
-            found = con._holdings.engine.scan(*measure.scan_of(scan.layout, job.sources))
+            found = self.engine.scan(*measure.scan_of(scan.layout, job.sources))
             for layout, columns in scan.parts:
                 measure._add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
         return [int(value) for value in x]

@@ -301,31 +301,29 @@ def test_every_earlier_number_is_the_same_over_joint_cells(con: dpsql.Connection
         assert {tuple(c) for c in seen.matrix[:, picked].toarray().T} <= columns
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "SELECT k, count(*) AS n, sum(v) AS s FROM t GROUP BY k",
-        "SELECT sum(v) FROM t WHERE k BETWEEN 2 AND 4",
-        "SELECT g, avg(v) FROM t GROUP BY g",
-        "SELECT g, count(*) FROM t WHERE v < 50 GROUP BY g",
-    ],
-)
-def test_noiseless_measurements_give_exact_answers(
-    con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch, asked: str
-) -> None:
+DETERMINED = [
+    "SELECT k, count(*) AS n, sum(v) AS s FROM t GROUP BY k",
+    "SELECT sum(v) FROM t WHERE k BETWEEN 2 AND 4",
+    "SELECT g, avg(v) FROM t GROUP BY g",
+    "SELECT g, count(*) FROM t WHERE v < 50 GROUP BY g",
+]
+
+
+def test_noiseless_measurements_give_exact_answers(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise the combination is what the batch's own measurement says, to rounding: it is unbiased."""
     monkeypatch.setattr(Noise, "sample", lambda self, count: [0] * count)
     for batch in BATCHES:
         con.run(batch, epsilon=4)
-    found = combine(prepare(asked, con.policy, con.schemas()), pasts(con), 0.05)
-    assert found is not None
-    exact = con.run(asked, epsilon=1, fresh=True).record.tables
-    for ours, theirs in zip(tables_of(found, found.values), exact, strict=True):
-        for (name, kind, mine), (_, _, other) in zip(ours.columns, theirs.columns, strict=True):
-            if kind == "DOUBLE" and not name.endswith(("_stderr", "_low", "_high")):
-                assert np.allclose(np.array(mine, dtype=float), np.array(other, dtype=float), atol=1e-4)
-            elif kind != "DOUBLE":
-                assert list(mine) == list(other)
+    combined = {asked: combine(prepare(asked, con.policy, con.schemas()), pasts(con), 0.05) for asked in DETERMINED}
+    for asked, found in combined.items():
+        assert found is not None, asked
+        exact = con.run(asked, epsilon=1, fresh=True).record.tables
+        for ours, theirs in zip(tables_of(found, found.values), exact, strict=True):
+            for (name, kind, mine), (_, _, other) in zip(ours.columns, theirs.columns, strict=True):
+                if kind == "DOUBLE" and not name.endswith(("_stderr", "_low", "_high")):
+                    assert np.allclose(np.array(mine, dtype=float), np.array(other, dtype=float), atol=1e-4), asked
+                elif kind != "DOUBLE":
+                    assert list(mine) == list(other), asked
 
 
 def test_integers_of_an_older_reading_are_left_alone(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:

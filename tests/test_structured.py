@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def fill(con: duckdb.DuckDBPyConnection, rows: int, units: int) -> None:
     ])  # fmt: skip
 
 
+@functools.cache
 def compiled(name: str, con: duckdb.DuckDBPyConnection) -> tuple[Structured, Compiled]:
     found = understood(BATCHES.get(name, name), POLICY, tables_of(POLICY, engine_of(con)))
     return compile_structured(found.queries, found.tables), compile_batch(found.queries, found.tables)

@@ -20,6 +20,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -229,7 +230,7 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     Zones and calendars are settings of ICU, which DuckDB's wheels hold; without it DuckDB knows UTC only.
     """
     for name, value in (("TimeZone", "UTC"), ("Calendar", "gregorian")):
-        if connection.execute("SELECT 1 FROM system.main.duckdb_settings() WHERE name = ?", [name]).fetchone():
+        with contextlib.suppress(duckdb.CatalogException):  # what DuckDB says of a setting that it does not know
             connection.execute(f"SET {name} = {text(value)}")
 
 
@@ -273,17 +274,24 @@ def runs_over_nulls(source: TableSource | Rows, select: str, group_by: int, sche
     """
     tables = tables_of(source)
     names = {table.name: quote(f"t{number}") for number, table in enumerate(tables)}
-    with contextlib.closing(duckdb.connect(":memory:", config={"threads": "1"})) as connection:
-        try:
-            for table in tables:
-                columns = [f"{quote(name)} {_known(connection, kind)}" for name, kind in schemas[table.name].items()]
-                connection.execute(f"CREATE TABLE {names[table.name]} ({', '.join(columns)})")
-                connection.execute(f"INSERT INTO {names[table.name]} DEFAULT VALUES")
-            _know_utc_only(connection)
-            connection.execute(statement_of(source, select, group_by, names)).fetchall()
-        except duckdb.Error:
-            return False
+    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in tables)
+    try:
+        _run_over_nulls(statement_of(source, select, group_by, names), columns)
+    except duckdb.Error:
+        return False
     return True
+
+
+@lru_cache(256)  # what ran once runs again; an error is not remembered
+def _run_over_nulls(statement: str, tables: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> None:
+    """Raises duckdb.Error where the statement does not run over tables of these columns with one row of NULLs each."""
+    with contextlib.closing(duckdb.connect(":memory:", config={"threads": "1"})) as connection:
+        for table, kinds in tables:
+            columns = [f"{quote(name)} {_known(connection, kind)}" for name, kind in kinds]
+            connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+            connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
+        _know_utc_only(connection)
+        connection.execute(statement).fetchall()
 
 
 def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:

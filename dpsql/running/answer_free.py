@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any
@@ -111,7 +112,7 @@ class Earlier:
             and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (1.0 + (plan.gap or 0.0))
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
-        found = self._found(plan.origin.prepared, plan.alpha, self._schemas(), usable)
+        found = self._found(plan.origin.prepared, plan.alpha, plan.origin.prepared.schemas, usable)
         planned = plan.errors
         if found is not None and plan.wanted is not None:
             goal = goal_of(plan.origin.prepared, plan.wanted)
@@ -203,7 +204,7 @@ class Earlier:
         if free is not None:
             return noted(plan, free.combination.rests_on)
         prepared = plan.origin.prepared
-        setting = setting_of(prepared, self._pasts(self._schemas(), usable), self._first(prepared))
+        setting = setting_of(prepared, self._pasts(prepared.schemas, usable), self._first(prepared))
         if setting is None:
             return plan
         deadline = inf if time_limit is None else monotonic() + time_limit
@@ -308,7 +309,9 @@ class Earlier:
                 record, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
                 texts = {number: self._text(number) for number in (measurement.kept or {}).get("beside", ())}
                 self._held[entry.id] = past_of(
-                    *(entry.id, record.sql, measurement, self._policy, schemas), self._understood, texts
+                    *(entry.id, record.sql, measurement, self._policy, schemas),
+                    partial(self._understood, schemas),
+                    texts,
                 )
             past = self._held[entry.id]
             if past is not None:
@@ -327,10 +330,10 @@ class Earlier:
         """The batch of a release."""
         return unpack(self._books.ledger().release(release).payload or b"")[0].sql
 
-    def _understood(self, sql: str) -> Understood:
+    def _understood(self, schemas: Schemas, sql: str) -> Understood:
         """What a batch of an earlier release asks, understood once for all releases of one text."""
         if sql not in self._meant:
-            self._meant[sql] = understood_of(sql, self._policy, self._schemas())
+            self._meant[sql] = understood_of(sql, self._policy, schemas)
         return self._meant[sql]
 
     def _key(self, found: Found, errors: bool) -> str:

@@ -33,15 +33,21 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def interrupted_at(folder: Path, most: int) -> int:
-    """Interrupt a release at so many of its steps; the number of interrupts."""
+PARTS = 10
+
+
+def interrupted_at(folder: Path, most: int, part: int = 0, parts: int = 1) -> int:
+    """Interrupt a release at so many of its steps, those of one part; the number of interrupts.
+
+    Each part has a world of its own: what a release does before its charge grows with the entries of the ledger.
+    """
     make(folder)
     con = connect(folder)
     plan = con.plan(BATCH, EPSILON)
     con.run(plan, fresh=True)
     last = steps_of(lambda: con.run(plan, fresh=True))
     released, met = 2, 0
-    steps = spread(last, most)
+    steps = spread(last, most)[part::parts]
     for step in steps:
         profile = Step(step, interrupt)
         before = len(con.releases())
@@ -70,9 +76,10 @@ def test_ctrl_c_at_each_step(tmp_path: Path, record_assurance: Any) -> None:
 
 
 @pytest.mark.long
-def test_ctrl_c_at_every_step(tmp_path: Path, record_assurance: Any) -> None:
-    met = interrupted_at(tmp_path, 2000)
-    record_assurance("faults.ctrl_c_long", {"injected": met, "survived": met})
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ctrl_c_at_every_step(tmp_path: Path, record_assurance: Any, part: int) -> None:
+    met = interrupted_at(tmp_path, 2000, part, PARTS)
+    record_assurance(f"faults.ctrl_c_long#{part}", {"injected": met, "survived": met})
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a signal of POSIX")

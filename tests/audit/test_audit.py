@@ -67,7 +67,7 @@ def test_no_row_moves_a_laplace_measurement_further_than_its_noise(pure: World) 
     plan = pure.con.plan(BATCH, epsilon=1)
     assert plan.noise.kind == "laplace"
     check_brute_force_norms(plan)
-    check_sensitivity(pure, plan)
+    check_sensitivity(pure, plan, ADVERSARIAL[::2])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,11 @@ def distance_of(folder: Path, batch: str, budget: str, trials: int, **request: o
     return distance(world, brute_force(world, pairs=40), trials)
 
 
-@pytest.mark.parametrize(("factor", "sign"), [(Fraction(1), 0), (Fraction(1, 2), 1), (Fraction(2), -1)])
+# Noise as claimed, too little of it, and (which costs accuracy, not privacy) too much.
+FACTORS = [(Fraction(1), 0), (Fraction(1, 2), 1), pytest.param(Fraction(2), -1, marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize(("factor", "sign"), FACTORS)
 def test_mu_of_neighbouring_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]
 ) -> None:
@@ -145,7 +149,10 @@ def test_mu_of_neighbouring_tables(
         assurance("z of a doubled rho at 500 trials", found.z)
 
 
-@pytest.mark.parametrize(("rho", "units"), [(8, 1), (Fraction(1, 10), 9), (Fraction(1, 1000), 89)])
+@pytest.mark.parametrize(
+    ("rho", "units"),
+    [(8, 1), *(pytest.param(Fraction(1, n), units, marks=pytest.mark.long) for n, units in ((10, 9), (1000, 89)))],
+)
 def test_a_doubled_rho_at_a_thousand_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rho: Fraction, units: int, assurance: Callable[..., None]
 ) -> None:
@@ -156,7 +163,7 @@ def test_a_doubled_rho_at_a_thousand_trials(
     assurance(f"z of a doubled rho at 1,000 trials, rho {float(rho):g}", found.z)
 
 
-@pytest.mark.parametrize(("factor", "sign"), [(Fraction(1), 0), (Fraction(1, 2), 1), (Fraction(2), -1)])
+@pytest.mark.parametrize(("factor", "sign"), FACTORS)
 def test_epsilon_of_neighbouring_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]
 ) -> None:

@@ -93,7 +93,7 @@ def test_the_claim_is_attained_and_never_passed(tmp_path: Path, name: str, assur
         (tmp_path / str(number)).mkdir()
         policy = dpsql.Policy.parse(POLICY.format(budget=budget))
         world = World.of(policy, BATCHES[name], tmp_path / str(number), **request)
-        found = brute_force(world, pairs=80)
+        found = brute_force(world, pairs=40)
         assert world.paid == world.plan.sensitivity
         assert found.largest <= world.paid
         # What is planned is no more than needed: rows of one unit do reach it.

@@ -60,15 +60,19 @@ def test_batches_are_planned_beside_a_release_of_almost_no_noise(
         assert by_sex == pytest.approx([150, 150], abs=1e-2)
 
 
-def test_other_batches_and_what_if(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("width", "batch"),
+    [
+        (25, "SELECT sex, count(*), sum(x) FROM t WHERE age > 50 GROUP BY sex"),
+        pytest.param(5, "SELECT sex, count(*), sum(x) FROM t WHERE age > 50 GROUP BY sex", marks=pytest.mark.long),
+        pytest.param(5, "SELECT sex, avg(x), median(age) FROM t GROUP BY sex", marks=pytest.mark.long),
+    ],
+)
+def test_other_batches_and_what_if(tmp_path: Path, width: int, batch: str) -> None:
     con = connected(tmp_path)
-    con.run("SELECT age // 5 AS a, count(*) AS n, sum(x) AS s FROM t GROUP BY a", epsilon=200)
-    for batch in (
-        "SELECT sex, count(*), sum(x) FROM t WHERE age > 50 GROUP BY sex",
-        "SELECT sex, avg(x), median(age) FROM t GROUP BY sex",
-    ):
-        for budget in ({"epsilon": 1}, {"epsilon": 0.5, "delta": 1e-6}):
-            plan = con.plan(batch, **budget)
-            assert str(plan)
-            assert con.run(plan).views == ("q1",)
-        assert con.budget_for(batch, relative=0.5) >= 0
+    con.run(f"SELECT age // {width} AS a, count(*) AS n, sum(x) AS s FROM t GROUP BY a", epsilon=200)
+    for budget in ({"epsilon": 1}, {"epsilon": 0.5, "delta": 1e-6}):
+        plan = con.plan(batch, **budget)
+        assert str(plan)
+        assert con.run(plan).views == ("q1",)
+    assert con.budget_for(batch, relative=0.5) >= 0

@@ -108,7 +108,7 @@ def test_the_charge_is_epsilon_for_each_row_that_a_unit_may_have(
     assert con.budget.spent == 0
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
+@pytest.mark.parametrize("limit", [2, *(pytest.param(limit, marks=pytest.mark.long) for limit in (1, 3))])
 def test_which_rows_of_a_unit_count_does_not_depend_on_what_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 
 import duckdb
 import numpy as np
 import pytest
-from helpers import compiled_of, engine_of, job_of, policy_of, tables_of
+from helpers import compiled_of, engine_of, policy_of, tables_of
 
 from dpsql import measure
 from dpsql.measure.scan_sql import select_list
@@ -40,6 +42,7 @@ POOL = {
     "never INTEGER": ["0", "4", "NULL", "2147483647", "1"],
 }
 ROWS = 32
+CHOSEN = ((0, 1, 2), (5, 5, 9), (31, 17, 3), tuple(range(ROWS)))
 
 BATCHES = [
     "SELECT COUNT(*) FROM t",
@@ -63,7 +66,7 @@ BATCHES = [
 
 @pytest.fixture(scope="module")
 def database() -> duckdb.DuckDBPyConnection:
-    con = duckdb.connect()
+    con = duckdb.connect(config={"threads": 1})
     con.execute(f"CREATE TABLE t (id INTEGER, {', '.join(POOL)})")
     rows = []
     for k in range(ROWS):
@@ -71,6 +74,10 @@ def database() -> duckdb.DuckDBPyConnection:
         values = [pool[(k * (3 + j) + k // len(pool)) % len(pool)] for j, pool in enumerate(POOL.values())]
         rows.append(f"({k}, {', '.join(values)})")
     con.execute(f"INSERT INTO t VALUES {', '.join(rows)}")
+    alone = {f"one_{k}": (k,) for k in range(ROWS)} | {f"some_{i}": chosen for i, chosen in enumerate(CHOSEN)}
+    for name, chosen in alone.items():
+        con.execute(f"CREATE TABLE {name} AS SELECT t.* EXCLUDE (id) FROM t, "
+                    f"(SELECT unnest({list(chosen)}) AS k) WHERE id = k")  # fmt: skip
     for column, pool in POOL.items():
         name = column.split()[0]
         assert con.execute(f"SELECT count(DISTINCT {name}) + max(CASE WHEN {name} IS NULL THEN 1 ELSE 0 END) FROM t"
@@ -78,62 +85,58 @@ def database() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def _contributions(database: duckdb.DuckDBPyConnection, compiled: Compiled) -> np.ndarray:
-    """What each of the 32 rows adds to L x, by the one generated statement, grouped by row besides: (rows, n)."""
-    found = []
-    engine = engine_of(database)
-    job = job_of(compiled, POLICY)
+def _scanned(database: duckdb.DuckDBPyConnection, compiled: Compiled, table: str) -> list[int]:
+    """L x of a table, by the one generated statement."""
     (layout,) = compiled.layouts
     columns, keys = select_list(layout)
-    for k in range(ROWS):
-        database.execute(f"CREATE OR REPLACE TABLE one AS SELECT * EXCLUDE (id) FROM t WHERE id = {k}")
-        x = np.zeros(compiled.rows.shape[1], dtype=object)
-        source = measure.TableSource("one")
-        measure._add(x, layout, engine.scan(source, columns, keys), job.common_steps)
-        found.append(x.tolist())
-    return np.array(found, dtype=object)
+    x = np.zeros(compiled.rows.shape[1], dtype=object)
+    found = engine_of(database).scan(measure.TableSource(table), columns, keys)
+    measure._add(x, layout, found, compiled.common_steps)
+    return x.tolist()
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+Compiling = Callable[[str], tuple[Compiled, np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def contributions(database: duckdb.DuckDBPyConnection) -> Compiling:
+    """A batch compiled, and what each of the 32 rows adds to L x (rows, n): once for all tests."""
+    tables = tables_of(POLICY, engine_of(database))
+
+    @functools.cache
+    def found(sql: str) -> tuple[Compiled, np.ndarray]:
+        compiled = compiled_of(sql, POLICY, tables)
+        x = np.array([_scanned(database, compiled, f"one_{k}") for k in range(ROWS)], dtype=object)
+        x.flags.writeable = False
+        return compiled, x
+
+    return found
+
+
 @pytest.mark.parametrize("sql", BATCHES)
-def test_no_neighbour_exceeds_the_claim(database: duckdb.DuckDBPyConnection, sql: str, noise: str) -> None:
-    engine = engine_of(database)
-    tables = tables_of(POLICY, engine)
-    compiled = compiled_of(sql, POLICY, tables)
-    strategy = select(compiled.workload(compiled.objective), noise)
-    mixing = np.asarray(strategy.mixing.todense() if hasattr(strategy.mixing, "todense") else strategy.mixing)
-    B = mixing.astype(object) @ strategy.basis.toarray().astype(object)
+def test_no_neighbour_exceeds_the_claim(
+    database: duckdb.DuckDBPyConnection, contributions: Compiling, sql: str
+) -> None:
+    compiled, x = contributions(sql)
     L = compiled.common_steps
-    x = _contributions(database, compiled)
     # x is a sum over rows, so that a table and its neighbour differ by what one row adds: check this on
     # pairs of real tables first, then every difference at once.
-    assert _additive(database, compiled, x)
-    moves = x @ B.T
-    squared = [sum(v * v for v in row) for row in moves]
-    absolute = [sum(abs(v) for v in row) for row in moves]
-    assert max(squared) <= strategy.l2_squared * L * L
-    assert max(absolute) <= strategy.l1 * L
-
-
-def _additive(database: duckdb.DuckDBPyConnection, compiled: Compiled, x: np.ndarray) -> bool:
-    engine, (layout,) = engine_of(database), compiled.layouts
-    columns, keys = select_list(layout)
-    for chosen in [(0, 1, 2), (5, 5, 9), (31, 17, 3), tuple(range(ROWS))]:
-        database.execute("CREATE OR REPLACE TABLE one AS SELECT t.* EXCLUDE (id) FROM t, "
-                         f"(SELECT unnest({list(chosen)}) AS k) WHERE id = k")  # fmt: skip
-        held = np.zeros(compiled.rows.shape[1], dtype=object)
-        scanned = engine.scan(measure.TableSource("one"), columns, keys)
-        measure._add(held, layout, scanned, compiled.common_steps)
-        if held.tolist() != sum(x[k] for k in chosen).tolist():
-            return False
-    return True
+    for number, chosen in enumerate(CHOSEN):
+        assert _scanned(database, compiled, f"some_{number}") == sum(x[k] for k in chosen).tolist(), chosen
+    for noise in ("gaussian", "laplace"):
+        strategy = select(compiled.workload(compiled.objective), noise)
+        mixing = np.asarray(strategy.mixing.todense() if hasattr(strategy.mixing, "todense") else strategy.mixing)
+        B = mixing.astype(object) @ strategy.basis.toarray().astype(object)
+        moves = x @ B.T
+        squared = [sum(v * v for v in row) for row in moves]
+        absolute = [sum(abs(v) for v in row) for row in moves]
+        assert max(squared) <= strategy.l2_squared * L * L, noise
+        assert max(absolute) <= strategy.l1 * L, noise
 
 
 @pytest.mark.parametrize("sql", BATCHES[:6])
-def test_the_claim_is_attained(database: duckdb.DuckDBPyConnection, sql: str) -> None:
-    engine = engine_of(database)
-    compiled = compiled_of(sql, POLICY, tables_of(POLICY, engine))
-    x = _contributions(database, compiled)
+def test_the_claim_is_attained(contributions: Compiling, sql: str) -> None:
+    compiled, x = contributions(sql)
     L = compiled.common_steps
     # The workload's own rows as a strategy: a corner of the box of measures occurs among the 32 rows.
     moves = x @ compiled.rows.toarray().astype(object).T
@@ -142,11 +145,10 @@ def test_the_claim_is_attained(database: duckdb.DuckDBPyConnection, sql: str) ->
     assert max(sum(abs(v) for v in row) for row in moves) == claimed * L
 
 
-def test_every_small_table_against_every_neighbour(database: duckdb.DuckDBPyConnection) -> None:
+def test_every_small_table_against_every_neighbour(contributions: Compiling) -> None:
     sql = "SELECT g, COUNT(*), SUM(i), SUM(d), COUNT(d) FROM t GROUP BY g; SELECT COUNT(*) - SUM(f) FROM t WHERE i > 0"
-    compiled = compiled_of(sql, POLICY, tables_of(POLICY, engine_of(database)))
+    compiled, x = contributions(sql)
     strategy = select(compiled.workload(compiled.objective), "gaussian")
-    x = _contributions(database, compiled)
     mixing = np.asarray(strategy.mixing.todense() if hasattr(strategy.mixing, "todense") else strategy.mixing)
     moved = x @ (mixing.astype(object) @ strategy.basis.toarray().astype(object)).T
     bound = strategy.l2_squared * compiled.common_steps**2

@@ -298,7 +298,7 @@ def test_no_unit_moves_more_than_claimed(con: duckdb.DuckDBPyConnection, name: s
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_nor_where_keys_dangle_and_units_are_null(con: duckdb.DuckDBPyConnection, name: str) -> None:
-    found = worst(con, batch(con, name), list(databases(6, 2)), apart=False)
+    found = worst(con, batch(con, name), list(databases(4, 2)), apart=False)
     assert 0.0 < found.laplace <= 1.0
     assert found.gaussian <= 1.0
 

@@ -201,7 +201,7 @@ def test_conditions_over_one_column(database: duckdb.DuckDBPyConnection, name: s
     _compare(database, [condition(columns, rng, 2) for _ in range(120)])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=pytest.mark.long) for n in range(5, 12))])
 def test_conditions_over_three_columns(database: duckdb.DuckDBPyConnection, seed: int) -> None:
     rng = random.Random(f"three {seed}")
     columns = rng.sample([n for n in TYPES if n != "txt"], 3)
