@@ -19,8 +19,9 @@ PACKAGE = Path(dpsql.__file__).parent
 # that dependencies point one way; a new room must be entered here.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
+    "quoting": set(),
     "arguments": {"errors"},
-    "engines": {"errors"},
+    "engines": {"errors", "quoting"},
     "linalg": {"errors"},
     "pictures": {"errors"},
     "privacy": {"errors"},
@@ -29,16 +30,27 @@ ROOMS: dict[str, set[str]] = {
     # The local release on a person's device, local/device/. It draws lies for the one who holds a record, so it may
     # reach no database: see its own test.
     "device": {"errors", "privacy", "policy"},
-    "release": {"errors", "arguments", "pictures", "privacy", "policy"},
-    "workload": {"errors", "arguments", "linalg", "policy", "reconstruct"},
-    "measure": {"errors", "engines", "privacy", "policy", "workload"},
-    "sql": {"errors", "policy", "reconstruct", "workload"},
+    "release": {"errors", "quoting", "arguments", "pictures", "privacy", "policy"},
+    "workload": {"errors", "quoting", "arguments", "linalg", "policy", "reconstruct"},
+    "measure": {"errors", "quoting", "engines", "privacy", "policy", "workload"},
+    "sql": {"errors", "quoting", "policy", "reconstruct", "workload"},
     "strategy": {"errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"errors", "arguments", "linalg", "workload", "strategy"},
     # Questions to a local release: of measure/ it uses only what writes SQL text, see its own test.
-    "local": {"errors", "privacy", "policy", "device", "release", "workload", "measure", "sql"},
+    "local": {"errors", "quoting", "privacy", "policy", "device", "release", "workload", "measure", "sql"},
     "planning": {
-        *("errors", "arguments", "linalg", "pictures", "privacy", "policy", "reconstruct", "release", "workload"),
+        *(
+            "errors",
+            "quoting",
+            "arguments",
+            "linalg",
+            "pictures",
+            "privacy",
+            "policy",
+            "reconstruct",
+            "release",
+            "workload",
+        ),
         *("sql", "strategy", "bounds", "local"),
     },
     # What earlier measurements say of a new batch: public numbers alone, so neither an engine nor measure/.
@@ -46,19 +58,42 @@ ROOMS: dict[str, set[str]] = {
         *("errors", "linalg", "privacy", "policy", "reconstruct", "release", "workload", "sql", "strategy", "planning"),
     },
     "running": {
-        *("errors", "arguments", "privacy", "policy", "reconstruct", "device", "release", "workload", "measure"),
+        *(
+            "errors",
+            "quoting",
+            "arguments",
+            "privacy",
+            "policy",
+            "reconstruct",
+            "device",
+            "release",
+            "workload",
+            "measure",
+        ),
         *("sql", "strategy", "local", "planning", "earlier"),
     },
     "driver": {
         *("errors", "arguments", "privacy", "policy", "release", "measure", "sql", "planning", "earlier", "running"),
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
-    "audit": {"errors", "privacy", "policy", "release", "measure", "planning", "driver"},
+    "audit": {"errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
     "surfaces": {
-        *("errors", "linalg", "pictures", "privacy", "policy", "release", "workload", "sql", "strategy", "local"),
+        *(
+            "errors",
+            "quoting",
+            "linalg",
+            "pictures",
+            "privacy",
+            "policy",
+            "release",
+            "workload",
+            "sql",
+            "strategy",
+            "local",
+        ),
         *("planning", "running", "driver", "__init__", "audit"),
     },
-    "notebook": {"errors", "privacy", "policy", "release", "sql", "planning", "driver", "surfaces"},
+    "notebook": {"errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver", "surfaces"},
     "__main__": {"surfaces"},
 }
 ALLOWED_ON_A_DEVICE = {

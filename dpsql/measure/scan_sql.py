@@ -16,12 +16,13 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.measure.cell_sql import cell_text
+from dpsql.quoting import string
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, RunAxis
-from dpsql.workload.expr.value_sql import call, like, literal, operand, text
+from dpsql.workload.expr.value_sql import call, like, literal, operand
 from dpsql.workload.expr.values import Value
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
@@ -213,7 +214,7 @@ def _listed(line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> dict[str,
 
 def _among(value: str, regions: Mapping[str, int], other: int, kind: str) -> str:
     """The region by the place of the value in a list of constants, 0 or NULL where it is in none."""
-    constants = f"system.main.list_value({', '.join(map(text, regions))})"
+    constants = f"system.main.list_value({', '.join(map(string, regions))})"
     place = f"system.main.list_position({constants}, {value})"
     return f"COALESCE(system.main.list_extract({_constants(list(regions.values()), kind)}, {place}), {other})"
 

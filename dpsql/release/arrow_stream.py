@@ -8,9 +8,10 @@ from typing import Any
 import duckdb
 
 from dpsql.errors import InterfaceError
+from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
-from .writing import quoted, write_table
+from .writing import write_table
 
 _ISOLATED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
@@ -42,7 +43,7 @@ def arrow_stream(
         kinds = ["INTEGER" if kind in _NULLS else kind for kind, _ in columns]
         held = [(f"c{at}", kinds[at], values) for at, (_, values) in enumerate(columns)]
         write_table(connection, "held", held)
-        shown = ", ".join(f"c{at} AS {quoted(name)}" for at, name in enumerate(names))
+        shown = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(names))
         return connection.sql(f"SELECT {shown} FROM held").__arrow_c_stream__(requested_schema)  # noqa: S608
     except ImportError:
         failure = "this version of DuckDB needs pyarrow for it: pip install 'dpsql[arrow]'"

@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 
 from dpsql.errors import OperationalError
+from dpsql.quoting import string
 
 
 def check_replaceable(path: Path) -> None:
@@ -22,8 +23,7 @@ def check_replaceable(path: Path) -> None:
     try:
         connection = duckdb.connect(":memory:", config={"threads": "1"})
         try:
-            quoted = str(path).replace("'", "''")
-            connection.execute(f"ATTACH '{quoted}' AS held (READ_ONLY)")
+            connection.execute(f"ATTACH {string(str(path))} AS held (READ_ONLY)")
             found = connection.execute(
                 "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main' "
                 "AND table_name = 'releases'"

@@ -18,10 +18,11 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
+from dpsql.quoting import identifier
 from dpsql.sql.aggregate.queries import read_select
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
-from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered, quoted
+from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Hints, Statement, hints_of, parse, refuse
@@ -150,7 +151,7 @@ class _Statement:
         # Statements of one shape are asked about once; a statement that DuckDB does not run ends the batch.
         shape = sql
         for number, name in enumerate(noisy):
-            shape = shape.replace(quoted(name), f"#{number}")
+            shape = shape.replace(identifier(name), f"#{number}")
         key = shape_of(shape), tuple(tuple(types) for types in noisy.values())
         if key not in batch.described:
             batch.described[key] = self._described(sql, noisy)
