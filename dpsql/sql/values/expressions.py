@@ -14,7 +14,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values import arithmetic, functions, predicates
+from dpsql.sql.values import arithmetic, functions
 from dpsql.sql.values.casts import cast
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.literals import MOST, check_exact, fold, is_constant, is_literal_cast
@@ -27,11 +27,12 @@ from dpsql.sql.values.typed import (
     Path,
     Typed,
     aligned,
+    always_null,
+    clipped,
     constant_of,
     exact,
     flat,
     settled,
-    shown,
     type_of,
     whole,
 )
@@ -193,7 +194,7 @@ class _Reader:
 
     def condition(self, node: exp.Expr) -> Typed:
         """A condition as a BOOLEAN value."""
-        pair = predicates.truth(node, self.scope)
+        pair = self.scope.truth(node)
         if pair.true == TRUE or pair.false == TRUE:
             return constant_of(pair.true == TRUE)
         true = lowered(pair.true, self.scope)
@@ -224,7 +225,7 @@ class _Reader:
         default: Typed | None = None
         for condition, branch in branches_of(node):
             # What no row reaches must be admitted, too: a refusal depends on what is written alone.
-            holds = TRUE if condition is None else predicates.truth(condition, self.scope).true
+            holds = TRUE if condition is None else self.scope.truth(condition).true
             value = inner(branch)
             if default is not None or holds == FALSE:
                 continue
@@ -235,7 +236,7 @@ class _Reader:
             values.append(value)
         if not tests:
             if default is None:
-                raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+                raise always_null(node)
             return default
         found, common = aligned([*values, default or constant_of(None)], node)
         kind = _type_of(found, common)
@@ -325,8 +326,7 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     below, above = Constant(to_float(lower), "DOUBLE"), Constant(to_float(upper), "DOUBLE")
     raw = t.value
     if policy.step is None:
-        value = CaseValue(((Compared(raw, "<", below), below), (Compared(raw, ">", above), above)), raw, "DOUBLE")
-        return replace(t, value=value, bounds=(lower, upper), column=None)
+        return replace(t, value=clipped(raw, below, above, (below, above)), bounds=(lower, upper), column=None)
     steps = int((upper - lower) / policy.step)
     least, most = Constant(0, "BIGINT"), Constant(steps, "BIGINT")
     index = Call("/", (Call("-", (raw, below), "DOUBLE"), Constant(to_float(policy.step), "DOUBLE")), "DOUBLE")
@@ -347,7 +347,7 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
 
 def _between(value: Value, kind: str, low: int, high: int) -> Value:
     below, above = Constant(low, kind), Constant(high, kind)
-    return CaseValue(((Compared(value, "<", below), below), (Compared(value, ">", above), above)), value, kind)
+    return clipped(value, below, above, (below, above))
 
 
 def lower(text: str) -> str:
