@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.errors import listed
 from dpsql.privacy.amounts import GRID, show
 from dpsql.privacy.entries import Entry
 
@@ -33,7 +34,7 @@ class Share:
 
     def __str__(self) -> str:
         measure = "mu squared" if self.purse == "gaussian" else "epsilon"
-        names = ", ".join(self.results[:3]) + (f" and {len(self.results) - 3} more" if len(self.results) > 3 else "")
+        names = listed(self.results, 3)
         charges = "1 charge" if self.count == 1 else f"{self.count} charges"
         spent = f"{self.purse} {measure} {show(Fraction(self.units, GRID))} in {charges}"
         return f"by {self.label or '(no label)'}: {spent}" + (f" for {names}" if names else "")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dpsql.errors import LedgerError, ProgrammingError
+from dpsql.errors import LedgerError, ProgrammingError, listed
 from dpsql.privacy.ledger import Entry
 from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore, Result
@@ -167,7 +167,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 def _row(entry: Entry) -> list[object]:
     names = entry.views
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = listed(names, 3)
     if entry.released is None:
         shown = "charged, nothing recorded"
     elif not names:
