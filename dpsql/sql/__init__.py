@@ -4,6 +4,7 @@ routing       whether a batch asks private tables or reads releases (cursors); p
 options       BigQuery's OPTIONS, read from the tokens and blanked out
 statements    text -> statements (limits, parsing, names)
 understand    statements -> answers: cores, and outer SQL over them
+  from_items  what FROM names: rows of tables, or relations
   flatten     row-wise WITH queries, derived tables and views written into what reads them
   public_keys FROM a public table LEFT JOIN a private one, from the private side
   joins       FROM -> a base table with at most one row of others beside each row (relations: names and conditions;
