@@ -24,7 +24,7 @@ from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Statement, refuse
-from dpsql.sql.parse.uncollected import uncollected
+from dpsql.sql.parse.trees import uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.batch_tables import united
 from dpsql.sql.resolve.flatten import Rows, flattened, is_row_wise

@@ -18,7 +18,6 @@ from dpsql.sql.values import arithmetic, functions
 from dpsql.sql.values.casts import cast
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.literals import MOST, check_exact, fold, is_constant, is_literal_cast
-from dpsql.sql.values.lowering import lowered
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import (
@@ -36,8 +35,9 @@ from dpsql.sql.values.typed import (
     type_of,
     whole,
 )
+from dpsql.workload.expr import conditions
 from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.conditions import FALSE, TRUE
+from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Like, LineAtom, OpaqueAtom
 from dpsql.workload.expr.lines import line_of, to_float
 from dpsql.workload.expr.values import (
     Call,
@@ -46,10 +46,15 @@ from dpsql.workload.expr.values import (
     Coalesce,
     Compared,
     Constant,
+    Every,
+    Is,
+    Matches,
+    Some,
     Stored,
     Test,
     Unscaled,
     Value,
+    Within,
 )
 
 MAX_DEPTH = 100
@@ -159,7 +164,7 @@ class _Reader:
 
     def leaf(self, column: Column, node: exp.Expr) -> Typed:
         """A column as it stands, or clamped."""
-        value: Value = column.value if column.value is not None else Stored(column.name, column.type)
+        value = _read(column)
         line, nulls = column.line, column.policy.nulls
         gap = () if column.policy.lower is not None and column.policy.upper is not None else (column.name,)
         found: Typed
@@ -294,6 +299,27 @@ def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr
     if node.args.get("default") is not None:
         found.append((None, node.args["default"]))
     return found
+
+
+def lowered(condition: Condition, scope: Scope) -> Test:
+    """A test that is TRUE where the condition holds, and FALSE or NULL elsewhere."""
+    if isinstance(condition, conditions.Constant):
+        return Every(()) if condition.truth else Some(())
+    if isinstance(condition, LineAtom):
+        column = scope.column(condition.column)
+        return Within(_read(column), column.line, condition.intervals, condition.on_null)
+    if isinstance(condition, OpaqueAtom):
+        predicate = condition.predicate
+        if isinstance(predicate, Like):
+            return Is(Matches(_read(scope.column(predicate.column)), predicate.pattern), condition.truths)
+        left, right = scope.column(predicate.left), scope.column(predicate.right)
+        return Is(Compared(_read(left), predicate.operator, _read(right)), condition.truths)
+    parts = tuple(lowered(part, scope) for part in condition.operands)
+    return Every(parts) if isinstance(condition, And) else Some(parts)
+
+
+def _read(column: Column) -> Value:
+    return column.value if column.value is not None else Stored(column.name, column.type)
 
 
 def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
