@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dpsql.planning.prepare
 import duckdb
 
 import dpsql
+import dpsql.planning.prepare
 from dpsql.policy import Policy
 
 STATES = ("NY", "NJ", "CA", "WA", "TX", "FL", "OR", "NV", "AZ", "UT")

@@ -22,7 +22,7 @@ private data; errors that come out of a private scan are replaced by fixed text.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -167,6 +167,12 @@ def quoted(value: object) -> str:
         return f"a {type(value).__name__}"  # what is in it may be anything
     written = repr(value)
     return written if len(written) <= 40 else written[:37] + "..."
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first ``most`` names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

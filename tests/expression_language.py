@@ -12,6 +12,7 @@ from helpers import policy_of
 from sqlglot import exp
 
 from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope, find_column, table_of
 from dpsql.workload.expr.batch import Table
 
@@ -98,7 +99,7 @@ def table_with(declared: str = "") -> Table:
 
 def scope_of(table: Table) -> Scope:
     """A scope of one statement over the table."""
-    return Scope(lambda node: find_column(table, node, None), Computed(table))
+    return Scope(lambda node: find_column(table, node, None), Computed(table), truth)
 
 
 def parsed(text: str) -> exp.Expr:

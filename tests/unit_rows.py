@@ -74,7 +74,7 @@ def compiled_of(asks: Sequence[Ask], policy: Policy, tables: dict[str, Table]) -
         computed = Computed(rows.table)
         condition = rows.condition
         if rows.where is not None:
-            condition = gather(And, condition, truth(rows.where, Scope(rows.find, computed)).true)
+            condition = gather(And, condition, truth(rows.where, Scope(rows.find, computed, truth)).true)
         columns = [sqlglot.parse_one(key, dialect="duckdb") for key in ask.keys]
         keys = tuple(key_domain(rows.find(node), rows.table, node) for node in columns)  # type: ignore[arg-type]
         table = computed.table()

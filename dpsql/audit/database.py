@@ -18,6 +18,7 @@ from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.units import ForeignKey, foreign_keys
 from dpsql.policy.values import fold
+from dpsql.quoting import dotted
 
 Cell: TypeAlias = "str | int | None"
 Row: TypeAlias = "tuple[Cell, ...]"
@@ -91,7 +92,7 @@ class Synthetic:
         for name in _schemas(self.tables):
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {name}")
         for table in self.tables.values():
-            self.connection.execute(f"CREATE TABLE {reference(table.name)}({_listed(table)})")
+            self.connection.execute(f"CREATE TABLE {dotted(table.name)}({_listed(table)})")
 
     def _table(
         self, table: TablePolicy, schema: Mapping[str, str] | None, links: _Links, wanted: Sequence[str]
@@ -144,12 +145,12 @@ class Synthetic:
             if mine:
                 table = self.tables[name]
                 listed = ", ".join(values_text(table, row) for row in mine)
-                self.connection.execute(f"INSERT INTO {reference(name)} VALUES {listed}")  # noqa: S608 - own texts
+                self.connection.execute(f"INSERT INTO {dotted(name)} VALUES {listed}")  # noqa: S608 - own texts
 
     def fill(self, rows: Rows) -> None:
         """These rows and no others."""
         for name in self.tables:
-            self.connection.execute(f"DELETE FROM {reference(name)}")  # noqa: S608 - a quoted name
+            self.connection.execute(f"DELETE FROM {dotted(name)}")  # noqa: S608 - a quoted name
         self.insert(rows)
 
     def owner(self, rows: Rows, table: Table, row: Row) -> object:
@@ -270,22 +271,17 @@ class Synthetic:
         return draws.choice((0, 0, 1, 1, 2, 3, None))
 
 
-def reference(name: str) -> str:
-    """A table's name as SQL."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
-
-
 def values_text(table: Table, row: Row) -> str:
     """A row as SQL, in parentheses."""
     return "(" + ", ".join(c.text(cell) for c, cell in zip(table.columns, row, strict=True)) + ")"
 
 
 def _listed(table: Table) -> str:
-    return ", ".join(f"{reference(column.name)} {column.type}" for column in table.columns) or "dpsql_nothing INTEGER"
+    return ", ".join(f"{dotted(column.name)} {column.type}" for column in table.columns) or "dpsql_nothing INTEGER"
 
 
 def _schemas(tables: Iterable[str]) -> list[str]:
-    return sorted({reference(name.rpartition(".")[0]) for name in tables if "." in name})
+    return sorted({dotted(name.rpartition(".")[0]) for name in tables if "." in name})
 
 
 def _special(policy: Policy, table: TablePolicy) -> dict[str, str]:

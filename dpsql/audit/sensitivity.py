@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dpsql.audit.database import SHARED, Cell, Row, Rows, Table, reference, values_text
+from dpsql.audit.database import SHARED, Cell, Row, Rows, Table, values_text
 from dpsql.audit.draws import Draws
 from dpsql.audit.world import World
 from dpsql.measure import synthetic
 from dpsql.policy.values import fold
+from dpsql.quoting import dotted
 
 Cells = dict[str, dict[str, Cell]]
 """The values of an orderly unit's rows, by table and folded column."""
@@ -197,7 +198,7 @@ def _vectors(world: World, table: Table, copies: Sequence[Sequence[Row]]) -> np.
     listed = [f"({number}, {values_text(table, row)[1:]}" for number, rows in enumerate(copies) for row in rows]
     connection.execute(
         f"CREATE OR REPLACE TABLE {_COPIES} AS "  # noqa: S608 - quoted names
-        f"SELECT CAST(0 AS INTEGER) AS dpsql_copy, * FROM {reference(table.name)} LIMIT 0"
+        f"SELECT CAST(0 AS INTEGER) AS dpsql_copy, * FROM {dotted(table.name)} LIMIT 0"
     )
     for start in range(0, len(listed), 2000):
         connection.execute(f"INSERT INTO {_COPIES} VALUES {', '.join(listed[start : start + 2000])}")  # noqa: S608

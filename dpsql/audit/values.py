@@ -15,6 +15,7 @@ from dpsql.audit.draws import Draws
 from dpsql.errors import PolicyError
 from dpsql.policy import ColumnPolicy
 from dpsql.policy.types import column_type
+from dpsql.quoting import string
 
 POOL = 24
 """The most values that a column has."""
@@ -61,7 +62,7 @@ def creatable(kind: str, column: ColumnPolicy | None) -> str:
     if not kind.startswith("ENUM"):
         return kind
     members = [str(value) for value in (column.values or ()) if isinstance(value, str)] if column else []
-    return "ENUM(" + ", ".join(_text(member) for member in dict.fromkeys([*members, "zz other"])) + ")"
+    return "ENUM(" + ", ".join(string(member) for member in dict.fromkeys([*members, "zz other"])) + ")"
 
 
 def constants(batch: str) -> list[str]:
@@ -111,7 +112,7 @@ def pool(
     some = [drawn.choice(fitting) for _ in range(10)] if fitting else []
     own = _held(connection, kind, [*mine, *some])
     values = _held(connection, kind, [*own, *_EDGES.get(shape.kind, ("0", "1"))])
-    return ["NULL", *(f"TRY_CAST({_text(text)} AS {kind})" for text in _spread(values, len(own)))]
+    return ["NULL", *(f"TRY_CAST({string(text)} AS {kind})" for text in _spread(values, len(own)))]
 
 
 def _held(connection: duckdb.DuckDBPyConnection, kind: str, texts: Sequence[str]) -> list[str]:
@@ -119,7 +120,7 @@ def _held(connection: duckdb.DuckDBPyConnection, kind: str, texts: Sequence[str]
     once = list(dict.fromkeys(texts))
     if not once:
         return []
-    listed = ", ".join(f"TRY_CAST({_text(text)} AS {kind}) IS NOT NULL" for text in once)
+    listed = ", ".join(f"TRY_CAST({string(text)} AS {kind}) IS NOT NULL" for text in once)
     kept = connection.execute(f"SELECT {listed}").fetchone() or ()
     return [text for text, holds in zip(once, kept, strict=True) if holds]
 
@@ -153,10 +154,6 @@ def _shown(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else repr(float(value))
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def key_text(kind: str, column: ColumnPolicy | None, index: int | None) -> str:
     """Key number ``index`` of a type as SQL: another value for each index where the type has so many, in their order.
 
@@ -167,7 +164,7 @@ def key_text(kind: str, column: ColumnPolicy | None, index: int | None) -> str:
     shape = column_type(kind)
     listed: list[Any] = sorted(column.values or ()) if column is not None else []
     if index < len(listed):
-        return f"TRY_CAST({_text(str(listed[index]))} AS {kind})"
+        return f"TRY_CAST({string(str(listed[index]))} AS {kind})"
     index -= len(listed)
     if shape.kind in ("integer", "decimal"):
         first = Fraction(0)
@@ -184,4 +181,4 @@ def key_text(kind: str, column: ColumnPolicy | None, index: int | None) -> str:
     }.get(shape.kind, f"~{index:06}")  # text: a tilde comes after all letters without accents
     if shape.name == "UUID":
         written = f"00000000-0000-0000-0000-{index:012}"
-    return f"TRY_CAST({_text(written)} AS {kind})"
+    return f"TRY_CAST({string(written)} AS {kind})"

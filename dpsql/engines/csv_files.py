@@ -16,6 +16,7 @@ from pathlib import Path
 from dpsql.engines.base import TableSource
 from dpsql.engines.files import path_columns
 from dpsql.errors import OperationalError
+from dpsql.quoting import identifier, string
 
 LONGEST_HEADER = 1_000_000  # characters of the header line
 
@@ -26,9 +27,9 @@ def reader(source: TableSource) -> str:
     added = path_columns(source, names)
     types = {name.lower(): kind for name, kind in (source.csv_types or {}).items()}
     listed = [name for name in (*names, *added) if name.lower() in types]
-    select = ", ".join(f"{_cast(_name(name), types[name.lower()])} AS {_name(name)}" for name in listed)
-    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
-    files = ", ".join(_text(str(path)) for path in source.files)
+    select = ", ".join(f"{_cast(identifier(name), types[name.lower()])} AS {identifier(name)}" for name in listed)
+    columns = ", ".join(f"{string(name)}: 'VARCHAR'" for name in names)
+    files = ", ".join(string(str(path)) for path in source.files)
     # Strict mode would fail where line ends are mixed.
     return (
         f"(SELECT {select} FROM system.main.read_csv([{files}], auto_detect = false, header = true, "  # noqa: S608
@@ -82,11 +83,3 @@ def _header(path: Path) -> list[str]:
         return [] if len(line) == LONGEST_HEADER else next(csv.reader([line], strict=True), [])
     except (OSError, EOFError, zlib.error, csv.Error):
         return []
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

@@ -30,6 +30,7 @@ from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables
 from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
+from dpsql.quoting import identifier, string
 
 ALIAS = "dpsql_source"
 SUPPORTED = ((1, 5), (3, 0))
@@ -50,16 +51,6 @@ USED_FUNCTIONS = (
 
 Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
-
-
-def quote(name: str) -> str:
-    """An SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    """An SQL string literal."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def check_version() -> None:
@@ -130,7 +121,7 @@ class FileEngine:
             )
         with _private_directory() as spill, _isolated(spill, self.limits) as connection:
             if files:
-                listed = ", ".join(text(str(path)) for path in files)
+                listed = ", ".join(string(str(path)) for path in files)
                 connection.execute(f"SET allowed_paths = [{listed}]")
             if needs_database and self.database is not None:
                 _attach(connection, self.database)
@@ -231,7 +222,7 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     """
     for name, value in (("TimeZone", "UTC"), ("Calendar", "gregorian")):
         with contextlib.suppress(duckdb.CatalogException):  # what DuckDB says of a setting that it does not know
-            connection.execute(f"SET {name} = {text(value)}")
+            connection.execute(f"SET {name} = {string(value)}")
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
@@ -239,7 +230,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
         raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
     said = ""
     try:
-        connection.execute(f"ATTACH {text(str(database))} AS {ALIAS} (READ_ONLY)")
+        connection.execute(f"ATTACH {string(str(database))} AS {ALIAS} (READ_ONLY)")
     except duckdb.Error as error:
         # The path itself may hold any word that is looked for below.
         said = str(error).replace(str(database), "")
@@ -256,7 +247,7 @@ def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
 
 
 def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
-    names = ", ".join(text(name) for name in USED_FUNCTIONS)
+    names = ", ".join(string(name) for name in USED_FUNCTIONS)
     row = cursor.execute(
         "SELECT function_name FROM system.main.duckdb_functions() "  # noqa: S608
         f"WHERE NOT internal AND system.main.lower(function_name) IN ({names}) ORDER BY function_name LIMIT 1"
@@ -273,7 +264,7 @@ def runs_over_nulls(source: TableSource | Rows, select: str, group_by: int, sche
     Depends on the statement and the schemas alone; no table of the user is opened.
     """
     tables = tables_of(source)
-    names = {table.name: quote(f"t{number}") for number, table in enumerate(tables)}
+    names = {table.name: identifier(f"t{number}") for number, table in enumerate(tables)}
     columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in tables)
     try:
         _run_over_nulls(statement_of(source, select, group_by, names), columns)
@@ -287,7 +278,7 @@ def _run_over_nulls(statement: str, tables: tuple[tuple[str, tuple[tuple[str, st
     """Raises duckdb.Error where the statement does not run over tables of these columns with one row of NULLs each."""
     with contextlib.closing(duckdb.connect(":memory:", config={"threads": "1"})) as connection:
         for table, kinds in tables:
-            columns = [f"{quote(name)} {_known(connection, kind)}" for name, kind in kinds]
+            columns = [f"{identifier(name)} {_known(connection, kind)}" for name, kind in kinds]
             connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
             connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
         _know_utc_only(connection)
@@ -314,7 +305,7 @@ def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catal
     if source.path is not None:
         return parquet.reader(connection, source) if source.csv_types is None else csv_files.reader(source)
     schema, table = _schema_and_table(source)
-    return f"{quote(catalog)}.{quote(schema)}.{quote(table)}"
+    return f"{identifier(catalog)}.{identifier(schema)}.{identifier(table)}"
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> dict[str, str]:

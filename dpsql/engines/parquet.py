@@ -22,6 +22,7 @@ import duckdb
 from dpsql.engines.base import TableSource
 from dpsql.engines.files import path_columns
 from dpsql.errors import OperationalError
+from dpsql.quoting import identifier, string
 
 UNREADABLE = "PARQUET"  # the first word of the type of a column that no batch may use
 _STORAGE = ((4, 2), (9, 4), (18, 8), (38, 16))  # digits of a DECIMAL, bytes that DuckDB keeps it in
@@ -39,8 +40,8 @@ def reader(connection: duckdb.DuckDBPyConnection, source: TableSource) -> str:
     own = _described(connection, source.files[:1])
     hive = bool(source.declared) and any("=" in str(path) for path in source.files)
     added = path_columns(source, own) if hive else {}
-    listed = [_name(column) for column in own]
-    listed += [f"TRY_CAST({_name(key)} AS {kind}) AS {_name(key)}" for key, kind in added.items()]
+    listed = [identifier(column) for column in own]
+    listed += [f"TRY_CAST({identifier(key)} AS {kind}) AS {identifier(key)}" for key, kind in added.items()]
     return f"(SELECT {', '.join(listed)} FROM {_read(source.files, hive=bool(added))})"  # noqa: S608
 
 
@@ -83,7 +84,7 @@ def _of_each_schema(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]
 def _file_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
     elements = connection.execute(
         "SELECT name, type, type_length, num_children, converted_type, logical_type "  # noqa: S608
-        f"FROM system.main.parquet_schema({_text(path)})"
+        f"FROM system.main.parquet_schema({string(str(path))})"
     ).fetchall()
     return {
         name: kind if _is_total(kind, element) else f"{UNREADABLE} {_stored(element)}"
@@ -106,15 +107,7 @@ def _read(files: Sequence[Path], *, hive: bool) -> str:
 
 
 def _list(files: Sequence[Path]) -> str:
-    return f"[{', '.join(map(_text, files))}]"
-
-
-def _text(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
+    return f"[{', '.join(map(string, map(str, files)))}]"
 
 
 def _top(elements: list[_Element]) -> list[_Element]:

@@ -25,6 +25,7 @@ from dpsql.local.released import FLOATS, Released, counted, places_of, shown_typ
 from dpsql.measure.from_sql import rows_text
 from dpsql.measure.scan_sql import region, summed
 from dpsql.policy.values import fold
+from dpsql.quoting import identifier
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
 from dpsql.release.writing import write_table
@@ -152,7 +153,7 @@ class Places:
             count = self.connection.execute("SELECT count(*) FROM list_values").fetchone()
             self._check_size(size * (count[0] if count else 0), columns, values)
             lists.append("list_values")
-            own = [f"v{n} AS {_quoted(v.name)}" for n, v in enumerate(values) if not v.source]
+            own = [f"v{n} AS {identifier(v.name)}" for n, v in enumerate(values) if not v.source]
             beside = "".join(f", {column}" for column in own)
         base = f"(SELECT *{beside}, 1 AS {COUNT} FROM {' CROSS JOIN '.join(lists)})"  # noqa: S608
         return self._found(table, axes, measures, values, base)
@@ -208,7 +209,7 @@ class Places:
         held: dict[str, list[str]] = {}
         for number, value in enumerate(given):
             if value.source:
-                held.setdefault(value.source, []).append(f'"dpsql_base".v{number} AS {_quoted(value.name)}')
+                held.setdefault(value.source, []).append(f'"dpsql_base".v{number} AS {identifier(value.name)}')
         needed: set[str] = set()
         waiting = [column.source for column in used if column.source]
         while waiting:
@@ -220,9 +221,9 @@ class Places:
         references = {join.table: self._public_table(join.table, table, source) for join in source.joins}
         wanted = [column for column in used if column.source in needed]
         text = rows_text(source, wanted, columns)({**references, source.table: base})
-        head = f"{base} AS {_quoted(BASE)}"
+        head = f"{base} AS {identifier(BASE)}"
         beside = "".join(
-            f" CROSS JOIN LATERAL (SELECT {', '.join(found)}) AS {_quoted(name)}" for name, found in held.items()
+            f" CROSS JOIN LATERAL (SELECT {', '.join(found)}) AS {identifier(name)}" for name, found in held.items()
         )
         return text.replace(head, head + beside, 1)
 
@@ -241,14 +242,14 @@ class Places:
         before = self._held.get(name, {})
         if not set(wanted) <= set(before):
             wanted = {**before, **wanted}
-            self.connection.execute(f"DROP TABLE IF EXISTS {_quoted(held)}")
+            self.connection.execute(f"DROP TABLE IF EXISTS {identifier(held)}")
             lists = self.public(name, wanted)
             columns = [
                 (column, shown_type(kind), values) for (column, kind), values in zip(wanted.items(), lists, strict=True)
             ]
             write_table(self.connection, held, columns)
             self._held[name] = wanted
-        return _quoted(held)
+        return identifier(held)
 
     # -- dependencies --------------------------------------------------------------------------
 
@@ -345,7 +346,7 @@ def _size(line: Line, low: Cut | None, high: Cut | None) -> float:
 
 
 def _read(value: Stored) -> str:
-    return f"{_quoted(value.source or BASE)}.{_quoted(value.name)}"
+    return f"{identifier(value.source or BASE)}.{identifier(value.name)}"
 
 
 def _columns_of(part: Axis | Measure) -> tuple[str, ...]:
@@ -391,7 +392,3 @@ def _other_value(column: Categories, kind: str) -> Any:
     numbers = (i * scale if line.scale else i for i in many)
     found = next((n for n in numbers if n not in taken and (line.high is None or n <= line.high)), None)
     return float(found) if kind in FLOATS and found is not None else found
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

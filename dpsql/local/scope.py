@@ -13,6 +13,7 @@ from dpsql.local.released import Released, shown_type
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Key, fold
+from dpsql.quoting import dotted
 from dpsql.sql import table_of
 from dpsql.workload.expr.batch import Table
 
@@ -33,7 +34,7 @@ def released_scope(released: Released, policy: Policy, schemas: Schemas) -> tupl
     public = {name: declared for name, declared in policy.tables.items() if declared.public}
     views = {**policy.views}
     if fold(released.name) not in {fold(name) for name in (*policy.tables, *views)}:
-        views[released.name] = f"SELECT * FROM {_dotted(held.name)}"  # noqa: S608
+        views[released.name] = f"SELECT * FROM {dotted(held.name)}"  # noqa: S608
     scope = Policy(policy.dataset, policy.budget, {held.name: table, **public}, policy.path, views)
     tables = {name: table_of(declared, schemas[name]) for name, declared in public.items()}
     return scope, {held.name: table_of(table, types), **tables}
@@ -99,7 +100,3 @@ def _grid(values: list[Fraction]) -> Fraction | None:
         return None
     denominator = lcm(*(value.denominator for value in away))
     return Fraction(gcd(*(int(value * denominator) for value in away)), denominator)
-
-
-def _dotted(name: str) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))

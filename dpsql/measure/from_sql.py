@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dpsql.engines.base import BASE
-from dpsql.engines.duckdb import quote
 from dpsql.policy.types import column_type
+from dpsql.quoting import identifier
 from dpsql.workload.expr.rows import MATCHED, Join, RowSource
 from dpsql.workload.expr.value_sql import VALUES, Once
 from dpsql.workload.expr.values import Stored
@@ -64,20 +64,20 @@ def rows_text(
         if source.unit is None:
             held = values_text(once, joined) if once else joined
             return f"(SELECT {', '.join(columns) or '1'} FROM {held})"  # noqa: S608
-        unit = f"{_key(source.unit)} AS {quote(UNIT)}"
+        unit = f"{_key(source.unit)} AS {identifier(UNIT)}"
         if once:
-            joined, unit = values_text(once, joined, unit), quote(UNIT)
+            joined, unit = values_text(once, joined, unit), identifier(UNIT)
         rows = f"(SELECT {', '.join([unit, *columns])} FROM {joined})"  # noqa: S608
         if source.distinct:
             # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
             (cell,) = names
-            counted = f"CASE WHEN {quote(UNIT)} IS NULL THEN -1 ELSE {cell} END"
-            rows = f"(SELECT {quote(UNIT)}, {counted} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
+            counted = f"CASE WHEN {identifier(UNIT)} IS NULL THEN -1 ELSE {cell} END"
+            rows = f"(SELECT {identifier(UNIT)}, {counted} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
             if cells is not None and cells <= source.limit:
                 return rows
             first = [f"({cell} < 0)"]
         elif public:
-            first = [f"system.main.hash({', '.join([quote(UNIT), *public])})", *public]
+            first = [f"system.main.hash({', '.join([identifier(UNIT), *public])})", *public]
         else:
             first = []
         return _truncated(rows, names, first, source.limit)
@@ -87,22 +87,22 @@ def rows_text(
 
 def values_text(once: Sequence[Once], rows: str, *beside: str) -> str:
     """The rows with their values by name, each computed once, and the columns ``beside`` ("expression AS name")."""
-    first = [*beside, *(f"{value.first} AS {quote(value.name)}" for value in once)]
+    first = [*beside, *(f"{value.first} AS {identifier(value.name)}" for value in once)]
     text = f"SELECT {', '.join(first)} FROM {rows}"  # noqa: S608
     if any(value.then for value in once):
         then = [column.rpartition(" AS ")[2] for column in beside]
-        then += [f"{value.then or quote(value.name)} AS {quote(value.name)}" for value in once]
+        then += [f"{value.then or identifier(value.name)} AS {identifier(value.name)}" for value in once]
         text = f"SELECT {', '.join(then)} FROM ({text})"  # noqa: S608
-    return f"({text}) AS {quote(VALUES)}"
+    return f"({text}) AS {identifier(VALUES)}"
 
 
 def _truncated(rows: str, names: Sequence[str], first: Sequence[str], limit: int) -> str:
     """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
-    unit = quote(UNIT)
+    unit = identifier(UNIT)
     order = _ascending([*first, f"system.main.hash({', '.join([unit, *names])})", *names])
-    place = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS {quote(PLACE)}"
+    place = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS {identifier(PLACE)}"
     listed = ", ".join([*names, place])
-    return f"(SELECT * FROM (SELECT {listed} FROM {rows}) WHERE {quote(PLACE)} <= {limit})"  # noqa: S608
+    return f"(SELECT * FROM (SELECT {listed} FROM {rows}) WHERE {identifier(PLACE)} <= {limit})"  # noqa: S608
 
 
 def joined_text(source: RowSource, used: Iterable[Stored], references: References) -> str:
@@ -112,12 +112,12 @@ def joined_text(source: RowSource, used: Iterable[Stored], references: Reference
     for column in (*used, *sides, *((source.unit,) if source.unit else ())):
         if column.source:
             needed[column.source][column] = None
-    parts = [f"{references[source.table]} AS {quote(BASE)}"]
+    parts = [f"{references[source.table]} AS {identifier(BASE)}"]
     for join in source.joins:
         on = [f"{_key(left, right)} = {_key(right, left)}" for left, right in join.pairs]
         on += [f"{_key(left, right)} IS NOT DISTINCT FROM {_key(right, left)}" for left, right in _unit_pair(join)]
         rows = _one_a_key(join, list(needed[join.name]), references[join.table])
-        parts.append(f"LEFT JOIN {rows} AS {quote(join.name)} ON {' AND '.join(on)}")
+        parts.append(f"LEFT JOIN {rows} AS {identifier(join.name)} ON {' AND '.join(on)}")
     return " ".join(parts)
 
 
@@ -134,12 +134,12 @@ def _one_a_key(join: Join, columns: Sequence[Stored], reference: str) -> str:
     order = [text for column in (*join.first, *rest, *key) for text in _order(column)]
     place = (
         f"system.main.row_number() OVER (PARTITION BY {', '.join(_key(_bare(c)) for c in key)} "
-        f"ORDER BY {_ascending(order)}) AS {quote(PLACE)}"
+        f"ORDER BY {_ascending(order)}) AS {identifier(PLACE)}"
     )
-    named = [f"{quote(BASE)}.{quote(c.name)} AS {quote(c.name)}" for c in stored]
-    inner = f"SELECT {', '.join([*named, place])} FROM {reference} AS {quote(BASE)}"  # noqa: S608
-    listed = ", ".join([*(quote(column.name) for column in stored), f"TRUE AS {quote(MATCHED)}"])
-    return f"(SELECT {listed} FROM ({inner}) WHERE {quote(PLACE)} = 1)"  # noqa: S608
+    named = [f"{identifier(BASE)}.{identifier(c.name)} AS {identifier(c.name)}" for c in stored]
+    inner = f"SELECT {', '.join([*named, place])} FROM {reference} AS {identifier(BASE)}"  # noqa: S608
+    listed = ", ".join([*(identifier(column.name) for column in stored), f"TRUE AS {identifier(MATCHED)}"])
+    return f"(SELECT {listed} FROM ({inner}) WHERE {identifier(PLACE)} = 1)"  # noqa: S608
 
 
 def _bare(column: Stored) -> Stored:
@@ -148,7 +148,7 @@ def _bare(column: Stored) -> Stored:
 
 def _order(column: Stored) -> list[str]:
     """What orders a column of a joined table, so that ties are equal in every way that a scan could see."""
-    name = f"{quote(BASE)}.{quote(column.name)}"
+    name = f"{identifier(BASE)}.{identifier(column.name)}"
     kind = column_type(column.type).kind
     if kind == "float":
         return [name, f"system.main.signbit({name})"]
@@ -157,7 +157,7 @@ def _order(column: Stored) -> list[str]:
 
 def _key(column: Stored, other: Stored | None = None) -> str:
     """A column as a key: text in binary order; whole numbers of two types in one that holds both."""
-    name = f"{quote(column.source or BASE)}.{quote(column.name)}"
+    name = f"{identifier(column.source or BASE)}.{identifier(column.name)}"
     found = column_type(column.type)
     if found.kind == "text":
         return f'({f"CAST({name} AS VARCHAR)" if found.name == "ENUM" else name} COLLATE "binary")'

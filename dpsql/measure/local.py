@@ -43,9 +43,10 @@ from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.response import Codes, Response
+from dpsql.quoting import identifier
 from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.value_sql import BASE, quote
+from dpsql.workload.expr.value_sql import BASE
 
 Ids = tuple[Any, ...]
 """The public columns of the rows, an array each."""
@@ -102,7 +103,7 @@ class LocalJob:
     def rows(self) -> tuple[TableSource | Rows, str, str]:
         """What the scan reads, the SELECT list of its columns, and that of their number."""
         columns = [f"{region(column.axis, {})} AS a{at}" for at, column in enumerate(self.columns)]
-        columns += [f"{quote(BASE)}.{quote(name)} AS i{at}" for at, (name, _) in enumerate(self.ids)]
+        columns += [f"{identifier(BASE)}.{identifier(name)} AS i{at}" for at, (name, _) in enumerate(self.ids)]
         count = "CAST(system.main.count_star() AS BIGINT) AS n"
         if self.source.plain:
             return self.sources[self.source.table], ", ".join(columns), count
@@ -189,6 +190,8 @@ def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns
         raise InternalError(f"{table.name} is private; only public tables are read without a charge")
     if not columns:
         return []
-    select = ", ".join(f"CAST({quote(BASE)}.{quote(name)} AS VARCHAR) AS c{at}" for at, name in enumerate(columns))
+    select = ", ".join(
+        f"CAST({identifier(BASE)}.{identifier(name)} AS VARCHAR) AS c{at}" for at, name in enumerate(columns)
+    )
     found: dict[str, Any] = engine.scan(source, select, 0)
     return [np.ma.array(found[f"c{at}"]).tolist() for at in range(len(columns))]

@@ -15,13 +15,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.quoting import string
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, RunAxis
-from dpsql.workload.expr.value_sql import call, like, literal, operand, text
+from dpsql.workload.expr.value_sql import call, like, literal, operand
 from dpsql.workload.expr.values import Value
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
@@ -213,7 +214,7 @@ def _listed(line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> dict[str,
 
 def _among(value: str, regions: Mapping[str, int], other: int, kind: str) -> str:
     """The region by the place of the value in a list of constants, 0 or NULL where it is in none."""
-    constants = f"system.main.list_value({', '.join(map(text, regions))})"
+    constants = f"system.main.list_value({', '.join(map(string, regions))})"
     place = f"system.main.list_position({constants}, {value})"
     return f"COALESCE(system.main.list_extract({_constants(list(regions.values()), kind)}, {place}), {other})"
 
@@ -257,6 +258,35 @@ def _lookup(value: str, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], 
 def _constants(regions: Sequence[int], kind: str) -> str:
     """A list of regions; as text that is cast, which takes DuckDB a tenth of the time of so many constants."""
     return f"CAST('[{', '.join(map(str, regions))}]' AS {kind}[])"
+
+
+def cell_text(layout: Layout, regions: Sequence[str]) -> str:
+    """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
+
+    ``Cells`` sends a row's regions to its cell by one table for each axis. Here the tables are lists of constants and
+    the walk is nested ``list_extract``; a region -1 (no cell) asks for position 0, which gives NULL to the end.
+    ``regions`` are expressions of the region numbers, an axis each. ``layout`` has no measures. Its tables
+    are held small by ``dpsql.workload.compile.compiled``.
+    """
+    cells, entry = layout.cells, layout.entry[0]
+    assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells
+    if not cells.axes:
+        return f"CAST({int(entry[0]) if len(entry) else -1} AS BIGINT)"
+    # What the last state stands for: a cell, and the entry of x that holds its count.
+    known = cells.cell_of_state >= 0
+    last = np.full(len(cells.cell_of_state), -1, dtype=np.int64)
+    last[known] = entry[cells.cell_of_state[known]]
+    state = ""
+    for number, (axis, table, region) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
+        values = last[table] if number + 1 == len(cells.axes) else table
+        place = f'system.main."+"(CAST({region} AS BIGINT), CAST(1 AS BIGINT))'
+        if state:
+            row = f'system.main."*"(CAST({state} AS BIGINT), CAST({axis.size} AS BIGINT))'
+            place = f'system.main."+"({row}, {place})'
+        inside = f"CASE WHEN {region} < 0 THEN CAST(0 AS BIGINT) ELSE {place} END"
+        listed = ", ".join(map(str, values.ravel().tolist()))
+        state = f"system.main.list_extract([{listed}], {inside})"
+    return f"CAST(COALESCE({state}, -1) AS BIGINT)"
 
 
 def summed(measure: Measure, values: Mapping[str, Value]) -> str:
@@ -324,34 +354,3 @@ _NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "US
 
 def _double(value: Fraction) -> str:
     return f"CAST('{float(value)!r}' AS DOUBLE)"
-
-
-def cell_text(layout: Layout, regions: Sequence[str]) -> str:
-    """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
-
-    For sources that count each unit once a cell, which must be known before the groups are. ``Cells`` sends a row's
-    regions to its cell by one table for each axis. Here the tables are lists of constants and the walk is nested
-    ``list_extract``; a region -1 (no cell) asks for position 0, which gives NULL to the end.
-
-    ``regions`` are expressions of the region numbers, an axis each. ``layout`` has no measures. Its tables
-    are held small by ``dpsql.workload.compile.compiled``.
-    """
-    cells, entry = layout.cells, layout.entry[0]
-    assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells
-    if not cells.axes:
-        return f"CAST({int(entry[0]) if len(entry) else -1} AS BIGINT)"
-    # What the last state stands for: a cell, and the entry of x that holds its count.
-    known = cells.cell_of_state >= 0
-    last = np.full(len(cells.cell_of_state), -1, dtype=np.int64)
-    last[known] = entry[cells.cell_of_state[known]]
-    state = ""
-    for number, (axis, table, region) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
-        values = last[table] if number + 1 == len(cells.axes) else table
-        place = f'system.main."+"(CAST({region} AS BIGINT), CAST(1 AS BIGINT))'
-        if state:
-            row = f'system.main."*"(CAST({state} AS BIGINT), CAST({axis.size} AS BIGINT))'
-            place = f'system.main."+"({row}, {place})'
-        inside = f"CASE WHEN {region} < 0 THEN CAST(0 AS BIGINT) ELSE {place} END"
-        listed = ", ".join(map(str, values.ravel().tolist()))
-        state = f"system.main.list_extract([{listed}], {inside})"
-    return f"CAST(COALESCE({state}, -1) AS BIGINT)"

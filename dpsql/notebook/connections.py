@@ -21,8 +21,8 @@ from dpsql.notebook.results import NotebookResult
 from dpsql.notebook.tables import Look
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.values import shown
+from dpsql.quoting import identifier
 from dpsql.release import Result
-from dpsql.sql.outer.relation import quoted
 
 _NONE = (
     "there is no connection yet; write %dpsql connect policy.toml (and a database, where the policy names no sources), "
@@ -104,7 +104,7 @@ def tables_of(con: Connection, look: Look) -> NotebookResult:
     rows: list[tuple[str, str, str, str]] = []
     for name, kind in con.cursor().execute("SHOW TABLES"):
         if kind == "released":
-            held = con.sql(f"SELECT * FROM dp.{quoted(name)} LIMIT 0")  # noqa: S608 - a quoted name
+            held = con.sql(f"SELECT * FROM dp.{identifier(name)} LIMIT 0")  # noqa: S608 - a quoted name
             rows += [(name, kind, column, type_) for column, type_ in zip(held.columns, held.types, strict=True)]
         elif kind == "private view":
             rows.append((name, kind, "", " ".join(con.policy.views[name].split())))

@@ -12,9 +12,9 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, OperationalError
 from dpsql.notebook.results import NotebookResult
+from dpsql.quoting import identifier, string
 from dpsql.release.writing import write_table
 from dpsql.sql import parse
-from dpsql.sql.outer.relation import quoted
 from dpsql.sql.parse.options import read_options
 
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet", ".json": "FORMAT json, ARRAY true"}
@@ -78,8 +78,7 @@ def save_files(name: str, results: Sequence[NotebookResult], con: Connection) ->
         with duckdb.connect() as memory:
             try:
                 write_table(memory, "saved", columns)
-                target = str(path).replace("'", "''")
-                memory.execute(f"COPY saved TO '{target}' ({FORMATS[path.suffix.lower()]})")
+                memory.execute(f"COPY saved TO {string(str(path))} ({FORMATS[path.suffix.lower()]})")
             except duckdb.Error:
                 failure = str(path)
         if failure:
@@ -104,4 +103,4 @@ def _own(con: Connection) -> Iterator[Path]:
 
 def view_said(name: str) -> str:
     """Where a saved view is found, for the footer."""
-    return f"saved as the view dp.{quoted(name) if not _VIEW.fullmatch(name) else name}"
+    return f"saved as the view dp.{identifier(name) if not _VIEW.fullmatch(name) else name}"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from dpsql.errors import DataError, PolicyError, nearest
 from dpsql.policy import Policy, TablePolicy
-from dpsql.sql.outer.relation import quoted
+from dpsql.quoting import dotted, identifier
 
 FAMILIES = ("ranges", "prefixes", "marginals", "groups")
 _FORM = re.compile(r"\s*(?P<family>[a-z]+)\s*\((?P<arguments>[^()]*)\)\s*(?:of\s+(?P<measures>.+?))?\s*", re.IGNORECASE)
@@ -130,17 +130,17 @@ def _column(name: str, table: TablePolicy) -> str:
 
 def _statement(expected: Expected, columns: Sequence[str], table: str) -> tuple[str, str]:
     """The name of a grouping's view, and the statement that makes it."""
-    keys = [quoted(column) for column in columns]
+    keys = [identifier(column) for column in columns]
     if expected.family in ("ranges", "prefixes"):
         keys = [f"dp_{expected.family}({keys[0]})"]
     outputs = []
     for function, column in expected.measures:
         called = {"count": "COUNT", "sum": "SUM", "avg": "AVG"}[function]
         title = "n" if not column else f"{'n' if function == 'count' else function}_{column}"
-        outputs.append(f"{called}({quoted(column) if column else '*'}) AS {quoted(title)}")
+        outputs.append(f"{called}({identifier(column) if column else '*'}) AS {identifier(title)}")
     said = "marginal" if expected.family == "marginals" else expected.family
     name = "_".join([said, *columns]) if columns else "marginal_total"
     grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
-    source = ".".join(quoted(part) for part in table.split("."))
+    source = dotted(table)
     listed = ", ".join([*keys, *outputs])
-    return name.lower(), f"CREATE VIEW {quoted(name)} AS SELECT {listed} FROM {source}{grouped}"  # noqa: S608 - quoted
+    return name.lower(), f"CREATE VIEW {identifier(name)} AS SELECT {listed} FROM {source}{grouped}"  # noqa: S608 - quoted

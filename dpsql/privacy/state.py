@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
-from dpsql.errors import BudgetError
+from dpsql.errors import BudgetError, listed
 from dpsql.privacy.amounts import GRID, float_down, show, show_left
 from dpsql.privacy.budget import Budget, Purse, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
@@ -200,7 +200,7 @@ class Share:
 
     def __str__(self) -> str:
         measure = "mu squared" if self.purse == "gaussian" else "epsilon"
-        names = ", ".join(self.results[:3]) + (f" and {len(self.results) - 3} more" if len(self.results) > 3 else "")
+        names = listed(self.results, 3)
         charges = "1 charge" if self.count == 1 else f"{self.count} charges"
         spent = f"{self.purse} {measure} {show(Fraction(self.units, GRID))} in {charges}"
         return f"by {self.label or '(no label)'}: {spent}" + (f" for {names}" if names else "")

@@ -20,6 +20,7 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import Budget, BudgetState, Purse, fresh_state
 from dpsql.privacy.entries import Names, dropped, renamed
 from dpsql.privacy.ledger import Entry, Ledger
+from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import unpack
 
@@ -315,8 +316,7 @@ def check_replaceable(path: Path) -> None:
     try:
         connection = duckdb.connect(":memory:", config={"threads": "1"})
         try:
-            quoted = str(path).replace("'", "''")
-            connection.execute(f"ATTACH '{quoted}' AS held (READ_ONLY)")
+            connection.execute(f"ATTACH {string(str(path))} AS held (READ_ONLY)")
             found = connection.execute(
                 "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main' "
                 "AND table_name = 'releases'"

@@ -13,10 +13,11 @@ from urllib.parse import quote
 import duckdb
 
 from dpsql.errors import OperationalError
+from dpsql.quoting import identifier, string
 
 from .result import Result
 from .store import CATALOG, ReleaseStore
-from .writing import literal, quoted, write_table
+from .writing import write_table
 
 _FORMATS = {"csv": "FORMAT csv, HEADER true", "parquet": "FORMAT parquet, COMPRESSION zstd"}
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -38,7 +39,7 @@ def write_result(result: Result, kind: str, target: Path) -> None:
             for at, column in enumerate(result.types)
         ]
         write_table(connection, "held", held)
-        listed = ", ".join(f"c{at} AS {quoted(name)}" for at, name in enumerate(_distinct(result.columns)))
+        listed = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(_distinct(result.columns)))
         _copied(connection, f"SELECT {listed} FROM held", kind, target)  # noqa: S608
 
 
@@ -52,7 +53,7 @@ def export_tables(store: ReleaseStore, release: int, names: Sequence[str], kind:
     with _attached(store) as connection:
         for name in names:
             target = folder / f"{file_name(name)}.{kind}"
-            _copied(connection, f"SELECT * FROM {CATALOG}.r{int(release)}.{quoted(name)}", kind, target)  # noqa: S608
+            _copied(connection, f"SELECT * FROM {CATALOG}.r{int(release)}.{identifier(name)}", kind, target)  # noqa: S608
             made.append(target)
     return made
 
@@ -60,7 +61,7 @@ def export_tables(store: ReleaseStore, release: int, names: Sequence[str], kind:
 def export_table(store: ReleaseStore, release: int, name: str, kind: str, target: Path) -> None:
     """One result of a release as a file of "csv" or "parquet", of any size. Raises OperationalError."""
     with _attached(store) as connection:
-        _copied(connection, f"SELECT * FROM {CATALOG}.r{int(release)}.{quoted(name)}", kind, target)  # noqa: S608
+        _copied(connection, f"SELECT * FROM {CATALOG}.r{int(release)}.{identifier(name)}", kind, target)  # noqa: S608
 
 
 def export_database(store: ReleaseStore, release: int, names: Sequence[str], target: Path) -> None:
@@ -73,11 +74,11 @@ def export_database(store: ReleaseStore, release: int, names: Sequence[str], tar
 
     def make(draft: Path) -> None:
         with _attached(store) as connection:
-            connection.execute(f"ATTACH {literal(str(draft))} AS exported")
+            connection.execute(f"ATTACH {string(str(draft))} AS exported")
             for name in names:
                 connection.execute(
-                    f"CREATE TABLE exported.main.{quoted(name)} AS "  # noqa: S608
-                    f"SELECT * FROM {CATALOG}.r{int(release)}.{quoted(name)}"
+                    f"CREATE TABLE exported.main.{identifier(name)} AS "  # noqa: S608
+                    f"SELECT * FROM {CATALOG}.r{int(release)}.{identifier(name)}"
                 )
             connection.execute(
                 "CREATE TABLE exported.main.dpsql_release AS "  # noqa: S608
@@ -113,12 +114,12 @@ def _attached(store: ReleaseStore) -> Iterator[duckdb.DuckDBPyConnection]:
     if not store.exists():
         raise OperationalError(f"there is no releases file {str(store.path)!r}; release something first")
     with _memory() as connection:
-        _tried(store.path, lambda: connection.execute(f"ATTACH {literal(str(store.path))} AS {CATALOG} (READ_ONLY)"))
+        _tried(store.path, lambda: connection.execute(f"ATTACH {string(str(store.path))} AS {CATALOG} (READ_ONLY)"))
         yield connection
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, select: str, kind: str, target: Path) -> None:
-    _replaced(target, lambda draft: connection.execute(f"COPY ({select}) TO {literal(str(draft))} ({_FORMATS[kind]})"))
+    _replaced(target, lambda draft: connection.execute(f"COPY ({select}) TO {string(str(draft))} ({_FORMATS[kind]})"))
 
 
 def _replaced(target: Path, write: Callable[[Path], Any]) -> None:

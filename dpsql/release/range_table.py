@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 
 from dpsql.errors import DataError, IntegrityError, InterfaceError
+from dpsql.quoting import identifier
 
 from .columns import Coded, Numbers, from_json, to_json
 from .names import check_result
@@ -242,7 +243,7 @@ class RangeRows(Sequence[Any]):
 
 def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schema: str) -> None:
     """Create the tables of prefix sums and spreads, and the view of all ranges over them."""
-    points, lengths = (f"{schema}.{_quoted(name)}" for name in table.kept)
+    points, lengths = (f"{schema}.{identifier(name)}" for name in table.kept)
     n, g = table.n, table.groups
     at = np.tile(np.arange(n + 1, dtype=np.int64), g)
     arrays: dict[str, Any] = {"place": at, "grp": np.repeat(np.arange(g, dtype=np.int64), n + 1)}
@@ -272,10 +273,10 @@ def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schem
         root = "sqrt(w.spread)"
     else:
         root = f"sqrt({' + '.join(_block_sql(size, factor) for size, factor in table.blocks)})"
-    items = [f"{_part_sql(table, part, root)} AS {_quoted(name)}" for name, _, part in table.shown]
-    connection.execute(f"CREATE VIEW {schema}.{_quoted(table.name)} AS SELECT {', '.join(items)} {joined}")
+    items = [f"{_part_sql(table, part, root)} AS {identifier(name)}" for name, _, part in table.shown]
+    connection.execute(f"CREATE VIEW {schema}.{identifier(table.name)} AS SELECT {', '.join(items)} {joined}")
     said = f"{len(table):,} rows, worked out when they are asked for"
-    connection.execute(f"COMMENT ON VIEW {schema}.{_quoted(table.name)} IS '{said}'")
+    connection.execute(f"COMMENT ON VIEW {schema}.{identifier(table.name)} IS '{said}'")
 
 
 def _insert(
@@ -327,7 +328,3 @@ def _part_sql(table: RangeTable, part: Part, root: str) -> str:
         value = f"({value} + {held.constant!r}::DOUBLE)"
     half = f"{held.deviations!r}::DOUBLE * {error}"
     return {"value": value, "stderr": error, "low": f"({value} - {half})", "high": f"({value} + {half})"}[what]
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

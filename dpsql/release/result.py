@@ -11,10 +11,10 @@ import numpy as np
 
 from dpsql.arguments import is_whole, taking, text, whole
 from dpsql.errors import InterfaceError, quoted
+from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
 from .text_table import SHOWN_ROWS, html_table, text_table
-from .writing import quoted as identifier
 from .writing import write_table
 
 if TYPE_CHECKING:

@@ -23,13 +23,14 @@ from typing import Any, TypeAlias
 import duckdb
 
 from dpsql.errors import IntegrityError, OperationalError, SQLError, nearest
+from dpsql.quoting import identifier, string
 
 from .limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
 from .lock import exclusive
 from .names import RESERVED
 from .record import ReleaseRecord
 from .result import Result
-from .writing import literal, point_views, quoted, write_records
+from .writing import point_views, write_records
 
 CATALOG = "dpsql_releases"
 _REBUILD = "run 'dpsql releases rebuild'"
@@ -143,7 +144,7 @@ class ReleaseStore:
 
     def table(self, release_id: int, name: str) -> Result:
         """One result of one release. Raises SQLError where there is none."""
-        return self.sql(f"SELECT * FROM r{int(release_id)}.{quoted(name)}")  # noqa: S608
+        return self.sql(f"SELECT * FROM r{int(release_id)}.{identifier(name)}")  # noqa: S608
 
     def sql(self, text: str, parameters: _Parameters = None, *, seconds: float | None = QUERY_SECONDS) -> Result:
         """Run one SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW over the releases.
@@ -221,7 +222,7 @@ class ReleaseStore:
             self._detach(connection)
         failure = ""
         try:
-            connection.execute(f"ATTACH {literal(str(self.path))} AS {CATALOG} (READ_ONLY)")
+            connection.execute(f"ATTACH {string(str(self.path))} AS {CATALOG} (READ_ONLY)")
         except duckdb.Error as error:
             failure = _line(error)
         if failure:
@@ -283,7 +284,7 @@ class ReleaseStore:
         try:
             failure = ""
             try:
-                connection.execute(f"ATTACH {literal(str(self.path))} AS {CATALOG} (READ_ONLY)")
+                connection.execute(f"ATTACH {string(str(self.path))} AS {CATALOG} (READ_ONLY)")
                 connection.execute(f"SET search_path = '{CATALOG}.dp'")
                 connection.execute(_LOCKED)
             except duckdb.Error as error:

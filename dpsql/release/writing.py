@@ -9,6 +9,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from dpsql.quoting import identifier
+
 from .columns import Coded, Numbers, runs_of
 from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, Value
@@ -27,16 +29,6 @@ ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_spent DOUBLE;
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_remaining DOUBLE;
 CREATE OR REPLACE VIEW dp.releases AS SELECT * FROM main.releases ORDER BY release_id;
 """
-
-
-def quoted(name: str) -> str:
-    """The name as a DuckDB identifier, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """The text as a DuckDB string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[ReleaseRecord]) -> None:
@@ -83,7 +75,7 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
         if lowered in left:
             _point(connection, f"r{left[lowered]}", name)
         else:
-            connection.execute(f"DROP VIEW IF EXISTS dp.{quoted(name)}")
+            connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
     connection.execute("COMMIT")
 
 
@@ -105,7 +97,7 @@ def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) ->
 
 
 def _point(connection: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
-    connection.execute(f"CREATE OR REPLACE VIEW dp.{quoted(name)} AS SELECT * FROM {schema}.{quoted(name)}")  # noqa: S608
+    connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS SELECT * FROM {schema}.{identifier(name)}")  # noqa: S608
 
 
 def write_table(
@@ -115,8 +107,8 @@ def write_table(
     schema: str = "main",
 ) -> None:
     """Create a table of (name, DuckDB type, values) columns."""
-    target = f"{schema}.{quoted(name)}"
-    definition = ", ".join(f"{quoted(column)} {kind}" for column, kind, _ in columns)
+    target = f"{schema}.{identifier(name)}"
+    definition = ", ".join(f"{identifier(column)} {kind}" for column, kind, _ in columns)
     connection.execute(f"CREATE TABLE {target} ({definition})")
     if not len(columns[0][2]):
         return

@@ -13,9 +13,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from dpsql.quoting import identifier
 from dpsql.release.columns import PACKED, Coded, coded, fetched, stacked
 from dpsql.release.writing import write_table
-from dpsql.sql.outer.relation import Relation, Selected, United, gathered, quoted
+from dpsql.sql.outer.relation import Relation, Selected, United, gathered
 from dpsql.sql.outer.sandbox import Sandbox
 
 Columns = list[tuple[str, str, Any]]
@@ -119,8 +120,8 @@ def _measured(sandbox: Sandbox) -> tuple[list[Any], int, int]:
     """The description of the outer SQL's result, its rows, and the bytes of its text."""
     held = sandbox.connection
     described = held.execute("DESCRIBE dpsql_result").fetchall()
-    sized = [f"octet_length(CAST({quoted(str(d[0]))} AS BLOB))" for d in described if str(d[1]) == "BLOB"]
-    sized += [f"strlen({quoted(str(d[0]))})" for d in described if str(d[1]).startswith(("VARCHAR", "JSON"))]
+    sized = [f"octet_length(CAST({identifier(str(d[0]))} AS BLOB))" for d in described if str(d[1]) == "BLOB"]
+    sized += [f"strlen({identifier(str(d[0]))})" for d in described if str(d[1]).startswith(("VARCHAR", "JSON"))]
     total = " + ".join(f"coalesce(sum({size}), 0)" for size in sized) or "0"
     count, size = held.execute(f"SELECT count(*), {total} FROM dpsql_result").fetchone() or (0, 0)  # noqa: S608
     return described, int(count), int(size)
@@ -129,7 +130,7 @@ def _measured(sandbox: Sandbox) -> tuple[list[Any], int, int]:
 def _fetched(sandbox: Sandbox, described: list[Any], count: int) -> list[Any]:
     """The columns of the outer SQL's result."""
     if count >= PACKED:
-        listed = [(quoted(str(d[0])), str(d[1])) for d in described]
+        listed = [(identifier(str(d[0])), str(d[1])) for d in described]
         return list(fetched(sandbox.connection, "dpsql_result", listed))
     rows = sandbox.connection.execute("SELECT * FROM dpsql_result").fetchall()
     return list(zip(*rows, strict=True)) if rows else [() for _ in described]

@@ -4,6 +4,7 @@ routing       whether a batch asks private tables or reads releases (cursors); p
 options       BigQuery's OPTIONS, read from the tokens and blanked out
 statements    text -> statements (limits, parsing, names)
 understand    statements -> answers: cores, and outer SQL over them
+  from_items  what FROM names: rows of tables, or relations
   flatten     row-wise WITH queries, derived tables and views written into what reads them
   public_keys FROM a public table LEFT JOIN a private one, from the private side
   joins       FROM -> a base table with at most one row of others beside each row (relations: names and conditions;
@@ -18,13 +19,13 @@ understand    statements -> answers: cores, and outer SQL over them
   outer       outer SQL as a value; sandbox: a DuckDB of its own for it
 predicates    Boolean expressions -> conditions "is TRUE" and "is FALSE"
 expressions   value expressions -> typed trees of total functions (typed, operands, arithmetic, functions,
-              calendar, casts, lowering, evaluation), kept as columns by computed
+              calendar, casts, evaluation), kept as columns by computed
 scope         what a statement may name; literals: constants, folded exactly
 admitted      no argument of an admitted node is lost
 refusals      what is not answered, and what to write instead
 names, source DuckDB's own names for columns without an alias, from the user's own text
 answers       what all this comes to
-trees, uncollected  walking, writing and keeping thousands of trees
+trees         walking, writing and keeping thousands of trees
 probes        WHERE 1=0 and LIMIT 0: the columns of a result, worked out over nothing
 """
 

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from sqlglot import exp
 
 from dpsql.errors import SQLError
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
+from dpsql.quoting import identifier
 from dpsql.sql.aggregate.queries import read_select
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
-from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered, quoted
+from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
-from dpsql.sql.parse.statements import Hints, Statement, hints_of, parse, refuse
-from dpsql.sql.parse.uncollected import uncollected
+from dpsql.sql.parse.statements import Statement, refuse
+from dpsql.sql.parse.trees import uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.batch_tables import united
-from dpsql.sql.resolve.flatten import Base, Rows, expanded, flattened, is_row_wise, rows_of
+from dpsql.sql.resolve.flatten import Rows, flattened, is_row_wise
+from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.public_keys import from_the_private_side
 from dpsql.sql.values.computed import Computed
@@ -40,17 +40,6 @@ from dpsql.workload.expr.deadline import NONE, Deadline
 MAX_CORES = 40_000
 
 
-@dataclass(frozen=True)
-class _With:
-    """A query that WITH names, where it stands: it sees the names before it."""
-
-    name: str
-    query: exp.Query
-    columns: tuple[str, ...] | None
-    scope: Mapping[str, _With]
-
-
-Scope = Mapping[str, _With]
 Types = Sequence[tuple[str, str]]
 
 
@@ -120,8 +109,7 @@ class _Statement:
         self.statement = statement
         self.cores: list[Core] = []
         self.labels = 0
-        self.reads: dict[str, None] = {}
-        self._found: dict[tuple[int, tuple[str, ...]], tuple[Any, Rows | Relation]] = {}
+        self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation)
 
     def answer(self) -> tuple[Answer, Named, Types]:
         """The answer, what later statements read it as, and the types of its columns."""
@@ -129,7 +117,7 @@ class _Statement:
         found = self._query(statement.tree, {}, statement.columns, statement.items, top=True)
         if isinstance(found, Core):
             return self._answered(None), Named(statement.name, core_columns(found)), core_types(found)
-        if not self.cores and not self.reads:
+        if not self.cores and not self.items.reads:
             raise refuse(
                 f"{statement.name} reads no private table; query public tables directly",
                 statement.tree,
@@ -141,7 +129,7 @@ class _Statement:
     def _checked(self, outer: Relation) -> Types:
         """The types of outer SQL's columns, once DuckDB has agreed to run it; SQLError otherwise."""
         batch = self.batch
-        for read in self.reads:
+        for read in self.items.reads:
             if fold(read) not in batch.created:
                 batch.sandbox.create(read, batch.types[fold(read)])
                 batch.created.add(fold(read))
@@ -150,7 +138,7 @@ class _Statement:
         # Statements of one shape are asked about once; a statement that DuckDB does not run ends the batch.
         shape = sql
         for number, name in enumerate(noisy):
-            shape = shape.replace(quoted(name), f"#{number}")
+            shape = shape.replace(identifier(name), f"#{number}")
         key = shape_of(shape), tuple(tuple(types) for types in noisy.values())
         if key not in batch.described:
             batch.described[key] = self._described(sql, noisy)
@@ -184,14 +172,14 @@ class _Statement:
 
     def _answered(self, outer: Relation | None) -> Answer:
         s = self.statement
-        return Answer(s.name, s.named, s.replace, tuple(self.cores), outer, tuple(self.reads), s.text)
+        return Answer(s.name, s.named, s.replace, tuple(self.cores), outer, tuple(self.items.reads), s.text)
 
     # -- queries -------------------------------------------------------------------------------
 
     def _query(
         self,
-        tree: Any,
-        scope: Scope,
+        tree: exp.Expr,
+        scope: Withs,
         columns: Sequence[str] | None,
         texts: Sequence[str] | None = None,
         *,
@@ -200,12 +188,12 @@ class _Statement:
         """A query that aggregates private rows, or reads results; ``top``: a core may be all of it."""
         while isinstance(tree, exp.Subquery) and not any(v for k, v in tree.args.items() if k not in {"this", "alias"}):
             tree = tree.this
-        scope = self._with(tree, scope)
+        scope = self.items.within(tree, scope)
         if isinstance(tree, exp.SetOperation):
             return self._set_operation(tree, scope, columns)
         if not isinstance(tree, exp.Select):
             raise refuse(f"{tree.key.upper()} is not answered; write SELECT", tree, code="not-select")
-        sources = [self._source(node, scope) for node in selects.sources_of(tree)]
+        sources = self.items.of(tree, scope)
         private = [source for source in sources if isinstance(source[1], Rows)]
         if private and len(private) < len(sources):
             if all(self._is_public(source[1]) for source in private):  # type: ignore[arg-type]
@@ -229,7 +217,7 @@ class _Statement:
     def _core(
         self,
         select: exp.Select,
-        scope: Scope,
+        scope: Withs,
         sources: Sequence[tuple[str, Rows]],
         columns: Sequence[str] | None,
         texts: Sequence[str] | None,
@@ -273,32 +261,32 @@ class _Statement:
             if not any(name.startswith(fold(label)) for name in self.batch.marked):
                 return label
 
-    def _set_operation(self, tree: exp.SetOperation, scope: Scope, columns: Sequence[str] | None) -> Relation:
+    def _set_operation(self, tree: exp.SetOperation, scope: Withs, columns: Sequence[str] | None) -> Relation:
         for side in (tree.this, tree.expression):
             self._check_no_rows(side, scope)
         left = self._relation(tree.this, scope, columns)
         right = self._relation(tree.expression, scope, None)
         return combined(left, selects.operator(tree), right, selects.order_by(tree))
 
-    def _check_no_rows(self, side: Any, scope: Scope) -> None:
+    def _check_no_rows(self, side: exp.Expr, scope: Withs) -> None:
         """Refuse a side of UNION and its like that is rows of private tables."""
         side = side.unnest()
         if isinstance(side, exp.Select) and is_row_wise(side):
-            inside = self._with(side, scope)
-            if any(isinstance(self._source(node, inside)[1], Rows) for node in selects.sources_of(side)):
+            inside = self.items.within(side, scope)
+            if any(isinstance(source, Rows) for _, source in self.items.of(side, inside)):
                 raise refuse(
                     "rows of private tables are not united; unite what is counted of each, or add the counts",
                     side,
                     code="union-of-rows",
                 )
 
-    def _relation(self, tree: Any, scope: Scope, columns: Sequence[str] | None) -> Relation:
+    def _relation(self, tree: exp.Expr, scope: Withs, columns: Sequence[str] | None) -> Relation:
         found = self._query(tree, scope, columns)
         if isinstance(found, Core):
             raise SQLError("a part of the statement is no relation; write it as a view of its own")
         return found
 
-    def _nested(self, query: Any, scope: Scope) -> Relation:
+    def _nested(self, query: exp.Expr, scope: Withs) -> Relation:
         """A subquery in an expression: a relation without companions."""
         return bare(self._relation(query, scope, None))
 
@@ -318,95 +306,6 @@ class _Statement:
         if "" in names:
             raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)
         return selects.distinct_names(names)
-
-    # -- sources -------------------------------------------------------------------------------
-
-    def _with(self, tree: exp.Expression, scope: Scope) -> Scope:
-        """The scope within a query: what its WITH adds."""
-        clause = tree.args.get("with_") or tree.args.get("with")
-        if clause is None:
-            return scope
-        if clause.args.get("recursive"):
-            raise refuse(
-                "WITH RECURSIVE is not answered; write the steps as queries of their own", tree, code="recursive"
-            )
-        inside = dict(scope)
-        for part in clause.expressions:
-            alias = part.args["alias"]
-            listed = tuple(column.name for column in alias.args.get("columns") or ()) or None
-            inside[fold(alias.name)] = _With(alias.name, part.this, listed, dict(inside))
-        return inside
-
-    def _source(self, node: exp.Expression, scope: Scope) -> tuple[str, Rows | Relation]:
-        """What one item of FROM is, with the alias under which it is read."""
-        alias = node.args.get("alias")
-        name = str(node.alias_or_name)
-        listed = tuple(column.name for column in (alias.args.get("columns") or ())) if alias is not None else ()
-        if isinstance(node, exp.Subquery):
-            return name, self._named(node.this, scope, listed or None)
-        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise refuse(
-                "FROM takes tables of the policy, WITH queries, results and subqueries", node, code="not-a-table"
-            )
-        plain = not node.args.get("db") and not node.args.get("catalog")
-        if plain and fold(node.name) in scope:
-            held = scope[fold(node.name)]
-            return name, self._named(held.query, held.scope, listed or held.columns)
-        view = self.batch.policy.view(node.name) if plain else None
-        if view is not None:
-            return name, self._view(node, view, listed or None)
-        if plain and fold(node.name) in self.batch.results and not selects.declares(self.batch.tables, node.name):
-            held_result = self.batch.results[fold(node.name)]
-            self.reads[held_result.name] = None
-            return name, held_result
-        if listed:
-            raise refuse("a table alias with column names is not answered; use the columns' own names", node)
-        table = find_table(node, self.batch.policy, self.batch.tables)
-        return name, Rows((Base(name, node, tuple(table.schema)),))
-
-    def _named(self, query: Any, scope: Scope, columns: Sequence[str] | None) -> Rows | Relation:
-        """A WITH query or derived table: rows where it is row-wise over rows, else a relation; worked out once."""
-        key = (id(query), tuple(columns or ()))
-        if key in self._found:
-            return self._found[key][1]
-        inside = self._with(query, scope)
-        if isinstance(query, exp.Select) and selects.sources_of(query):
-            sources = [self._source(node, inside) for node in selects.sources_of(query)]
-            if is_row_wise(query) and all(isinstance(source[1], Rows) for source in sources):
-                rows = self._row_wise(query, sources, columns)  # type: ignore[arg-type]
-                self._found[key] = query, rows  # with the query, so that no other has its id
-                return rows
-        found = self._relation(query, scope, columns)
-        self._found[key] = query, found
-        return found
-
-    def _row_wise(self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None) -> Rows:
-        if hints_of(query) != Hints():
-            raise refuse(
-                "a hint is for what is counted or summed, and this SELECT gives rows; write it right after the SELECT "
-                "that aggregates them",
-                query,
-                code="hint",
-            )
-        whole = expanded(query, [(alias, rows.names) for alias, rows in sources])
-        names = [str(item.alias_or_name) or item.sql("duckdb") for item in whole.expressions]
-        if columns is not None and len(columns) > len(names):
-            raise refuse(f"{len(columns)} column names are given to a query of {len(names)} columns", query)
-        for number, name in enumerate(columns or ()):
-            names[number] = name
-        return rows_of(whole, sources, selects.distinct_names(names))
-
-    def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
-        """A view that the policy names: row-wise over tables of the policy."""
-        (statement,) = parse(text)
-        found = self._named(statement.tree, {}, columns)
-        if not isinstance(found, Rows):
-            raise refuse(
-                f"view {node.name} of the policy is not row-wise; it must keep rows apart",
-                node,
-                code="view-not-row-wise",
-            )
-        return found
 
 
 def _in_words(said: str, noisy: Iterable[str]) -> str:

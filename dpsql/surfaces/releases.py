@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dpsql.errors import LedgerError, ProgrammingError
+from dpsql.errors import LedgerError, ProgrammingError, listed
 from dpsql.privacy.ledger import Entry
+from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore, Result
 from dpsql.release.files import export_database, export_table, export_tables
-from dpsql.release.writing import quoted
 from dpsql.surfaces import formats, inputs, output
 
 
@@ -33,7 +33,7 @@ def show(options: argparse.Namespace) -> None:
     """Show one released table."""
     store = inputs.released(options)
     formats.check(options, 1, store.path)
-    _deliver(store.sql(f"SELECT * FROM dp.{quoted(options.name)}", seconds=None), options.name, options)  # noqa: S608
+    _deliver(store.sql(f"SELECT * FROM dp.{identifier(options.name)}", seconds=None), options.name, options)  # noqa: S608
 
 
 def sql(options: argparse.Namespace) -> None:
@@ -167,7 +167,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 def _row(entry: Entry) -> list[object]:
     names = entry.views
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = listed(names, 3)
     if entry.released is None:
         shown = "charged, nothing recorded"
     elif not names:

@@ -19,8 +19,8 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.show.text import figure as rounded
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
+from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore, Result
-from dpsql.release.writing import quoted
 from dpsql.surfaces import plots
 from dpsql.surfaces import report_html as h
 
@@ -235,7 +235,7 @@ def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]],
 def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[str]:
     for at, name in enumerate(names):
         # Results of all ranges of a long line have more rows than anybody lists.
-        result = store.sql(f"SELECT * FROM r{release}.{quoted(name)} LIMIT {_MOST + 1}")  # noqa: S608
+        result = store.sql(f"SELECT * FROM r{release}.{identifier(name)} LIMIT {_MOST + 1}")  # noqa: S608
         whole = len(result) <= _MOST
         yield h.heading(name, 3)
         if whole and at < MOST_PICTURES and (made := _drawn(result)) is not None:

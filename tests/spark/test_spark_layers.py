@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.engines.spark.keys import packed
 from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.session import private_session
-from dpsql.engines.spark.statement import Source, translated
+from dpsql.engines.spark.statement import Source, packed, translated
 from dpsql.engines.spark.values import Expr
 from dpsql.errors import NotSupportedError
 

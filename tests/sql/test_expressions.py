@@ -18,9 +18,8 @@ from dpsql.engines.duckdb import USED_FUNCTIONS
 from dpsql.errors import SQLError
 from dpsql.measure.from_sql import values_text
 from dpsql.sql.values.admitted import check_admitted
-from dpsql.sql.values.expressions import value_of
+from dpsql.sql.values.expressions import lowered, value_of
 from dpsql.sql.values.literals import fold
-from dpsql.sql.values.lowering import lowered
 from dpsql.sql.values.operands import operand_of
 from dpsql.sql.values.predicates import known, truth
 from dpsql.sql.values.typed import Typed

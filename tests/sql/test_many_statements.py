@@ -14,8 +14,7 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.sql import parse
 from dpsql.sql.outer.sandbox import Sandbox, shape_of
-from dpsql.sql.parse.trees import DUCKDB, nodes
-from dpsql.sql.parse.uncollected import uncollected
+from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ were used follows from the statement and the column types alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sqlglot
@@ -15,8 +15,9 @@ from sqlglot import exp
 
 from dpsql.engines.spark import values
 from dpsql.engines.spark.expressions import Columns, Scope, Writer, call
-from dpsql.engines.spark.keys import packed
 from dpsql.engines.spark.values import Expr, quote, refusal
+
+_MOST_KEYS = 2**62
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,32 @@ def _keys(select: exp.Select) -> int:
     ):
         raise refusal("the statement groups by something else than its first columns", "plan again")
     return len(places)
+
+
+def packed(keys: Sequence[Expr]) -> tuple[str, list[str]] | None:
+    """One BIGINT for several whole numbers of known ranges, and each number again from a column ``dpsql_key``.
+
+    Spark hashes, compares and shuffles one BIGINT where it would several. A mixed-radix number: key i with w values,
+    NULL beside them, is a digit below w + 1, 0 for NULL. None where there is no second key, or where 62 bits do not
+    hold all.
+    """
+    if len(keys) < 2:
+        return None
+    digits, numbers, factor = [], [], 1
+    for key in keys:
+        if not key.whole or key.type == "HUGEINT" or key.high < key.low:
+            return None
+        radix = key.high - key.low + 2
+        digits.append(f"coalesce(CAST({key.text} AS BIGINT) - {_long(key.low - 1)}, 0L) * {factor}L")
+        numbers.append(f"nullif(dpsql_key div {factor}L % {radix}L, 0L) + {_long(key.low - 1)}")
+        factor *= radix
+        if factor > _MOST_KEYS:
+            return None
+    return " + ".join(digits), numbers
+
+
+def _long(number: int) -> str:
+    return f"{number}L" if number >= 0 else f"({number}L)"
 
 
 def _from(select: exp.Select, tables: Mapping[str, Source]) -> tuple[str, Scope]:

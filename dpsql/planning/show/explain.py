@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsql.planning.show.text import figure
+from dpsql.quoting import identifier
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.sql import Answer
 from dpsql.sql.outer.relation import ERRORS, OTHER
@@ -246,16 +247,16 @@ def _outer(answer: Answer) -> str:
     assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
     sql = answer.outer.sql(False)
     tables = {
-        _quoted(core.name): "noisy" if len(answer.cores) == 1 else f"noisy_{at + 1}"
+        identifier(core.name): "noisy" if len(answer.cores) == 1 else f"noisy_{at + 1}"
         for at, core in enumerate(answer.cores)
     }
-    tables |= {_quoted(name): _bare(name) for name in answer.reads}
+    tables |= {identifier(name): _bare(name) for name in answer.reads}
     sql = _NOISY.sub(lambda found: tables.get(found[1] or found[2], found[0]), sql)
     for core in answer.cores[:1]:
         for column in core.columns:
             shown = column.key.name if isinstance(column, KeyOutput) else column.title
             for suffix in ("", *OTHER, *ERRORS):
-                sql = sql.replace(_quoted(column.name + suffix), _bare((shown or column.name) + suffix))
+                sql = sql.replace(identifier(column.name + suffix), _bare((shown or column.name) + suffix))
     sql = re.sub(r'"([a-z_][a-z_0-9]*)"', r"\1", sql)
     sql = re.sub(r"\b(\w+) AS \1\b", r"\1", sql)
     sql = " ".join("".join(c if c.isprintable() else " " for c in sql).split())
@@ -263,9 +264,5 @@ def _outer(answer: Answer) -> str:
     return f"free, by DuckDB: {shown}"
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _bare(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else _quoted(name)
+    return name if _PLAIN.fullmatch(name) else identifier(name)

@@ -56,7 +56,7 @@ class CoreDraft:
         self.select = names.select
         self.rows: RowScope = names.rows
         self.computed = computed
-        self.scope = Scope(self.rows.find, computed)
+        self.scope = Scope(self.rows.find, computed, truth)
         where = self.rows.where
         condition: Condition = TRUE if where is None else truth(where, self.scope).true
         self.collector = Collector(gather(And, self.rows.condition, condition), self.scope, self.rows.is_unit)

@@ -14,6 +14,7 @@ from math import comb, prod
 
 from sqlglot import exp
 
+from dpsql.errors import listed
 from dpsql.policy.values import fold
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.range_keys import NAMES, range_key
@@ -176,7 +177,7 @@ def to_drop(keys: Sequence[Key], most: int) -> str:
         named.append(_cut(key.name))
         if left <= most:
             break
-    return ", ".join(named[:8]) + (f" and {len(named) - 8} more" if len(named) > 8 else "")
+    return listed(named)
 
 
 def _cut(name: str) -> str:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import kind
 from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
 from dpsql.sql.aggregate.over_cores import Nested, OverCore
 from dpsql.sql.outer.core_tables import core_columns, has_other
-from dpsql.sql.outer.relation import ERRORS, OTHER, Item, Named, Selected, United, hole, quoted
+from dpsql.sql.outer.relation import ERRORS, OTHER, Item, Named, Selected, United, hole
 from dpsql.sql.parse.refusals import check_clauses
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.joins import RowScope
@@ -124,11 +125,11 @@ class _Reader:
 
     def _show(self, column: str, name: str, suffixes: Sequence[str]) -> None:
         self.plain.append((name, column))
-        self.items.append(Item(quoted(column), name, self._companions(column, suffixes)))
+        self.items.append(Item(identifier(column), name, self._companions(column, suffixes)))
 
     @staticmethod
     def _companions(column: str, suffixes: Sequence[str]) -> tuple[tuple[str, str], ...]:
-        return tuple((suffix, quoted(column + suffix)) for suffix in suffixes)
+        return tuple((suffix, identifier(column + suffix)) for suffix in suffixes)
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ from sqlglot import exp
 
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
+from dpsql.quoting import identifier
 from dpsql.sql.outer.answers import Answer
 from dpsql.sql.outer.core_tables import core_columns, core_types
-from dpsql.sql.outer.relation import ERRORS, ColumnInfo, quoted
+from dpsql.sql.outer.relation import ERRORS, ColumnInfo
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.statements import Statement
 from dpsql.workload.expr.batch import Core, KeyOutput, Measured
@@ -104,9 +105,9 @@ def answer_probes(statements: Sequence[Statement], answers: Sequence[Answer], *,
                 sandbox.connection.execute(f"CREATE TABLE dpsql_result AS {answer.outer.sql(True)}")
                 for core in answer.cores:
                     sandbox.drop(core.name)
-                sandbox.connection.execute(f"ALTER TABLE dpsql_result RENAME TO {quoted(answer.name)}")
-            kinds, _ = sandbox.describe(f"SELECT * FROM {quoted(answer.name)}")  # noqa: S608
-            rows = sandbox.connection.execute(f"SELECT * FROM {quoted(answer.name)}").fetchall()  # noqa: S608
+                sandbox.connection.execute(f"ALTER TABLE dpsql_result RENAME TO {identifier(answer.name)}")
+            kinds, _ = sandbox.describe(f"SELECT * FROM {identifier(answer.name)}")  # noqa: S608
+            rows = sandbox.connection.execute(f"SELECT * FROM {identifier(answer.name)}").fetchall()  # noqa: S608
             hidden = set() if errors else _error_columns(shown_columns(answer))
             kept = [at for at, (name, _) in enumerate(kinds) if name not in hidden]
             found.append((
@@ -135,7 +136,7 @@ def _over_nothing(core: Core) -> list[object]:
 
 def _insert(sandbox: Sandbox, name: str, row: Sequence[object]) -> None:
     marks = ", ".join("?" for _ in row)
-    sandbox.connection.execute(f"INSERT INTO {quoted(name)} VALUES ({marks})", list(row))  # noqa: S608
+    sandbox.connection.execute(f"INSERT INTO {identifier(name)} VALUES ({marks})", list(row))  # noqa: S608
 
 
 def over_empty_tables(text: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Table | None:
@@ -151,15 +152,15 @@ def over_empty_tables(text: str, policy: Policy, schemas: Mapping[str, Mapping[s
                 shown = [types[fold(c)] for c in table.columns] if not table.public else list(types.values())
                 # The members of an ENUM may have been made from the data.
                 plain = [(column, "VARCHAR" if kind.upper().startswith("ENUM") else kind) for column, kind in shown]
-                listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in plain)
+                listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in plain)
                 if not listed:
                     continue
                 schema, _, last = name.rpartition(".")
                 if schema:
-                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-                connection.execute(f"CREATE TABLE {quoted(schema or 'main')}.{quoted(last)} ({listed})")
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)}")
+                connection.execute(f"CREATE TABLE {identifier(schema or 'main')}.{identifier(last)} ({listed})")
             for name, view in policy.views.items():
-                connection.execute(f"CREATE VIEW {quoted(name)} AS {view}")
+                connection.execute(f"CREATE VIEW {identifier(name)} AS {view}")
             cursor = connection.execute(text)
             described = cursor.description or []
             return [str(d[0]) for d in described], [str(d[1]) for d in described], cursor.fetchall()

@@ -12,13 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from dpsql.quoting import identifier
+
 ERRORS = ("_stderr", "_low", "_high")
 OTHER = ("_other",)
-
-
-def quoted(name: str) -> str:
-    """The name as a DuckDB identifier, whatever characters it has."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def companion_names(names: Sequence[str], suffixes: Iterable[tuple[int, str]]) -> list[str]:
@@ -80,7 +77,7 @@ class Named:
 
     def sql(self, errors: bool) -> str:
         """All its columns: the table itself is written with or without errors."""
-        return f"SELECT * FROM {quoted(self.name)}"  # noqa: S608
+        return f"SELECT * FROM {identifier(self.name)}"  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class United:
         """UNION ALL BY NAME of the tables."""
         parts = []
         for number, table in enumerate(self.tables):
-            beside = "".join(f", {values[number]} AS {quoted(name)}" for name, values in self.bits)
+            beside = "".join(f", {values[number]} AS {identifier(name)}" for name, values in self.bits)
             parts.append(f"SELECT *{beside} FROM ({table.sql(errors)})")  # noqa: S608
         return " UNION ALL BY NAME ".join(parts)
 
@@ -135,8 +132,8 @@ class Selected:
         names = iter(self._companion_names(items))
         written = []
         for item in items:
-            written.append(f"{item.sql} AS {quoted(item.name)}")
-            written.extend(f"{sql} AS {quoted(next(names))}" for _, sql in item.companions)
+            written.append(f"{item.sql} AS {identifier(item.name)}")
+            written.extend(f"{sql} AS {identifier(next(names))}" for _, sql in item.companions)
         text = f"SELECT {self.distinct}{', '.join(written)} {self.clauses}{self.order}"
         return filled(text, self.sources, errors)
 
@@ -148,7 +145,7 @@ class Selected:
             return None
         named: dict[str, str] = {}
         for info in self.sources[0].columns:
-            named |= {quoted(name): name for name in (info.name, *(name for _, name in info.companions))}
+            named |= {identifier(name): name for name in (info.name, *(name for _, name in info.companions))}
         pairs = []
         for item, info in zip(self.items, self.columns, strict=True):
             pairs.append((info.name, item.sql))
@@ -243,7 +240,9 @@ def keep(relation: Relation, kept: Sequence[frozenset[str]]) -> Relation:
         return relation
     items = tuple(
         Item(
-            quoted(column.name), column.name, tuple((s, quoted(name)) for s, name in column.companions if s in suffixes)
+            identifier(column.name),
+            column.name,
+            tuple((s, identifier(name)) for s, name in column.companions if s in suffixes),
         )
         for column, suffixes in zip(relation.columns, kept, strict=True)
     )

@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 from sqlglot import TokenType
 
-from dpsql.sql.outer.relation import quoted
+from dpsql.quoting import identifier
 from dpsql.sql.parse.trees import DUCKDB
 
 Columns = Sequence[tuple[str, str]]
@@ -67,8 +67,8 @@ class Sandbox:
 
     def create(self, name: str, columns: Columns) -> None:
         """An empty table of (name, type) columns."""
-        listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
-        self.connection.execute(f"CREATE TABLE {quoted(name)} ({listed})")
+        listed = ", ".join(f"{identifier(column)} {kind}" for column, kind in columns)
+        self.connection.execute(f"CREATE TABLE {identifier(name)} ({listed})")
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[None]:
@@ -81,7 +81,7 @@ class Sandbox:
 
     def drop(self, name: str) -> None:
         """Remove a table."""
-        self.connection.execute(f"DROP TABLE {quoted(name)}")
+        self.connection.execute(f"DROP TABLE {identifier(name)}")
 
     def run(self, statement: str, seconds: float) -> bool:
         """Run ``statement``; True where it was stopped after ``seconds``. Raises duckdb.Error for other failures."""

@@ -13,6 +13,7 @@ import duckdb
 from sqlglot import exp
 
 from dpsql.policy.values import fold
+from dpsql.quoting import identifier
 from dpsql.sql.parse.trees import nodes, written
 
 # Characters of a name that dpsql makes up itself.
@@ -52,8 +53,8 @@ def result_names(
 @functools.lru_cache(maxsize=65_536)
 def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str | None:
     """DuckDB's name for an expression; None where it does not read it as one column."""
-    columns = ", ".join(f"NULL::{_plain(kind)} AS {_quote(name)}" for name, kind in schema)
-    question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS {_quote(table)}"  # noqa: S608
+    columns = ", ".join(f"NULL::{_plain(kind)} AS {identifier(name)}" for name, kind in schema)
+    question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS {identifier(table)}"  # noqa: S608
     try:
         cursor = _empty_database().cursor()
         if len(cursor.extract_statements(question)) != 1:
@@ -62,10 +63,6 @@ def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str | No
     except duckdb.Error:
         return None
     return str(found[0][0]) if len(found) == 1 else None
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _plain(kind: str) -> str:

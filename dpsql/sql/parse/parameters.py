@@ -22,6 +22,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import TokenError
 
 from dpsql.errors import DataError, ProgrammingError, SQLError
+from dpsql.quoting import string
 from dpsql.sql.parse.statements import MAX_BATCH
 
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
@@ -168,7 +169,7 @@ def literal(value: object, name: str) -> str:
     if isinstance(held, str):
         if re.search("[\x00\ud800-\udfff]", held):
             raise DataError(f"parameter {name} holds a NUL or a lone surrogate, which is no text; remove it")
-        return "'" + str.__str__(held).replace("'", "''") + "'"
+        return string(str.__str__(held))
     if isinstance(held, dt.datetime):
         if held.tzinfo is not None:
             return f"TIMESTAMPTZ '{_iso(held.astimezone(dt.UTC).replace(tzinfo=None))}+00'"

@@ -17,8 +17,7 @@ from sqlglot.errors import ParseError, TokenError
 
 from dpsql.errors import SQLError
 from dpsql.sql.parse.source import Source
-from dpsql.sql.parse.trees import DUCKDB, nodes, written
-from dpsql.sql.parse.uncollected import uncollected
+from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected, written
 
 MAX_BATCH = 8_000_000
 MAX_STATEMENT = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from dpsql.policy.values import fold
-from dpsql.sql.outer.relation import quoted
+from dpsql.quoting import identifier
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import written
 from dpsql.sql.resolve.joins import RowScope
@@ -36,7 +36,7 @@ class SelectNames:
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Column):
-            return quoted(self.rows.find(node).name)
+            return identifier(self.rows.find(node).name)
         out = node.copy()
         for column in list(out.find_all(exp.Column)):
             column.replace(exp.to_identifier(self.rows.find(column).name, quoted=True))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.policy.values import fold
-from dpsql.sql.outer.relation import ColumnInfo, Item, Relation, Selected, hole, quoted
+from dpsql.quoting import identifier
+from dpsql.sql.outer.relation import ColumnInfo, Item, Relation, Selected, hole
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Hints, hints_of, refuse
 from dpsql.sql.resolve.flatten import expanded
@@ -172,8 +173,8 @@ def _passed_on(node: exp.Column, known: Mapping[tuple[str, str], ColumnInfo]) ->
     ]
     if len(found) != 1:
         return ()
-    prefix = f"{quoted(node.table)}." if node.table else ""
-    return tuple((suffix, prefix + quoted(name)) for suffix, name in found[0].companions)
+    prefix = f"{identifier(node.table)}." if node.table else ""
+    return tuple((suffix, prefix + identifier(name)) for suffix, name in found[0].companions)
 
 
 def _with_aliases(sources: Sequence[tuple[str, Relation]]) -> list[tuple[str, Relation]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeAlias
 
 from sqlglot import exp
 
@@ -12,6 +13,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.typed import (
     Typed,
     aligned,
+    always_null,
     as_real,
     common_unit,
     exact,
@@ -26,7 +28,7 @@ from dpsql.sql.values.typed import (
 )
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
 
-Bounds = tuple[Fraction, Fraction] | None
+Ends: TypeAlias = tuple[Fraction, Fraction]
 # A range of a whole number that needs no declared bounds to be summed.
 _NARROW = 2**20
 # Far below the largest DOUBLE: no rounding of a number within makes it infinite.
@@ -37,7 +39,7 @@ def numbers(node: exp.Expr, *of: Typed) -> None:
     """Refuse what is no number: DuckDB would cast a string implicitly."""
     for t in of:
         if t.kind == "null":
-            raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+            raise always_null(node)
         if not t.numeric:
             raise refuse(
                 f"{shown(node)} needs numbers, one side is {t.kind}; write TRY_CAST(... AS DOUBLE)",
@@ -69,11 +71,7 @@ def added(a: Typed, b: Typed, node: exp.Expr) -> Typed:
         y = flat(replace(b, offset=Fraction(0)), node, unit)
         found = _whole("+", node, (x.low + y.low, x.high + y.high), x, y, family=family, unit=unit)
         return replace(found, offset=a.offset + b.offset)
-    x, y = as_real(a, node), as_real(b, node)
-    bounds = None
-    if x.bounds is not None and y.bounds is not None:
-        bounds = (x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1])
-    return _real(Call("+", (x.value, y.value), "DOUBLE"), bounds, x, y)
+    return _of_doubles("+", a, b, node, lambda x, y: (x[0] + y[0], x[1] + y[1]))
 
 
 def subtracted(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -81,11 +79,7 @@ def subtracted(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     numbers(node, a, b)
     if a.kind == b.kind == "exact":
         return added(a, negated(b, node), node)
-    x, y = as_real(a, node), as_real(b, node)
-    bounds = None
-    if x.bounds is not None and y.bounds is not None:
-        bounds = (x.bounds[0] - y.bounds[1], x.bounds[1] - y.bounds[0])
-    return _real(Call("-", (x.value, y.value), "DOUBLE"), bounds, x, y)
+    return _of_doubles("-", a, b, node, lambda x, y: (x[0] - y[1], x[1] - y[0]))
 
 
 def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -100,11 +94,7 @@ def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
         x, y = flat(a, node), flat(b, node)
         ends = _product(x.low, x.high, y.low, y.high)
         return _whole("*", node, ends, x, y, family=family, unit=x.unit * y.unit)
-    x, y = as_real(a, node), as_real(b, node)
-    bounds = None
-    if x.bounds is not None and y.bounds is not None:
-        bounds = _product(*x.bounds, *y.bounds)
-    return _real(Call("*", (x.value, y.value), "DOUBLE"), bounds, x, y)
+    return _of_doubles("*", a, b, node, lambda x, y: _product(*x, *y))
 
 
 def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typed:
@@ -330,6 +320,13 @@ _ROUNDINGS: dict[str, Callable[[int, int], int]] = {
 }
 
 
+def _of_doubles(operator: str, a: Typed, b: Typed, node: exp.Expr, bounds: Callable[[Ends, Ends], Ends]) -> Typed:
+    """An operator of DOUBLEs; ``bounds`` gives the ends of the result from those of its sides."""
+    x, y = as_real(a, node), as_real(b, node)
+    found = None if x.bounds is None or y.bounds is None else bounds(x.bounds, y.bounds)
+    return _real(Call(operator, (x.value, y.value), "DOUBLE"), found, x, y)
+
+
 def _unless_zero(divisor: Typed, value: Value) -> Value:
     if not divisor.low <= 0 <= divisor.high:
         return value
@@ -347,7 +344,7 @@ def _family(a: Typed, b: Typed) -> str:
     return "double" if "double" in families else "decimal" if "decimal" in families else "integer"
 
 
-def _real(value: Value, bounds: Bounds, *of: Typed, undefined: bool | None = None) -> Typed:
+def _real(value: Value, bounds: Ends | None, *of: Typed, undefined: bool | None = None) -> Typed:
     """A DOUBLE; without bounds it may be made of infinite ones, so that it is ``undefined`` unless that is said."""
     if undefined is None:
         undefined = bounds is None or max(map(abs, bounds)) > _FINITE or any(t.undefined for t in of)

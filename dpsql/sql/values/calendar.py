@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeAlias
 
 from sqlglot import exp
 
@@ -19,6 +20,7 @@ from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
 
+Branches: TypeAlias = tuple[tuple[Test, Value], ...]
 _FARTHEST = 3_652_425 * DAY
 _MOST_YEARS = 200_000
 # The first days of the years -200,000 and 200,000: 400-year cycles from the year 2000.
@@ -79,11 +81,7 @@ def utc(t: Typed) -> Typed:
     if t.kind != "timestamptz":
         return t
     micros = Call("make_timestamp", (Call("epoch_us", (t.value,), "BIGINT"),), "TIMESTAMP")
-    ends: list[tuple[Test, Value]] = []
-    zoned = "TIMESTAMP WITH TIME ZONE"
-    for end in MOMENTS:
-        ends.append((Compared(t.value, "=", Constant(end, zoned)), Constant(end, "TIMESTAMP")))
-    value = CaseValue(tuple(ends), micros, "TIMESTAMP")
+    value = CaseValue(_infinities(t.value, "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"), micros, "TIMESTAMP")
     return replace(t, kind="timestamp", value=value, low=MOMENTS[0], high=MOMENTS[1], column=None, path=None)
 
 
@@ -120,23 +118,13 @@ def truncated(unit: str, t: Typed, node: exp.Expr) -> Typed:
     unit = part_name(unit)
     if unit not in _TRUNCATED:
         raise refuse(f"date_trunc takes one of {', '.join(_TRUNCATED)}, not {unit[:30]}", node)
-    if t.kind == "timestamptz":
-        raise refuse(
-            f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
-        )
-    t = _moment(t, node)
-    micros = t.kind == "timestamp"
-    as_moment = t.value if micros else Cast(t.value, "TIMESTAMP")
-    value = _near_or_infinite(t, Call("date_trunc", (Constant(unit, "VARCHAR"), as_moment), "TIMESTAMP"), "TIMESTAMP")
-    function = truncation(unit)
-
-    def start(n: int) -> int:
-        return _infinite(n, micros, MOMENTS) or function(n if micros else n * DAY)
-
-    path = _narrowed(t, _pieces(t.kind), start)
-    ends = [start(n) if _is_near(n, t.kind) else n if micros else n * DAY for n in (t.low, t.high)]
-    ends = [max(MOMENTS[0], min(MOMENTS[1], n)) for n in ends]
-    return Typed("timestamp", value, low=ends[0], high=ends[1], nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+    t = _moment(_zoneless(t, node), node)
+    day = 1 if t.kind == "timestamp" else DAY
+    as_moment = t.value if t.kind == "timestamp" else Cast(t.value, "TIMESTAMP")
+    value = Call("date_trunc", (Constant(unit, "VARCHAR"), as_moment), "TIMESTAMP")
+    start = truncation(unit)
+    low, high = (start(n * day) if _is_near(n, t.kind) else n * day for n in (t.low, t.high))
+    return _rising(t, "TIMESTAMP", value, lambda n: start(n * day), (low, high))
 
 
 def day_of(t: Typed, node: exp.Expr) -> Typed:
@@ -152,11 +140,7 @@ def day_of(t: Typed, node: exp.Expr) -> Typed:
     value: Value = Cast(t.value, "DATE")
     if low == DAYS[0] or high == DAYS[1]:
         # Some versions move a comparison of the bare cast to the other side, where an infinite date is none.
-        ends: list[tuple[Test, Value]] = [
-            (Compared(t.value, "=", Constant(end, "TIMESTAMP")), Constant(result, "DATE"))
-            for end, result in zip(MOMENTS, DAYS, strict=True)
-        ]
-        value = CaseValue(tuple(ends), value, "DATE")
+        value = CaseValue(_infinities(t.value, "TIMESTAMP", "DATE"), value, "DATE")
     return Typed("date", value, low=low, high=high, nulls=t.nulls, gap=t.gap, path=stepped(t.path, day))
 
 
@@ -165,14 +149,7 @@ def moment_of(t: Typed, node: exp.Expr) -> Typed:
     t = _moment(utc(t), node)
     if t.kind == "timestamp":
         return t
-
-    def midnight(n: int) -> int:
-        return _infinite(n, False, MOMENTS) or n * DAY
-
-    ends = [max(MOMENTS[0], min(MOMENTS[1], midnight(n))) for n in (t.low, t.high)]
-    value = _near_or_infinite(t, Cast(t.value, "TIMESTAMP"), "TIMESTAMP")
-    path = _narrowed(t, _pieces("date"), midnight)
-    return Typed("timestamp", value, low=ends[0], high=ends[1], nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+    return _rising(t, "TIMESTAMP", Cast(t.value, "TIMESTAMP"), lambda n: n * DAY, (t.low * DAY, t.high * DAY))
 
 
 def difference(unit: str, start: Typed, end: Typed, node: exp.Expr) -> Typed:
@@ -241,24 +218,15 @@ def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typ
     if abs(number) > 10_000_000:
         raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000,000 days", node, code="function")
     # Within the near years no shift of this size leaves DuckDB's calendar.
-    value = _near_or_infinite(t, Call("+", (t.value, Constant(number, "INTEGER")), "DATE"), "DATE")
-
-    def moved(n: int) -> int:
-        return _infinite(n, False, DAYS) or n + number
-
-    ends = [max(DAYS[0], min(DAYS[1], moved(n))) for n in (t.low, t.high)]
-    path = _narrowed(t, _pieces("date"), moved)
-    return Typed("date", value, low=ends[0], high=ends[1], nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+    value = Call("+", (t.value, Constant(number, "INTEGER")), "DATE")
+    low, high = (_infinite(n, False, DAYS) or n + number for n in (t.low, t.high))
+    return _rising(t, "DATE", value, lambda n: n + number, (low, high))
 
 
 def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: bool) -> Typed:
     """A date or timestamp plus or minus a constant INTERVAL, as TIMESTAMP."""
     amount, unit = interval_of(interval)
-    t = moment_of(t, node) if t.kind != "timestamptz" else t
-    if t.kind == "timestamptz":
-        raise refuse(
-            f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
-        )
+    t = moment_of(_zoneless(t, node), node)
     amount = amount if forward else -amount
     moved_by(0, amount, unit, node)  # refuses what is too far
     months = _MONTHS.get(unit)
@@ -268,14 +236,8 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
     else:
         step = Call("to_microseconds", (Constant(MICROS[unit] * amount, "BIGINT"),), "INTERVAL")
         reach = MICROS[unit] * abs(amount)
-    value = _near_or_infinite(t, Call("+", (t.value, step), "TIMESTAMP"), "TIMESTAMP")
-
-    def moved(n: int) -> int:
-        return _infinite(n, True, MOMENTS) or moved_by(n, amount, unit, node)
-
-    path = _narrowed(t, _pieces("timestamp"), moved)
-    low, high = max(MOMENTS[0], t.low - reach), min(MOMENTS[1], t.high + reach)
-    return Typed("timestamp", value, low=low, high=high, nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+    value = Call("+", (t.value, step), "TIMESTAMP")
+    return _rising(t, "TIMESTAMP", value, lambda n: moved_by(n, amount, unit, node), (t.low - reach, t.high + reach))
 
 
 def moved_by(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
@@ -299,6 +261,15 @@ def interval_of(node: exp.Interval) -> tuple[int, str]:
     if not digits.isdecimal() or len(digits) > 9 or unit not in {*MICROS, *_MONTHS}:
         raise refuse("an interval is a whole number of one unit; write INTERVAL 3 MONTH", node)
     return sign * int(text), unit
+
+
+def _zoneless(t: Typed, node: exp.Expr) -> Typed:
+    """The value; SQLError for a TIMESTAMPTZ."""
+    if t.kind != "timestamptz":
+        return t
+    raise refuse(
+        f"{shown(node)} depends on a time zone; write CAST(... AS TIMESTAMP), which is UTC", node, code="function"
+    )
 
 
 def _moment(t: Typed, node: exp.Expr) -> Typed:
@@ -335,48 +306,43 @@ def _all_near(t: Typed) -> bool:
     return _is_near(t.low, t.kind) and _is_near(t.high, t.kind)
 
 
-def _pieces(kind: str) -> tuple[tuple[int, int], ...]:
-    """Where a guarded function has a value: minus infinity, the near years, infinity."""
-    ends = DAYS if kind == "date" else MOMENTS
-    return (ends[0], ends[0]), _near(kind), (ends[1], ends[1])
-
-
 def _finite(t: Typed) -> tuple[int, int]:
-    ends = DAYS if t.kind == "date" else MOMENTS
-    return ends[0] + 1, ends[1] - 1
+    low, high = _ends(_own_type(t.kind))
+    return low + 1, high - 1
 
 
-def _if_near(t: Typed, value: Value, kind: str) -> Value:
-    """The value for near years, NULL elsewhere."""
+def _ends(kind: str) -> tuple[int, int]:
+    """The infinite days or moments of a type."""
+    return DAYS if kind == "DATE" else MOMENTS
+
+
+def _infinities(value: Value, own: str, kind: str) -> Branches:
+    """An infinity of type ``kind`` for each infinity of a value of type ``own``."""
+    ends = zip(_ends(own), _ends(kind), strict=True)
+    return tuple((Compared(value, "=", Constant(end, own)), Constant(to, kind)) for end, to in ends)
+
+
+def _if_near(t: Typed, value: Value, kind: str, infinities: Branches = ()) -> Value:
+    """The value for near years, ``infinities`` at infinite ones, NULL elsewhere."""
     if _all_near(t) or isinstance(t.value, Constant):
         return value
-    low, high = _near(t.kind)
-    own = _own_type(t.kind)
-    null = Constant(None, kind)
-    return CaseValue(
-        ((Compared(t.value, "<", Constant(low, own)), null), (Compared(t.value, ">", Constant(high, own)), null)),
-        value,
-        kind,
-    )
+    own, null = _own_type(t.kind), Constant(None, kind)
+    low, high = (Constant(end, own) for end in _near(t.kind))
+    outside = (Compared(t.value, "<", low), null), (Compared(t.value, ">", high), null)
+    return CaseValue((*infinities, *outside), value, kind)
 
 
-def _near_or_infinite(t: Typed, value: Value, kind: str) -> Value:
-    """The value for near years, an infinity for an infinity, NULL elsewhere."""
-    if _all_near(t) or isinstance(t.value, Constant):
-        return value
-    ends, own = (DAYS, "DATE") if t.kind == "date" else (MOMENTS, "TIMESTAMP")
-    to = DAYS if kind == "DATE" else MOMENTS
-    branches: list[tuple[Test, Value]] = [
-        (Compared(t.value, "=", Constant(end, own)), Constant(result, kind))
-        for end, result in zip(ends, to, strict=True)
-    ]
-    low, high = _near(t.kind)
-    null = Constant(None, kind)
-    branches += [
-        (Compared(t.value, "<", Constant(low, own)), null),
-        (Compared(t.value, ">", Constant(high, own)), null),
-    ]
-    return CaseValue(tuple(branches), value, kind)
+def _rising(t: Typed, kind: str, value: Value, function: Callable[[int], int], ends: tuple[int, int]) -> Typed:
+    """``value``, which is ``function`` of t's number, as a date or timestamp: infinite where t is, NULL in far years.
+
+    The function does not fall; ``ends`` are the least and greatest number that it gives.
+    """
+    own, to = _ends(_own_type(t.kind)), _ends(kind)
+    low, high = (max(to[0], min(to[1], end)) for end in ends)
+    pieces = (own[0], own[0]), _near(t.kind), (own[1], own[1])
+    path = _narrowed(t, pieces, lambda n: _infinite(n, t.kind == "timestamp", to) or function(n))
+    found = _if_near(t, value, kind, _infinities(t.value, _own_type(t.kind), kind))
+    return Typed(line_of(kind).kind, found, low=low, high=high, nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
 
 
 def _infinite(n: int, micros: bool, to: tuple[int, int]) -> int | None:

@@ -11,7 +11,7 @@ from dpsql.policy.types import column_type
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.arithmetic import rounded
 from dpsql.sql.values.calendar import day_of, moment_of
-from dpsql.sql.values.typed import DAYS, MOMENTS, Typed, as_real, exact, flat, shown
+from dpsql.sql.values.typed import DAYS, MOMENTS, Typed, always_null, as_real, clipped, exact, flat, shown
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.values import CaseValue, Cast, Compared, Constant, Unscaled, Value
 
@@ -21,7 +21,7 @@ def cast(t: Typed, node: exp.Cast) -> Typed:
     written = node.to.sql("duckdb")
     target = column_type(written)
     if t.kind == "null":
-        raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+        raise always_null(node)
     if target.kind == "integer" or target.kind == "decimal":
         name = str(target)
         if target.name == "UHUGEINT":
@@ -82,13 +82,10 @@ def _fitted(t: Typed, kind: str, node: exp.Cast) -> Typed:
         return replace(x, family=line.kind)
     low, high = int(max(low, x.low)), int(min(high, x.high))
     if low > high:
-        raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+        raise always_null(node)
     own = x.value.type
-    tests = (
-        (Compared(x.value, "<", Constant(low, own)), Constant(None, own)),
-        (Compared(x.value, ">", Constant(high, own)), Constant(None, own)),
-    )
-    return replace(x, value=CaseValue(tests, x.value, own), low=low, high=high, family=line.kind, nulls=True,
+    value = clipped(x.value, Constant(low, own), Constant(high, own))
+    return replace(x, value=value, low=low, high=high, family=line.kind, nulls=True,
                    column=None, path=None)  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from dpsql.sql.parse.statements import place, refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.arithmetic import subtracted
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.operands import Operand, Truth, operand_of, plain_operand, typed_operand
+from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
 from dpsql.sql.values.patterns import escaped, matching, prefixed
 from dpsql.sql.values.row_cost import LONGEST_WANTED, check_size
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import Scope, Truth
 from dpsql.sql.values.typed import Typed, aligned, shown
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Compare, OpaqueAtom, Or, Predicate, gather, union

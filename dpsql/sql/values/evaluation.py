@@ -13,8 +13,9 @@ import duckdb
 from sqlglot import exp
 
 from dpsql.errors import InternalError
+from dpsql.quoting import identifier
 from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.value_sql import BASE, literal, quote, render
+from dpsql.workload.expr.value_sql import BASE, literal, render
 from dpsql.workload.expr.values import Stored, Value
 
 _OUT = {
@@ -37,7 +38,7 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
         for number, place in enumerate(places)
     )
     shown = _OUT.get(kind, "{0}").format(render(value))
-    source = f"(VALUES {rows}) AS {quote(column.source or BASE)}(dpsql_place, {quote(column.name)})"
+    source = f"(VALUES {rows}) AS {identifier(column.source or BASE)}(dpsql_place, {identifier(column.name)})"
     try:
         found = _empty().cursor().execute(f"SELECT {shown} FROM {source} ORDER BY dpsql_place").fetchall()  # noqa: S608
     except duckdb.Error as error:

@@ -14,11 +14,10 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values import arithmetic, functions, predicates
+from dpsql.sql.values import arithmetic, functions
 from dpsql.sql.values.casts import cast
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.literals import MOST, check_exact, fold, is_constant, is_literal_cast
-from dpsql.sql.values.lowering import lowered
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import (
@@ -27,16 +26,18 @@ from dpsql.sql.values.typed import (
     Path,
     Typed,
     aligned,
+    always_null,
+    clipped,
     constant_of,
     exact,
     flat,
     settled,
-    shown,
     type_of,
     whole,
 )
+from dpsql.workload.expr import conditions
 from dpsql.workload.expr.batch import Column
-from dpsql.workload.expr.conditions import FALSE, TRUE
+from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Like, LineAtom, OpaqueAtom
 from dpsql.workload.expr.lines import line_of, to_float
 from dpsql.workload.expr.values import (
     Call,
@@ -45,10 +46,15 @@ from dpsql.workload.expr.values import (
     Coalesce,
     Compared,
     Constant,
+    Every,
+    Is,
+    Matches,
+    Some,
     Stored,
     Test,
     Unscaled,
     Value,
+    Within,
 )
 
 MAX_DEPTH = 100
@@ -158,7 +164,7 @@ class _Reader:
 
     def leaf(self, column: Column, node: exp.Expr) -> Typed:
         """A column as it stands, or clamped."""
-        value: Value = column.value if column.value is not None else Stored(column.name, column.type)
+        value = _read(column)
         line, nulls = column.line, column.policy.nulls
         gap = () if column.policy.lower is not None and column.policy.upper is not None else (column.name,)
         found: Typed
@@ -193,7 +199,7 @@ class _Reader:
 
     def condition(self, node: exp.Expr) -> Typed:
         """A condition as a BOOLEAN value."""
-        pair = predicates.truth(node, self.scope)
+        pair = self.scope.truth(node)
         if pair.true == TRUE or pair.false == TRUE:
             return constant_of(pair.true == TRUE)
         true = lowered(pair.true, self.scope)
@@ -224,7 +230,7 @@ class _Reader:
         default: Typed | None = None
         for condition, branch in branches_of(node):
             # What no row reaches must be admitted, too: a refusal depends on what is written alone.
-            holds = TRUE if condition is None else predicates.truth(condition, self.scope).true
+            holds = TRUE if condition is None else self.scope.truth(condition).true
             value = inner(branch)
             if default is not None or holds == FALSE:
                 continue
@@ -235,7 +241,7 @@ class _Reader:
             values.append(value)
         if not tests:
             if default is None:
-                raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+                raise always_null(node)
             return default
         found, common = aligned([*values, default or constant_of(None)], node)
         kind = _type_of(found, common)
@@ -295,6 +301,27 @@ def branches_of(node: exp.Case | exp.If) -> list[tuple[exp.Expr | None, exp.Expr
     return found
 
 
+def lowered(condition: Condition, scope: Scope) -> Test:
+    """A test that is TRUE where the condition holds, and FALSE or NULL elsewhere."""
+    if isinstance(condition, conditions.Constant):
+        return Every(()) if condition.truth else Some(())
+    if isinstance(condition, LineAtom):
+        column = scope.column(condition.column)
+        return Within(_read(column), column.line, condition.intervals, condition.on_null)
+    if isinstance(condition, OpaqueAtom):
+        predicate = condition.predicate
+        if isinstance(predicate, Like):
+            return Is(Matches(_read(scope.column(predicate.column)), predicate.pattern), condition.truths)
+        left, right = scope.column(predicate.left), scope.column(predicate.right)
+        return Is(Compared(_read(left), predicate.operator, _read(right)), condition.truths)
+    parts = tuple(lowered(part, scope) for part in condition.operands)
+    return Every(parts) if isinstance(condition, And) else Some(parts)
+
+
+def _read(column: Column) -> Value:
+    return column.value if column.value is not None else Stored(column.name, column.type)
+
+
 def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     """A column's value within its declared bounds, on its declared grid."""
     policy = column.policy
@@ -325,8 +352,7 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
     below, above = Constant(to_float(lower), "DOUBLE"), Constant(to_float(upper), "DOUBLE")
     raw = t.value
     if policy.step is None:
-        value = CaseValue(((Compared(raw, "<", below), below), (Compared(raw, ">", above), above)), raw, "DOUBLE")
-        return replace(t, value=value, bounds=(lower, upper), column=None)
+        return replace(t, value=clipped(raw, below, above, (below, above)), bounds=(lower, upper), column=None)
     steps = int((upper - lower) / policy.step)
     least, most = Constant(0, "BIGINT"), Constant(steps, "BIGINT")
     index = Call("/", (Call("-", (raw, below), "DOUBLE"), Constant(to_float(policy.step), "DOUBLE")), "DOUBLE")
@@ -347,7 +373,7 @@ def clamp(t: Typed, column: Column, node: exp.Expr) -> Typed:
 
 def _between(value: Value, kind: str, low: int, high: int) -> Value:
     below, above = Constant(low, kind), Constant(high, kind)
-    return CaseValue(((Compared(value, "<", below), below), (Compared(value, ">", above), above)), value, kind)
+    return clipped(value, below, above, (below, above))
 
 
 def lower(text: str) -> str:

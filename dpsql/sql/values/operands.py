@@ -19,8 +19,8 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.evaluation import evaluate
 from dpsql.sql.values.row_cost import check_size
-from dpsql.sql.values.scope import Scope
-from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, shown
+from dpsql.sql.values.scope import Scope, Truth
+from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, always_null, shown
 from dpsql.workload.expr.batch import Column, constant
 from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, complement, union
 from dpsql.workload.expr.lines import Interval, Line, Scalar, plain, scientific
@@ -28,14 +28,6 @@ from dpsql.workload.expr.values import stored
 
 EVERYWHERE: tuple[Interval, ...] = ((None, None),)
 Intervals = tuple[Interval, ...]
-
-
-@dataclass(frozen=True)
-class Truth:
-    """Where an expression is TRUE and where it is FALSE; NULL elsewhere."""
-
-    true: Condition
-    false: Condition
 
 
 @dataclass(frozen=True)
@@ -133,15 +125,13 @@ def operand_of(node: exp.Expr, scope: Scope, *, reduced: bool = True) -> Operand
 
 def plain_operand(column: Column) -> Operand:
     """A column as it stands."""
-    if column.line.unit is not None and column.line.unit != 1:
-        return Operand(column.name, column.line, column)
     return Operand(column.name, column.line, column)
 
 
 def typed_operand(t: Typed, node: exp.Expr, scope: Scope, *, reduced: bool = True) -> Operand:
     """The operand of a typed expression."""
     if t.kind == "null":
-        raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+        raise always_null(node)
     if reduced and t.path is not None:
         path = t.path
         return Operand(shown(node), t.line, path.column, lambda found: _preimage(path, found), t.unit, t.offset)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from dpsql.sql.values.operands import Truth, plain_operand
+from dpsql.sql.values.operands import plain_operand
+from dpsql.sql.values.scope import Truth
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import Like, OpaqueAtom, union
 from dpsql.workload.expr.lines import Interval

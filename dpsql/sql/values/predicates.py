@@ -23,8 +23,8 @@ from dpsql.sql.values.comparisons import (
     without_escape,
 )
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.operands import Operand, Truth, operand_of, plain_operand, typed_operand
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
+from dpsql.sql.values.scope import Scope, Truth
 from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, conjunction, disjunction, gather, negate

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.value_sql import FEW_SIGNS, LONGEST_READ, MOST_STATES, MOST_STEPS, longest_matched
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Coalesce, Compared, Constant, Stored, Test, Value, walk
 
@@ -47,13 +48,13 @@ def check_size(value: Value, node: exp.Expr) -> None:
     for number, part in enumerate(walk(value)):
         if number >= MAX_SIZE:
             raise refuse(
-                f"{_shown(node)} is too long to compute for each row; split it over simpler columns",
+                f"{shown(node)} is too long to compute for each row; split it over simpler columns",
                 node,
                 code="too-large",
             )
         if isinstance(part, Call) and part.function in _JOINS and longest(part) > LONGEST_READ:
             raise refuse(
-                f"{_shown(node)} joins texts of up to {longest(part):,} bytes together, at most {LONGEST_READ:,} are "
+                f"{shown(node)} joins texts of up to {longest(part):,} bytes together, at most {LONGEST_READ:,} are "
                 f"built for a row ({LONGEST_PART:,} for each column); join fewer",
                 node,
                 code="too-large",
@@ -173,7 +174,3 @@ def _cap(value: Value) -> int:
     if not isinstance(test, Compared) or test.operator != "<=" or test.left != Call("strlen", (result,), "BIGINT"):
         return _UNKNOWN
     return int(test.right.value or 0) if isinstance(test.right, Constant) else _UNKNOWN
-
-
-def _shown(node: exp.Expr) -> str:
-    return node.sql("duckdb")[:60]

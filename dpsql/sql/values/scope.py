@@ -13,6 +13,7 @@ from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.computed import Computed
 from dpsql.workload.expr.batch import Column, Table, constant
+from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.regions import KeyDomain
 
@@ -20,11 +21,28 @@ MAX_KEYS = 200_000
 
 
 @dataclass(frozen=True)
+class Truth:
+    """Where an expression is TRUE and where it is FALSE; NULL elsewhere."""
+
+    true: Condition
+    false: Condition
+
+
+@dataclass(frozen=True)
 class Scope:
-    """What an expression of a statement may name: ``resolve`` finds columns, ``computed`` keeps what it computes."""
+    """What an expression of a statement may name: ``resolve`` finds columns, ``computed`` keeps what it computes.
+
+    Values hold conditions and conditions compare values. ``conditions`` is the reader of conditions,
+    ``predicates.truth``, through which ``expressions`` below it reads those inside CASE.
+    """
 
     resolve: Callable[[exp.Column], Column]
     computed: Computed
+    conditions: Callable[[exp.Expr, Scope], Truth]
+
+    def truth(self, node: exp.Expr) -> Truth:
+        """Where a condition inside a value is TRUE and FALSE."""
+        return self.conditions(node, self)
 
     def column(self, name: str) -> Column:
         """The column of that very name, stored or computed."""

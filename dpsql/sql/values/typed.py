@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, SQLError
 from dpsql.sql.parse.statements import refuse
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.lines import Line, Scalar, line_of, to_float
@@ -152,6 +152,11 @@ def shown(node: exp.Expr) -> str:
     return node.sql("duckdb")[:60]
 
 
+def always_null(node: exp.Expr) -> SQLError:
+    """The refusal of an expression that has no value whatever a row holds."""
+    return refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+
+
 def whole(value: Value, kind: str) -> Value:
     """A whole number as type ``kind``, which must hold it."""
     if isinstance(value, Constant):
@@ -159,6 +164,12 @@ def whole(value: Value, kind: str) -> Value:
     if isinstance(value, Unscaled):
         return value if value.type == kind else Unscaled(value.this, kind)
     return value if value.type == kind else Cast(value, kind)
+
+
+def clipped(value: Value, low: Constant, high: Constant, beyond: tuple[Value, Value] | None = None) -> Value:
+    """A value from ``low`` to ``high``; below and above it what ``beyond`` says, or NULL."""
+    below, above = beyond or (Constant(None, low.type), Constant(None, low.type))
+    return CaseValue(((Compared(value, "<", low), below), (Compared(value, ">", high), above)), value, low.type)
 
 
 Ranged: TypeAlias = tuple[Value, int, int]
@@ -343,7 +354,7 @@ def aligned(of: list[Typed], node: exp.Expr) -> tuple[list[Value], Typed]:
         ends = [end for t in of if t.kind != "null" for end in (t.low, t.high)]
         return held, Typed(one.kind, held[0], low=min(ends), high=max(ends), nulls=nulls, gap=gaps(*of))
     if not kinds:
-        raise refuse(f"{shown(node)} is always NULL; write the value it should have", node)
+        raise always_null(node)
     names = " and ".join(sorted({"exact": "numbers", "real": "numbers"}.get(k, k) for k in kinds))
     raise refuse(
         f"{shown(node)} mixes {names}, which DuckDB would cast implicitly; write values of one type, or TRY_CAST",

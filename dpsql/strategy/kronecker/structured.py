@@ -34,7 +34,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
 from dpsql.strategy.kronecker.residual_matrices import Place, ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS
@@ -44,7 +44,7 @@ from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.too_many import listed, to_leave_out
+from dpsql.workload.expr.too_many import to_leave_out
 
 Floats = NDArray[np.float64]
 

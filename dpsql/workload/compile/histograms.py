@@ -9,11 +9,11 @@ from math import prod
 
 import numpy as np
 
-from dpsql.errors import SQLError
+from dpsql.errors import SQLError, listed
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.kronecker import Histogram
 from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.too_many import listed, to_leave_out
+from dpsql.workload.expr.too_many import to_leave_out
 
 MAX_HISTOGRAM = 2**22  # cells of one histogram
 MAX_ENTRIES = 2**24  # of x

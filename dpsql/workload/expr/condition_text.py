@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from dpsql.quoting import string
 from dpsql.workload.expr.batch import Output, Term
 from dpsql.workload.expr.conditions import TRUE, And, Condition, Constant, Like, LineAtom, OpaqueAtom, complement
 from dpsql.workload.expr.lines import Cut, Interval, Line
@@ -162,7 +163,7 @@ def _value(position: object, line: Line) -> str:
 def _quoted(text: str) -> str:
     shown = "".join(c if c.isprintable() else " " for c in text)
     shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return "'" + shown.replace("'", "''") + "'"
+    return string(shown)
 
 
 def _number(value: Fraction) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from dpsql.errors import SQLError
+from dpsql.errors import SQLError, listed
 from dpsql.workload.expr.batch import Query
-
-_SHOWN = 8
 
 
 def check_numbers(queries: Sequence[Query], cap: int) -> None:
@@ -53,9 +51,3 @@ def to_leave_out(parts: Sequence[Sequence[str]], sizes: Sequence[int], cap: int)
         found.append(worst)
         left = [(names, size) for names, size in left if worst not in names]
     return found
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    shown = ", ".join(names[:_SHOWN])
-    return f"{shown} and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else shown

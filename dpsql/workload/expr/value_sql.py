@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dpsql.quoting import identifier, string
 from dpsql.workload.expr.lines import Interval, Line, line_of
 from dpsql.workload.expr.values import (
     Call,
@@ -68,19 +69,9 @@ _CYCLE = 146_097
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
-def quote(name: str) -> str:
-    """An SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    """An SQL string literal."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 def call(function: str, *arguments: str) -> str:
     """A call of DuckDB's own function, by its qualified name."""
-    return f"system.main.{quote(function)}({', '.join(arguments)})"
+    return f"system.main.{identifier(function)}({', '.join(arguments)})"
 
 
 def operand(column: str, line: Line, values: Mapping[str, Value]) -> str:
@@ -110,7 +101,7 @@ def read_once(value: Value, line: Line, name: str) -> Once:
     times slower: it is there for what nobody foresaw, and every form in the tree is total without it.
     """
     text = render(value)
-    held = None if isinstance(value, Stored | Number) else _held(quote(name), line)
+    held = None if isinstance(value, Stored | Number) else _held(identifier(name), line)
     return Once(name, text, held)
 
 
@@ -189,9 +180,9 @@ def like(value: str, pattern: str) -> str:
     matches, which reads a text once, at worst with a step for each sign of the pattern. The text is NULL where the
     steps could be too many.
     """
-    matched = call("~~", value, text(pattern))
+    matched = call("~~", value, string(pattern))
     if "_" in pattern and "%" in pattern:
-        matched = call("regexp_full_match", value, text(plain_expression(pattern)))
+        matched = call("regexp_full_match", value, string(plain_expression(pattern)))
     return f"CASE WHEN {call('strlen', value)} <= {longest_matched(pattern)} THEN {_net(matched)} END"
 
 
@@ -237,7 +228,7 @@ def _stored(value: Stored) -> str:
 
     NULL where it is NaN, or what its type does not hold.
     """
-    name = f"{quote(value.source or BASE)}.{quote(value.name)}"
+    name = f"{identifier(value.source or BASE)}.{identifier(value.name)}"
     kind = value.type.upper()
     if kind.startswith("ENUM"):
         name, kind = f"CAST({name} AS VARCHAR)", "VARCHAR"
@@ -280,7 +271,7 @@ def _unscaled(value: Unscaled) -> str:
         wide = _net(f"CAST({name} AS DECIMAL(38,{scale}))")
         return _net(f"CAST({_net(call('*', wide, f'CAST({10**scale} AS DECIMAL({scale + 1},0))'))} AS {value.type})")
     # The product would leave 38 digits; the text of a decimal always has all its decimals.
-    digits = _net(call("replace", _net(f"CAST({name} AS VARCHAR)"), text("."), text("")))
+    digits = _net(call("replace", _net(f"CAST({name} AS VARCHAR)"), string("."), string("")))
     return _net(f"CAST({digits} AS {value.type})")
 
 
@@ -299,7 +290,7 @@ def literal(line: Line, value: object) -> str:
     if kind == "real":
         return f"CAST('{float(value)!r}' AS DOUBLE)"  # type: ignore[arg-type]
     if kind == "text":
-        return text(str(value))
+        return string(str(value))
     if kind == "date":
         return f"CAST('{_day(int(value))}' AS DATE)"  # type: ignore[call-overload]
     moment = int(value)  # type: ignore[call-overload]
