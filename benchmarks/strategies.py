@@ -27,7 +27,7 @@ import scipy
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError
 from dpsql.strategy import range_transform, residual_plan
-from dpsql.strategy.kronecker.residual import all_marginals
+from dpsql.strategy.marginals.residual import all_marginals
 
 
 def pair() -> Any:

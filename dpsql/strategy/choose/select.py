@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from time import monotonic
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +16,28 @@ from numpy.typing import NDArray
 from dpsql.arguments import maybe, real, taking
 from dpsql.errors import DataError, InternalError, nearest, quoted
 from dpsql.strategy.cached import cache as kept
-from dpsql.strategy.choose.methods import PUBLISHED, Terms, published, single_rows
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
-from dpsql.strategy.core.base import NOISES, OBJECTIVES, Strategy
+from dpsql.strategy.core.base import NOISES, OBJECTIVES
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, finish, normalise
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import split, total_of, union_piece
 from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, workload_piece
+from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, single_rows, workload_piece
 from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategy.gaussian.optimal import solve
-from dpsql.strategy.kronecker.block_strategy import METHOD as BLOCKS
-from dpsql.strategy.kronecker.block_strategy import block_strategy, written_out
-from dpsql.strategy.kronecker.residual import plan_of, residual_piece
 from dpsql.strategy.many_cells.box_strategy import box_strategy
+from dpsql.strategy.marginals.marginal_strategy import (
+    BLOCKS,
+    RESIDUALS,
+    MarginalStrategy,
+    block_strategy,
+    residual_strategy,
+)
+from dpsql.strategy.marginals.residual import fits, plan_of, residual_piece
+from dpsql.strategy.published import PUBLISHED, Terms
 from dpsql.strategy.pure import low_rank, p_identity
 from dpsql.strategy.ranges.range_strategy import range_strategy
 from dpsql.strategy.ranges.range_transform import MATRIX_CELLS, all_ranges
@@ -58,6 +65,30 @@ _MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that
 _WORTH = 0.2  # seconds of selection from which a strategy is worth keeping in the cache
 
 
+@overload
+def select(
+    W: Workload,
+    noise: str = ...,
+    method: str = ...,
+    tolerance: float = ...,
+    time_limit: float | None = ...,
+    progress: Callable[[str], None] | None = ...,
+    effort: float = ...,
+    objective: str = ...,
+    cache: str | os.PathLike[str] | None = ...,
+) -> MatrixStrategy: ...
+@overload
+def select(
+    W: Marginals,
+    noise: str = ...,
+    method: str = ...,
+    tolerance: float = ...,
+    time_limit: float | None = ...,
+    progress: Callable[[str], None] | None = ...,
+    effort: float = ...,
+    objective: str = ...,
+    cache: str | os.PathLike[str] | None = ...,
+) -> MatrixStrategy | MarginalStrategy: ...
 @taking(time_limit=maybe(real()), effort=real(0))
 def select(
     W: Workload | Marginals,
@@ -69,7 +100,7 @@ def select(
     effort: float = 1.0,
     objective: str = "total",
     cache: str | os.PathLike[str] | None = None,
-) -> Strategy:
+) -> MatrixStrategy | MarginalStrategy:
     """The strategy for W with the least computed error.
 
     ``noise``: "gaussian" (L2 sensitivity) or "laplace" (L1). ``method``: one of ``CATALOGUE``, or
@@ -90,10 +121,10 @@ def select(
     All ranges over more than 4096 cells have a closed form with Gaussian noise, a ``RangeStrategy`` with a
     certificate of its own; no matrix is made, and its gap is below 2e-4.
 
-    ``Marginals`` are written out over all their cells; for Gaussian noise their optimum is known in closed
-    form (method "residual-basis", whose lower bound is the singular value bound). For Laplace noise weighted blocks of
-    attributes are searched without the cells (method "marginal-blocks"); domains too large for a matrix come
-    back as a ``BlockStrategy``. ``effort`` multiplies the work that searches without a certificate may take.
+    For ``Marginals`` and Gaussian noise the optimum is known in closed form (method "residual-basis", whose lower bound
+    is the singular value bound). For Laplace noise weighted blocks of attributes are searched without the cells (method
+    "marginal-blocks"). Both are written out over all cells where these are few; else a ``MarginalStrategy`` comes back.
+    ``effort`` multiplies the work that searches without a certificate may take.
 
     ``objective``: "total" squared error, or "max", the least largest squared error of a query
     (``dpsql.strategy.choose.minimax``): ``Strategy.gap`` and ``lower_bound`` are then of the largest. It is never above
@@ -111,7 +142,7 @@ def select(
         raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian' or 'laplace'")
     if not isinstance(method, str):
         raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
-    if method not in ("auto", *CATALOGUE) and not (method in ("residual-basis", BLOCKS) and isinstance(W, Marginals)):
+    if method not in ("auto", *CATALOGUE) and not (method in (RESIDUALS, BLOCKS) and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
@@ -135,24 +166,32 @@ def select(
         return box_strategy(W, noise, method, tolerance, deadline, progress or _silent)
     if objective == "max":
 
-        def total(V: Workload | Marginals, name: str) -> Strategy:
+        def total(V: Workload | Marginals, name: str) -> MatrixStrategy:
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
-            return select(V, noise, name, tolerance, left, progress, effort, cache=cache)
+            found = select(V, noise, name, tolerance, left, progress, effort, cache=cache)
+            if isinstance(found, MarginalStrategy):
+                raise DataError(
+                    "strategy: the largest error is not planned over so many cells; use the total one, or fewer "
+                    "attributes"
+                )
+            return found
 
         check_size(W.shape[0])
         start = total(W, method)
         return minimise_largest(start, method, tolerance, deadline, total, progress or _silent)
     if isinstance(W, Marginals):
-        if method == "residual-basis" or (method == "auto" and noise == "gaussian"):
+        if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
             return _marginals(W, noise, tolerance)
         if noise == "laplace" and method in ("auto", BLOCKS):
             blocks = block_strategy(W, tolerance / 10.0, effort)
+            written = blocks.written_out()
             if method == BLOCKS or W.shape[1] > _CELLS_AUTO:
-                return written_out(blocks, W) or blocks
+                return written or blocks
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
             other = select(W.explicit(), noise, "auto", tolerance, left, progress, effort, cache=cache)
-            better = written_out(blocks, W, other.considered) if blocks.expected < other.expected * (1 - 1e-9) else None
-            return better or other
+            if written is None or blocks.expected >= other.expected * (1 - 1e-9):
+                return other
+            return replace(written, considered=(*other.considered, *blocks.considered))
         if method == BLOCKS:
             raise DataError("strategy: marginal-blocks is for Laplace noise; use residual-basis for Gaussian noise")
         W = W.explicit()
@@ -172,7 +211,7 @@ def select(
     return S
 
 
-def _best(task: _Task, method: str) -> Strategy:
+def _best(task: _Task, method: str) -> MatrixStrategy:
     """The draft of least error among the methods that are tried, in integers."""
     W, noise, tolerance = task.W, task.noise, task.tolerance
     drafts: list[tuple[float, str, tuple[Piece, ...]]] = []
@@ -201,13 +240,21 @@ def _best(task: _Task, method: str) -> Strategy:
     return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.time.less(task.finish).deadline)
 
 
-def _marginals(W: Marginals, noise: str, tolerance: float) -> Strategy:
-    """Marginals by the residual basis, over all cells; optimal for Gaussian noise."""
+def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:
+    """Marginals by the residual basis, optimal for Gaussian noise; over all cells where they are few."""
     plan = plan_of(W)
+    if noise == "gaussian" and not fits(plan):
+        return residual_strategy(W, tolerance / 10.0)
     explicit = W.explicit()
     pieces, error = normalise((residual_piece(plan, explicit),), noise)
     lower = plan.error if noise == "gaussian" else None
-    return finish(explicit, "residual-basis", noise, pieces, error, tolerance, lower, (("residual-basis", error),))
+    return finish(explicit, RESIDUALS, noise, pieces, error, tolerance, lower, ((RESIDUALS, error),))
+
+
+def _published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
+    from dpsql.strategy.published.pieces import published
+
+    return published(name, W, terms)
 
 
 def _silent(_: str) -> None:
@@ -326,7 +373,7 @@ class _Task:
             return normalise((piece,), self.noise)
         if name in PUBLISHED:
             terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
-            return normalise(published(name, self.W, terms), self.noise)
+            return normalise(_published(name, self.W, terms), self.noise)
         pieces = tuple(spread(self._piece(name, b), b.copies) for b in self.blocks())
         check_entries(pieces)
         return normalise(pieces, self.noise)
@@ -350,7 +397,7 @@ class _Task:
     def _separated(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
         """One separated workload by the Level Selection Algorithm (Li and Miklau 2011, section 4.3.1)."""
         terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
-        return normalise(published("level-selection", part, terms), self.noise)
+        return normalise(_published("level-selection", part, terms), self.noise)
 
     def _piece(self, name: str, block: Block) -> Piece:
         if block.solo and name != "identity":

@@ -35,11 +35,11 @@ from scipy import sparse
 from dpsql.errors import DataError
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.simple import moved_columns
+from dpsql.strategy.marginals.multipliers import Subset, subsets
 from dpsql.workload.families.marginals import Marginals
-from dpsql.workload.families.matrix import Workload
+from dpsql.workload.families.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
-Subset = tuple[int, ...]
 
 SUBSETS_CAP = 2_000_000
 ENTRIES_CAP = 2**24
@@ -79,7 +79,7 @@ class ResidualPlan:
         """
         chosen = tuple(sorted(set(S)))
         total = 0.0
-        for T in _subsets(chosen):
+        for T in subsets(chosen):
             if T not in self.scale:
                 raise DataError(f"strategy: the marginal on attributes {chosen} was not planned for")
             p = prod((self.sizes[i] - 1) / self.sizes[i] for i in T)
@@ -108,7 +108,7 @@ def residual_plan(
         raise DataError(f"strategy: the marginals have more than {SUBSETS_CAP} subsets; ask for smaller marginals")
     c: dict[Subset, float] = {}
     for S, weight in zip(given, w, strict=True):
-        for T in _subsets(S):
+        for T in subsets(S):
             inside = set(T)
             term = weight * prod(d[i] - 1 for i in T) * exp(-sum(log(d[i]) for i in S if i not in inside))
             c[T] = c.get(T, 0.0) + term
@@ -137,6 +137,12 @@ def helmert(d: int) -> NDArray[np.int64]:
     return rows
 
 
+def fits(plan: ResidualPlan) -> bool:
+    """Whether ``residual_piece`` writes the plan out."""
+    count = sum(prod(plan.sizes[i] - 1 for i in T) for T in plan.scale)
+    return count * prod(plan.sizes) <= ENTRIES_CAP and len(plan.sets) * prod(plan.sizes) <= MATRIX_CAP
+
+
 def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
     """The plan as one integer strategy with equal noise, written out over all cells of W.
 
@@ -145,11 +151,13 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
     Raises DataError where W has other cells or the rows more than 2^24 entries.
     """
     n = prod(plan.sizes)
-    count = sum(prod(plan.sizes[i] - 1 for i in T) for T in plan.scale)
     if W.shape[1] != n or W.contributions is not None:
         raise DataError(f"strategy: marginals over {n} cells do not fit a workload of {W.shape[1]} columns")
-    if count * n > ENTRIES_CAP:
-        raise DataError(f"strategy: the residual rows would have {count} x {n} entries; use strategy.residual_strategy")
+    if not fits(plan):
+        raise DataError(
+            f"strategy: the residual rows over {n} cells would have over {ENTRIES_CAP} entries; use "
+            "strategy.residual_strategy"
+        )
     rows, weight, gram = [], [], []
     for T, s in plan.scale.items():
         out: Any = sparse.csr_array(np.ones((1, 1), dtype=np.int64))
@@ -171,8 +179,3 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         gram.append(g / (squares * others))
     span = sparse.csr_array(sparse.vstack(rows, format="csr"))
     return Piece(span, np.concatenate(weight), moved_columns(span, W), np.concatenate(gram))
-
-
-def _subsets(S: Subset) -> Iterable[Subset]:
-    for k in range(len(S) + 1):
-        yield from combinations(S, k)
