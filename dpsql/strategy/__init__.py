@@ -22,7 +22,7 @@ from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
 from dpsql.strategy.marginals.marginal_strategy import MarginalStrategy, block_strategy, residual_strategy
-from dpsql.strategy.marginals.residual import ResidualPlan, all_marginals, residual_plan
+from dpsql.strategy.marginals.residual import ResidualPlan, residual_plan
 from dpsql.strategy.ranges.lined_strategy import LinedStrategy, lined_strategy
 from dpsql.strategy.ranges.range_strategy import RangeStrategy
 from dpsql.strategy.ranges.range_transform import RangeTransform, range_transform
@@ -37,7 +37,6 @@ __all__ = [
     "ResidualPlan",
     "Strategy",
     "StructuredStrategy",
-    "all_marginals",
     "block_strategy",
     "lined_strategy",
     "range_transform",

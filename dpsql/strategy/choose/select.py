@@ -36,7 +36,7 @@ from dpsql.strategy.marginals.marginal_strategy import (
     block_strategy,
     residual_strategy,
 )
-from dpsql.strategy.marginals.residual import fits, plan_of, residual_piece
+from dpsql.strategy.marginals.residual import fits, residual_piece, residual_plan
 from dpsql.strategy.published import PUBLISHED, Terms
 from dpsql.strategy.pure import low_rank, p_identity
 from dpsql.strategy.ranges.range_strategy import range_strategy
@@ -242,7 +242,7 @@ def _best(task: _Task, method: str) -> MatrixStrategy:
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:
     """Marginals by the residual basis, optimal for Gaussian noise; over all cells where they are few."""
-    plan = plan_of(W)
+    plan = residual_plan(W)
     if noise == "gaussian" and not fits(plan):
         return residual_strategy(W, tolerance / 10.0)
     explicit = W.explicit()

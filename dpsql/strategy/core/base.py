@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.errors import DataError
 from dpsql.reconstruct import Answers, LineAnswers
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
-from dpsql.workload.families.marginals import Marginals
+from dpsql.workload.families.marginals import Marginals, spelled
 from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
@@ -29,6 +30,7 @@ AnyWorkload: TypeAlias = Workload | Marginals | Structured | Lined
 
 NOISES = ("gaussian", "laplace")
 OBJECTIVES = ("total", "max")
+MATRIX_ENTRIES = 2**24  # of B up to which it is written out from products
 
 
 @runtime_checkable
@@ -87,8 +89,12 @@ class Strategy(Protocol):
         return max(0.0, self.value / self.lower_bound - 1.0)
 
     def matrix(self) -> Floats:
-        """B (p x n) as floats. Raises DataError where it is too large; ``measured`` never is."""
-        ...
+        """B (p x n) as floats. Raises DataError above 2^24 entries; ``measured`` serves at any size."""
+        p, n = self.shape
+        if p * n > MATRIX_ENTRIES:
+            raise DataError(f"strategy: B would have {p:,} x {spelled(n)} entries; use measured")
+        columns = [self.measured.times([int(i == j) for i in range(n)], 1) for j in range(n)]
+        return np.array(columns, dtype=np.float64).reshape(n, p).T
 
     def error(self, W: AnyWorkload) -> float:
         """The total squared error of W without the privacy factor; ``inf`` where B does not support W."""
@@ -105,10 +111,6 @@ class Strategy(Protocol):
         """The largest squared error of a query of W, without the privacy factor; see ``variances``."""
         return float(self.variances(W).max())
 
-    def reconstruction(self, W: AnyWorkload) -> Any:
-        """R (m x p), ndarray or csr_array: the least squares answers of W are R y. DataError where it is too large."""
-        ...
-
     def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
         """The singular value bound of the planned queries, NaN where none is known; ``of`` is that of a workload."""
         ...
@@ -118,5 +120,5 @@ class Strategy(Protocol):
         return batch
 
     def answers_of(self, batch: Batch) -> Answers | LineAnswers:
-        """How the noisy measurements of the batch become its answers."""
+        """How the noisy measurements become the answers of the batch, or of the planned queries."""
         ...

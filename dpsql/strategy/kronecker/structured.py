@@ -56,7 +56,6 @@ Floats = NDArray[np.float64]
 METHOD, MIXED = "residual-basis", "residual-products"
 MAX_MEASURED = 2**23
 MAX_RESIDUALS = 200_000
-MATRIX_ENTRIES = 2**24  # of B or R up to which they are written out
 MAX_AXES = 20  # of one statement
 _STEPS = 2**16
 
@@ -101,14 +100,6 @@ class StructuredStrategy(Strategy):
         """What was minimised: ``expected``."""
         return self.expected
 
-    def matrix(self) -> Floats:
-        """B (p x n) over the entries of the histograms. Raises DataError above 2^24 entries."""
-        p, n = self.shape
-        if p * n > MATRIX_ENTRIES:
-            raise DataError(f"strategy: B would have {p:,} x {n:,} entries; use measured")
-        columns = [self.measured.times([int(i == j) for i in range(n)], 1) for j in range(n)]
-        return np.array(columns, dtype=np.float64).T
-
     def error(self, W: AnyWorkload) -> float:
         """The total squared error of a batch over the same regions, weighted; DataError for another workload."""
         return self.expected if W is self.planned and self.objective == "total" else float(self.variances(W).sum())
@@ -123,17 +114,6 @@ class StructuredStrategy(Strategy):
         reach = sensitivity_of(self.noise, self.measured, self.planned.layouts)
         square = (reach / common) ** 2 if self.noise == "laplace" else reach / common**2
         return np.asarray(square * (weight * answers.errors(OneUnit(self.noise), 1)) ** 2)
-
-    def reconstruction(self, W: AnyWorkload) -> Floats:
-        """R (m x p) of the numbers of a batch. Raises DataError above 2^24 entries."""
-        answers = self._answers(W)
-        if answers.numbers * self.shape[0] > MATRIX_ENTRIES:
-            raise DataError(f"strategy: R would have {answers.numbers:,} x {self.shape[0]:,} entries; use answers_of")
-        out = np.zeros((answers.numbers, self.shape[0]))
-        for block in answers.blocks:
-            for at, part in answers.written.explicit(block).items():
-                out[block.start : block.stop, at : at + part.shape[1]] += part
-        return out
 
     def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
         """The lower bound, where one is known."""

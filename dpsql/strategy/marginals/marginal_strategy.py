@@ -36,14 +36,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from dpsql.errors import DataError, InternalError
+from dpsql.errors import DataError
 from dpsql.linalg.blocks import Centre, Plain, Residual, RowBlock, RowFactor
 from dpsql.reconstruct import Answers, ResidualAnswers
-from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategy.core.base import MATRIX_ENTRIES, AnyWorkload, Batch, Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.marginals.marginal_blocks import plan_blocks
 from dpsql.strategy.marginals.multipliers import Subset, homes, precisions, subsets, whole_multipliers
-from dpsql.strategy.marginals.residual import plan_of
+from dpsql.strategy.marginals.residual import residual_plan
 from dpsql.workload.compile.histograms import homes_of
 from dpsql.workload.compile.kronecker import Histogram, KroneckerIntegers
 from dpsql.workload.families.marginals import Marginals, spelled
@@ -54,7 +54,6 @@ Ints = NDArray[np.int64]
 
 RESIDUALS, BLOCKS = "residual-basis", "marginal-blocks"
 NUMBERS_CAP = 2**25  # integers measured
-MATRIX_ENTRIES = 2**24  # entries of B up to which it is written out as a matrix
 _MATRIX_ROWS = 2000
 
 
@@ -196,11 +195,6 @@ class MarginalStrategy(Strategy):
         each = [self.sensitivity**2 * w * w * float(self.variance(S)) for S, w in self._weighted(held)]
         return np.repeat(each, [self._cells(S) for S in held.sets])
 
-    def largest(self, W: AnyWorkload) -> float:
-        """The largest squared error of an answer of W, without the privacy factor."""
-        held = self._marginals(W)
-        return max(self.sensitivity**2 * w * w * float(self.variance(S)) for S, w in self._weighted(held))
-
     def matrix(self) -> Floats:
         """B (p x n) as floats. Raises DataError above 2^24 entries."""
         p, n = self.shape
@@ -224,7 +218,7 @@ class MarginalStrategy(Strategy):
             raise DataError(
                 f"strategy: the reconstruction would have {m} x {p} entries; use solve, or fewer marginals at a time"
             )
-        self.largest(held)  # all of them are supported
+        self.variances(held)  # all of them are supported
         answers = self._answers(held.sets)
         out = np.zeros((m, p))
         for (_, weight), block in zip(self._weighted(held), answers.blocks, strict=True):
@@ -232,25 +226,13 @@ class MarginalStrategy(Strategy):
                 out[block.start : block.stop, at : at + part.shape[1]] = weight * part
         return out
 
-    def unsupported(self, W: AnyWorkload) -> tuple[int, ...]:
-        """The numbers (rows of W, from 0) of the answers that are no combination of the measurements."""
-        held = self._marginals(W)
-        found: list[int] = []
-        at = 0
-        known = self._precisions(held.residuals())
-        for S in held.sets:
-            if not all(T in known for T in subsets(i for i in S if self.sizes[i] > 1)):
-                found.extend(range(at, at + self._cells(S)))
-            at += self._cells(S)
-        return tuple(found)
-
     def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
         """That of the planned marginals."""
         return of(self.planned)
 
     def answers_of(self, batch: Batch) -> Answers:
-        """Raises InternalError: a batch of SQL has a strategy of its own kind, marginals or not."""
-        raise InternalError("strategy: marginals are no batch of SQL; solve has their answers")
+        """All planned marginals, one after the other."""
+        return self._whole
 
     def written_out(self) -> MatrixStrategy | None:
         """Blocks as a strategy with a matrix over all cells; None where B has over 2^24 entries or 2,000 rows."""
@@ -306,7 +288,7 @@ def residual_strategy(W: Marginals, tolerance: float = 1e-5) -> MarginalStrategy
     Cost: the number of subsets of the sets; no table is made. Raises DataError for a tolerance outside (0, 1], above
     2^25 measurements, and where the integers of one residual would leave no room for the data in 62 bits.
     """
-    plan = plan_of(W)
+    plan = residual_plan(W)
     _check(W, plan.scale, tolerance)
     cells = {T: prod(W.sizes[i] for i in T) for T in plan.scale}
 

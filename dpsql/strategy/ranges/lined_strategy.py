@@ -51,11 +51,6 @@ class LinedStrategy(Strategy):
         """B as it is measured."""
         return LineIntegers(self.rest.measured, self.along.line)
 
-    def matrix(self) -> Floats:
-        """B (p x n) as floats. Raises DataError above 2^27 entries."""
-        self._check("B", *self.shape)
-        return np.asarray(np.kron(self.rest.matrix(), self.along.line.matrix()), dtype=np.float64)
-
     def error(self, W: AnyWorkload) -> float:
         """The product of both parts' errors."""
         if W is self.planned:
@@ -72,16 +67,6 @@ class LinedStrategy(Strategy):
         small, line = self._parts(W)
         return float(small.max() * line.max())
 
-    def reconstruction(self, W: AnyWorkload) -> Floats:
-        """R (m x p), numbers as in ``variances``. Raises DataError above 2^27 entries."""
-        held, line = self._lined(W), self.along.line
-        self._check("R", held.numbers, self.shape[0])
-        sums = np.stack([line.prefix_sums(unit) for unit in np.eye(line.rows)], axis=1)
-        first, stop = self._ranges()
-        small = self.rest.reconstruction(held.inner.workload(held.inner.objective))
-        small = small.toarray() if hasattr(small, "toarray") else small
-        return np.kron(small, sums[stop] - sums[first])
-
     def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
         """The product of both parts' bounds."""
         return of(self.rest.planned) * self.along.svd_bound
@@ -95,7 +80,8 @@ class LinedStrategy(Strategy):
     def _parts(self, W: AnyWorkload) -> tuple[Floats, Floats]:
         """The squared errors of the small batch, and those of the line's ranges."""
         inner = self._lined(W).inner
-        self._check("the list of ranges", 1, len(self.planned.key))
+        if len(self.planned.key) > MATRIX_CAP:
+            raise DataError(f"strategy: {len(self.planned.key):,} ranges are too many to be listed one by one")
         times = float(self.along.line.l2_squared if self.noise == "gaussian" else self.along.line.l1**2)
         return self.rest.variances(inner.workload(inner.objective)), times * self.along.line.spread.of(*self._ranges())
 
@@ -111,12 +97,6 @@ class LinedStrategy(Strategy):
         if not isinstance(W, Lined) or (W.length, W.key.family) != (self.planned.length, self.along.family):
             raise DataError(f"strategy: this one is for {self.along.family} over {self.planned.length:,} values")
         return W
-
-    def _check(self, what: str, rows: int, columns: int) -> None:
-        if rows * columns > MATRIX_CAP:
-            raise DataError(
-                f"strategy: {what} would have {rows:,} x {columns:,} entries, above the cap of {MATRIX_CAP}"
-            )
 
 
 def lined_strategy(batch: Lined, rest: MatrixStrategy, objective: str = "total") -> LinedStrategy:
