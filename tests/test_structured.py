@@ -17,7 +17,7 @@ from dpsql.errors import DataError
 from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
-from dpsql.strategy import StructuredStrategy, select, structured_strategy
+from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.strategy.kronecker import shared_rows, structured
 from dpsql.strategy.kronecker.structured_blocks import error_of, precision_of
 from dpsql.strategy.kronecker.structured_bound import structured_bound
@@ -177,6 +177,15 @@ def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection
         np.testing.assert_allclose(
             np.einsum("igp,jgp->gij", rows, rows), np.einsum("igp,jgp->gij", mine, mine), atol=1e-12
         )
+    # The protocol says the same of each number, and B written out is what is measured.
+    squares = (sensitivity**2 if kind == "laplace" else sensitivity) * weight**2 * (R * R).sum(axis=1)
+    np.testing.assert_allclose(strategy.variances(batch), squares, rtol=1e-9, atol=1e-12 * squares.max())
+    assert strategy.error(batch) == pytest.approx(squares.sum())
+    assert strategy.largest(strategy.planned) == pytest.approx(squares.max())
+    assert isinstance(strategy, Strategy)
+    if np.prod(strategy.shape) < 20_000:
+        x = np.random.default_rng(0).integers(0, 9, strategy.shape[1])
+        assert strategy.measured.times(x.tolist(), 4) == np.rint(strategy.matrix() @ x).astype(int).tolist()
 
 
 ROWS = [

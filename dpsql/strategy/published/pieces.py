@@ -1,6 +1,6 @@
 """The published strategies by name, for one block of a workload.
 
-Each entry makes a ``Piece`` (a real strategy over integer rows) of a block; ``dpsql.strategy.choose.select``
+Each entry makes a ``Piece`` (a real strategy over integer rows) of a block; ``dpsql.strategy.choose.task``
 normalises, rounds and compares them. Sizes above an entry's cap are refused, with what to use instead.
 """
 
