@@ -19,7 +19,7 @@ from report import Report
 from dpsql import bounds, strategy, workload
 from dpsql.strategy.published.decomposition import decompose
 from dpsql.strategy.published.haar import matrix as haar_matrix
-from dpsql.strategy.published.hierarchical import levels, rows_of
+from dpsql.strategy.pure.hierarchical import levels, rows_of
 from dpsql.workload import Workload
 
 _ROUNDS = 100

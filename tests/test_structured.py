@@ -18,11 +18,11 @@ from dpsql.errors import DataError
 from dpsql.measure import Job
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, half_widths, residual_answers
-from dpsql.strategy import StructuredStrategy, select, structured_strategy
+from dpsql.strategy import Strategy, StructuredStrategy, select, structured_strategy
 from dpsql.strategy.kronecker import shared_rows, structured
-from dpsql.strategy.kronecker.block_strategy import block_strategy
-from dpsql.strategy.kronecker.structured_blocks import error_of, precisions
+from dpsql.strategy.kronecker.structured_blocks import error_of, precision_of
 from dpsql.strategy.kronecker.structured_bound import structured_bound
+from dpsql.strategy.marginals.marginal_strategy import block_strategy
 from dpsql.workload import marginals
 from dpsql.workload.compile import choice
 from dpsql.workload.compile.compiled import Compiled, compile_batch
@@ -116,11 +116,11 @@ def job_of(batch: Structured, integers: Any) -> Job:
 
 def measured(strategy: StructuredStrategy, con: duckdb.DuckDBPyConnection) -> list[int]:
     """B (L x), exactly."""
-    return measure._observe(job_of(strategy.structured, strategy.measured), engine_of(con), [0] * strategy.shape[0])
+    return measure._observe(job_of(strategy.planned, strategy.measured), engine_of(con), [0] * strategy.shape[0])
 
 
 def answers_of(strategy: StructuredStrategy) -> ResidualAnswers:
-    batch = strategy.structured
+    batch = strategy.planned
     return ResidualAnswers(batch.blocks, strategy.residuals, batch.sizes, batch.numbers)
 
 
@@ -166,7 +166,7 @@ def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection
     for block in batch.blocks:
         weight[block.start : block.stop] = block.weight
     common = common_multiplicity(batch.layouts)
-    sensitivity = sensitivity_of(kind, strategy.measured, strategy.structured.layouts) / (
+    sensitivity = sensitivity_of(kind, strategy.measured, strategy.planned.layouts) / (
         common if kind == "laplace" else common**2
     )
     total = float((weight[:, None] ** 2 * R * R).sum()) * (sensitivity**2 if kind == "laplace" else sensitivity)
@@ -179,6 +179,15 @@ def test_error_bars_are_those_of_the_dense_matrix(con: duckdb.DuckDBPyConnection
         np.testing.assert_allclose(
             np.einsum("igp,jgp->gij", rows, rows), np.einsum("igp,jgp->gij", mine, mine), atol=1e-12
         )
+    # The protocol says the same of each number, and B written out is what is measured.
+    squares = (sensitivity**2 if kind == "laplace" else sensitivity) * weight**2 * (R * R).sum(axis=1)
+    np.testing.assert_allclose(strategy.variances(batch), squares, rtol=1e-9, atol=1e-12 * squares.max())
+    assert strategy.error(batch) == pytest.approx(squares.sum())
+    assert strategy.largest(strategy.planned) == pytest.approx(squares.max())
+    assert isinstance(strategy, Strategy)
+    if np.prod(strategy.shape) < 20_000:
+        x = np.random.default_rng(0).integers(0, 9, strategy.shape[1])
+        assert strategy.measured.times(x.tolist(), 4) == np.rint(strategy.matrix() @ x).astype(int).tolist()
 
 
 ROWS = [
@@ -208,7 +217,7 @@ def test_no_row_moves_more_than_claimed(name: str) -> None:
             moved = [y - x for x, y in zip(before, measured(strategy, own), strict=True)]
             largest = max(largest, sum(d * d if noise == "gaussian" else abs(d) for d in moved))
         own.execute("DELETE FROM t")
-        claim = sensitivity_of(noise, strategy.measured, strategy.structured.layouts) * L ** (
+        claim = sensitivity_of(noise, strategy.measured, strategy.planned.layouts) * L ** (
             2 if noise == "gaussian" else 1
         )
         assert largest <= claim
@@ -228,7 +237,7 @@ def test_no_unit_of_several_rows_moves_more_than_claimed(noise: str) -> None:
     others = [(2, 1, "k", 1), (2, 2, "l", None), (3, 3, "k", 2), (None, 1, "k", 2)]
     own.executemany("INSERT INTO u VALUES (?, ?, ?, ?)", others)
     before = measured(strategy, own)
-    claim = sensitivity_of(noise, strategy.measured, strategy.structured.layouts) * batch.common_steps ** (
+    claim = sensitivity_of(noise, strategy.measured, strategy.planned.layouts) * batch.common_steps ** (
         2 if noise == "gaussian" else 1
     )
     largest = 0
@@ -444,7 +453,7 @@ def test_marginals_under_laplace_noise_are_planned_as_blocks_of_attributes(sizes
     assert strategy.l1 == sum(residual.multiplier for residual in strategy.residuals)
     for residual in strategy.residuals:
         assert residual.whole
-        assert set(residual.axes) <= set(strategy.structured.histograms[residual.histogram].axes)
+        assert set(residual.axes) <= set(strategy.planned.histograms[residual.histogram].axes)
 
 
 def test_whole_tables_need_not_be_groupings_of_the_batch(con: duckdb.DuckDBPyConnection) -> None:
@@ -462,7 +471,7 @@ def test_whole_tables_need_not_be_groupings_of_the_batch(con: duckdb.DuckDBPyCon
     assert max(len(histogram.axes) for histogram in batch.histograms) == 2
     assert max(len(residual.axes) for residual in strategy.residuals) > 2
     nothing: Any = None
-    job = Job(strategy.structured.layouts, strategy.measured, 1, 1, nothing, {}, sources_of(policy), {})
+    job = Job(strategy.planned.layouts, strategy.measured, 1, 1, nothing, {}, sources_of(policy), {})
     y = measure._observe(job, engine_of(own), [0] * strategy.shape[0])
     expected: list[int] = []
     for order in (1, 2):
@@ -485,7 +494,7 @@ def test_precisions_are_those_of_least_squares(con: duckdb.DuckDBPyConnection) -
             part = np.kron(part, np.eye(d) if axis in S else np.ones((1, d)))
         rows.append(k * part)
     inverse = np.linalg.pinv(np.vstack(rows))
-    found = precisions(batch, costs, measured_on)
+    found = precision_of(batch, costs, measured_on)
     for (_, _, T), precision in found.items():
         w = np.ones((1, 1))
         for axis, d in enumerate(sizes):

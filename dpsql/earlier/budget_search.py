@@ -27,7 +27,7 @@ from dpsql.planning.prepare import Prepared, scaled_sensitivity
 from dpsql.planning.target_errors import Goal, Wanted
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.charge import Charge
-from dpsql.strategy import Strategy
+from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled
 
 _ROUNDS = 6  # of weighing queries at one amount
@@ -134,7 +134,7 @@ def _beside(
     setting: Setting, prepared: Prepared, wanted: Wanted, goal: Goal, way: Way, units: int, tolerance: float
 ) -> Beside | None:
     """The complement and amount that were found in turn, the least of all turns."""
-    if not isinstance(way.strategy, Strategy) or not isinstance(prepared.compiled, Compiled):
+    if not isinstance(way.strategy, MatrixStrategy) or not isinstance(prepared.compiled, Compiled):
         return None
     kinds = {one.noise for one in setting.joint.observations} | {way.route.noise}
     kind = "gaussian" if kinds == {"gaussian"} else "laplace"
@@ -162,7 +162,7 @@ def _weighed(setting: Setting, goal: Goal, way: Way, alpha: float, units: int, t
     Where the way's strategy has the least total error, that of the complement is least, too.
     """
     charge, strategy, numbers = way.route.step(units), way.strategy, setting.compiled.numbers
-    assert isinstance(strategy, Strategy)  # noqa: S101 - _beside has refused others
+    assert isinstance(strategy, MatrixStrategy)  # noqa: S101 - _beside has refused others
     if strategy.objective == "total":
         return complement(setting, strategy, charge, tolerance)
     strategy = replace(strategy, objective="total")

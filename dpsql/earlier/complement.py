@@ -27,7 +27,7 @@ from dpsql.planning.prepare import Prepared, scaled_sensitivity
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import Floats, NoiseModel
-from dpsql.strategy import Strategy, select
+from dpsql.strategy import MatrixStrategy, select
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled, contributions_of
 from dpsql.workload.compile.layout import Layout, common_multiplicity
@@ -223,7 +223,7 @@ def setting_of(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] 
 
 def complement(
     setting: Setting,
-    strategy: Strategy,
+    strategy: MatrixStrategy,
     charge: Charge,
     tolerance: float = 1e-3,
     deadline: float = inf,
@@ -264,7 +264,7 @@ def complement(
     return None
 
 
-def measured_again(setting: Setting, integers: Factored, charge: Charge, strategy: Strategy) -> Complement | None:
+def measured_again(setting: Setting, integers: Factored, charge: Charge, strategy: MatrixStrategy) -> Complement | None:
     """The complement that was measured with ``integers`` at ``charge``; alone the batch would have ``strategy``."""
     return _made(setting, integers, charge, strategy, None, (), METHOD)
 
@@ -273,7 +273,7 @@ def _made(
     setting: Setting,
     integers: Factored,
     charge: Charge,
-    strategy: Strategy,
+    strategy: MatrixStrategy,
     lower: float | None,
     considered: tuple[tuple[str, float], ...],
     name: str,
@@ -338,7 +338,12 @@ def _simple(setting: Setting, problem: Complementing) -> list[tuple[str, Any, sp
 
 
 def _value(
-    setting: Setting, problem: Complementing, mixing: Any, basis: sparse.csr_array, strategy: Strategy, laplace: bool
+    setting: Setting,
+    problem: Complementing,
+    mixing: Any,
+    basis: sparse.csr_array,
+    strategy: MatrixStrategy,
+    laplace: bool,
 ) -> float:
     """The combined error of a candidate over the folded cells, as near as it is needed to rank them."""
     columns = basis if problem.corners is None else basis @ problem.corners

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 
 from dpsql.linalg.exact import column_norms
-from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 
 Floats = NDArray[np.float64]
 
@@ -53,8 +53,8 @@ _NEGLIGIBLE = 1e-9  # of the largest eigenvalue of X: what is not measured
 
 
 @dataclass(frozen=True, eq=False)
-class ComplementStrategy(Strategy):
-    """A ``Strategy`` whose ``expected`` and ``lower_bound`` count what earlier measurements know, too.
+class ComplementStrategy(MatrixStrategy):
+    """A ``MatrixStrategy`` whose ``expected`` and ``lower_bound`` count what earlier measurements know, too.
 
     Both are total squared errors of least squares over all measurements, times tau: the charge's unit variance times
     ``expected`` is the planned error, as for any strategy. They hold at one charge only. ``largest_error``: what

@@ -32,20 +32,18 @@ from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
 from dpsql.planning.plan import Alternative, Origin, Plan, plan_of
-from dpsql.planning.prepare import Chooser, Prepared, Say, answers_of, as_measured, scaled_sensitivity, true_error
+from dpsql.planning.prepare import Chooser, Prepared, Say, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Goal, Wanted, goal_of
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import LARGEST, show
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import Answers, LineAnswers, simultaneous_alpha
 from dpsql.sql.parse.options import budget_of, read_options
-from dpsql.strategy import LinedStrategy, Strategy, StructuredStrategy
+from dpsql.strategy import Strategy
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
-
-AnyStrategy = Strategy | StructuredStrategy | LinedStrategy
 
 
 class NeededBudget(float):
@@ -101,7 +99,7 @@ class Way:
     """One strategy along one route: how far its half-widths are from what is asked, at any amount."""
 
     route: Route
-    strategy: AnyStrategy
+    strategy: Strategy
     compiled: Compiled | Structured | Lined
     goal: Goal
     alpha: float
@@ -110,13 +108,13 @@ class Way:
     _rows: dict[int, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.answers = answers_of(self.strategy, self.compiled)
+        self.answers = self.strategy.answers_of(self.compiled)
         self._sensitivity = scaled_sensitivity(self.strategy, self.compiled)
 
     def ratio(self, units: int) -> float:
         """The largest half-width over what is asked of it, of all numbers."""
         noise = self.route.step(units).calibrate(self._sensitivity)
-        common = as_measured(self.strategy, self.compiled).common_steps
+        common = self.strategy.as_measured(self.compiled).common_steps
 
         def rows(number: int) -> Any:
             if number not in self._rows:
@@ -229,7 +227,7 @@ def _strategies(
     tolerance: float,
     time_limit: float | None,
     progress: Say | None,
-) -> Sequence[AnyStrategy]:
+) -> Sequence[Strategy]:
     limits = Limits(tolerance, time_limit, progress)
     if objective != "least" or isinstance(compiled, Lined):  # ranges of one line differ little: the total serves
         kept = "total" if objective == "least" else objective
@@ -240,12 +238,9 @@ def _strategies(
     return strategies_for(compiled.workload(compiled.scale / goal.targets(compiled.numbers)), noise, limits)
 
 
-def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: AnyStrategy) -> float:
+def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: Strategy) -> float:
     """The level of single intervals that the wish needs: alpha, or one at which all hold together; see the module."""
-    independent = strategy.shape[0]
-    if isinstance(strategy, Strategy):
-        independent = min(independent, strategy.basis.shape[0])
-    return level_for(prepared, goal, wanted, strategy.noise, independent)
+    return level_for(prepared, goal, wanted, strategy.noise, strategy.independent)
 
 
 def level_for(prepared: Prepared, goal: Goal, wanted: Wanted, noise: str, independent: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,14 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.noise import laplace_noise
 from dpsql.reconstruct import NoiseModel
-from dpsql.strategy import Strategy
-from dpsql.strategy.adaptive.mwem import METHODS, MOST_RAYS, Mwem, mwem
+from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cone import cone_of
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import Derived, Ranked
+
+if TYPE_CHECKING:
+    from dpsql.strategy.adaptive.mwem import Mwem
 
 Floats = npt.NDArray[np.float64]
 
@@ -122,6 +124,8 @@ def make_adaptive_plan(
     Pure epsilon alone. The policy's ``expected_rows`` are needed for the estimates; the number of rows is measured.
     Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
+    from dpsql.strategy.adaptive.mwem import METHODS, MOST_RAYS, mwem
+
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
     prepared = prepare(sql, policy, schemas, progress)
@@ -192,8 +196,8 @@ def make_adaptive_plan(
     )
 
 
-def _blocks(compiled: Compiled, time_limit: float | None, progress: Callable[[str], None] | None) -> Strategy:
+def _blocks(compiled: Compiled, time_limit: float | None, progress: Callable[[str], None] | None) -> MatrixStrategy:
     """The strategy whose rows are the building blocks of the batch."""
     found = Chooser(compiled).strategy("laplace", time_limit=time_limit, progress=progress)
-    assert isinstance(found, Strategy)  # noqa: S101 - of a compiled batch
+    assert isinstance(found, MatrixStrategy)  # noqa: S101 - of a compiled batch
     return found

@@ -19,8 +19,6 @@ from dpsql.local.comparison import LocalComparison, compared
 from dpsql.planning.prepare import (
     Chooser,
     Prepared,
-    answers_of,
-    as_measured,
     cores_of,
     prepare,
     scaled_sensitivity,
@@ -41,7 +39,7 @@ from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
 from dpsql.release.by_result import ByResult
 from dpsql.sql import Answer
-from dpsql.strategy import LinedStrategy, Strategy, StructuredStrategy
+from dpsql.strategy import Strategy
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.line_batch import Lined
@@ -102,7 +100,7 @@ class Plan:
     dataset: str
     queries: tuple[Answer, ...] = field(repr=False)
     compiled: Compiled | Structured | Lined = field(repr=False)
-    strategy: Strategy | StructuredStrategy | LinedStrategy = field(repr=False)
+    strategy: Strategy = field(repr=False)
     charge: Charge
     noise: Noise
     alternatives: tuple[Alternative, ...]
@@ -190,13 +188,7 @@ class Plan:
         The bound holds for Gaussian noise (Li and Miklau 2013, Thm 4.2); beside Laplace noise it is a
         yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
         """
-        if isinstance(self.strategy, LinedStrategy):
-            rest, along = self.strategy.rest, self.strategy.along
-            return float(self.strategy.expected / (bounds.svd_bound(rest.planned) * along.svd_bound))
-        if isinstance(self.strategy, StructuredStrategy):
-            bound = self.strategy.lower_bound
-            return float("nan") if bound is None else self.strategy.expected / bound
-        return float(self.strategy.expected / bounds.svd_bound(self.strategy.planned))
+        return float(self.strategy.expected / self.strategy.singular_bound(bounds.svd_bound))
 
     @functools.cached_property
     def stderr(self) -> ByResult[Floats | RangeErrors]:
@@ -376,16 +368,16 @@ def make_plan(
 def plan_of(
     origin: Origin,
     charge: Charge,
-    strategy: Strategy | StructuredStrategy | LinedStrategy,
+    strategy: Strategy,
     alpha: float,
     alternatives: tuple[Alternative, ...] = (),
     wanted: Wanted | None = None,
 ) -> Plan:
     """The plan that spends ``charge`` on ``strategy``. Cost: the errors and half-widths of every number, once."""
-    prepared, compiled = origin.prepared, as_measured(strategy, origin.prepared.compiled)
+    prepared, compiled = origin.prepared, strategy.as_measured(origin.prepared.compiled)
     policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
-    answers = answers_of(strategy, compiled)
+    answers = strategy.answers_of(compiled)
     common = compiled.common_steps
     widths = answers.widths(noise, alpha, common)
     notes = understood.notes

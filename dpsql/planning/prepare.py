@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from dpsql.errors import SQLError
 from dpsql.policy import Policy
-from dpsql.reconstruct import Answers, LineAnswers, MatrixAnswers, ResidualAnswers
 from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
-from dpsql.strategy import LinedStrategy, Strategy, StructuredStrategy, lined_strategy, select, structured_strategy
+from dpsql.strategy import Strategy, lined_strategy, select, structured_strategy
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled
@@ -112,7 +111,7 @@ class Chooser:
         time_limit: float | None = None,
         progress: Say | None = None,
         objective: str = "total",
-    ) -> Strategy | StructuredStrategy | LinedStrategy:
+    ) -> Strategy:
         """The strategy of least total (or, with ``objective="max"``, least largest) squared error for that noise."""
         if isinstance(self.compiled, Structured):
             return structured_strategy(
@@ -131,44 +130,17 @@ class Chooser:
         return lined_strategy(self.compiled, found, objective) if isinstance(self.compiled, Lined) else found
 
 
-def answers_of(
-    strategy: Strategy | StructuredStrategy | LinedStrategy, compiled: Compiled | Structured | Lined
-) -> Answers | LineAnswers:
-    """How noisy measurements become answers."""
-    if isinstance(strategy, LinedStrategy):
-        inner, held = strategy.batch.inner, strategy.rest
-        some = MatrixAnswers(held.reconstruction(inner.workload(inner.scale)), inner.answered, inner.numbers)
-        return LineAnswers(strategy.along.line, some.whole.toarray(), strategy.batch.key.family)
-    if isinstance(strategy, StructuredStrategy):
-        batch = strategy.structured
-        return ResidualAnswers(batch.blocks, strategy.residuals, batch.sizes, batch.numbers)
-    assert isinstance(compiled, Compiled)  # noqa: S101 - narrows the type for the checker
-    matrix = strategy.reconstruction(compiled.workload(compiled.scale))
-    return MatrixAnswers(matrix, compiled.answered, compiled.numbers)
-
-
-def as_measured(
-    strategy: Strategy | StructuredStrategy | LinedStrategy, compiled: Compiled | Structured | Lined
-) -> Compiled | Structured | Lined:
-    """The batch with what a strategy measures of it: one of blocks chooses its histograms."""
-    return strategy.structured if isinstance(strategy, StructuredStrategy) else compiled
-
-
-def scaled_sensitivity(
-    strategy: Strategy | StructuredStrategy | LinedStrategy, compiled: Compiled | Structured | Lined
-) -> int:
+def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lined) -> int:
     """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
-    laplace, compiled = strategy.noise == "laplace", as_measured(strategy, compiled)
+    laplace, compiled = strategy.noise == "laplace", strategy.as_measured(compiled)
     known = strategy.l1 if laplace else strategy.l2_squared
     found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, known)
     return found * compiled.common_steps ** (1 if laplace else 2)
 
 
-def true_error(
-    strategy: Strategy | StructuredStrategy | LinedStrategy, compiled: Compiled | Structured | Lined
-) -> float:
+def true_error(strategy: Strategy, compiled: Compiled | Structured | Lined) -> float:
     """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``."""
-    common = as_measured(strategy, compiled).common_steps
+    common = strategy.as_measured(compiled).common_steps
     if strategy.noise == "laplace":
         return strategy.value * (scaled_sensitivity(strategy, compiled) / (strategy.l1 * common)) ** 2
     return strategy.value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.errors import Error
-from dpsql.planning.prepare import Chooser, Prepared, answers_of, as_measured, prepare, scaled_sensitivity
+from dpsql.planning.prepare import Chooser, Prepared, prepare, scaled_sensitivity
 from dpsql.planning.target_errors import overlapping
 from dpsql.planning.what_if import TOLERANCE, Cost, comparable, costs, origin_of
 from dpsql.policy import Policy
@@ -127,7 +127,7 @@ def _errors(plan: Plan, compiled: Compiled) -> Floats:
     """Standard errors of ``compiled`` planned at the plan's charge."""
     chosen = Chooser(compiled, cached=False).strategy(plan.charge.noise, tolerance=TOLERANCE)
     noise = plan.charge.calibrate(scaled_sensitivity(chosen, compiled))
-    return np.asarray(answers_of(chosen, compiled).errors(noise, compiled.common_steps))
+    return np.asarray(chosen.answers_of(compiled).errors(noise, compiled.common_steps))
 
 
 def _mean(values: Floats) -> float:
@@ -241,7 +241,7 @@ def _planned_under(plan: Plan, table: str, columns: Mapping[str, Mapping[str, An
             plan.charge.noise, tolerance=TOLERANCE, objective=plan.strategy.objective
         )
         noise = plan.charge.calibrate(scaled_sensitivity(chosen, again.compiled))
-        return answers_of(chosen, again.compiled).errors(noise, as_measured(chosen, again.compiled).common_steps)
+        return chosen.answers_of(again.compiled).errors(noise, chosen.as_measured(again.compiled).common_steps)
     except Error:
         return None
 

@@ -21,7 +21,7 @@ from scipy import sparse
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.planning.payment import Route
-from dpsql.planning.prepare import Chooser, as_measured, scaled_sensitivity, true_error
+from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
@@ -84,7 +84,7 @@ def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
             noise = charge.calibrate(sensitivity)
         except Error:
             continue  # below the ledger's grid, or beyond what noise is drawn for
-        common = as_measured(plan.strategy, plan.compiled).common_steps
+        common = plan.strategy.as_measured(plan.compiled).common_steps
         errors = plan.answers.errors(noise, common)
         widths = plan.answers.widths(noise, plan.alpha, common)
         allowed = origin.state.affords(charge)

@@ -41,7 +41,7 @@ from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.running.result_tables import tables_of
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import budget_of, read_options
-from dpsql.strategy import Strategy
+from dpsql.strategy import MatrixStrategy
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 
@@ -195,7 +195,7 @@ class Earlier:
         Where they answer the batch with no more error than planned, ``plan`` with a note of it: its run is free.
         ``time_limit``: seconds for the search of a strategy beside them.
         """
-        if plan.estimated or plan.origin is None or not isinstance(plan.strategy, Strategy):
+        if plan.estimated or plan.origin is None or not isinstance(plan.strategy, MatrixStrategy):
             return plan
         usable = self._usable()
         if not usable:
@@ -263,7 +263,7 @@ class Earlier:
         setting = None
         if alone.origin is not None and measured.kept is not None and len(pasts) == len(rests_on):
             setting = setting_of(alone.origin.prepared, pasts, frozenset(rests_on))
-        if setting is not None and measured.kept is not None and isinstance(alone.strategy, Strategy):
+        if setting is not None and measured.kept is not None and isinstance(alone.strategy, MatrixStrategy):
             held = integers_of(measured.kept)
             if held.digest() != measured.strategy:  # the same integers, which were measured as a dense matrix
                 held = Factored(held.mixing.toarray(), held.basis)

@@ -19,25 +19,24 @@ from __future__ import annotations
 
 from dpsql.strategy.choose.select import CATALOGUE, select
 from dpsql.strategy.core.base import Strategy
-from dpsql.strategy.kronecker.block_strategy import BlockStrategy, block_strategy
-from dpsql.strategy.kronecker.residual import ResidualPlan, all_marginals, residual_plan
-from dpsql.strategy.kronecker.residual_strategy import ResidualStrategy, residual_strategy
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
+from dpsql.strategy.marginals.marginal_strategy import MarginalStrategy, block_strategy, residual_strategy
+from dpsql.strategy.marginals.residual import ResidualPlan, residual_plan
 from dpsql.strategy.ranges.lined_strategy import LinedStrategy, lined_strategy
 from dpsql.strategy.ranges.range_strategy import RangeStrategy
 from dpsql.strategy.ranges.range_transform import RangeTransform, range_transform
 
 __all__ = [
     "CATALOGUE",
-    "BlockStrategy",
     "LinedStrategy",
+    "MarginalStrategy",
+    "MatrixStrategy",
     "RangeStrategy",
     "RangeTransform",
     "ResidualPlan",
-    "ResidualStrategy",
     "Strategy",
     "StructuredStrategy",
-    "all_marginals",
     "block_strategy",
     "lined_strategy",
     "range_transform",

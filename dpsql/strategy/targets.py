@@ -19,19 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.errors import DataError
-from dpsql.reconstruct import ResidualAnswers
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
 from dpsql.strategy.choose.select import select
-from dpsql.strategy.core.base import Strategy
-from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.kronecker.structured import OneUnit, StructuredStrategy, structured_strategy
 from dpsql.workload.cells.boxes import BoxWorkload
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload
@@ -52,7 +49,7 @@ class Limits:
     progress: Say | None = None
 
 
-def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[Strategy, ...]:
+def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[MatrixStrategy, ...]:
     """Strategies for W = diag(1 / target) x queries: the one of least largest variance, and the one it started from.
 
     With Gaussian noise the first needs the least budget, certified by its ``gap``. Laplace half-widths are 1.96 to
@@ -62,7 +59,7 @@ def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[
     say, began = limits.progress or (lambda _: None), monotonic()
     tolerance, time_limit = limits.tolerance, limits.time_limit
 
-    def total(V: Any, method: str) -> Strategy:
+    def total(V: Workload, method: str) -> MatrixStrategy:
         left = None if time_limit is None else max(time_limit - (monotonic() - began), 1e-9)
         return select(V, noise, method, tolerance, left, limits.progress)
 
@@ -70,7 +67,7 @@ def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[
     if isinstance(W, BoxWorkload):
         return (start,)
     deadline = np.inf if time_limit is None else began + time_limit
-    best: Strategy | None = None
+    best: MatrixStrategy | None = None
     try:
         check_size(W.shape[0])
         best = minimise_largest(start, "auto", tolerance, deadline, total, say)
@@ -79,15 +76,6 @@ def strategies_for(W: Workload, noise: str, limits: Limits = Limits()) -> tuple[
     if best is None:
         return (start,)
     return (best,) if noise == "gaussian" else (best, start)
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """Noise of variance 1, whatever its kind: errors of rows are then their lengths."""
-
-    kind: str
-    parameter: Fraction = Fraction(1)
-    variance: float = 1.0
 
 
 def structured_for(
@@ -135,7 +123,7 @@ def structured_for(
     largest, chosen = best
     return replace(
         chosen,
-        structured=replace(chosen.structured, blocks=batch.blocks),
+        planned=replace(chosen.planned, blocks=batch.blocks),
         expected=largest,
         lower_bound=lower if noise == "gaussian" and lower else None,
         considered=((chosen.method, largest),),
@@ -145,9 +133,7 @@ def structured_for(
 
 def _ratios(strategy: StructuredStrategy, spans: list[tuple[int, int]], targets: Floats) -> Floats:
     """The largest p_i / target^2 of each result column."""
-    batch = strategy.structured
-    answers = ResidualAnswers(batch.blocks, strategy.residuals, batch.sizes, batch.numbers)
-    errors = answers.errors(_Unit(strategy.noise), 1)
+    errors = strategy.answers_of(strategy.planned).errors(OneUnit(strategy.noise), 1)
     times = float(strategy.l2_squared) if strategy.noise == "gaussian" else float(strategy.l1) ** 2
     largest = np.array([float(errors[start:stop].max()) for start, stop in spans])
     return np.asarray(times * (largest / targets) ** 2)

@@ -86,15 +86,15 @@ def plot_workload(source: Plan | Workload, ax: Axes | None = None) -> Figure:
     return pixels_picture(pixels, source.shape, ax, title="Workload W", rows="query", columns="cell", note=note)
 
 
-def plot_strategy(source: Plan | Strategy | StructuredStrategy, ax: Axes | None = None) -> Figure:
+def plot_strategy(source: Plan | Strategy, ax: Axes | None = None) -> Figure:
     """The measured integers B of a plan, or of a strategy, as a heat map: a line a measurement, a column a cell.
 
     Drawn as ``plot_workload`` draws W; of a batch of blocks, the columns of each residual that is measured.
     """
     strategy = source.strategy if isinstance(source, Plan) else source
     if isinstance(strategy, StructuredStrategy):
-        names, at = _axes(strategy.structured)
-        held = strategy.structured.histograms
+        names, at = _axes(strategy.planned)
+        held = strategy.planned.histograms
         members = [[at[held[r.histogram].table, axis] for axis in r.axes] for r in strategy.residuals]
         labels = [_label([names[place] for place in axes]) for axes in members]
         return members_picture(

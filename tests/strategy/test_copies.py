@@ -11,8 +11,8 @@ from scipy import sparse
 from dpsql.errors import DataError
 from dpsql.linalg import basis as basis_module
 from dpsql.strategy import select
-from dpsql.strategy.choose.select import _Task
-from dpsql.strategy.core import base, certificate, integer, reduce, simple
+from dpsql.strategy.choose.task import Task
+from dpsql.strategy.core import certificate, integer, matrix_strategy, reduce, simple
 from dpsql.strategy.core.copies import alike, spread
 from dpsql.strategy.core.integer import Piece, check_entries
 from dpsql.strategy.core.reduce import reduce_workload
@@ -95,7 +95,7 @@ def test_alike_means_equal_weights_too():
 
 def test_the_certificate_of_copies_proves_their_bound():
     W = repeated(7)
-    task = _Task(W, "gaussian", 1e-3, NO_LIMIT, lambda _: None)
+    task = Task(W, "gaussian", 1e-3, NO_LIMIT, lambda _: None)
     found = task.optimum()
     fresh = repeated(7)
     assert certificate.dual_value(fresh, found.certificate) == pytest.approx(found.lower, rel=1e-9)
@@ -137,7 +137,7 @@ def test_past_the_limit_the_first_rounding_that_keeps_the_rank_is_taken(monkeypa
     monkeypatch.setattr(integer, "full_rank", counted)
     monkeypatch.setattr(integer, "_FIRST_BITS", 6)
     W = repeated(1)
-    task = _Task(W, "gaussian", 1e-6, NO_LIMIT, lambda _: None)
+    task = Task(W, "gaussian", 1e-6, NO_LIMIT, lambda _: None)
     pieces, error = task.plan("optimal")
     args = (W, "optimal", "gaussian", pieces, error, 1e-6, task.optimum().lower, (("optimal", error),))
     precise = integer.finish(*args)
@@ -157,11 +157,11 @@ def test_a_reconstruction_above_the_cap_is_the_dense_one(monkeypatch):
     dense = np.asarray(S.reconstruction(W))
     m, p = dense.shape
     assert p < m
-    monkeypatch.setattr(base, "MATRIX_CAP", m * p - 1)
+    monkeypatch.setattr(matrix_strategy, "MATRIX_CAP", m * p - 1)
     found = S.reconstruction(W)
     assert sparse.issparse(found)
     assert np.allclose(found.toarray(), dense, rtol=0, atol=1e-12 * np.abs(dense).max())
     assert found.nnz <= (m * p - 1) // 4
-    monkeypatch.setattr(base, "MATRIX_CAP", 4 * (12 * 9 - 1))  # fewer than the parts' inverses have
+    monkeypatch.setattr(matrix_strategy, "MATRIX_CAP", 4 * (12 * 9 - 1))  # fewer than the parts' inverses have
     with pytest.raises(DataError, match=f"the reconstruction would have {m} x {p} entries, above the cap"):
         S.reconstruction(W)

@@ -50,7 +50,7 @@ def test_the_largest_error_is_least_and_told_from_the_integers(name, noise):
     errors = direct.sum(axis=0)
     assert least.objective == "max"
     assert least.value == pytest.approx(errors.max(), rel=1e-7)
-    assert least.largest_stderr == pytest.approx(np.sqrt(errors.max()), rel=1e-7)
+    assert np.sqrt(least.largest(least.planned)) == pytest.approx(np.sqrt(errors.max()), rel=1e-7)
     assert least.variances(least.planned) == pytest.approx(errors, rel=1e-6, abs=1e-9)
     assert least.expected == pytest.approx(errors.sum(), rel=1e-7)
     assert least.value <= total.largest(total.planned) * (1 + 1e-12)

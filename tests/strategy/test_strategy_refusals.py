@@ -7,8 +7,8 @@ from scipy import sparse
 from dpsql import workload
 from dpsql.errors import DataError
 from dpsql.strategy import select
-from dpsql.strategy.choose import methods
 from dpsql.strategy.core import reduce
+from dpsql.strategy.published import pieces
 from dpsql.workload import Workload
 
 NAN, INF = float("nan"), float("inf")
@@ -176,7 +176,7 @@ def test_rank_past_the_bound_is_refused(monkeypatch):
 
 def test_matrices_past_the_bound_are_not_written_out(monkeypatch):
     S = select(workload.prefix(20))
-    monkeypatch.setattr("dpsql.strategy.core.base.MATRIX_CAP", 300)
+    monkeypatch.setattr("dpsql.strategy.core.matrix_strategy.MATRIX_CAP", 300)
     with pytest.raises(DataError, match="20 x 20 entries, above the cap of 300"):
         S.matrix()
     with pytest.raises(DataError, match="20 x 20 entries, above the cap of 300; reconstruct fewer"):
@@ -185,6 +185,6 @@ def test_matrices_past_the_bound_are_not_written_out(monkeypatch):
 
 @pytest.mark.parametrize("method", ["smoothed", "level-selection", "augmented", "low-rank-mechanism"])
 def test_methods_say_their_cap(method, monkeypatch):
-    monkeypatch.setitem(methods.CAPS, method, 5)
+    monkeypatch.setitem(pieces.CAPS, method, 5)
     with pytest.raises(DataError, match=r"over 9 distinct cells is above its cap of 5; use method='auto'"):
         select(workload.prefix(9), method=method)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsql.errors import InternalError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg.lines import CyclicLine, Line
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
@@ -74,6 +75,14 @@ def test_sensitivity_is_that_of_what_is_measured(noise: str) -> None:
     assert found.measured.digest() == found.measured.digest()
     assert batch.numbers == 2 * 3 * 700 * 701 // 2
     assert batch.counted_most == 701**2 // 4
+    # Errors are products: those of all ranges of each number of the small batch add up to what was planned.
+    each = found.variances(batch)
+    assert each.size == batch.numbers
+    assert each.sum() == pytest.approx(found.expected, rel=1e-6)
+    assert found.largest(batch) == pytest.approx(each.max())
+    assert found.error(replace(batch)) == pytest.approx(found.expected)
+    with pytest.raises(DataError, match="700 values"):
+        found.error(found.rest.planned)
 
 
 def test_every_row_goes_to_the_cell_of_its_value_and_group() -> None:

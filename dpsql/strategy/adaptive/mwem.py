@@ -38,7 +38,7 @@ from dpsql.errors import DataError
 from dpsql.linalg.forms import is_sparse
 from dpsql.reconstruct.multiplicative_weights import Fit, Model, model_of
 from dpsql.strategy.choose.select import select
-from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of
@@ -147,7 +147,7 @@ def mwem(
     rows: int,
     *,
     rounds: int | None = None,
-    blocks: Callable[[], Strategy] | None = None,
+    blocks: Callable[[], MatrixStrategy] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Mwem, Floats]:
     """An MWEM run for a batch, and the estimated mean squared errors (m,) of its numbers.
@@ -210,7 +210,7 @@ def _cone(compiled: Compiled, method: str) -> Cone:
     return cone
 
 
-def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[], Strategy] | None) -> Any:
+def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[], MatrixStrategy] | None) -> Any:
     """Row 0 counts all rows; the others are distinct, not zero, and of integers."""
     n = compiled.rows.shape[1]
     counts = cone.counts[0]

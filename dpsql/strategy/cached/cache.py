@@ -47,8 +47,8 @@ from dpsql.errors import DataError, Error
 from dpsql.linalg import inner as algebra
 from dpsql.strategy.cached.cache_checks import admitted
 from dpsql.strategy.cached.cache_entries import FORMAT, packed, read
-from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.certificate import Certificate
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.families.matrix import Workload
 
 log = logging.getLogger("dpsql")
@@ -98,7 +98,7 @@ def key_of(W: Workload, noise: str, method: str, tolerance: float, effort: float
 
 def load(
     folder: Path, key: str, W: Workload, noise: str, method: str, tolerance: float, known: Sequence[str]
-) -> Strategy | None:
+) -> MatrixStrategy | None:
     """The strategy kept under ``key``, checked as the module says, or None. ``known``: the names of methods."""
     path = folder / f"{key}.npz"
     try:
@@ -113,7 +113,7 @@ def load(
     return None
 
 
-def store(folder: Path, key: str, S: Strategy, certificate: Certificate | None, cap: int = FOLDER_CAP) -> None:
+def store(folder: Path, key: str, S: MatrixStrategy, certificate: Certificate | None, cap: int = FOLDER_CAP) -> None:
     """Keep S under ``key``; nothing happens where the folder cannot be written or the entry is too large."""
     try:
         content = packed(key, S, certificate)

@@ -15,10 +15,10 @@ from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import is_sparse
 from dpsql.strategy.cached.cache_entries import unpack_certificate, unpack_matrix
-from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.certificate import dual_value
 from dpsql.strategy.core.frame import Frame
 from dpsql.strategy.core.integer import full_rank
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.families.matrix import Workload
 
 _PRODUCT = 2e9  # multiplications from which equal columns are merged before norms are taken
@@ -33,7 +33,7 @@ def admitted(
     method: str,
     tolerance: float,
     known: Sequence[str],
-) -> Strategy:
+) -> MatrixStrategy:
     """The Strategy of an entry, with every figure worked out again. ValueError and its like where one is wrong."""
     head, arrays = held
     mixing, basis = unpack_matrix(arrays, "mixing"), unpack_matrix(arrays, "basis")
@@ -70,7 +70,7 @@ def admitted(
     # them is then the same, to the last digit, whether a strategy was kept or not.
     error = _same(error, head["expected"])
     lower = None if lower is None else _same(lower, head["lower"])
-    return Strategy(chosen, noise, mixing, basis, W.contributions, l1, l2_squared, error, lower, considered, W)
+    return MatrixStrategy(chosen, noise, mixing, basis, W.contributions, l1, l2_squared, error, lower, considered, W)
 
 
 def _same(found: float, kept: Any) -> float:

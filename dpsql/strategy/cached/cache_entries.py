@@ -18,15 +18,15 @@ from scipy import sparse
 
 from dpsql.linalg import exact
 from dpsql.linalg.forms import is_sparse
-from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.certificate import Certificate
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.families.matrix import MATRIX_CAP
 
 FORMAT = 1
 _ENTRY = 2**52  # as in rounding: integers of B's factors stay below
 
 
-def packed(key: str, S: Strategy, certificate: Certificate | None) -> bytes:
+def packed(key: str, S: MatrixStrategy, certificate: Certificate | None) -> bytes:
     arrays: dict[str, Any] = {}
     _pack_matrix(arrays, "mixing", S.mixing)
     _pack_matrix(arrays, "basis", S.basis)

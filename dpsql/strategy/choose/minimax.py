@@ -40,19 +40,19 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense
-from dpsql.strategy.choose.methods import single_rows
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.axes import Written, find_axes
-from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, finish, normalise
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.product import product_piece
 from dpsql.strategy.core.queries import Queries, Rows, queries_of, reweighted, without_zeros
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
+from dpsql.strategy.core.simple import single_rows
 from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
-Total = Callable[[Workload, str], Strategy]
+Total = Callable[[Workload, str], MatrixStrategy]
 """A selection by total error: (workload, method) to strategy."""
 
 _ENTRIES = 2**25  # entries of E and of Y up to which queries and columns are weighed together
@@ -148,13 +148,13 @@ def check_size(queries: int) -> None:
 
 
 def minimise_largest(
-    start: Strategy,
+    start: MatrixStrategy,
     method: str,
     tolerance: float,
     deadline: float,
     total: Total,
     say: Callable[[str], None],
-) -> Strategy:
+) -> MatrixStrategy:
     """The strategy whose largest variance of a query is least, from ``start``, that of least total error.
 
     The largest variance is never above that of ``start``, whose planned workload and noise it is for.
@@ -198,19 +198,19 @@ def minimise_largest(
     )
 
 
-def _least(strategy: Strategy) -> float:
+def _least(strategy: MatrixStrategy) -> float:
     return strategy.lower_bound or 0.0
 
 
 def _rounds(
     W: Workload,
-    start: Strategy,
+    start: MatrixStrategy,
     method: str,
     tolerance: float,
     deadline: float,
     total: Total,
     say: Callable[[str], None],
-) -> tuple[list[tuple[float, str, Strategy]], float]:
+) -> tuple[list[tuple[float, str, MatrixStrategy]], float]:
     """Minimise the total error of D_w^1/2 W again and again; the best of it, and what its bounds prove.
 
     A bound on the weighted total holds for the largest variance, since the weights add up to 1.
@@ -218,7 +218,7 @@ def _rounds(
     m = W.shape[0]
     weights = np.full(m, 1.0 / m)
     now, largest = start, start.largest(W)
-    best: tuple[float, str, Strategy] | None = None
+    best: tuple[float, str, MatrixStrategy] | None = None
     lower, idle = _least(start) / m, 0
     for _ in range(_ROUNDS):
         if monotonic() >= deadline or idle == 2 or (lower and largest <= (1.0 + tolerance) * lower):

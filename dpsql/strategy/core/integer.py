@@ -19,7 +19,7 @@ from scipy import linalg, sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
-from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
@@ -176,8 +176,8 @@ def finish(
     lower_bound: float | None,
     considered: tuple[tuple[str, float], ...],
     deadline: float = np.inf,
-) -> Strategy:
-    """Round ``pieces``, each of real sensitivity 1, to a Strategy whose error is at most (1 + tolerance/10) target.
+) -> MatrixStrategy:
+    """Round ``pieces``, each of real sensitivity 1, to integers whose error is at most (1 + tolerance/10) target.
 
     No record may move two pieces: sensitivities are then the largest of the pieces', not their sum. Raises
     InternalError where one does, and where 52 bits do not suffice (rank would be lost). Past ``deadline`` (monotonic
@@ -212,7 +212,7 @@ def finish(
     # Rows that blocks were reduced to are independent: that need not be found out again.
     alone = len(pieces) == 1 or W.contributions is None or any(p.copies > 1 for p in pieces)
     known = {"independent": True} if alone and all(p.coords is None for p in pieces) else {}
-    return Strategy(
+    return MatrixStrategy(
         method,
         noise,
         _assemble(mixings, [p.copies for p in pieces]),

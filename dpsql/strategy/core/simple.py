@@ -77,6 +77,12 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     return Piece(rows, np.sqrt(diagonal[mine]), moved_columns(rows, W), block.gram, coords)
 
 
+def single_rows(block: Block) -> Piece:
+    """Rows that share no column: nothing is better than each at its largest entry."""
+    top = np.asarray(abs(block.columns).max(axis=1).todense()).ravel().astype(np.float64)
+    return Piece(block.basis, 1.0 / top, block.columns, block.gram)
+
+
 def cell_gram(block: Block, D: Any) -> Any:
     """The Gram matrix of the workload over the distinct cells (N x N), D from ``cells_of``. Cost O(v N^2)."""
     if block.solo:

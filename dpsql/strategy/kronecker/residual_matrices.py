@@ -27,12 +27,12 @@ from dpsql.linalg.inner import Dense
 from dpsql.strategy.choose.select import select
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.exchangeable import Classes, classes_of, solve_classes
+from dpsql.strategy.marginals.multipliers import Place
 from dpsql.strategy.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
-Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
 Choice = TypeVar("Choice", bound=AxisIntegers)
 
 MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own

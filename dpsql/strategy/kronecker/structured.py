@@ -24,10 +24,10 @@ is within reach. For Laplace noise all of it is taken only where whole tables
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
 from math import gcd, prod, sqrt
 from time import monotonic
 
@@ -36,15 +36,20 @@ from numpy.typing import NDArray
 
 from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
-from dpsql.strategy.kronecker.residual_matrices import Place, ResidualMatrices
+from dpsql.reconstruct import ResidualAnswers
+from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategy.kronecker.structured_blocks import block_residuals
 from dpsql.strategy.kronecker.structured_bound import structured_bound
+from dpsql.strategy.marginals.multipliers import Place, homes, subsets, whole_multipliers
 from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.too_many import to_leave_out
+from dpsql.workload.families.marginals import Marginals
+from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
 
@@ -55,17 +60,26 @@ MAX_AXES = 20  # of one statement
 _STEPS = 2**16
 
 
-@dataclass(frozen=True, eq=False)
-class StructuredStrategy:
-    """What is measured of a structured batch; the surface of ``Strategy`` that plans and runs use.
+@dataclass(frozen=True)
+class OneUnit:
+    """Noise of variance 1, whatever its kind: errors of answers are then the lengths of their rows."""
 
-    ``structured``: the batch, with the histograms that are measured (those of the batch as compiled, or others).
+    kind: str
+    parameter: Fraction = Fraction(1)
+    variance: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class StructuredStrategy(Strategy):
+    """What is measured of a structured batch.
+
+    ``planned``: the batch, with the histograms that are measured (those of the batch as compiled, or others).
     ``residuals`` in the order of y. ``l1``, ``l2_squared``: sensitivity to a whole unit, over
-    ``common_multiplicity`` (its square). ``expected``: total squared error at sensitivity 1 in the objective's units.
-    ``lower_bound``: no Gaussian matrix mechanism has a lower error; None where none is known.
+    ``common_multiplicity`` (its square), rounded up. ``expected``: total squared error at sensitivity 1 in the
+    objective's units, or what else was minimised (``dpsql.strategy.targets``).
     """
 
-    structured: Structured = field(repr=False)
+    planned: Structured = field(repr=False)
     residuals: tuple[Residual, ...] = field(repr=False)
     noise: str
     method: str
@@ -79,24 +93,44 @@ class StructuredStrategy:
     @cached_property
     def measured(self) -> KroneckerIntegers:
         """B as it is measured."""
-        return KroneckerIntegers(self.structured.histograms, self.residuals)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(p measurements, n entries of x)."""
-        return self.measured.shape
+        return KroneckerIntegers(self.planned.histograms, self.residuals)
 
     @property
     def value(self) -> float:
         """What was minimised: ``expected``."""
         return self.expected
 
-    @property
-    def gap(self) -> float | None:
-        """error / lower bound - 1, from the integers that are measured; None where no bound is known."""
-        if self.noise != "gaussian" or self.lower_bound is None:
-            return None
-        return max(0.0, self.expected / self.lower_bound - 1.0)
+    def error(self, W: AnyWorkload) -> float:
+        """The total squared error of a batch over the same regions, weighted; DataError for another workload."""
+        return self.expected if W is self.planned and self.objective == "total" else float(self.variances(W).sum())
+
+    def variances(self, W: AnyWorkload) -> Floats:
+        """The squared errors of the numbers of a batch (m,), each in the units of its block's weight."""
+        answers = self._answers(W)
+        weight = np.zeros(answers.numbers)
+        for block in answers.blocks:
+            weight[block.start : block.stop] = block.weight
+        common = common_multiplicity(self.planned.layouts)
+        reach = sensitivity_of(self.noise, self.measured, self.planned.layouts)
+        square = (reach / common) ** 2 if self.noise == "laplace" else reach / common**2
+        return np.asarray(square * (weight * answers.errors(OneUnit(self.noise), 1)) ** 2)
+
+    def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
+        """The lower bound, where one is known."""
+        return float("nan") if self.lower_bound is None else self.lower_bound
+
+    def as_measured(self, batch: Batch) -> Structured:
+        """The batch that was planned: the strategy chooses its histograms."""
+        return self.planned
+
+    def answers_of(self, batch: Batch) -> ResidualAnswers:
+        """Least squares, block by block."""
+        return self._answers(self.planned)
+
+    def _answers(self, W: AnyWorkload) -> ResidualAnswers:
+        if not isinstance(W, Structured) or W.sizes != self.planned.sizes:
+            raise DataError("strategy: residuals of a batch answer batches over the same regions; plan this one")
+        return ResidualAnswers(W.blocks, self.residuals, W.sizes, W.numbers)
 
 
 def structured_strategy(
@@ -122,7 +156,7 @@ def structured_strategy(
     wanted = _wanted(batch)
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else monotonic() + time_limit)
-    homes = _homes(batch)
+    home = homes(batch.histograms, wanted)
     costs: dict[Place, float] = {}
     drafts: list[tuple[Residual, float]] = []
     measured = 0
@@ -135,25 +169,24 @@ def structured_strategy(
             plain = tuple(Plain(batch.sizes[table][axis]) for axis in axes)
             costs[place] = sum(chooser.squared(block, axes, plain) for block in mine)
         integers = chooser.integers(place, mine)
-        residual = Residual(table, component, axes, homes[place], integers)
+        residual = Residual(table, component, axes, home[place], integers)
         error = sum(chooser.squared(block, axes, integers) for block in mine)
         measured += residual.rows
         if measured > MAX_MEASURED:
             raise _too_many_measurements(batch, wanted)
         drafts.append((residual, error))
-    groups = _groups(batch, drafts)
-    wanted_k = _weights(batch, drafts, groups, noise)
-    residuals, expected, l1, l2 = _rounded(batch, drafts, wanted_k, noise, tolerance)
+    units = _Units.of(batch)
+    residuals, expected, l1, l2 = _rounded(batch, drafts, units, noise, tolerance)
     method = METHOD if batch.pure else MIXED
     if noise == "laplace":
-        found = _tables(batch, costs, tolerance)
+        found = _tables(batch, costs, units, tolerance)
         ranked = tuple(sorted([(method, expected)] + ([(found.method, found.expected)] if found else []), key=_second))
         if found is not None and found.expected < expected:
             return replace(found, considered=ranked)
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
     until = np.inf if chooser.deadline is None else chooser.deadline
-    lower = _bound(batch, drafts, groups) if exact else structured_bound(batch, until)
+    lower = _bound(drafts, units) if exact else structured_bound(batch, until)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 
@@ -161,20 +194,50 @@ def _second(entry: tuple[str, float]) -> float:
     return entry[1]
 
 
-def _tables(batch: Structured, costs: Mapping[Place, float], tolerance: float) -> StructuredStrategy | None:
+@dataclass(frozen=True)
+class _Units:
+    """Of each table: whose rows its units are, and how many of them a unit has; ``common`` is a multiple of all."""
+
+    label: Mapping[int, str]
+    rows: Mapping[int, int]
+    common: int
+
+    @classmethod
+    def of(cls, batch: Structured) -> _Units:
+        first = {table: batch.layouts[owned[0]] for table, owned in enumerate(batch.owners) if owned}
+        return cls(
+            {table: layout.source.protects for table, layout in first.items()},
+            {table: layout.multiplicity for table, layout in first.items()},
+            common_multiplicity(batch.layouts),
+        )
+
+    def most(self, reached: Iterable[tuple[int, int]]) -> int:
+        """The largest that one unit can reach, of what it reaches in each table: units of one kind are in several."""
+        total: dict[str, int] = {}
+        for table, amount in reached:
+            total[self.label[table]] = total.get(self.label[table], 0) + amount
+        return max(total.values())
+
+
+def _known(batch: Structured, residuals: tuple[Residual, ...]) -> tuple[int, int]:
+    """(L1, squared L2) sensitivity of what is measured, worked out as for any other strategy."""
+    held = KroneckerIntegers(batch.histograms, residuals)
+    held.check()
+    return sensitivity_of("laplace", held, batch.layouts), sensitivity_of("gaussian", held, batch.layouts)
+
+
+def _tables(
+    batch: Structured, costs: Mapping[Place, float], units: _Units, tolerance: float
+) -> StructuredStrategy | None:
     """Whole tables for Laplace noise, with what they cost from the integers that are measured; None if too many."""
-    unit = {table: batch.layouts[owned[0]].source.protects for table, owned in enumerate(batch.owners) if owned}
-    found = block_residuals(batch, costs, _multiplicities(batch), unit, tolerance / 10.0)
+    found = block_residuals(batch, costs, units.rows, units.label, tolerance / 10.0)
     if found is None:
         return None
     extended, residuals, variance = found
     if sum(residual.rows for residual in residuals) > MAX_MEASURED:
         return None
-    held = KroneckerIntegers(extended.histograms, residuals)
-    held.check()
+    l1, l2 = _known(extended, residuals)
     common = common_multiplicity(extended.layouts)
-    l1 = sensitivity_of("laplace", held, extended.layouts)
-    l2 = sensitivity_of("gaussian", held, extended.layouts)
     expected = (l1 / common) ** 2 * variance
     return StructuredStrategy(
         extended, residuals, "laplace", BLOCKS, -(-l1 // common), -(-l2 // common**2), expected, None, ()
@@ -193,11 +256,10 @@ def _wanted(batch: Structured) -> dict[Place, list[RowBlock]]:
                 f"strategy: a statement combines {len(wide)} columns and conditions, at most {MAX_AXES} are planned: "
                 f"leave out {len(extra)} of them, such as {listed([batch.names[block.table][a] for a in extra])}"
             )
-        for order in range(len(wide) + 1):
-            for axes in combinations(wide, order):
-                found.setdefault((block.table, block.component, axes), []).append(block)
-                if len(found) > MAX_RESIDUALS:
-                    raise _too_many_residuals(batch)
+        for axes in subsets(wide):
+            found.setdefault((block.table, block.component, axes), []).append(block)
+            if len(found) > MAX_RESIDUALS:
+                raise _too_many_residuals(batch)
     return dict(sorted(found.items(), key=lambda item: (item[0][0], item[0][1], len(item[0][2]), item[0][2])))
 
 
@@ -221,103 +283,68 @@ def _too_many_measurements(batch: Structured, wanted: Mapping[Place, object]) ->
     )
 
 
-def _homes(batch: Structured) -> dict[Place, int]:
-    """The histogram that each residual is read from: the first that has its axes."""
-    found: dict[Place, int] = {}
-    for number, held in enumerate(batch.histograms):
-        wide = [axis for axis, size in zip(held.axes, held.sizes, strict=True) if size > 1]
-        for order in range(min(len(wide), MAX_AXES) + 1):
-            for axes in combinations(wide, order):
-                found.setdefault((held.table, held.component, axes), number)
-    return found
-
-
 # -- weights ----------------------------------------------------------------------------------------
 
 
-def _groups(batch: Structured, drafts: Sequence[tuple[Residual, float]]) -> list[list[int]]:
-    """The numbers of the drafts that one unit can move, unit by unit."""
-    label = {table: batch.layouts[owned[0]].source.protects for table, owned in enumerate(batch.owners) if owned}
-    found: dict[str, list[int]] = {}
-    for number, (residual, _) in enumerate(drafts):
-        found.setdefault(label[residual.table], []).append(number)
-    return list(found.values())
-
-
-def _multiplicities(batch: Structured) -> Mapping[int, int]:
-    return {table: batch.layouts[owned[0]].multiplicity for table, owned in enumerate(batch.owners) if owned}
-
-
-def _weights(
-    batch: Structured, drafts: Sequence[tuple[Residual, float]], groups: Sequence[Sequence[int]], noise: str
-) -> Floats:
+def _weights(drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str) -> Floats:
     """The real multipliers at sensitivity 1 of every unit; see the module."""
-    rows = _multiplicities(batch)
     out = np.zeros(len(drafts))
-    for group in groups:
+    groups: dict[str, list[int]] = {}
+    for number, (residual, _) in enumerate(drafts):
+        groups.setdefault(units.label[residual.table], []).append(number)
+    order = 0 if noise == "laplace" else 1
+    for group in groups.values():
         error = np.array([drafts[i][1] for i in group])
-        order = 0 if noise == "laplace" else 1
         norm = np.array([float(drafts[i][0].norms[order]) for i in group])
-        times = np.array([float(rows[drafts[i][0].table]) for i in group])
+        times = np.array([float(units.rows[drafts[i][0].table]) for i in group])
         if noise == "laplace":
             k = np.cbrt(error / (norm * times))
-            out[list(group)] = k / float(k @ (norm * times))
+            out[group] = k / float(k @ (norm * times))
         else:
             k = (error / (norm * times**2)) ** 0.25
-            out[list(group)] = k / sqrt(float(k**2 @ (norm * times**2)))
+            out[group] = k / sqrt(float(k**2 @ (norm * times**2)))
     return out
 
 
 def _rounded(
-    batch: Structured, drafts: Sequence[tuple[Residual, float]], wanted: Floats, noise: str, tolerance: float
+    batch: Structured, drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str, tolerance: float
 ) -> tuple[tuple[Residual, ...], float, int, int]:
     """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best."""
     error = np.array([e for _, e in drafts])
-    target = float((error / wanted**2).sum())
-    rows = _multiplicities(batch)
-    common = common_multiplicity(batch.layouts)
-    label = {t: batch.layouts[owned[0]].source.protects for t, owned in enumerate(batch.owners) if owned}
-    step = 1
-    while True:
-        k = np.maximum(1, np.rint(wanted * (step / wanted.min()))).astype(np.int64)
-        totals: dict[str, list[int]] = {}
-        for (residual, _), times in zip(drafts, k.tolist(), strict=True):
-            l1, l2 = residual.norms
-            held = totals.setdefault(label[residual.table], [0, 0])
-            held[0] += times * l1 * rows[residual.table]
-            held[1] += times**2 * l2 * rows[residual.table] ** 2
-        l1, l2 = max(held[0] for held in totals.values()), max(held[1] for held in totals.values())
-        sensitivity = float(l1) ** 2 if noise == "laplace" else float(l2)
-        found = sensitivity * float((error / k.astype(np.float64) ** 2).sum())
-        if found <= (1.0 + tolerance / 10.0) * target or step >= _STEPS:
-            break
-        step *= 2
-    shared = gcd(*k.tolist())
-    k //= shared
-    residuals = tuple(
-        Residual(r.table, r.component, r.axes, r.histogram, r.integers, times)
-        for (r, _), times in zip(drafts, k.tolist(), strict=True)
-    )
-    held_integers = KroneckerIntegers(batch.histograms, residuals)
-    held_integers.check()
-    # The figures that count are worked out from what is measured, as for any other strategy.
-    l1 = sensitivity_of("laplace", held_integers, batch.layouts)
-    l2 = sensitivity_of("gaussian", held_integers, batch.layouts)
-    sensitivity = (l1 / common) ** 2 if noise == "laplace" else l2 / common**2
-    expected = sensitivity * float((error / k.astype(np.float64) ** 2).sum())
-    return residuals, expected, -(-l1 // common), -(-l2 // common**2)
+    wanted = _weights(drafts, units, noise)
+    tables = [residual.table for residual, _ in drafts]
+    norms = [residual.norms for residual, _ in drafts]
+
+    def squares(k: Mapping[int, int]) -> float:
+        return float((error / np.array(list(k.values()), dtype=np.float64) ** 2).sum())
+
+    def loss(k: Mapping[int, int]) -> float:
+        if noise == "laplace":
+            reached = ((t, k[i] * norms[i][0] * units.rows[t]) for i, t in enumerate(tables))
+            return float(units.most(reached)) ** 2 * squares(k)
+        return float(units.most((t, k[i] ** 2 * norms[i][1] * units.rows[t] ** 2) for i, t in enumerate(tables))) * (
+            squares(k)
+        )
+
+    target = (1.0 + tolerance / 10.0) * float((error / wanted**2).sum())
+    k = whole_multipliers(dict(enumerate(wanted.tolist())), loss, target, _STEPS)
+    shared = gcd(*k.values())
+    k = {number: times // shared for number, times in k.items()}
+    residuals = tuple(replace(residual, multiplier=k[number]) for number, (residual, _) in enumerate(drafts))
+    l1, l2 = _known(batch, residuals)
+    sensitivity = (l1 / units.common) ** 2 if noise == "laplace" else l2 / units.common**2
+    return residuals, sensitivity * squares(k), -(-l1 // units.common), -(-l2 // units.common**2)
 
 
-def _bound(batch: Structured, drafts: Sequence[tuple[Residual, float]], groups: Sequence[Sequence[int]]) -> float:
+def _bound(drafts: Sequence[tuple[Residual, float]], units: _Units) -> float:
     """The singular value bound of marginals, table by table: (sum_T (e_T n_T)^1/2)^2 for k rows of a unit.
 
     Tables apart: what units with rows in several cost beyond it is part of the gap.
     """
-    rows, common = _multiplicities(batch), common_multiplicity(batch.layouts)
     found: dict[int, float] = {}
     for residual, error in drafts:
         found[residual.table] = found.get(residual.table, 0.0) + sqrt(error * residual.norms[1])
-    return sum((rows[table] / common) ** 2 * root**2 for table, root in found.items())
+    return sum((units.rows[table] / units.common) ** 2 * root**2 for table, root in found.items())
 
 
-__all__ = ["METHOD", "MIXED", "StructuredStrategy", "structured_strategy"]
+__all__ = ["METHOD", "MIXED", "OneUnit", "StructuredStrategy", "structured_strategy"]

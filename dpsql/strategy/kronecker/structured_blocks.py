@@ -9,7 +9,7 @@ least squares gives
     variance of w x = sum_T ||w_T||^2 / N_T,       N_T = sum over S containing T of k_S^2 / prod_(i in S - T) d_i,
 
 for any row w of the batch, marginal or not. The sets are searched by exchange
-(``dpsql.strategy.kronecker.marginal_blocks``) for the costs e_T = sum of weight^2 ||w_T||^2; they need not be sets that
+(``dpsql.strategy.marginals.marginal_blocks``) for the costs e_T = sum of weight^2 ||w_T||^2; they need not be sets that
 a statement groups by.
 
 Components (counts, sums) and tables. At the best theta_S of each, sum theta = 1, a component has the error E / a^2 with
@@ -20,14 +20,14 @@ of one unit (``dpsql.workload.compile.sensitivity``), so the best shares are a ~
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
 from math import prod
 
 import numpy as np
 
-from dpsql.errors import DataError, SQLError
+from dpsql.errors import SQLError
 from dpsql.linalg.blocks import Plain, Residual
-from dpsql.strategy.kronecker.marginal_blocks import Subset, plan_spaces
+from dpsql.strategy.marginals.marginal_blocks import plan_spaces
+from dpsql.strategy.marginals.multipliers import Place, Subset, homes, precisions, whole_multipliers
 from dpsql.workload.compile.histograms import homes_of
 from dpsql.workload.compile.structured import Structured, with_histograms
 
@@ -35,9 +35,6 @@ METHOD = "marginal-blocks"
 MOST_CELLS = 2**16
 """Cells of a table that no statement groups by."""
 MOST_TABLES = 6_000
-_STEPS = 2**20
-
-Place = tuple[int, int, Subset]  # table, component, axes
 
 
 def block_residuals(
@@ -84,34 +81,35 @@ def block_residuals(
         refused = True
     if refused:
         return None
-    homes = _homes(extended, set(measured))
+    home = homes(extended.histograms, measured)
     residuals = tuple(
-        Residual(t, c, S, homes[t, c, S], tuple(Plain(batch.sizes[t][i]) for i in S), k, whole=True)
+        Residual(t, c, S, home[t, c, S], tuple(Plain(batch.sizes[t][i]) for i in S), k, whole=True)
         for (t, c, S), k in measured.items()
     )
     return extended, residuals, error_of(batch, costs, measured)
 
 
-def error_of(batch: Structured, costs: Mapping[Place, float], measured: Mapping[Place, int]) -> float:
+def error_of(batch: Structured, costs: Mapping[Place, float], measured: Mapping[Place, float]) -> float:
     """sum_T e_T / N_T at noise of variance 1; inf where a residual is in no table."""
-    precision = precisions(batch, costs, measured)
-    return sum(cost / precision[place] if precision[place] else float("inf") for place, cost in costs.items())
+    precision = precision_of(batch, costs, measured)
+    return sum(cost / precision[place] if place in precision else float("inf") for place, cost in costs.items())
 
 
-def precisions(batch: Structured, costs: Mapping[Place, float], measured: Mapping[Place, float]) -> dict[Place, float]:
-    """N_T of every residual of ``costs``. Cost: the tables times the residuals of their component."""
-    out = dict.fromkeys(costs, 0.0)
+def precision_of(
+    batch: Structured, costs: Mapping[Place, float], measured: Mapping[Place, float]
+) -> dict[Place, float]:
+    """N_T of every residual of ``costs`` that a table has. Cost: the tables times the residuals of their component."""
     spaces: dict[tuple[int, int], list[Subset]] = {}
     for table, component, T in costs:
         spaces.setdefault((table, component), []).append(T)
+    tables: dict[tuple[int, int], dict[Subset, float]] = {}
     for (table, component, S), k in measured.items():
-        sizes = batch.sizes[table]
-        inside = set(S)
-        few = 2 ** len(S) <= len(spaces.get((table, component), ()))
-        for T in _subsets(S) if few else (T for T in spaces.get((table, component), ()) if inside.issuperset(T)):
-            if (table, component, T) in out:
-                out[table, component, T] += float(k) ** 2 / prod(sizes[i] for i in S if i not in T)
-    return out
+        tables.setdefault((table, component), {})[S] = float(k)
+    return {
+        (*key, T): value
+        for key, mine in spaces.items()
+        for T, value in precisions(batch.sizes[key[0]], mine, tables.get(key, {})).items()
+    }
 
 
 def _rounded(
@@ -123,41 +121,14 @@ def _rounded(
     tolerance: float,
 ) -> dict[Place, int]:
     """Whole multipliers in proportion to ``wanted``, doubled until the loss is within ``tolerance``."""
-    real = precisions(batch, costs, wanted)
-    target = sum(cost / real[place] for place, cost in costs.items())
-    least, step = min(wanted.values()), 1
-    while True:
-        k = {place: max(1, round(step * (value / least))) for place, value in wanted.items()}
+
+    def loss(k: Mapping[Place, int]) -> float:
         reach: dict[str, int] = {}
         for (table, _, _), times in k.items():
             reach[unit[table]] = reach.get(unit[table], 0) + rows[table] * times
-        error = float(max(reach.values())) ** 2 * error_of(batch, costs, k)
-        if error <= (1.0 + tolerance) * target or step >= _STEPS:
-            return k
-        step *= 2
+        return float(max(reach.values())) ** 2 * error_of(batch, costs, k)
+
+    return whole_multipliers(wanted, loss, (1.0 + tolerance) * error_of(batch, costs, wanted))
 
 
-def _homes(batch: Structured, places: set[Place]) -> dict[Place, int]:
-    """The first histogram that has all axes of each table that is measured."""
-    held: dict[tuple[int, int], list[tuple[int, frozenset[int]]]] = {}
-    for number, histogram in enumerate(batch.histograms):
-        held.setdefault((histogram.table, histogram.component), []).append((number, frozenset(histogram.axes)))
-    by_axes = {(h.table, h.component, h.axes): number for number, h in reversed(list(enumerate(batch.histograms)))}
-    out = {}
-    for place in places:
-        table, component, S = place
-        if place in by_axes:
-            out[place] = by_axes[place]
-            continue
-        found = next((number for number, axes in held[table, component] if axes.issuperset(S)), None)
-        if found is None:
-            raise DataError("strategy: a table that is measured has no histogram")
-        out[place] = found
-    return out
-
-
-def _subsets(S: Subset) -> list[Subset]:
-    return [T for order in range(len(S) + 1) for T in combinations(S, order)]
-
-
-__all__ = ["METHOD", "block_residuals", "error_of", "precisions"]
+__all__ = ["METHOD", "block_residuals", "error_of", "precision_of"]

@@ -22,9 +22,9 @@ from scipy import linalg, sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.strategy.core.ascent import ascend
-from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.certificate import nuclear_norm
 from dpsql.strategy.core.integer import Piece, finish
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.reduce import RANK_CAP, cholesky
 from dpsql.workload.cells.boxes import Boxes, BoxIntegers, BoxWorkload
 
@@ -47,7 +47,7 @@ _FLOOR = 1e-9  # of the largest eigenvalue: blocks that depend on each other are
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BoxStrategy(Strategy):
+class BoxStrategy(MatrixStrategy):
     """B = mixing @ basis over the counts of boxes (v x blocks), of which one row moves many.
 
     Neighbouring relation: one record more or less, which moves x by one of the columns of ``boxes``. ``l1`` and
@@ -104,7 +104,7 @@ def box_strategy(
     return _with(best, considered=considered)
 
 
-def _with(S: Strategy, **changed: Any) -> BoxStrategy:
+def _with(S: MatrixStrategy, **changed: Any) -> BoxStrategy:
     """The strategy with other values."""
     held = {f.name: getattr(S, f.name) for f in fields(S) if f.name != "_cache"}
     return BoxStrategy(**{**held, **changed})

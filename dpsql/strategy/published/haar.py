@@ -17,7 +17,7 @@ from dpsql.linalg.forms import dense
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
-from dpsql.strategy.published.hierarchical import block_trace
+from dpsql.strategy.pure.hierarchical import block_trace
 from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]

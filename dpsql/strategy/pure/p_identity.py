@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
-from dpsql.strategy.published.hierarchical import best_tree, rows_of
 from dpsql.strategy.pure.gram_times import gram_times
+from dpsql.strategy.pure.hierarchical import best_tree, rows_of
 
 Floats = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def row_counts(N: int) -> tuple[int, int]:
 
 
 def weighted_tree(G: Floats) -> Floats:
-    """The sums of the hierarchy of best branching and level weights (``dpsql.strategy.published.hierarchical``), over
+    """The sums of the hierarchy of best branching and level weights (``dpsql.strategy.pure.hierarchical``), over
     single cells of weight 1: a start that knows the workload. At most 128 rows, the longest.
     """
     partitions, w = best_tree(G, "laplace")

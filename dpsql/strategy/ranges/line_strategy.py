@@ -11,7 +11,7 @@ ranges. So the strategy is one whose inverse is known in closed form (``dpsql.li
   errors have no form that SQL could evaluate.
 - Prefixes, Gaussian: the square root of the triangular matrix of ones, (1 - z)^-1/2 as a Toeplitz matrix
   (Fichtenberger, Henzinger and Upadhyay 2023): 7 % above the bound at 2^20, 9 % at 10^4.
-- Laplace: nested blocks, branching and weights of least error (``dpsql.strategy.published.hierarchical``). No bound is
+- Laplace: nested blocks, branching and weights of least error (``dpsql.strategy.pure.hierarchical``). No bound is
   known.
 
 Bounds for prefixes: as for ranges, E* >= sum_j ((G^1/2)_jj)^2. G^1/2 is L^-1/2 of a line of 2 n cells folded in its
@@ -31,7 +31,7 @@ from dpsql.linalg.line_products import LONGEST, Blocks
 from dpsql.linalg.line_spread import ByLength, averaged, averaged_over_ranges
 from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine, Line
 from dpsql.linalg.sine import kernel_of
-from dpsql.strategy.published.hierarchical import weights_of_traces
+from dpsql.strategy.pure.hierarchical import weights_of_traces
 from dpsql.strategy.ranges.range_transform import range_transform, roots
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ _WEIGHT_BITS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class LineStrategy:
+class LinePlan:
     """What is measured of a line, and its total squared error over all ranges, or all prefixes, of its cells.
 
     ``error`` is that at sensitivity 1 in the norm of the noise, of the integers that are measured. ``lower_bound``: no
@@ -58,18 +58,18 @@ class LineStrategy:
     svd_bound: float
 
 
-def line_strategy(n: int, family: str, noise: str) -> LineStrategy:
+def line_strategy(n: int, family: str, noise: str) -> LinePlan:
     """The strategy for all "ranges" or "prefixes" over n cells, 1 <= n <= 2^20; DataError beyond. Cost O(n log n)."""
     if not 1 <= n <= LONGEST or family not in FAMILIES:
         raise DataError(f"strategy: lines of 1 to {LONGEST:,} cells are measured for their ranges or prefixes")
     lower, svd_bound = _bounds(n, family)
     if noise == "laplace":
         line, total = _blocks(n, family)
-        return LineStrategy(line, family, noise, "nested-blocks", line.l1**2 * total, None, svd_bound)
+        return LinePlan(line, family, noise, "nested-blocks", line.l1**2 * total, None, svd_bound)
     shift = CyclicLine(_circulant(n)) if family == "ranges" else CausalLine(_square_root(n))
     total = _total(shift.spread, n, family)
     method = "circulant" if family == "ranges" else "toeplitz-root"
-    return LineStrategy(shift, family, noise, method, shift.l2_squared * total, lower, svd_bound)
+    return LinePlan(shift, family, noise, method, shift.l2_squared * total, lower, svd_bound)
 
 
 def _total(spread: ByLength, n: int, family: str) -> float:

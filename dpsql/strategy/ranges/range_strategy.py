@@ -25,9 +25,9 @@ from scipy import fft, sparse
 
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.sine import SineMatrix, cosine_sums
-from dpsql.strategy.core.base import Strategy
+from dpsql.strategy.core.base import AnyWorkload
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.ranges.range_transform import all_ranges, range_transform, roots, total_error
-from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ _REFINED = 2.0**40  # measurements above so many sensitivities lose digits as fl
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RangeStrategy(Strategy):
+class RangeStrategy(MatrixStrategy):
     """B = C diag(d) (n x n) for all ranges over n cells; ``mixing`` is the ``SineMatrix`` C, ``basis`` diag(d).
 
     Neighbouring relation: one record more or less in one cell, so B x moves by a column of B. ``l2_squared`` and
@@ -83,7 +83,7 @@ class RangeStrategy(Strategy):
         rest = exact - np.array(self.integers(near.astype(np.int64)), dtype=object)
         return np.asarray(near + self.mixing.inverse(rest.astype(np.float64)) / d)
 
-    def variances(self, W: Workload | Marginals) -> Floats:
+    def variances(self, W: AnyWorkload) -> Floats:
         """l2_squared ||w_i B^-1||^2 for every query of W (m,). O(n log n) each; DataError as ``reconstruction``."""
         R = self.reconstruction(W)
         return np.asarray(self.l2_squared * (R * R).sum(axis=1))
@@ -111,7 +111,7 @@ class RangeStrategy(Strategy):
         """B (n x n) as floats. Raises DataError above 2^24 entries."""
         return np.asarray(self.mixing.matrix() * self.factors, dtype=np.float64)
 
-    def error(self, W: Workload | Marginals) -> float:
+    def error(self, W: AnyWorkload) -> float:
         """l2_squared ||W B^-1||_F^2; O(n log n) a query for other workloads than all ranges.
 
         Raises DataError where W has other columns, other contributions, or more than 2^27 entries.
@@ -120,7 +120,7 @@ class RangeStrategy(Strategy):
             return self.expected
         return float(self.variances(W).sum())
 
-    def reconstruction(self, W: Workload | Marginals) -> Any:
+    def reconstruction(self, W: AnyWorkload) -> Any:
         """R = W B^-1 (m x n). Raises DataError where W has other columns or more than 2^27 entries."""
         W = self._explicit(W)
         if W.contributions is not None:
@@ -129,7 +129,7 @@ class RangeStrategy(Strategy):
             raise DataError(f"strategy: the reconstruction would have {W.shape[0]} x {W.shape[1]} entries; use solve")
         return np.stack([self._solved(row) for row in W.matrix()])
 
-    def unsupported(self, W: Workload | Marginals) -> tuple[int, ...]:
+    def unsupported(self, W: AnyWorkload) -> tuple[int, ...]:
         """None: B has full rank. Raises DataError where W has other columns."""
         self._explicit(W)
         return ()

@@ -2,7 +2,7 @@
 
 A strategy measures the marginal on each block S (a set of attributes, not only those asked for) with weight theta_S.
 One record is in one cell of each marginal, so the L1 sensitivity is sum_S theta_S exactly. In the notation of
-``dpsql.strategy.kronecker.residual`` all Gram matrices are multiples of the identity on each residual space T, so the
+``dpsql.strategy.marginals.residual`` all Gram matrices are multiples of the identity on each residual space T, so the
 error is
 
     E = (sum_S theta_S)^2 sum_T dim_T g_T / nu_T,    nu_T = sum over S containing T of theta_S^2 / prod_(i in S) d_i,
@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
+from dpsql.strategy.marginals.multipliers import Subset
 from dpsql.workload.families.marginals import Marginals
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Subset = tuple[int, ...]
 
 _WORK = 4e8  # products that the exchange of blocks may take
 _SCALES = (0.5, 0.7, 0.85, 1.0, 1.2)  # the new block's weight over the sum of those it replaces, when scored

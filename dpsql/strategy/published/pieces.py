@@ -1,12 +1,11 @@
 """The published strategies by name, for one block of a workload.
 
-Each entry makes a ``Piece`` (a real strategy over integer rows) of a block; ``dpsql.strategy.choose.select``
+Each entry makes a ``Piece`` (a real strategy over integer rows) of a block; ``dpsql.strategy.choose.task``
 normalises, rounds and compares them. Sizes above an entry's cap are refused, with what to use instead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,35 +21,21 @@ from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries
 from dpsql.strategy.core.product import ORDER_CAP, product_piece
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
-from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
+from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns, single_rows
 from dpsql.strategy.gaussian.optimal import solve
+from dpsql.strategy.published import FACTORWISE, Terms
 from dpsql.strategy.published.approximations import augmented, least_rotation, svd_root
 from dpsql.strategy.published.decomposition import decompose
 from dpsql.strategy.published.eigen_design import eigen_piece, eigen_product_piece
 from dpsql.strategy.published.haar import haar_piece
-from dpsql.strategy.published.hierarchical import hierarchical_piece, weighted_hierarchical_piece
 from dpsql.strategy.published.level_selection import generalised_levels, select_levels
 from dpsql.strategy.published.smoothed import descend
 from dpsql.strategy.pure import low_rank
+from dpsql.strategy.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
 from dpsql.strategy.ranges.range_transform import range_piece
 from dpsql.workload.families.matrix import Workload
 
 Floats = NDArray[np.float64]
-
-# Methods that are the product of their factors' strategies on a product workload.
-FACTORWISE = ("hierarchical", "weighted-hierarchical", "haar", "weighted-haar", "range-transform")
-BLOCKWISE = (
-    "eigen-design",
-    "level-selection",
-    "workload-generalisation",
-    "svd-approximation",
-    "l2-approximation",
-    "min-sensitivity",
-    "augmented",
-    "low-rank-mechanism",
-    "smoothed",
-)
-PUBLISHED = (*FACTORWISE, *BLOCKWISE)
 
 # Cells (distinct columns) up to which a method is carried out.
 CAPS = {
@@ -64,16 +49,6 @@ CAPS = {
     "augmented": 4096,
 }
 _CELLS = 4096  # where CAPS names nothing
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """What a method may use: the noise, a gap for the L2 optimum, a deadline (monotonic), multiplications."""
-
-    noise: str
-    tolerance: float
-    deadline: float
-    work: float
 
 
 def published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
@@ -92,12 +67,6 @@ def published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
     pieces = tuple(spread(_piece(name, block, W, terms), block.copies) for block in reduce_workload(W))
     check_entries(pieces)
     return pieces
-
-
-def single_rows(block: Block) -> Piece:
-    """Rows that share no column: nothing is better than each at its largest entry."""
-    top = np.asarray(abs(block.columns).max(axis=1).todense()).ravel().astype(np.float64)
-    return Piece(block.basis, 1.0 / top, block.columns, block.gram)
 
 
 def _piece(name: str, block: Block, W: Workload, terms: Terms) -> Piece:

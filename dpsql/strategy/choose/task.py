@@ -1,0 +1,249 @@
+"""One selection: what each method makes of a workload, and which methods are worth their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import DataError
+from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
+from dpsql.strategy.core.copies import spread
+from dpsql.strategy.core.integer import Piece, check_entries, normalise
+from dpsql.strategy.core.parts import split, total_of, union_piece
+from dpsql.strategy.core.product import product_piece
+from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
+from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, single_rows, workload_piece
+from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
+from dpsql.strategy.gaussian.optimal import solve
+from dpsql.strategy.published import PUBLISHED, Terms
+from dpsql.strategy.pure import low_rank, p_identity
+from dpsql.workload.families.matrix import Workload
+
+Floats = NDArray[np.float64]
+
+CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
+WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
+_MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """The certified Gaussian optimum: ``pieces``, lower <= least error <= upper, and the weights that prove it.
+
+    ``searched``: False where there was no time for a step of any search, and all cells are measured.
+    """
+
+    pieces: tuple[Piece, ...]
+    upper: float
+    lower: float
+    certificate: Certificate
+    searched: bool = True
+
+
+@dataclass(eq=False)
+class Task:
+    """One selection: the workload, its limits, and what several methods share."""
+
+    W: Workload
+    noise: str
+    tolerance: float
+    time: TimeLeft
+    say: Callable[[str], None]
+    work: float = WORK
+    _blocks: tuple[Block, ...] | None = None
+    _optimum: Optimum | None = None
+    _parts: tuple[Workload, ...] | None = None
+
+    @property
+    def deadline(self) -> float:
+        """Of searches, in monotonic seconds."""
+        return self.time.deadline
+
+    @property
+    def finish(self) -> float:
+        """Seconds that rounding and reconstruction will take."""
+        return finish_seconds(self.blocks(), self.W)
+
+    def seconds(self, name: str) -> float:
+        """What the methods that take long over large matrices need besides their steps; 0 for others."""
+        if name == "workload":
+            return self.finish + asked_seconds(self.blocks(), self.W)
+        return self.finish + cells_seconds(self.blocks()) if name == "p-identity" else 0.0
+
+    def blocks(self) -> tuple[Block, ...]:
+        if self._blocks is None:
+            self._blocks = reduce_workload(self.W, self.time.deadline, self.time.last)
+        return self._blocks
+
+    def parts(self) -> tuple[Workload, ...]:
+        if self._parts is None:
+            self._parts = split(self.W)
+        return self._parts
+
+    def worthwhile(self, name: str, drafts: list[tuple[float, str, tuple[Piece, ...]]]) -> bool:
+        """Is the method worth its time when nobody asked for it?"""
+        if self.noise == "gaussian":
+            return name in ("identity", "workload") or (name == "optimal" and self.optimum().searched)
+        if name == "low-rank-mechanism" and self.work <= WORK:
+            return False  # it gains 1 or 2 % on a few low-rank batches, for effort above 1
+        if name == "workload-separation" or (name in PUBLISHED and name != "low-rank-mechanism"):
+            return False  # p-identity starts from the weighted hierarchy; the others never won a row
+        if name == "union-of-parts":
+            return len(self.parts()) > 1
+        if all(b.solo for b in self.blocks()):
+            return name in ("identity", "workload")
+        cells = max(b.columns.shape[1] for b in self.blocks() if not b.solo)
+        rank = max(b.rank for b in self.blocks() if not b.solo)
+        if name == "p-identity":
+            return bool(cells <= CELLS_AUTO)
+        if name == "workload" and drafts and drafts[0][0] <= self._as_asked():
+            return False
+        if name == "workload" and cells > _CELLS_ASKED and len(self.parts()) > 1:
+            return False  # union-of-parts weighs the queries of each part at least as well
+        if name in ("optimal", "low-rank", "low-rank-mechanism"):
+            # At nearly full rank the mixing has no room that p-identity does not have.
+            room = rank * rank * cells
+            return bool(room <= 1e5 or (2 * rank <= cells and room <= 2e7))
+        return True
+
+    def _as_asked(self) -> float:
+        """The error of very many queries measured themselves, L1^2 rank W, as tr(G G^+) is the rank; 0 for few."""
+        diagonal, blocks = self.W.inner.diagonal(), self.blocks()
+        if (
+            diagonal is None
+            or len(blocks) > 1
+            or blocks[0].count > 1
+            or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES
+        ):
+            return 0.0
+        rows = self.W.span if self.W.contributions is None else self.W.span @ self.W.contributions
+        return float((np.sqrt(diagonal) @ abs(rows)).max()) ** 2 * float(blocks[0].rank)
+
+    def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:
+        """(pieces of sensitivity 1, error) of one method."""
+        if name == "optimal":
+            found = self.optimum()
+            check_entries(found.pieces)
+            return (found.pieces, found.upper) if self.noise == "gaussian" else normalise(found.pieces, self.noise)
+        if name == "union-of-parts":
+            piece, _ = union_piece(self.W, self.parts(), self._part, self.noise)
+            return normalise((piece,), self.noise)
+        if name == "workload-separation":
+            parts = (*self.parts(), total_of(self.W)) if len(self.parts()) > 1 else self.parts()
+            piece, _ = union_piece(self.W, parts, self._separated, self.noise)
+            return normalise((piece,), self.noise)
+        if name in PUBLISHED:
+            terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
+            return normalise(_published(name, self.W, terms), self.noise)
+        pieces = tuple(spread(self._piece(name, b), b.copies) for b in self.blocks())
+        check_entries(pieces)
+        return normalise(pieces, self.noise)
+
+    def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
+        """The best simple strategy of one part, with its share of the work."""
+        share = self.work / len(self.parts())
+        task = Task(part, self.noise, self.tolerance, self.time, self.say, share)
+        names = ("identity", "workload", "p-identity") if self.noise == "laplace" else ("optimal",)
+        found = []
+        for name in names:
+            if task.worthwhile(name, []):
+                try:
+                    found.append(task.plan(name))
+                except DataError:
+                    continue
+        if not found:
+            raise DataError("strategy: a part of the workload is too large; split the batch")
+        return min(found, key=lambda f: f[1])
+
+    def _separated(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
+        """One separated workload by the Level Selection Algorithm (Li and Miklau 2011, section 4.3.1)."""
+        terms = Terms(self.noise, self.tolerance, self.deadline, self.work)
+        return normalise(_published("level-selection", part, terms), self.noise)
+
+    def _piece(self, name: str, block: Block) -> Piece:
+        if block.solo and name != "identity":
+            return single_rows(block)
+        if name == "identity":
+            return identity_piece(block, self.W)
+        if name == "workload":
+            return workload_piece(block, self.W)
+        if name == "p-identity":
+            return self._p_identity(block)
+        metric = self._metric(block)
+        Y = block.columns.toarray().astype(np.float64)
+        start = low_rank.symmetric_root(metric, block.gram)
+        C = low_rank.search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        return Piece(block.basis, C, block.columns, block.gram)
+
+    def _p_identity(self, block: Block) -> Piece:
+        lift, D = cells_of(block)
+        N = D.shape[1]
+        if N > _CELLS_ASKED:
+            raise DataError(
+                f"strategy: p-identity over {N} cells is above its cap of {_CELLS_ASKED}; use union-of-parts"
+            )
+        U = (block.factor() @ D).astype(np.float64)
+        G = U.T @ U
+        through_root = 2 * U.shape[0] < N
+        shape = tuple(f.shape[1] for f in self.W.factors)
+        objective = p_identity.Objective(None, U) if through_root else p_identity.Objective(G, None, shape)
+        until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
+        _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
+        return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
+
+    def _metric(self, block: Block) -> Floats:
+        return solve(block, max(self.tolerance, 1e-2), self.deadline).metric
+
+    def optimum(self) -> Optimum:
+        """The certified Gaussian optimum; factors and blocks apart."""
+        if self._optimum is not None:
+            return self._optimum
+        W = self.W
+        if len(W.factors) > 1 and W.inner.diagonal() is None:
+            near = self.tolerance / len(W.factors)
+            parts = [Task(f, "gaussian", near, self.time, self.say).optimum() for f in W.factors]
+            upper, lower = prod(part.upper for part in parts), prod(part.lower for part in parts)
+            piece = product_piece(W, [part.pieces for part in parts])
+            proof = of_factors(tuple(part.certificate for part in parts))
+            self._optimum = Optimum((piece,), upper, lower, proof, any(part.searched for part in parts))
+            return self._optimum
+        found: list[Piece] = []
+        weights: list[tuple[Block, Floats, float]] = []
+        upper = lower = 0.0
+        left, late = self.time.less(self.finish), 0
+        for block in self.blocks():
+            if block.solo:
+                piece = single_rows(block)
+                error = piece.trace(piece.root)
+                upper, lower = upper + error, lower + error
+                found.append(piece)
+                weights.append((block, single_weights(block), error))
+                continue
+            try:
+                solution = solve(block, 0.9 * self.tolerance, left.deadline, self.say, left.fits)
+            except LateError:
+                # No step fits: every cell is measured.
+                (piece,), error = normalise((identity_piece(block, W),), "gaussian")
+                bound, N = equal_weights_bound(block, self.time.fits), block.columns.shape[1]
+                found.append(spread(piece, block.copies))
+                upper, lower = upper + block.count * error, lower + block.count * bound
+                weights.append((block, np.full(N, 1.0 / N), bound))
+                late += 1
+                continue
+            piece = Piece(block.basis, cholesky(solution.metric), block.columns, block.gram)
+            found.append(spread(piece, block.copies))
+            upper, lower = upper + block.count * solution.upper, lower + block.count * solution.lower
+            weights.append((block, solution.weights, solution.lower))
+        several = sum(not block.solo for block in self.blocks())
+        self._optimum = Optimum(tuple(found), upper, lower, of_blocks(weights), late < max(1, several))
+        return self._optimum
+
+
+def _published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:
+    from dpsql.strategy.published.pieces import published
+
+    return published(name, W, terms)

@@ -1,0 +1,194 @@
+"""A strategy that is one integer matrix, B = mixing @ basis: its exact sensitivity and its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.errors import DataError, InternalError, quoted
+from dpsql.linalg.forms import dense, is_sparse
+from dpsql.reconstruct import Answers, MatrixAnswers
+from dpsql.strategy.core.base import NOISES, AnyWorkload, Batch, Strategy
+from dpsql.strategy.core.frame import Frame
+from dpsql.workload.cells.integers import Factored, Integers
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.families.marginals import Marginals
+from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixStrategy(Strategy):
+    """B = mixing @ basis (p x n integers), to be measured as y = B x + independent integer noise.
+
+    ``mixing`` (p x v): int64 ndarray, or int64 csr_array where it would hold more than 2^23
+    entries. ``basis`` (v x n): int64 csr_array. ``contributions`` (n x c, or None for the
+    identity): the extreme points by which adding or removing one record changes x; ``l1`` and
+    ``l2_squared`` are the largest L1 and squared L2 norms of a column of B @ contributions,
+    exact Python integers. A norm is convex, so no record moves y by more.
+    """
+
+    method: str
+    noise: str
+    mixing: Any
+    basis: Any
+    contributions: Any
+    l1: int
+    l2_squared: int
+    expected: float
+    lower_bound: float | None
+    considered: tuple[tuple[str, float], ...]
+    planned: Workload
+    objective: str = "total"
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        # One layout, whether it was searched for or read from a file: rounding in later products depends on it.
+        if isinstance(self.mixing, np.ndarray):
+            object.__setattr__(self, "mixing", np.ascontiguousarray(self.mixing))
+        if self.noise not in NOISES:
+            raise DataError(f"strategy: noise {quoted(self.noise)} is not known; use 'gaussian' or 'laplace'")
+        if self.l1 < 1 or self.l2_squared < 1 or isqrt(self.l2_squared) > self.l1:
+            raise InternalError("strategy: sensitivities contradict each other")
+
+    def __repr__(self) -> str:
+        p, n = self.shape
+        return f"<Strategy {self.method} ({self.noise}): {p} measurements over {n} columns, error {self.expected:.6g}>"
+
+    @property
+    def measured(self) -> Integers:
+        """B as it is measured."""
+        return Factored(self.mixing, self.basis)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(p measurements, n columns)."""
+        return (self.mixing.shape[0], self.basis.shape[1])
+
+    @property
+    def independent(self) -> int:
+        """The rows of the mixing or of the basis, whichever are fewer."""
+        return min(self.shape[0], int(self.basis.shape[0]))
+
+    def matrix(self) -> Floats:
+        """B (p x n) as floats. Raises DataError above 2^27 entries."""
+        p, n = self.shape
+        if p * n > MATRIX_CAP:
+            raise DataError(
+                f"strategy: B would have {p} x {n} entries, above the cap of {MATRIX_CAP}; use mixing and basis"
+            )
+        mixing = self.mixing if is_sparse(self.mixing) else np.asarray(self.mixing, dtype=np.float64)
+        out = mixing @ self.basis
+        return np.asarray(dense(out), dtype=np.float64)
+
+    def error(self, W: AnyWorkload) -> float:
+        """sensitivity^2 ||W B^+||_F^2: the total squared error of W without the privacy factor.
+
+        Times 2 / epsilon^2 for Laplace noise, times the variance of a unit-sensitivity Gaussian
+        mechanism otherwise. ``inf`` where W is not in the row space of B.
+        """
+        if W is self.planned:
+            return self.expected
+        W = self._explicit(W)
+        try:
+            trace = self._frame().trace(W)
+        except InternalError:
+            return float("inf")
+        return float(self.sensitivity**2 * trace)
+
+    def variances(self, W: AnyWorkload) -> Floats:
+        """sensitivity^2 ||w_i B^+||^2 for every query w_i of W (m,): squared errors without the privacy factor.
+
+        They add up to ``error``. Raises InternalError where W is not in the row space of B, DataError where
+        its queries are too many to be taken one by one.
+        """
+        return np.asarray(self.sensitivity**2 * self._frame().variances(self._explicit(W)))
+
+    def largest(self, W: AnyWorkload) -> float:
+        """The largest squared error of a query of W, without the privacy factor; see ``variances``."""
+        if W is not self.planned:
+            return super().largest(W)
+        if "largest" not in self._cache:
+            self._cache["largest"] = super().largest(W)
+        return float(self._cache["largest"])
+
+    def reconstruction(self, W: AnyWorkload) -> Any:
+        """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.
+
+        Raises DataError where W has other columns, names queries that the strategy does not support
+        (``require``), or where R would have more than 2^27 entries, and 2^25 other than 0; InternalError where the
+        residual exceeds 1e-9 of the largest entry of W for a reason of rounding.
+        """
+        W = self._explicit(W)
+        m, p = W.shape[0], self.shape[0]
+        frame = self._frame()
+        try:
+            if m * p <= MATRIX_CAP or frame.thin:
+                return frame.reconstruction(W)
+            apart = frame.sparse_reconstruction(W, MATRIX_CAP // 4)
+            if apart is None:
+                raise DataError(
+                    f"strategy: the reconstruction would have {m} x {p} entries, above the cap of {MATRIX_CAP}; "
+                    "reconstruct fewer queries at a time"
+                )
+            return apart
+        except InternalError:
+            if W.shape[0] * W.shape[1] <= MATRIX_CAP:
+                self.require(W)  # says which queries, where it is they
+            raise
+
+    def unsupported(self, W: AnyWorkload) -> tuple[int, ...]:
+        """The numbers (rows of W, from 0) of the queries that are no combination of the measurements.
+
+        A query is refused where its part outside the row space of B exceeds 1e-9 of its length. Cost
+        O(v^2 n + m v n). Raises DataError where W has other columns or more than 2^27 entries.
+        """
+        M = self._explicit(W).matrix()
+        rows = self._frame().rows.toarray().astype(np.float64)
+        rows /= np.sqrt((rows * rows).sum(axis=1))[:, None]
+        Q = np.linalg.qr(rows.T)[0]
+        rest = np.sqrt(((M - (M @ Q) @ Q.T) ** 2).sum(axis=1))
+        return tuple(int(i) for i in np.flatnonzero(rest > 1e-9 * np.sqrt((M * M).sum(axis=1))))
+
+    def require(self, W: AnyWorkload) -> None:
+        """Raises DataError naming the queries of W that this strategy does not support; else nothing."""
+        missing = self.unsupported(W)
+        if missing:
+            some = ", ".join(str(i) for i in missing[:8]) + (", ..." if len(missing) > 8 else "")
+            count = self._explicit(W).shape[0]
+            raise DataError(
+                f"strategy: {len(missing)} of {count} queries are not answered by this strategy: {some}; "
+                "select a strategy for them"
+            )
+
+    def singular_bound(self, of: Callable[[Workload | Marginals], float]) -> float:
+        """That of the planned workload."""
+        return of(self.planned)
+
+    def answers_of(self, batch: Batch) -> Answers:
+        """Least squares over all measurements. Raises InternalError for a batch that is not compiled to one matrix."""
+        if not isinstance(batch, Compiled):
+            raise InternalError("strategy: one matrix measures a batch that was compiled to one")
+        return MatrixAnswers(self.reconstruction(batch.workload(batch.scale)), batch.answered, batch.numbers)
+
+    def _explicit(self, W: AnyWorkload) -> Workload:
+        """W over the columns that are measured, marginals written out over all their cells."""
+        if not isinstance(W, Workload | Marginals):
+            raise DataError("strategy: one matrix answers workloads over its columns, not a batch of blocks")
+        if W.shape[1] != self.shape[1]:
+            raise DataError(
+                f"strategy: it measures {self.shape[1]} columns; the workload has {W.shape[1]}; select for that one"
+            )
+        return W.explicit() if isinstance(W, Marginals) else W
+
+    def _frame(self) -> Frame:
+        if "frame" not in self._cache:
+            self._cache["frame"] = Frame(self.mixing, self.basis, self._cache.get("independent", False))
+        found: Frame = self._cache["frame"]
+        return found
