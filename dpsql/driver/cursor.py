@@ -337,7 +337,7 @@ class Cursor:
             found = self._earlier(plan.queries, most)
             if found is not None:
                 return found
-            plan = con._batches.past.complemented(plan)
+            plan = con._batches.past.with_earlier(plan)
         else:
             found = self._earlier(self._understood(statements), None)
             if found is not None:

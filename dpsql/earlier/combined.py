@@ -80,7 +80,7 @@ def combine(
     joint = joined(prepared, pasts, first)
     if joint is None or not joint.observations:
         return None
-    answers = combined_answers(asked_of(joint), observed_of(joint), compiled.common_steps)
+    answers = combined_answers(workload_of(joint), observed_of(joint), compiled.common_steps)
     if answers is None:
         return None
     return Combination(
@@ -94,7 +94,7 @@ def combine(
     )
 
 
-def asked_of(joint: Joint) -> Any:
+def workload_of(joint: Joint) -> Any:
     """W over joint cells, in floats."""
     return joint.rows.astype(np.float64).multiply(joint.scale[:, None])
 

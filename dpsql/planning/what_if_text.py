@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dpsql.planning.show.text import figure
+from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.suggestions import Suggestion, suggest
+from dpsql.planning.text import figure
 from dpsql.planning.what_if import Cost, costs, curve, route_of
 from dpsql.release import Result
-
-if TYPE_CHECKING:
-    from dpsql.planning.plan import Plan
 
 _COLUMNS = 5  # of the error table
 _LINES = 20  # of the cost table
 
 
-def what_if_text(plan: Plan, time_limit: float | None = 30.0) -> str:
+def what_if_text(plan: PlannedBatch, time_limit: float | None = 30.0) -> str:
     """The three parts as text. Cost: that of ``costs`` and ``suggest``, ``time_limit`` seconds each."""
     known = costs(plan, time_limit=time_limit)
     parts = [
@@ -30,7 +28,7 @@ def what_if_text(plan: Plan, time_limit: float | None = 30.0) -> str:
     return "\n\n".join(parts)
 
 
-def curve_text(plan: Plan, points: Result) -> str:
+def curve_text(plan: PlannedBatch, points: Result) -> str:
     """Largest half-widths, a line a budget and a column for each of the first result columns."""
     route = route_of(plan)
     held: dict[float, dict[tuple[str, str], float]] = {}
@@ -55,7 +53,7 @@ def curve_text(plan: Plan, points: Result) -> str:
     return "\n".join([title, *_aligned(head, rows, left=(len(head) - 1,))])
 
 
-def _own(plan: Plan) -> float:
+def _own(plan: PlannedBatch) -> float:
     origin = plan.origin
     assert origin is not None  # noqa: S101 - curve() has refused others
     return float(origin.request.rho or origin.request.epsilon or 0)
@@ -66,7 +64,7 @@ def _name(name: tuple[str, str]) -> str:
     return text if len(text) <= 24 else text[:21] + "..."
 
 
-def costs_text(plan: Plan, found: Sequence[Cost]) -> str:
+def costs_text(plan: PlannedBatch, found: Sequence[Cost]) -> str:
     """Which statement makes the others worse, by how much, and what it costs at the errors that they have."""
     measure = "mu squared" if plan.charge.purse == "gaussian" else "epsilon"
     if len(found) == 1 and found[0].times is None:
