@@ -31,6 +31,7 @@ from dpsql.planning.prepare import Prepared
 from dpsql.planning.target_errors import Goal, Wanted
 
 _WORTH = 0.01  # of the amount: what earlier releases must save
+_NEAR = 1e-4  # how near the least amount is found, relatively: each step works out all answers anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +56,11 @@ class EarlierReleases:
             return NeededBudget(0.0, noted(alone, self.combination.rests_on), ways[0].request)
         found = []
         for way in ways:
-            beside = self._beside(search, way.way)
-            priced = None if beside is None else least_priced(way.way, beside.ratio, state, way.charge.units)
-            if beside is not None and priced is not None:
+            beside, units = self._beside(search, way.way), way.charge.units
+            if beside is None or (ways[0].affordable and beside.ratio(round(units * (1 - _WORTH))) > 1):
+                continue
+            priced = least_priced(way.way, beside.ratio, state, units, near=_NEAR, learn=True)
+            if priced is not None:
                 found.append((priced, beside))
         if not found:
             return None

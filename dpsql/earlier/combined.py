@@ -113,7 +113,7 @@ def joined(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] = fr
     return _joined(prepared, tuple(pasts), first)
 
 
-@functools.lru_cache(maxsize=4)  # what is free is asked first, then what complements it
+@functools.lru_cache(maxsize=4)  # a plan asks what is free, too
 def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int]) -> Joint | None:
     understood = prepared.understood
     assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker

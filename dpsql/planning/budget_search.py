@@ -277,18 +277,20 @@ def find_budget(
     return NeededBudget(least.value, plan_of_way(search, least, priced), least.request)
 
 
-def least_priced(way: Way, ratio: Ratio, state: BudgetState, start: int = GRID) -> PricedWay | None:
+def least_priced(
+    way: Way, ratio: Ratio, state: BudgetState, start: int = GRID, *, near: float = NEAR, learn: bool = False
+) -> PricedWay | None:
     """The least charge of a way at which all half-widths are as asked; None where no amount gives that.
 
-    ``ratio``: the largest half-width over what is asked of it, by units. ``start``: units from which to search.
+    ``ratio``: the largest half-width over what is asked of it, by units; the rest as of ``least_amount``.
     """
     route = way.route
-    units = least_amount(ratio, 2.0 if route.noise == "gaussian" else 1.0, start)
+    units = least_amount(ratio, 2.0 if route.noise == "gaussian" else 1.0, start, near=near, learn=learn)
     if units is None:
         return None
     most = route.most(state)
-    if most < units <= most * (1 + 2 * NEAR) and ratio(most) <= 1:
-        units = most  # the search ends a millionth above the least
+    if most < units <= most * (1 + 2 * near) and ratio(most) <= 1:
+        units = most  # the search ends as near as that above the least
     request = route.request(units)
     charge = route.price(request)
     return PricedWay(way, request, charge, state.affords(charge))

@@ -21,6 +21,7 @@ from dpsql.earlier import Combination, Past, combine, past_of
 from dpsql.earlier.budget_search import EarlierReleases, met
 from dpsql.earlier.combined import joined, observed_of
 from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, combined_plan, noted, plan_with
+from dpsql.earlier.joint import Joint
 from dpsql.earlier.same_question import most_precise, question_keys, squared_errors, types_of
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.planning.budget_search import wish_of
@@ -108,11 +109,14 @@ class Earlier:
             and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (1.0 + (plan.gap or 0.0))
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
-        found = self._found(plan.origin.prepared, plan.alpha, self._schemas(), usable)
+        schemas, prepared = self._schemas(), plan.origin.prepared
+        if plan.rests_on and _counts_all(plan, joined(prepared, self._pasts(schemas, usable), self._first(prepared))):
+            return None  # it was planned with all that is known
+        found = self._found(prepared, plan.alpha, schemas, usable)
         planned = plan.errors
         if found is not None and plan.wanted is not None:
-            goal = goal_of(plan.origin.prepared, plan.wanted)
-            return found if met(found.combination, plan.origin.prepared, goal, plan.wanted) else None
+            goal = goal_of(prepared, plan.wanted)
+            return found if met(found.combination, prepared, goal, plan.wanted) else None
         if found is None or not isinstance(planned, np.ndarray):
             return None
         return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
@@ -195,10 +199,15 @@ class Earlier:
         usable = self._usable()
         if not usable:
             return plan
-        free = self.as_good_as(plan)
-        if free is not None:
-            return noted(plan, free.combination.rests_on)
-        return combined_plan(plan, self._pasts(self._schemas(), usable), self._first(plan.origin.prepared))
+        pasts, first = self._pasts(self._schemas(), usable), self._first(plan.origin.prepared)
+        combined = combined_plan(plan, pasts, first)
+        # Two independent estimates of one error or less have, together, half the variance at most.
+        halved = np.asarray(combined.errors) ** 2 <= np.asarray(plan.errors) ** 2 * (0.5 + _ROUNDING)
+        if halved.all() or not _counts_all(combined, joined(plan.origin.prepared, pasts, first)):
+            free = self.as_good_as(plan)
+            if free is not None:
+                return noted(plan, free.combination.rests_on)
+        return combined
 
     def check_held(self, plan: Plan) -> None:
         """IntegrityError where this ledger lacks a measurement that the plan's answers rest on.
@@ -351,6 +360,11 @@ class Earlier:
             "rests_on": list(combination.rests_on),
             "guarantee": guarantee,
         }
+
+
+def _counts_all(plan: Plan, joint: Joint | None) -> bool:
+    """Whether a plan's answers rest on every release that could answer its batch for free."""
+    return joint is not None and {one.release for one in joint.observations} <= set(plan.rests_on)
 
 
 def _information(usable: Sequence[Entry]) -> float:
