@@ -16,7 +16,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.errors import BudgetError, DataError, InterfaceError, SQLError
-from dpsql.planning.budget_search import NeededBudget
+from dpsql.planning.needed_budget import NeededBudget
 
 TABLES = """
 [tables.t]

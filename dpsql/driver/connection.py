@@ -26,9 +26,10 @@ from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 from dpsql.measure import Engine
 from dpsql.measure.sources import Holdings
-from dpsql.planning.budget_search import NeededBudget, find_budget, plain, request_of, wish_of
+from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.expected_workload import workload_sql
 from dpsql.planning.mwem import make_adaptive_plan
+from dpsql.planning.needed_budget import NeededBudget, plain, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.planning.prepare import prepare

@@ -12,7 +12,7 @@ from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session
-from dpsql.planning.budget_search import plain
+from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
 from dpsql.release.books import check_places

@@ -17,7 +17,6 @@ from dpsql.earlier.combined_plan import Combining, combining, noted
 from dpsql.earlier.joint import Past
 from dpsql.errors import BudgetError
 from dpsql.planning.budget_search import (
-    NeededBudget,
     PricedWay,
     Search,
     Way,
@@ -27,6 +26,7 @@ from dpsql.planning.budget_search import (
     ratio_of,
     refusal,
 )
+from dpsql.planning.needed_budget import NeededBudget
 from dpsql.planning.prepare import Prepared
 from dpsql.planning.target_errors import Goal, Wanted
 

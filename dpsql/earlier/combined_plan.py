@@ -23,6 +23,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.planned_batch import mean_square
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity
 from dpsql.planning.target_errors import hint_notes
+from dpsql.planning.text import releases_named
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
 from dpsql.reconstruct.spread import Floats, NoiseModel
@@ -212,6 +213,5 @@ def combined_plan(plan: Plan, pasts: Sequence[Past], first: frozenset[int] = fro
 
 def noted(plan: Plan, releases: tuple[int, ...]) -> Plan:
     """The plan with a note that earlier releases answer the batch as well."""
-    which = f"release{'s' if len(releases) > 1 else ''} {', '.join(map(str, releases))}"
-    note = f"{which} answer{'' if len(releases) > 1 else 's'} this with no more error: a run is free"
+    note = f"{releases_named(releases)} answer{'' if len(releases) > 1 else 's'} this with no more error: a run is free"
     return replace(plan, notes=(*plan.notes, note))

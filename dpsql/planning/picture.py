@@ -13,7 +13,7 @@ from dpsql.errors import DataError
 from dpsql.pictures import style
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.text import plan_rows
-from dpsql.planning.what_if import curve, route_of
+from dpsql.planning.what_if import amount_of, curve, route_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,9 +137,7 @@ def curve_picture(plan: PlannedBatch, ax: Axes | None = None, points: int = 17, 
         axes.plot([p[0] for p in inside], [p[1] for p in inside], color=colour, linewidth=1.8, label=label)
         if len(beyond) > 1:
             axes.plot([p[0] for p in beyond], [p[1] for p in beyond], color=colour, linewidth=1.2, linestyle=":")
-    route, own = route_of(plan), sorted({row[0] for row in found})
-    asked = plan.origin.request if plan.origin is not None else None
-    amount = float((asked.rho or asked.epsilon or own[0]) if asked is not None else own[0])
+    route, amount = route_of(plan), float(amount_of(plan))
     axes.axvline(amount, color=style.BLACK, linewidth=1.0, linestyle="--")
     axes.text(amount, 1.0, " this plan", transform=axes.get_xaxis_transform(), fontsize=style.SMALL, va="top")
     for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):

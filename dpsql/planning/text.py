@@ -64,11 +64,9 @@ def _rests(plan: PlannedBatch) -> list[str]:
         return []
     without = plan.without_earlier
     gain = "" if without is None else f"; without, {(without.error / plan.error) ** 0.5:.2f} times the error"
-    return [f"Earlier    rests on {_releases(plan.rests_on)} and the new measurement, which alone is charged{gain}"]
-
-
-def _releases(numbers: Sequence[int]) -> str:
-    return f"release{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return [
+        f"Earlier    rests on {releases_named(plan.rests_on)} and the new measurement, which alone is charged{gain}"
+    ]
 
 
 def _wanted(plan: PlannedBatch) -> list[str]:
@@ -97,12 +95,7 @@ def plan_text(plan: PlannedBatch) -> str:
         for row in rows
     ]
     shown = body if len(body) <= SHOWN else body[: SHOWN - 10]
-    widths = [max(len(line[i]) for line in [header, *shown]) for i in range(len(header))]
-    for line in [header, *shown]:
-        cells = [
-            text.ljust(w) if i < 2 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+    lines += aligned(header, shown, left=(0, 1))
     if len(shown) < len(body):
         lines.append(f"... and {len(body) - len(shown)} more result columns; plan.rows() has them all")
     lines.append("")
@@ -136,6 +129,22 @@ def _errors(row: dict[str, Any]) -> tuple[str, str, str, str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def releases_named(numbers: Sequence[int]) -> str:
+    """Such as "releases 1, 4"."""
+    return f"release{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
+    """A table as lines; columns are set right but for those of ``left``."""
+    widths = [max(len(line[i]) for line in [head, *rows]) for i in range(len(head))]
+    return [
+        "  ".join(
+            text.ljust(w) if i in left else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *rows]
+    ]
 
 
 def figure(value: float) -> str:
@@ -202,7 +211,7 @@ def _strategy(plan: PlannedBatch) -> str:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
     else:
         what = "largest" if strategy.objective == "max" else "total"
-        without = f"without {_releases(plan.rests_on)} " if plan.rests_on else ""
+        without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
         proof = (
             f"{what} squared error {without}certified within {max(gap, 1e-4):.2%} of the least of any Gaussian matrix "
             "mechanism"

@@ -45,6 +45,12 @@ def origin_of(plan: PlannedBatch) -> Origin:
     return plan.origin
 
 
+def amount_of(plan: PlannedBatch) -> Fraction:
+    """The rho or epsilon that a plan was asked for."""
+    request = origin_of(plan).request
+    return request.rho or request.epsilon or Fraction(0)
+
+
 def route_of(plan: PlannedBatch) -> Route:
     """The way in which a plan is paid."""
     origin = origin_of(plan)
@@ -70,7 +76,7 @@ def curve(plan: PlannedBatch, points: int = 17, span: float = 8.0) -> Result:
     if not isinstance(span, int | float) or not 1 < span <= 1e6:
         raise DataError("span must be above 1 and at most 1e6; 8 shows from an eighth to eight times the budget")
     origin, route = origin_of(plan), route_of(plan)
-    own = origin.request.rho or origin.request.epsilon or Fraction(0)
+    own = amount_of(plan)
     powers = np.linspace(-1.0, 1.0, points) if points > 1 else np.zeros(1)
     sensitivity = scaled_sensitivity(plan.strategy, plan.compiled)
     columns = list(_measured(plan))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.suggestions import Suggestion, suggest
-from dpsql.planning.text import figure
-from dpsql.planning.what_if import Cost, costs, curve, route_of
+from dpsql.planning.text import aligned, figure
+from dpsql.planning.what_if import Cost, amount_of, costs, curve, route_of
 from dpsql.release import Result
 
 _COLUMNS = 5  # of the error table
@@ -40,7 +39,7 @@ def curve_text(plan: PlannedBatch, points: Result) -> str:
         return "Error against budget: the errors of averages, ratios and quantiles depend on the answer."
     names = list(next(iter(held.values())))
     shown = names[:_COLUMNS]
-    own = (plan.charge.guarantee, min(held, key=lambda amount: abs(math.log(amount / _own(plan)))))
+    own = (plan.charge.guarantee, min(held, key=lambda amount: abs(math.log(amount / amount_of(plan)))))
     rows = []
     for amount in sorted(held):
         remark = "this plan" if amount == own[1] else "" if allowed[amount] else "more than is allowed"
@@ -50,13 +49,11 @@ def curve_text(plan: PlannedBatch, points: Result) -> str:
     more = f" ({len(names) - _COLUMNS} more result columns: plan.curve())" if len(names) > _COLUMNS else ""
     level = f"{100 * (1 - plan.alpha):.6g}%"
     title = f"Error against {route.measure}{at}: each number within, at {level}{more}"
-    return "\n".join([title, *_aligned(head, rows, left=(len(head) - 1,))])
+    return "\n".join([title, *_table(head, rows, left=len(head) - 1)])
 
 
-def _own(plan: PlannedBatch) -> float:
-    origin = plan.origin
-    assert origin is not None  # noqa: S101 - curve() has refused others
-    return float(origin.request.rho or origin.request.epsilon or 0)
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    return [f"  {line}" for line in aligned(head, rows, (left,))]
 
 
 def _name(name: tuple[str, str]) -> str:
@@ -80,7 +77,7 @@ def costs_text(plan: PlannedBatch, found: Sequence[Cost]) -> str:
     left = total - min(len(found), _LINES)
     lines = [
         "Cost of each statement: how much larger it makes the errors of the others, and what could be saved without it",
-        *_aligned(head, rows, left=(0,)),
+        *_table(head, rows, left=0),
     ]
     if left > 0:
         lines.append(f"... and {left} more statements; plan.marginal_costs(most={total}) works them all out")
@@ -93,15 +90,3 @@ def suggestions_text(found: Sequence[Suggestion]) -> str:
         return "Suggestions: none; nothing that was tried would lower errors by 5 % or more."
     lines = [textwrap.fill(f"- {s.text}", 114, initial_indent="  ", subsequent_indent="    ") for s in found]
     return "\n".join(["Suggestions, each planned again at the same cost", *lines])
-
-
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence[int]) -> list[str]:
-    widths = [max(len(str(line[i])) for line in [head, *rows]) for i in range(len(head))]
-    return [
-        "  "
-        + "  ".join(
-            str(text).ljust(w) if i in left else str(text).rjust(w)
-            for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [head, *rows]
-    ]

@@ -28,6 +28,7 @@ from dpsql.planning.budget_search import wish_of
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.planning.target_errors import goal_of, wanted_of
+from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import MOST_COLUMNS
@@ -138,8 +139,8 @@ class Earlier:
             self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
         # As before a charge: outer SQL that makes too much is refused rather than left out.
         tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
-        rests = ", ".join(map(str, combination.rests_on))
-        guarantee = f"free, from release{'s' if len(combination.rests_on) > 1 else ''} {rests}"
+        rests = releases_named(combination.rests_on)
+        guarantee = f"free, from {rests}"
         made: list[ReleaseRecord] = []
 
         def payload(number: int) -> bytes:
@@ -150,7 +151,7 @@ class Earlier:
                 label=label or None,
                 guarantee=guarantee,
                 noise=combination.noise.kind,
-                strategy=f"least squares over release{'s' if len(combination.rests_on) > 1 else ''} {rests}",
+                strategy=f"least squares over {rests}",
                 queries=combination.compiled.numbers,
                 sql=found.sql,
             )

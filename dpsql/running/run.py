@@ -15,6 +15,7 @@ from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.sources import Holdings
 from dpsql.planning.mwem import AdaptivePlan
 from dpsql.planning.plan import Plan
+from dpsql.planning.text import releases_named
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -237,8 +238,7 @@ def job_of(
 
 def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
     said = "errors estimated" if plan.estimated else f"{estimates} estimates"
-    rests = f" with release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
-    method = plan.strategy.method + (rests if plan.rests_on else "")
+    method = plan.strategy.method + (f" with {releases_named(plan.rests_on)}" if plan.rests_on else "")
     return ReleaseRecord(
         release_id=release,
         released_at=dt.datetime.now(dt.UTC),
