@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import dpsql
+from dpsql.earlier import combined
 from dpsql.earlier.combined_plan import CombinedPlan
+from dpsql.measure import sources
 from dpsql.release.payload import unpack
 from dpsql.workload.cells.corners import corners_of
 
@@ -336,6 +339,33 @@ def test_cursors_rest_on_earlier_releases(con: dpsql.Connection) -> None:
     cursor = con.cursor()
     cursor.execute(PART, epsilon=0.5)
     assert con.releases()[-1].description["rests_on"] == [1]
+
+
+def test_many_earlier_releases_cost_one_combination(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many: column types are read a few times, and all measurements are combined once, twice at the most."""
+    for _ in range(12):
+        con.run(CROSS, epsilon=0.1, fresh=True)
+    again = dpsql.connect(policy=con.policy.path)
+    counts = {"combined": 0, "schemas": 0}
+    combine, read = combined.combined_answers, sources.read_schemas
+
+    def combining(*args: Any) -> Any:
+        counts["combined"] += 1
+        return combine(*args)
+
+    def reading(*args: Any) -> Any:
+        counts["schemas"] += 1
+        return read(*args)
+
+    for module in ("dpsql.earlier.combined", "dpsql.earlier.combined_plan"):
+        monkeypatch.setattr(f"{module}.combined_answers", combining)
+    monkeypatch.setattr("dpsql.measure.sources.read_schemas", reading)
+    plan = again.plan(PART, epsilon=0.5)
+    assert len(plan.rests_on) == 12
+    assert counts["combined"] <= 2
+    assert counts["schemas"] <= 6
+    again.run(plan)
+    assert counts["combined"] <= 2
 
 
 # -- the least budget --------------------------------------------------------------------------------------
