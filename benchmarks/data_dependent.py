@@ -183,7 +183,8 @@ def main(releases: int) -> None:
 
 def gaussian(con: dpsql.Connection, sql: str, epsilon: float) -> dpsql.Plan:
     """The plan at delta 1e-9, whichever noise the policy would prefer."""
-    from dpsql.planning.plan import Origin, plan_of
+    from dpsql.planning.plan import plan_of
+    from dpsql.planning.planned_batch import Origin
     from dpsql.planning.prepare import Chooser, prepare
     from dpsql.privacy.accountant import Request, charge_for
 

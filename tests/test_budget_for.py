@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from scipy import stats
 
 import dpsql
 from dpsql.errors import BudgetError, DataError, InterfaceError, SQLError
-from dpsql.planning.budget_search import NeededBudget
+from dpsql.planning.needed_budget import NeededBudget
 
 TABLES = """
 [tables.t]
@@ -95,8 +97,15 @@ def test_a_gaussian_count_by_hand(make: Make) -> None:
 def test_a_number_that_compares_and_is_planned_again(make: Make) -> None:
     con = make("both")
     found = con.budget_for(COUNT, max_error=50)
-    assert isinstance(found, float)
     assert isinstance(found, NeededBudget)
+    with pytest.raises(FrozenInstanceError):
+        found.amount = 1.0  # type: ignore[misc]
+    assert found.amount == float(found) == found
+    assert (found + 1, 1 - found, 2 * found, found / 2, 1 / found) == (
+        *(found.amount + 1, 1 - found.amount, 2 * found.amount, found.amount / 2, 1 / found.amount),
+    )
+    copied = pickle.loads(pickle.dumps(found))
+    assert (copied, copied.request, copied.plan.charge) == (found, found.request, found.plan.charge)
     assert 0 < found < con.budget.remaining
     assert f"{found:.3f}" == "0.059"
     assert str(found) == "0.0593127795"

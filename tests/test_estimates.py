@@ -59,7 +59,7 @@ def observed(con: dpsql.Connection, plan: dpsql.Plan) -> tuple[list[int], np.nda
     return exact, plan.answers.estimate(exact, plan.compiled.common_steps)
 
 
-def test_whole_numbers_beside_earlier_sums_need_a_plan_of_their_own(tmp_path: Path) -> None:
+def test_whole_numbers_beside_earlier_sums(tmp_path: Path) -> None:
     policy = dpsql.Policy.parse(
         'dataset = "e-2"\n[budget]\nepsilon = 100.0\n[tables.t]\nunit = "row"\n[tables.t.columns]\n'
         "k = { lower = 0, upper = 7, nulls = false }\nv = { lower = 0, upper = 9, nulls = false }\n"
@@ -71,9 +71,9 @@ def test_whole_numbers_beside_earlier_sums_need_a_plan_of_their_own(tmp_path: Pa
     sql = "SELECT k < 4 AS low, k % 2 AS odd, COUNT(*) AS n FROM t GROUP BY low, odd"
     plan = con.plan(sql, epsilon=1)
     assert plan.rests_on == (1,)
-    with pytest.raises(dpsql.DataError, match="earlier=False"):
-        con.run(plan, estimates="whole")
-    assert set(con.run(sql, epsilon=1, estimates="whole")["q1"].df()["n"] % 1) == {0}
+    found = con.run(plan, estimates="whole")["q1"].df()["n"]
+    assert (found >= 0).all()
+    assert set(found % 1) == {0}
 
 
 @pytest.mark.parametrize("noise", ["pure", "gaussian"])

@@ -11,9 +11,9 @@ import pytest
 
 import dpsql
 from dpsql.errors import DataError
-from dpsql.planning.show.what_if_text import costs_text
 from dpsql.planning.suggestions import suggest
 from dpsql.planning.what_if import costs
+from dpsql.planning.what_if_text import costs_text
 
 POLICY = """
 dataset = "w-1"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +13,6 @@ from dpsql.arguments import (
     either,
     flag,
     function,
-    is_real,
     maybe,
     one_of,
     several,
@@ -29,12 +26,13 @@ from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 from dpsql.measure import Engine
 from dpsql.measure.sources import Holdings
-from dpsql.planning.budget_search import NeededBudget, find_budget, wish_of
+from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.expected_workload import workload_sql
 from dpsql.planning.mwem import make_adaptive_plan
+from dpsql.planning.needed_budget import NeededBudget, plain, request_of
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.planning.prepare import prepare
-from dpsql.planning.request import request_of
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
@@ -140,51 +138,30 @@ class Connection(Exceptions):
         (``dpsql.sql.parse.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
         ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
         hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
-        it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, the plan measures what
-        complements them, at the same charge, and its errors are those of all measurements together
-        (``dpsql.earlier.complement_plan``); False plans as if there were none. ``method``: "auto", or "mwem" and
+        it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, these rest on them, too,
+        at the same charge, and the plan's errors are those of all measurements together
+        (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "mwem" and
         "mwem-strategy" (``dpsql.strategy.adaptive.mwem``), whose errors depend on the data and are estimated only;
         ``rounds`` of theirs. Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
         DataError, BudgetError, all before anything is spent.
         """
         self._check_open()
-        wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
-        wish = wish_of(sql, epsilon, rho, wanted)
-        if wish is not None:
+        targets = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
+        named = wish_of(sql, epsilon, rho, targets) is None
+        options = PlanOptions(targets.alpha, tolerance, time_limit, progress, objective, method, rounds, earlier)
+        if not named:
             if method != "auto":
                 raise DataError(
                     f"method={method!r} has estimated errors: no budget can be found for them; give epsilon"
                 )
-            return self._needed(sql, wish, delta, None, tolerance, time_limit, progress, earlier).plan
+            return self._needed(sql, targets, options, delta).plan
         request = request_of(sql, epsilon, delta, rho)
-        _check_limits(tolerance, time_limit)
         if method != "auto":
-            return make_adaptive_plan(
-                *(sql, self.policy, self.schemas(), self.budget, request, method),
-                alpha=wanted.alpha,
-                rounds=rounds,
-                time_limit=time_limit,
-                progress=progress,
-            )
+            return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
             raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
-        began = monotonic()
-        alone = make_plan(
-            sql,
-            self.policy,
-            self.schemas(),
-            self.budget,
-            request,
-            alpha=wanted.alpha,
-            tolerance=tolerance,
-            time_limit=time_limit,
-            progress=progress,
-            objective=objective or "total",
-        )
-        if not earlier:
-            return alone
-        left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
-        return self._batches.past.complemented(alone, tolerance, left)
+        plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        return self._batches.past.with_earlier(plan) if earlier else plan
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()))
     def budget_for(
@@ -216,42 +193,24 @@ class Connection(Exceptions):
         averages, ratios and quantiles always need such a guess (``dpsql.planning.target_errors``). ``simultaneous``:
         all intervals together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the
         strategy that ``plan`` takes; the default chooses the one that needs the least. ``earlier``: what earlier
-        releases know need not be paid for again; 0 is found where they suffice, and ``run`` of it is free. Raises
+        releases know counts, too; 0 is found where they suffice, and ``run`` of it is free. Raises
         BudgetError, with the least error within reach, where no budget that is left and allowed gives it; DataError for
         wishes that do not fit.
         """
         self._check_open()
-        wanted = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
-        wish = wish_of(sql, None, None, wanted)
-        if wish is None:
+        targets = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
+        if wish_of(sql, None, None, targets) is None:
             raise DataError("no error is wanted; give max_error=50, relative=0.05, or hints /*+ MAX_ERROR(50) */")
-        return self._needed(sql, wish, delta, measure, tolerance, time_limit, progress, earlier)
+        options = PlanOptions(targets.alpha, tolerance, time_limit, progress, objective, earlier=earlier)
+        return self._needed(sql, targets, options, delta, measure)
 
     def _needed(
-        self,
-        sql: str,
-        wanted: Wanted,
-        delta: object,
-        measure: str | None,
-        tolerance: float,
-        time_limit: float | None,
-        progress: Callable[[str], None] | None,
-        earlier: bool,
+        self, sql: str, targets: Wanted, options: PlanOptions, delta: object = None, measure: str | None = None
     ) -> NeededBudget:
-        _check_limits(tolerance, time_limit)
         at = None if delta is None else Request.of(1, delta).delta
-        prepared = prepare(sql, self.policy, self.schemas(), progress)
-        return find_budget(
-            prepared,
-            self.budget,
-            wanted,
-            delta=at,
-            measure=measure,
-            tolerance=tolerance,
-            time_limit=time_limit,
-            progress=progress,
-            known=self._batches.past.known(prepared, wanted.alpha) if earlier else None,
-        )
+        prepared = prepare(sql, self.policy, self.schemas(), options.progress)
+        known = self._batches.past.known(prepared, targets.alpha) if options.earlier else None
+        return find_budget(prepared, self.budget, targets, options, delta=at, measure=measure, known=known)
 
     @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(
@@ -296,7 +255,7 @@ class Connection(Exceptions):
                     "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
-            plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh and estimates != "whole", **options})
+            plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
 
     @taking(declared=either(text(), texts()), table=maybe(text()))
@@ -365,7 +324,7 @@ class Connection(Exceptions):
         many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
         """
         said = self._label if label is None else label
-        made, record = self._local().make(table, columns, epsilon, ids=ids, name=name, label=said)
+        made, record = self._local().make(table, columns, plain(epsilon), ids=ids, name=name, label=said)
         self._batches.register(record)
         return made
 
@@ -468,11 +427,3 @@ class Connection(Exceptions):
     def _check_open(self) -> None:
         if self._closed:
             raise InterfaceError("the connection is closed; connect again")
-
-
-def _check_limits(tolerance: object, time_limit: object) -> None:
-    for name, value in (("tolerance", tolerance), ("time_limit", time_limit)):
-        if value is None or (isinstance(value, float) and value == math.inf):
-            continue
-        if not isinstance(value, int | float) or not is_real(value):  # an integer may be past every float
-            raise DataError(f"{name} must be a number, such as {name}=0.01")

@@ -6,13 +6,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from dpsql.arguments import maybe, taking, whole
 from dpsql.driver.result_sets import ResultSet, described, probed, read, result_set
+from dpsql.driver.session import Amounts, Session
 from dpsql.earlier.same_question import question_keys, squared_errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
+from dpsql.planning.plan import Plan
 from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release.release import Release
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import is_probe
 from dpsql.sql.parse.options import budget_of, read_options
@@ -20,12 +23,6 @@ from dpsql.sql.parse.parameters import Parameters, prepare
 from dpsql.sql.parse.routing import Route, route
 from dpsql.sql.parse.statements import Statement
 
-if TYPE_CHECKING:
-    from dpsql.driver.connection import Connection
-    from dpsql.planning.plan import Plan
-    from dpsql.release.release import Release
-
-Budget = tuple[object, object, object]  # epsilon, delta, rho
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
 
 # How much less precise an earlier answer may be than what was asked for: plans differ by their tolerance.
@@ -56,10 +53,10 @@ class Cursor:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Session,
         *,
         errors: bool = False,
-        usual: Budget | None = None,
+        usual: Amounts | None = None,
         alpha: float | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -175,7 +172,7 @@ class Cursor:
     # -- results -------------------------------------------------------------------------------
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> Session:
         """The connection that made this cursor."""
         return self._connection
 
@@ -285,7 +282,7 @@ class Cursor:
         self._place = stop
         return found
 
-    def _run(self, text: str, budget: Budget) -> list[ResultSet]:
+    def _run(self, text: str, budget: Amounts) -> list[ResultSet]:
         """The results of a batch, one for each statement. Threads that share the connection wait for each other."""
         with self._connection._lock, self._pointing(text):
             going = route(text, self._connection.policy, self._connection._view_names)
@@ -308,7 +305,7 @@ class Cursor:
                 error.add_note(shown)
             raise
 
-    def _private(self, text: str, going: Route, budget: Budget) -> list[ResultSet]:
+    def _private(self, text: str, going: Route, budget: Amounts) -> list[ResultSet]:
         con = self._connection
         statements = [piece.query for piece in going.pieces if piece.query is not None]
         if len(statements) < len(going.pieces):
@@ -322,7 +319,7 @@ class Cursor:
         return self._shown(self.release.record.tables, held.queries)
 
     def _planned(
-        self, text: str, statements: Sequence[Statement], budget: Budget, *, dry: bool = False
+        self, text: str, statements: Sequence[Statement], budget: Amounts, *, dry: bool = False
     ) -> list[ResultSet] | Plan:
         """The results of the release that answers the batch, or the plan that its budget is for. Spends nothing.
 
@@ -337,7 +334,7 @@ class Cursor:
             found = self._earlier(plan.queries, most)
             if found is not None:
                 return found
-            plan = con._batches.past.complemented(plan)
+            plan = con._batches.past.with_earlier(plan)
         else:
             found = self._earlier(self._understood(statements), None)
             if found is not None:
@@ -353,7 +350,7 @@ class Cursor:
             plan = con.plan(text, *asked, alpha=alpha, progress=self._progress)
         return plan
 
-    def _budget(self, text: str, given: Budget) -> tuple[Budget, bool]:
+    def _budget(self, text: str, given: Amounts) -> tuple[Amounts, bool]:
         """The budget of a batch, and whether the call or the batch names it."""
         epsilon, delta, rho = given
         usual = self._usual

@@ -12,6 +12,7 @@ from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session
+from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import Request
 from dpsql.release.books import check_places
@@ -56,7 +57,7 @@ def connect(
             raise InterfaceError(f"{name} must be the path of a file, and {quoted(str(place))} cannot be one")
     if not isinstance(policy, Policy | str | os.PathLike):
         raise InterfaceError(f"policy must be a Policy or the path of a file, not a {type(policy).__name__}")
-    budget_per_release = (epsilon_per_release, delta_per_release, rho_per_release)
+    budget_per_release = (plain(epsilon_per_release), plain(delta_per_release), plain(rho_per_release))
     if any(amount is not None for amount in budget_per_release):
         Request.of(*budget_per_release)
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
+from dpsql.driver.session import Session
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.release import RangeRows, RangeTable, ReleaseTable, Result
 from dpsql.release.limits import MOST_ROWS, Question, answer_within, fetched
@@ -20,9 +21,6 @@ from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import Piece, Route
 from dpsql.sql.parse.statements import Statement
-
-if TYPE_CHECKING:
-    from dpsql.driver.connection import Connection
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def result_set(table: ReleaseTable | RangeTable, answer: Answer, errors: bool) -
 
 
 def probed(
-    con: Connection,
+    con: Session,
     statements: Sequence[Statement],
     understood: Callable[[Sequence[Statement]], tuple[Answer, ...]],
     *,
@@ -77,7 +75,7 @@ def probed(
     return sets
 
 
-def described(con: Connection, piece: Piece) -> ResultSet:
+def described(con: Session, piece: Piece) -> ResultSet:
     """The declared columns of a table of the policy; anything else about it that is no SELECT is refused."""
     named = piece.tables[0]
     if piece.word in ("DESCRIBE", "DESC") and named.parent is None:  # a name, no query around it
@@ -90,7 +88,7 @@ def described(con: Connection, piece: Piece) -> ResultSet:
     )
 
 
-def read(con: Connection, piece: Piece, going: Route) -> ResultSet:
+def read(con: Session, piece: Piece, going: Route) -> ResultSet:
     """The result of one statement that asks no private table."""
     if piece.text.upper().split() in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"]):
         return _tables(con)
@@ -118,7 +116,7 @@ def _constant(text: str, question: Question) -> ResultSet:
     raise SQLError(failure)
 
 
-def _tables(con: Connection) -> ResultSet:
+def _tables(con: Session) -> ResultSet:
     """What can be asked, by name: released views, which are free, tables and views of the policy."""
     rows = [(name, "released") for name in con._view_names()]
     rows += [(name, "public" if table.public else "private") for name, table in con.policy.tables.items()]

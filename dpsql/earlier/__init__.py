@@ -2,28 +2,15 @@
 
 ``kept`` turns the integers of a measurement into what a release's payload holds, and back. ``joint`` finds the cells
 that earlier batches and a new one tell apart together, and reads every earlier measurement over them. ``combined``
-works out what follows for the new batch, by generalised least squares (``dpsql.reconstruct.combined``). ``complement``
-plans the measurement of a batch that they know in part. All of it is public and free: noisy measurements, policies and
-SQL text decide, never a row.
+works out what follows for the new batch, by generalised least squares (``dpsql.reconstruct.combined``).
+``combined_plan`` plans a batch that they know in part: its own measurement, and the answers of all together. All of it
+is public and free: noisy measurements, policies and SQL text decide, never a row.
 """
 
 from __future__ import annotations
 
 from .combined import Combination, combine
-from .complement import Complement, Setting, complement, measured_again, setting_of
 from .joint import Past, past_of
 from .kept import keep, meaning_of
 
-__all__ = [
-    "Combination",
-    "Complement",
-    "Past",
-    "Setting",
-    "combine",
-    "complement",
-    "keep",
-    "meaning_of",
-    "measured_again",
-    "past_of",
-    "setting_of",
-]
+__all__ = ["Combination", "Past", "combine", "keep", "meaning_of", "past_of"]

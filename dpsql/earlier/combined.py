@@ -80,7 +80,7 @@ def combine(
     joint = joined(prepared, pasts, first)
     if joint is None or not joint.observations:
         return None
-    answers = combined_answers(asked_of(joint), observed_of(joint), compiled.common_steps)
+    answers = combined_answers(workload_of(joint), observed_of(joint), compiled.common_steps)
     if answers is None:
         return None
     return Combination(
@@ -94,7 +94,7 @@ def combine(
     )
 
 
-def asked_of(joint: Joint) -> Any:
+def workload_of(joint: Joint) -> Any:
     """W over joint cells, in floats."""
     return joint.rows.astype(np.float64).multiply(joint.scale[:, None])
 
@@ -113,7 +113,7 @@ def joined(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] = fr
     return _joined(prepared, tuple(pasts), first)
 
 
-@functools.lru_cache(maxsize=4)  # what is free is asked first, then what complements it
+@functools.lru_cache(maxsize=4)  # a plan asks what is free, too
 def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int]) -> Joint | None:
     understood = prepared.understood
     assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker

@@ -37,8 +37,8 @@ from .kept import CELLS, integers_of, meaning_of, workload_hash
 class Past:
     """An earlier release, understood again: what it measured, of what, and what came out.
 
-    ``parts``: the batches, by their releases, whose cells it measured: its own and, where it complemented earlier ones,
-    theirs. ``rows``: W of all of them, its own last.
+    ``parts``: the batches, by their releases, whose cells it measured: its own, and those of earlier ones where an
+    older version measured it beside them. ``rows``: W of all of them, its own last.
     """
 
     release: int
@@ -70,14 +70,13 @@ class Observation:
 class Joint:
     """W of the new batch over joint cells, and what was observed of them.
 
-    ``layouts`` say where rows of tables go; ``beside`` are the releases whose batches have the cells made finer.
+    ``layouts`` say where rows of tables go.
     """
 
     layouts: tuple[Layout, ...] = field(repr=False)
     rows: sparse.csr_array = field(repr=False)
     scale: np.ndarray = field(repr=False)
     observations: tuple[Observation, ...]
-    beside: tuple[int, ...]
 
 
 def past_of(
@@ -145,7 +144,7 @@ def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:
         observations.append(
             Observation(past.release, matrix, found.common_steps, found.y, found.noise, found.parameter)
         )
-    return Joint(layouts, sparse.csr_array(rows[start:]), scale[start:], tuple(observations), beside)
+    return Joint(layouts, sparse.csr_array(rows[start:]), scale[start:], tuple(observations))
 
 
 def _compiled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ integers: what was kept before is then left alone.
 """
 
 
-def keep(compiled: object, integers: Integers, policy: str, beside: Sequence[int] = ()) -> dict[str, Any] | None:
+def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | None:
     """What a payload holds of a measurement y = B (L x) + z of a compiled batch; None where it cannot be combined.
 
     The batch's text and the types of its tables are kept elsewhere (release and charge); x follows from them, and W,
     whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
-    ``matrices.MOST_ENTRIES`` integers are not combined. ``beside``: the releases whose batches made the cells finer.
+    ``matrices.MOST_ENTRIES`` integers are not combined. Older versions wrote "beside", too: the
+    releases whose batches made the measured cells finer.
     """
     if not isinstance(compiled, Compiled) or not isinstance(integers, Factored):
         return None
@@ -42,7 +43,6 @@ def keep(compiled: object, integers: Integers, policy: str, beside: Sequence[int
         "workload": workload_hash(compiled.rows, compiled.scale),
         "mixing": to_text(integers.mixing),
         "basis": to_text(integers.basis),
-        **({"beside": list(beside)} if beside else {}),
     }
 
 

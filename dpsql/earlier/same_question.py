@@ -40,9 +40,9 @@ def reuse_key(plan: Plan, errors: bool) -> str:
 
 def _meaning(plan: Plan) -> list[str]:
     """What policy and types give to the same words: rows of units, group keys, bounds and grids of sums, cuts."""
-    found = [repr(query.keys) for query in plan.asked.queries]
+    found = [repr(query.keys) for query in plan.compiled.queries]
     said: set[object] = set()
-    for layout in plan.asked.layouts:
+    for layout in plan.compiled.layouts:
         kind = (layout.table, layout.source, layout.measures)
         if kind not in said:  # a table has many layouts where it is counted in many histograms
             schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]

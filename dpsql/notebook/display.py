@@ -12,7 +12,7 @@ from typing import Any
 from dpsql.notebook.results import NotebookResult, Results
 from dpsql.notebook.tables import Look, grid_of, html_of, paragraph, text_of
 from dpsql.planning.plan import Plan
-from dpsql.planning.show.text import SHOWN, figure, plan_head
+from dpsql.planning.text import SHOWN, figure, plan_head
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show, show_grantable, show_left
 from dpsql.release import Result

@@ -10,7 +10,7 @@ from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
-from dpsql.planning.show.text import figure
+from dpsql.planning.text import figure
 from dpsql.privacy.amounts import show, show_grantable
 from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS

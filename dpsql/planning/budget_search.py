@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from time import monotonic
 from typing import Any, Protocol
@@ -30,12 +30,15 @@ from scipy.special import chdtri, ndtr
 
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
+from dpsql.planning.needed_budget import NeededBudget
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
-from dpsql.planning.plan import Alternative, Origin, Plan, plan_of
-from dpsql.planning.prepare import Chooser, Prepared, Say, scaled_sensitivity, true_error
+from dpsql.planning.plan import Plan, plan_of
+from dpsql.planning.planned_batch import Alternative, Origin
+from dpsql.planning.prepare import Chooser, Prepared, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Goal, Wanted, goal_of
 from dpsql.privacy.accountant import BudgetState, Request
-from dpsql.privacy.amounts import LARGEST, show
+from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import Answers, LineAnswers, simultaneous_alpha
 from dpsql.sql.parse.options import budget_of, read_options
@@ -45,53 +48,7 @@ from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
 
-
-class NeededBudget(float):
-    """The least budget that gives the wanted errors: a number, epsilon or (``rho``) rho, and what comes with it.
-
-    It compares, adds and prints as the number. ``epsilon`` and ``delta``, or ``rho``, are the arguments that ``plan``
-    and ``run`` take, None where not part of it; ``guarantee`` and ``cost`` what a run spends, in the purse's measure;
-    ``plan`` is the plan found; ``con.run(needed)`` runs it. As an amount of ``plan`` or ``run`` it is the number alone.
-    """
-
-    plan: Plan
-    request: Request
-
-    def __new__(cls, value: float, plan: Plan, request: Request) -> NeededBudget:
-        found = super().__new__(cls, value)
-        found.plan, found.request = plan, request
-        return found
-
-    @property
-    def epsilon(self) -> float | None:
-        """The epsilon to ask for; None where it is a rho."""
-        return None if self.request.epsilon is None else float(self)
-
-    @property
-    def delta(self) -> float | None:
-        """The delta beside epsilon; None for a pure guarantee or a rho."""
-        return None if self.request.delta is None else float(self.request.delta)
-
-    @property
-    def rho(self) -> float | None:
-        """The rho to ask for; None where it is an epsilon."""
-        return None if self.request.rho is None else float(self)
-
-    @property
-    def guarantee(self) -> str:
-        """What the release alone satisfies."""
-        return self.plan.charge.guarantee if self else "free, from earlier releases"
-
-    @property
-    def cost(self) -> float:
-        """What a run charges, in the purse's measure: epsilon, or mu squared."""
-        return self.plan.charge.amount if self else 0.0
-
-    def __repr__(self) -> str:
-        return f"<NeededBudget {self.guarantee}>"
-
-    def __str__(self) -> str:
-        return f"{float(self):.9g}"
+Ratio = Callable[[int], float]
 
 
 @dataclass(eq=False)
@@ -134,108 +91,137 @@ def ratio_of(goal: Goal, widths: Any, rows: Callable[[int], Any], noise: Any, al
     return largest
 
 
-def find_budget(
-    prepared: Prepared,
-    state: BudgetState,
-    wanted: Wanted,
-    *,
-    delta: Fraction | None = None,
-    measure: str | None = None,
-    tolerance: float = 1e-3,
-    time_limit: float | None = None,
-    progress: Say | None = None,
-    known: Known | None = None,
-) -> NeededBudget:
-    """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A batch for whose target errors a budget is searched. ``goal``: the half-width that each number is to have."""
 
-    ``wanted.objective`` "least" chooses the strategy that needs the least; "total" and "max" keep the strategy that
-    ``plan`` takes for that objective, so that planning at the number found gives the same. Where a purse for each kind
-    of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say; the new
-    measurement then complements them (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
-    BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
-    needed; DataError and SQLError for wishes that do not fit the batch (``goal_of``).
-    """
-    began, say = monotonic(), progress or (lambda _: None)
-    goal = goal_of(prepared, wanted)
-    routes = routes_of(state, delta, measure)
-    found: list[tuple[bool, float, Request, Charge, Way]] = []
-    ways: list[Way] = []
-    for number, route in enumerate(routes):
-        left = None
-        if time_limit is not None:
-            left = max(time_limit - (monotonic() - began), 1e-9) / (len(routes) - number)
-        for strategy in _strategies(prepared.compiled, goal, route.noise, wanted.objective, tolerance, left, progress):
-            way = Way(route, strategy, prepared.compiled, goal, level_of(prepared, goal, wanted, strategy))
-            ways.append(way)
-            units = least_amount(way.ratio, 2.0 if route.noise == "gaussian" else 1.0)
-            if units is None:
-                continue
-            most = route.most(state)
-            if most < units <= most * (1 + 2 * NEAR) and way.ratio(most) <= 1:
-                units = most  # the search ends a millionth above the least
-            request = route.request(units)
-            charge = route.price(request)
-            say(f"{strategy.method}: {charge.guarantee}")
-            found.append((not state.affords(charge), float(request.rho or request.epsilon or 0), request, charge, way))
-    found.sort(key=lambda entry: entry[:2])
-    if known is not None and found:
-        better = known.better(prepared, state, wanted, goal, found, tolerance)
-        if better is not None:
-            return better
-    if not found or found[0][0]:
-        raise BudgetError(refusal(ways, [entry[3] for entry in found], state, wanted))
-    _, value, request, charge, way = found[0]
-    origin = Origin(prepared, state, request, tolerance, way.strategy.objective)
-    others = others_of(found)
-    return NeededBudget(value, plan_of(origin, charge, way.strategy, way.alpha, others, wanted), request)
+    prepared: Prepared
+    state: BudgetState
+    targets: Wanted
+    goal: Goal
+    options: PlanOptions
 
 
-FoundWay = tuple[bool, float, Request, Charge, Way]
-"""A way and its least charge: whether that is more than is allowed, its figure, the request for it, the charge."""
+@dataclass(frozen=True, eq=False)
+class PricedWay:
+    """A way and its least charge. ``affordable``: whether what is left and the cap on one release allow it."""
+
+    way: Way
+    request: Request
+    charge: Charge
+    affordable: bool
+
+    @property
+    def value(self) -> float:
+        """The figure asked for: rho or epsilon."""
+        return float(self.request.rho or self.request.epsilon or 0)
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """What is allowed comes first, then what asks for less."""
+        return not self.affordable, self.value
 
 
 class Known(Protocol):
     """What earlier releases say of a batch; ``dpsql.earlier.budget_search``."""
 
-    def better(
-        self,
-        prepared: Prepared,
-        state: BudgetState,
-        wanted: Wanted,
-        goal: Goal,
-        found: Sequence[FoundWay],
-        tolerance: float,
-    ) -> NeededBudget | None:
+    def needed(self, search: Search, ways: Sequence[PricedWay]) -> NeededBudget | None:
         """The least budget with them, None where they help little. BudgetError where even that is too much."""
         ...
 
 
-def others_of(found: Sequence[FoundWay]) -> tuple[Alternative, ...]:
-    """The other ways to pay than the first."""
-    return tuple(
-        Alternative(c, w.strategy.method, c.unit_variance * true_error(w.strategy, w.compiled), not short)
-        for short, _, _, c, w in found[1:]
-        if w.route != found[0][4].route
+def find_budget(
+    prepared: Prepared,
+    state: BudgetState,
+    targets: Wanted,
+    options: PlanOptions,
+    *,
+    delta: Fraction | None = None,
+    measure: str | None = None,
+    known: Known | None = None,
+) -> NeededBudget:
+    """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
+
+    ``targets.objective`` "least" chooses the strategy that needs the least; "total" and "max" keep the strategy that
+    ``plan`` takes for that objective, so that planning at the number found gives the same. Where a purse for each kind
+    of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
+    measurements then count, too (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
+    BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
+    needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
+    """
+    began = monotonic()
+    goal = goal_of(prepared, targets)
+    search = Search(prepared, state, targets, goal, options)
+    routes = routes_of(state, delta, measure)
+    ways: list[Way] = []
+    priced: list[PricedWay] = []
+    for number, route in enumerate(routes):
+        left = None
+        if options.time_limit is not None:
+            left = max(options.time_limit - (monotonic() - began), 1e-9) / (len(routes) - number)
+        for strategy in _strategies(search, route.noise, options.within(left)):
+            way = Way(route, strategy, prepared.compiled, goal, level_of(prepared, goal, targets, strategy))
+            ways.append(way)
+            found = least_priced(way, way.ratio, state)
+            if found is not None:
+                options.say(f"{strategy.method}: {found.charge.guarantee}")
+                priced.append(found)
+    priced.sort(key=lambda one: one.order)
+    if known is not None and priced:
+        better = known.needed(search, priced)
+        if better is not None:
+            return better
+    if not priced or not priced[0].affordable:
+        raise BudgetError(refusal([(w.route, w.ratio) for w in ways], [p.charge for p in priced], state, targets))
+    least = priced[0]
+    return NeededBudget(least.value, plan_of_way(search, least, priced), least.request)
+
+
+def least_priced(
+    way: Way, ratio: Ratio, state: BudgetState, start: int = GRID, *, near: float = NEAR, learn: bool = False
+) -> PricedWay | None:
+    """The least charge of a way at which all half-widths are as asked; None where no amount gives that.
+
+    ``ratio``: the largest half-width over what is asked of it, by units; the rest as of ``least_amount``.
+    """
+    route = way.route
+    units = least_amount(ratio, 2.0 if route.noise == "gaussian" else 1.0, start, near=near, learn=learn)
+    if units is None:
+        return None
+    most = route.most(state)
+    if most < units <= most * (1 + 2 * near) and ratio(most) <= 1:
+        units = most  # the search ends as near as that above the least
+    request = route.request(units)
+    charge = route.price(request)
+    return PricedWay(way, request, charge, state.affords(charge))
+
+
+def plan_of_way(search: Search, least: PricedWay, ways: Sequence[PricedWay], alpha: float | None = None) -> Plan:
+    """The plan that spends the charge of ``least``, with the ``ways`` of other routes as alternatives to it."""
+    way = least.way
+    others = tuple(
+        Alternative(
+            *(one.charge, one.way.strategy.method),
+            one.charge.unit_variance * true_error(one.way.strategy, one.way.compiled),
+            one.affordable,
+        )
+        for one in ways
+        if one.way.route != way.route
     )
+    origin = Origin(search.prepared, search.state, least.request)
+    return plan_of(origin, least.charge, way.strategy, way.alpha if alpha is None else alpha, others, search.targets)
 
 
-def _strategies(
-    compiled: Compiled | Structured | Lined,
-    goal: Goal,
-    noise: str,
-    objective: str,
-    tolerance: float,
-    time_limit: float | None,
-    progress: Say | None,
-) -> Sequence[Strategy]:
-    limits = Limits(tolerance, time_limit, progress)
+def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[Strategy]:
+    compiled, objective = search.prepared.compiled, search.targets.objective
+    limits = Limits(options.tolerance, options.time_limit, options.progress)
     if objective != "least" or isinstance(compiled, Lined):  # ranges of one line differ little: the total serves
         kept = "total" if objective == "least" else objective
-        chooser = Chooser(compiled)
-        return (chooser.strategy(noise, tolerance=tolerance, time_limit=time_limit, progress=progress, objective=kept),)
+        return (Chooser(compiled).strategy(noise, replace(options, objective=kept)),)
+    targets = search.goal.targets(compiled.numbers)
     if isinstance(compiled, Structured):
-        return (structured_for(compiled, goal.targets(compiled.numbers), noise, limits),)
-    return strategies_for(compiled.workload(compiled.scale / goal.targets(compiled.numbers)), noise, limits)
+        return (structured_for(compiled, targets, noise, limits),)
+    return strategies_for(compiled.workload(compiled.scale / targets), noise, limits)
 
 
 def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: Strategy) -> float:
@@ -261,20 +247,14 @@ def level_for(prepared: Prepared, goal: Goal, wanted: Wanted, noise: str, indepe
     return max(level, 2.0 * float(ndtr(-math.sqrt(float(chdtri(independent, wanted.alpha))))))
 
 
-class Reaching(Protocol):
-    """A way to pay, and how far its half-widths are from what is asked."""
-
-    @property
-    def route(self) -> Route: ...
-    def ratio(self, units: int) -> float: ...
-
-
-def refusal(ways: Sequence[Reaching], charges: Sequence[Charge], state: BudgetState, wanted: Wanted) -> str:
+def refusal(
+    ratios: Sequence[tuple[Route, Ratio]], charges: Sequence[Charge], state: BudgetState, targets: Wanted
+) -> str:
     """One line: what is needed, what is allowed, the least error within reach, what next."""
     need = f"the wanted error needs {charges[0].guarantee}" if charges else "no budget gives the wanted error"
-    reached = [(way.ratio(most), way.route, most) for way in ways if (most := way.route.most(state)) > 0]
+    reached = [(ratio(most), route, most) for route, ratio in ratios if (most := route.most(state)) > 0]
     if not reached:
-        return f"{need}, and nothing is left of the {ways[0].route.purse} purse: query earlier releases, which is free"
+        return f"{need}, and nothing is left of the {ratios[0][0].purse} purse: query earlier releases, which is free"
     factor, route, most = min(reached, key=lambda entry: entry[0])
     purse = state.purse(route.purse)
     left = 0 if purse is None else purse.remaining_units
@@ -282,10 +262,10 @@ def refusal(ways: Sequence[Reaching], charges: Sequence[Charge], state: BudgetSt
     if not math.isfinite(factor):
         return f"{need}, and {route.named(most)}, all that {why}, gives no bound at all; ask for its counts and sums"
     reach = f"{up(factor)} times what is asked"
-    if wanted.relative is not None:
-        reach = f"relative={up(wanted.relative * factor)}"
-    elif wanted.max_error is not None:
-        reach = f"\u00b1{up(wanted.max_error * factor)}"
+    if targets.relative is not None:
+        reach = f"relative={up(targets.relative * factor)}"
+    elif targets.max_error is not None:
+        reach = f"\u00b1{up(targets.max_error * factor)}"
     return (
         f"{need}, more than {route.named(most)}, which is what {why}; the least error within reach is {reach}: ask for "
         f"that or for fewer numbers, {_other_purse(route, state)}or query earlier releases, which is free"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from dpsql.errors import BudgetError, DataError, InternalError
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
@@ -45,7 +46,7 @@ class AdaptivePlan(Plan):
         """True: the errors depend on the data."""
         return True
 
-    def after(self, y: Sequence[int]) -> AdaptivePlan:
+    def after(self, y: Sequence[int]) -> Self:
         """The plan with the errors that the transcript ``y`` tells of: never smaller, larger where the table has more
         rows than expected, or others than the stand-ins (``Mwem.stretch``). Post-processing; still estimated.
         """
@@ -112,12 +113,7 @@ def make_adaptive_plan(
     schemas: Mapping[str, Mapping[str, str]],
     state: BudgetState,
     request: Request,
-    method: str,
-    *,
-    alpha: float = 0.05,
-    rounds: int | None = None,
-    time_limit: float | None = None,
-    progress: Callable[[str], None] | None = None,
+    options: PlanOptions,
 ) -> AdaptivePlan:
     """Plan a batch for a mechanism of ``strategy.mwem.METHODS``. Free: reads no row and spends nothing.
 
@@ -126,9 +122,10 @@ def make_adaptive_plan(
     """
     from dpsql.strategy.adaptive.mwem import METHODS, MOST_RAYS, mwem
 
+    method = options.method
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
-    prepared = prepare(sql, policy, schemas, progress)
+    prepared = prepare(sql, policy, schemas, options.progress)
     understood = prepared.understood
     compiled = prepared.compiled
     if isinstance(compiled, Structured) and method == "mwem-strategy":
@@ -166,9 +163,9 @@ def make_adaptive_plan(
         )
     strategy, squares = mwem(
         *(compiled, method, charge.epsilon, expected),
-        rounds=rounds,
-        blocks=lambda: _blocks(compiled, time_limit, progress),
-        progress=progress,
+        rounds=options.rounds,
+        blocks=lambda: _blocks(compiled, options),
+        progress=options.progress,
     )
     noise = laplace_noise(strategy.reach[0], strategy.each_measure)
     over_rays = compiled.rows @ cone_of(compiled).rays
@@ -184,20 +181,20 @@ def make_adaptive_plan(
         charge=charge,
         noise=noise,
         alternatives=(),
-        alpha=alpha,
+        alpha=options.alpha,
         policy=policy.to_toml(),
         schemas={name: dict(schemas[name]) for layout in compiled.layouts for name in layout.source.tables},
         answers=answers,
         errors=answers.errors(noise, 1),
-        widths=answers.widths(noise, alpha, 1),
+        widths=answers.widths(noise, options.alpha, 1),
         affordable=state.affords(charge),
         notes=understood.notes,
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
     )
 
 
-def _blocks(compiled: Compiled, time_limit: float | None, progress: Callable[[str], None] | None) -> MatrixStrategy:
+def _blocks(compiled: Compiled, options: PlanOptions) -> MatrixStrategy:
     """The strategy whose rows are the building blocks of the batch."""
-    found = Chooser(compiled).strategy("laplace", time_limit=time_limit, progress=progress)
+    found = Chooser(compiled).strategy("laplace", replace(options, objective=None))
     assert isinstance(found, MatrixStrategy)  # noqa: S101 - of a compiled batch
     return found

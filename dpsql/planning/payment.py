@@ -116,22 +116,30 @@ def routes_of(state: BudgetState, delta: Fraction | None, measure: str | None) -
     return (found, Route(budget, "laplace", "pure", "epsilon", chosen)) if "pure" in purses else (found,)
 
 
-def least_amount(ratio: Callable[[int], float], power: float, start: int = GRID) -> int | None:
-    """The least number of units at which ``ratio`` is at most 1, within one part in a million; None where none is.
+def least_amount(
+    ratio: Callable[[int], float], power: float, start: int = GRID, *, near: float = NEAR, learn: bool = False
+) -> int | None:
+    """The least number of units at which ``ratio`` is at most 1, within ``near`` of it; None where none is.
 
     ``ratio`` falls as units rise, about as units^(-1 / power); it may have steps. Nothing else is assumed of it, so
-    that it may count earlier releases. Cost: 3 to 6 calls where it is a power, some 30 where it has steps.
+    that it may count earlier releases; ``learn`` takes the power from the last two calls, for ratios that are smooth
+    and no power. Cost: 3 to 6 calls where it is a power or learnt, some 30 where it has steps.
     """
     low, high, x = 0, 0, start
+    before: tuple[int, float] | None = None
     for count in range(_STEPS):
         found = ratio(x)
+        if learn and before is not None and 0 < found < math.inf and 0 < before[1] < math.inf and found != before[1]:
+            slope = math.log(x / before[0]) / math.log(before[1] / found)
+            power = min(max(slope, 0.25), 8.0) if slope > 0 else power
+        before = x, found
         if found <= 1:
             high = x
-            guess = x * max(found, 1e-3) ** power if found < 1 - NEAR else x * (1 - NEAR)
+            guess = x * max(found, 1e-3) ** power if found < 1 - near else x * (1 - near)
         else:
             low = x
-            guess = x * min(found, 1e3) ** power * (1 + NEAR / 4)
-        if high and high - low <= max(1.0, high * NEAR * 1.5):
+            guess = x * min(found, 1e3) ** power * (1 + near / 4)
+        if high and high - low <= max(1.0, high * near * 1.5):
             return high
         if low >= LARGEST:
             return None

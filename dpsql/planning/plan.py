@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-from scipy import sparse
-
-from dpsql import bounds
 from dpsql.arguments import maybe, real, taking, whole
-from dpsql.local.comparison import LocalComparison, compared
+from dpsql.planning.explain import explain
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.picture import curve_picture, plan_picture
+from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
 from dpsql.planning.prepare import (
     Chooser,
-    Prepared,
     cores_of,
     prepare,
     scaled_sensitivity,
     true_error,
 )
-from dpsql.planning.show.budget_curve import curve_picture
-from dpsql.planning.show.explain import explain
-from dpsql.planning.show.picture import plan_picture
-from dpsql.planning.show.text import plan_head, plan_rows, plan_text
-from dpsql.planning.show.what_if_text import what_if_text
 from dpsql.planning.suggestions import suggestions
 from dpsql.planning.target_errors import Wanted, hint_notes
+from dpsql.planning.text import plan_head, plan_rows, plan_text
 from dpsql.planning.what_if import curve, marginal_costs
+from dpsql.planning.what_if_text import what_if_text
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
-from dpsql.privacy.noise import Noise
-from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
-from dpsql.release.by_result import ByResult
-from dpsql.sql import Answer
 from dpsql.strategy import Strategy
-from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.compile.layout import common_multiplicity
-from dpsql.workload.compile.line_batch import Lined
-from dpsql.workload.compile.relation import relation_text
-from dpsql.workload.compile.structured import Structured
-from dpsql.workload.expr.batch import Core, Measured
 from dpsql.workload.expr.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -55,213 +37,13 @@ if TYPE_CHECKING:
 
     from dpsql.release import Result
 
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another way to pay for the same request, and what it would have given.
-
-    ``error``: what the strategy minimises, total squared error of the batch or the largest, in its units.
-    """
-
-    charge: Charge
-    method: str
-    error: float
-    affordable: bool = True
-
 
 @dataclass(frozen=True, eq=False)
-class Origin:
-    """What a plan was made from, so that it can be planned again otherwise (``dpsql.planning.what_if``)."""
+class Plan(PlannedBatch):
+    """A batch understood and planned (``PlannedBatch`` has its figures), to be looked at before anything is spent.
 
-    prepared: Prepared = field(repr=False)
-    state: BudgetState = field(repr=False)
-    request: Request
-    tolerance: float = 1e-3
-    objective: str = "total"
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A batch understood and planned; ``Connection.run`` measures it.
-
-    Everything here is public: it depends on the SQL text, the policy, the column types and the
-    requested budget, never on a row. ``queries`` are the statements, understood. ``charge`` is what a run spends,
-    ``noise`` the law of the integer noise, ``alpha`` = 1 - confidence of the intervals, ``policy`` the policy's text.
-    ``answers`` turns noisy measurements into answers; ``errors`` and ``widths`` (m,) are
-    the standard error and the half-width of the pointwise interval of every released number, in the order of W's rows.
-    ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
-    ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
-    (``dpsql.planning.budget_search``), None where a budget was given.
+    ``Connection.run`` measures it.
     """
-
-    sql: str
-    dataset: str
-    queries: tuple[Answer, ...] = field(repr=False)
-    compiled: Compiled | Structured | Lined = field(repr=False)
-    strategy: Strategy = field(repr=False)
-    charge: Charge
-    noise: Noise
-    alternatives: tuple[Alternative, ...]
-    alpha: float
-    schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
-    policy: str = field(repr=False)
-    answers: Answers | LineAnswers = field(repr=False)
-    errors: Floats | RangeErrors = field(repr=False)
-    widths: Floats | RangeErrors = field(repr=False)
-    affordable: bool = True
-    notes: tuple[str, ...] = ()
-    expected_rows: Mapping[str, int] = field(default_factory=dict)
-    origin: Origin | None = field(default=None, repr=False)
-    wanted: Wanted | None = field(default=None, repr=False)
-
-    @property
-    def estimated(self) -> bool:
-        """Whether the errors are estimates, by simulation on public stand-ins for the data; else they are exact."""
-        return False
-
-    @property
-    def rests_on(self) -> tuple[int, ...]:
-        """The earlier releases that the answers rest on besides the new measurement."""
-        return ()
-
-    @property
-    def beside(self) -> tuple[int, ...]:
-        """The earlier releases whose batches share the cells that are measured."""
-        return ()
-
-    @property
-    def asked(self) -> Compiled | Structured | Lined:
-        """The batch over its own cells."""
-        return self.compiled
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy by pickle leaves out what the plan was made from: it can be run, and not be planned again
-        otherwise.
-        """
-        return {**self.__dict__, "origin": None}
-
-    def after(self, y: Sequence[int]) -> Plan:
-        """The plan with the errors of a release that measured ``y``: its own, but where errors are estimated only."""
-        return self
-
-    @property
-    def cells(self) -> int:
-        """How many cells the batch distinguishes."""
-        return self.compiled.cells
-
-    @property
-    def sensitivity(self) -> int:
-        """How far one privacy unit can move what is measured: L1 for Laplace, *squared* L2 for Gaussian noise."""
-        return scaled_sensitivity(self.strategy, self.compiled)
-
-    @property
-    def error(self) -> float:
-        """What the objective minimises (total or largest squared error, in comparable units), noise included."""
-        return self.charge.unit_variance * true_error(self.strategy, self.compiled)
-
-    @property
-    def privacy(self) -> str:
-        """The guarantee of this release by itself, with its neighbouring relation."""
-        return f"differential privacy at {self.charge.guarantee}, {relation_text(self.compiled.layouts)}"
-
-    @property
-    def gap(self) -> float | None:
-        """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for Laplace.
-
-        The strategy's lower bound is for units with rows in one table; a mechanism for units with rows in several
-        can do no better, and what such units cost beyond it counts as gap.
-        """
-        alone = self.strategy.gap
-        if alone is None:
-            return None
-        compiled = self.compiled
-        rows = compiled.common_steps * common_multiplicity(compiled.layouts)
-        shared = self.sensitivity / (self.strategy.l2_squared * rows**2)
-        return alone if shared == 1.0 else (1.0 + alone) * shared - 1.0
-
-    @functools.cached_property
-    def bound_ratio(self) -> float:
-        """Error of the strategy over the SVD bound of the batch's merged cells (privacy factor left out).
-
-        The bound holds for Gaussian noise (Li and Miklau 2013, Thm 4.2); beside Laplace noise it is a
-        yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
-        """
-        return float(self.strategy.expected / self.strategy.singular_bound(bounds.svd_bound))
-
-    @functools.cached_property
-    def stderr(self) -> ByResult[Floats | RangeErrors]:
-        """Standard errors by result: (rows,), or (rows, columns) where it has several private columns.
-
-        Of all ranges of a line too long to list them: ``RangeErrors``, column by column, which gives those of some.
-        """
-        return self._by_result(self.errors)
-
-    @functools.cached_property
-    def half_width(self) -> ByResult[Floats | RangeErrors]:
-        """Half-widths of the pointwise intervals at level 1 - alpha, shaped as ``stderr``."""
-        return self._by_result(self.widths)
-
-    @functools.cached_property
-    def naive_stderr(self) -> ByResult[Floats | RangeErrors]:
-        """What each number's standard error would be, were every result column paid for apart.
-
-        The same charge split evenly over the result columns, each measured at its own sensitivity
-        with the same kind of noise (epsilon / k for Laplace, mu^2 / k for Gaussian).
-        """
-        return self._by_result(self.naive_errors)
-
-    @functools.cached_property
-    def naive_errors(self) -> Floats | RangeErrors:
-        """``naive_stderr`` of every number, in the order of W's rows."""
-        return _naive(self.compiled, self.charge)
-
-    @functools.cached_property
-    def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]:
-        """Every core of every statement in order, with the rows of W that each of its outputs takes."""
-        return cores_of(self.queries, self.compiled.spans)
-
-    def mean_square(self, part: slice) -> float:
-        """The mean squared standard error of some numbers, in the order of W's rows."""
-        return mean_square(self.errors[part])
-
-    def naive_square(self, part: slice) -> float:
-        """The mean of the squares of ``naive_errors`` of some numbers."""
-        return mean_square(self.naive_errors[part])
-
-    def _by_result(self, values: Floats | RangeErrors) -> ByResult[Floats | RangeErrors]:
-        """The values of all measured columns, statement by statement; groupings of one statement below each other."""
-        cores = iter(self.cores)
-        found: ByResult[Floats | RangeErrors] = ByResult()
-        if isinstance(values, RangeErrors):
-            for answer in self.queries:
-                mine = [part for _ in answer.cores for part in next(cores)[1]]
-                found[answer.name] = values[mine[0].start : mine[-1].stop]
-            return found
-        for answer in self.queries:
-            parts = []
-            for _ in answer.cores:
-                core, slices = next(cores)
-                outputs = [column.output for column in core.columns if isinstance(column, Measured)]
-                columns = [values[slices[output]] for output in outputs]
-                parts.append(np.stack(columns, axis=1) if columns else np.zeros((core.rows, 0)))
-            wide = max((part.shape[1] for part in parts), default=0)
-            whole = np.concatenate([part for part in parts if part.shape[1] == wide] or [np.zeros((0, 0))])
-            found[answer.name] = whole[:, 0] if wide == 1 else whole
-        return found
-
-    @functools.cached_property
-    def local_comparison(self) -> LocalComparison | None:
-        """The errors beside those of a local release of the same columns at the same epsilon, and which wins.
-
-        None where the policy allows no local release (``rows_public`` and ``local_epsilon``).
-        """
-        if self.origin is None:
-            return None
-        prepared, numbers = self.origin.prepared, self.compiled.numbers
-        epsilon = self.origin.request.epsilon
-        return compared(prepared.understood, prepared.policy, prepared.schemas, epsilon, self.mean_square, numbers)
 
     def rows(self) -> list[dict[str, Any]]:
         """One record a result column: its name, how many numbers, errors; what ``str`` and ``df`` show."""
@@ -326,27 +108,20 @@ def make_plan(
     schemas: Mapping[str, Mapping[str, str]],
     state: BudgetState,
     request: Request,
-    *,
-    alpha: float = 0.05,
-    tolerance: float = 1e-3,
-    time_limit: float | None = None,
-    progress: Callable[[str], None] | None = None,
-    objective: str = "total",
+    options: PlanOptions,
 ) -> Plan:
     """Plan a batch. Free: reads no row and spends nothing.
 
     Where several purses could pay (``charge_for``), every way is planned and the one of least
     total squared error (or least largest error, with ``objective="max"``) that the purses still hold is taken.
     OPTIONS clauses of the batch (``dpsql.sql.parse.options``) are held against the policy; their budget is the
-    request's (``dpsql.planning.request``). ``tolerance`` is the certified gap
-    aimed at for Gaussian noise, ``time_limit`` seconds from now: what understanding and
-    compiling leave of them is for the search, shared by all ways; past 1.1 ``time_limit`` and half a second these two
-    refuse. A strategy that took long to select is kept in a folder and found again (``dpsql.strategy.cached.cache``;
-    ``DPSQL_CACHE=off`` keeps none). Raises SQLError, PolicyError, DataError and BudgetError before any data are
-    touched.
+    request's (``request_of``). ``options.time_limit`` counts from now: what understanding and compiling leave of it is
+    for the search, shared by all ways; past 1.1 of it and half a second these two refuse. A strategy that took long to
+    select is kept in a folder and found again (``dpsql.strategy.cached.cache``; ``DPSQL_CACHE=off`` keeps none). Raises
+    SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
-    began = monotonic()
-    prepared = prepare(sql, policy, schemas, progress, Deadline.within(began, time_limit))
+    began, time_limit = monotonic(), options.time_limit
+    prepared = prepare(sql, policy, schemas, options.progress, Deadline.within(began, time_limit))
     compiled, chooser = prepared.compiled, Chooser(prepared.compiled)
     ways = []
     charges = tuple(charge_for(request, state.budget))
@@ -354,15 +129,12 @@ def make_plan(
         share = time_limit
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
-        strategy = chooser.strategy(
-            charge.noise, tolerance=tolerance, time_limit=share, progress=progress, objective=objective
-        )
+        strategy = chooser.strategy(charge.noise, options.within(share))
         ways.append((charge.unit_variance * true_error(strategy, compiled), charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
     alternatives = tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:])
-    origin = Origin(prepared, state, request, tolerance, objective)
-    return plan_of(origin, charge, strategy, alpha, alternatives)
+    return plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
 
 
 def plan_of(
@@ -404,51 +176,3 @@ def plan_of(
         origin=origin,
         wanted=wanted,
     )
-
-
-def mean_square(values: Floats | RangeErrors) -> float:
-    """The mean of the squares."""
-    return values.mean_square() if isinstance(values, RangeErrors) else float(np.mean(values**2))
-
-
-def _naive(compiled: Compiled | Structured | Lined, charge: Charge) -> Floats | RangeErrors:
-    """Standard errors of one independent measurement per result column, at an even share of the charge."""
-    if isinstance(compiled, Lined):
-        small, most = _naive(compiled.inner, charge), float(compiled.counted_most)
-        assert not isinstance(small, RangeErrors)  # noqa: S101 - the small batch has no line
-        scale = small * (most if charge.noise == "laplace" else most**0.5)
-        if compiled.key.family == "prefixes":
-            return np.repeat(scale, compiled.length)
-        return RangeErrors.alike(scale, compiled.length)
-    if isinstance(compiled, Structured):
-        return _naive_blocks(compiled, charge)
-    share = len(compiled.spans) * common_multiplicity(compiled.layouts)
-    errors = np.zeros(len(compiled.scale))
-    weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
-    for span in compiled.spans:
-        rows = weighted[span.start : span.stop]
-        reached = rows if compiled.contributions is None else rows @ compiled.contributions
-        if charge.noise == "laplace":
-            reach = float(abs(reached).sum(axis=0).max()) if reached.nnz else 0.0
-            errors[span.start : span.stop] = reach * share * charge.unit_variance**0.5
-        else:
-            reach = float((reached * reached).sum(axis=0).max()) if reached.nnz else 0.0
-            squared = reach * common_multiplicity(compiled.layouts) ** 2
-            errors[span.start : span.stop] = (squared * len(compiled.spans) * charge.unit_variance) ** 0.5
-    return errors
-
-
-def _naive_blocks(compiled: Structured, charge: Charge) -> Floats:
-    """``_naive`` of blocks: norms of columns multiply, and a row moves a span's count and sums together."""
-    rows = {t: compiled.layouts[owned[0]].multiplicity for t, owned in enumerate(compiled.owners) if owned}
-    reach = np.zeros(compiled.numbers)
-    order = 1 if charge.noise == "laplace" else 2
-    for block in compiled.blocks:
-        longest = math.prod(
-            float(np.max(abs(factor.matrix).power(order).sum(axis=0), initial=0.0)) ** (1 / order)
-            for factor in block.factors
-        )
-        reach[block.start : block.stop] += abs(block.coefficient) * longest * rows[block.table]
-    if charge.noise == "laplace":
-        return np.asarray(reach * len(compiled.spans) * charge.unit_variance**0.5)
-    return np.asarray(reach * (len(compiled.spans) * charge.unit_variance) ** 0.5)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dpsql.errors import SQLError
+from dpsql.planning.options import PlanOptions
 from dpsql.policy import Policy
 from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
@@ -27,6 +28,7 @@ from dpsql.workload.expr.batch import Core
 from dpsql.workload.expr.deadline import NONE, Deadline
 
 Say = Callable[[str], None]
+_DEFAULT = PlanOptions()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,27 +105,23 @@ class Chooser:
         self._workload = None if isinstance(small, Structured) else small.workload(small.objective)
         self._folder = default_folder() if cached else None
 
-    def strategy(
-        self,
-        noise: str,
-        *,
-        tolerance: float = 1e-3,
-        time_limit: float | None = None,
-        progress: Say | None = None,
-        objective: str = "total",
-    ) -> Strategy:
-        """The strategy of least total (or, with ``objective="max"``, least largest) squared error for that noise."""
+    def strategy(self, noise: str, options: PlanOptions = _DEFAULT) -> Strategy:
+        """The strategy of least total (or, with the objective "max", least largest) squared error for that noise."""
+        objective = options.objective or "total"
         if isinstance(self.compiled, Structured):
             return structured_strategy(
-                self.compiled, noise, tolerance=tolerance, time_limit=time_limit, progress=progress, objective=objective
+                *(self.compiled, noise),
+                tolerance=options.tolerance,
+                time_limit=options.time_limit,
+                progress=options.progress,
+                objective=objective,
             )
         assert self._workload is not None  # noqa: S101 - narrows the type for the checker
         found = select(
-            self._workload,
-            noise,
-            tolerance=tolerance,
-            time_limit=time_limit,
-            progress=progress,
+            *(self._workload, noise),
+            tolerance=options.tolerance,
+            time_limit=options.time_limit,
+            progress=options.progress,
             cache=self._folder,
             objective=objective,
         )

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.errors import Error
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.prepare import Chooser, Prepared, prepare, scaled_sensitivity
 from dpsql.planning.target_errors import overlapping
 from dpsql.planning.what_if import TOLERANCE, Cost, comparable, costs, origin_of
@@ -22,9 +24,6 @@ from dpsql.release import Result
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import Key
-
-if TYPE_CHECKING:
-    from dpsql.planning.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Use = tuple[str, tuple[slice, ...], tuple[Key, ...], int]
@@ -50,7 +49,7 @@ class Suggestion:
 
 
 def suggest(
-    plan: Plan, time_limit: float | None = 30.0, known: tuple[Cost, ...] | None = None
+    plan: PlannedBatch, time_limit: float | None = 30.0, known: tuple[Cost, ...] | None = None
 ) -> tuple[Suggestion, ...]:
     """Changes that would lower errors by at least 5 %, most helpful first; each planned again at the same charge.
 
@@ -64,7 +63,7 @@ def suggest(
         if cost.times is not None and 1 / cost.times <= _WORTH:
             text = f"drop {cost.result}: the errors of all others fall by {1 - 1 / cost.times:.0%}"
             found.append(Suggestion("drop", cost.result, "the other statements", 1 / cost.times, text))
-    tries: tuple[Callable[[Plan], Iterator[Suggestion]], ...] = (_coarser, _tighter, _fewer_rows)
+    tries: tuple[Callable[[PlannedBatch], Iterator[Suggestion]], ...] = (_coarser, _tighter, _fewer_rows)
     for attempt in tries:
         for suggestion in attempt(plan):
             if suggestion.error <= _WORTH:
@@ -74,7 +73,7 @@ def suggest(
     return tuple(sorted(found, key=lambda s: s.error)[:_LISTED])
 
 
-def suggestions(plan: Plan, time_limit: float | None = 30.0) -> Result:
+def suggestions(plan: PlannedBatch, time_limit: float | None = 30.0) -> Result:
     """``suggest`` as a table: kind, subject, about, error (after over before), suggestion."""
     rows = [(s.kind, s.subject, s.about, s.error, s.text) for s in suggest(plan, time_limit)]
     kinds = ("VARCHAR", "VARCHAR", "VARCHAR", "DOUBLE", "VARCHAR")
@@ -84,7 +83,7 @@ def suggestions(plan: Plan, time_limit: float | None = 30.0) -> Result:
 # -- coarser groups -----------------------------------------------------------------------------------------
 
 
-def _coarser(plan: Plan) -> Iterator[Suggestion]:
+def _coarser(plan: PlannedBatch) -> Iterator[Suggestion]:
     """Neighbouring groups of a key in pairs: half as many numbers of each statement grouped by it."""
     compiled, units = plan.compiled, comparable(plan)
     if not isinstance(compiled, Compiled) or units is None:
@@ -123,9 +122,9 @@ def _groups(uses: list[Use]) -> int:
     return len(keys[at])
 
 
-def _errors(plan: Plan, compiled: Compiled) -> Floats:
+def _errors(plan: PlannedBatch, compiled: Compiled) -> Floats:
     """Standard errors of ``compiled`` planned at the plan's charge."""
-    chosen = Chooser(compiled, cached=False).strategy(plan.charge.noise, tolerance=TOLERANCE)
+    chosen = Chooser(compiled, cached=False).strategy(plan.charge.noise, PlanOptions(tolerance=TOLERANCE))
     noise = plan.charge.calibrate(scaled_sensitivity(chosen, compiled))
     return np.asarray(chosen.answers_of(compiled).errors(noise, compiled.common_steps))
 
@@ -161,7 +160,7 @@ def paired(compiled: Compiled, uses: list[Use]) -> Compiled | None:
 # -- tighter policies ---------------------------------------------------------------------------------------
 
 
-def _tighter(plan: Plan) -> Iterator[Suggestion]:
+def _tighter(plan: PlannedBatch) -> Iterator[Suggestion]:
     """Half the bounds of each summed column that is no key."""
     prepared = origin_of(plan).prepared
     if isinstance(prepared.compiled, Lined):
@@ -207,7 +206,7 @@ def _shown(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.12g}"
 
 
-def _fewer_rows(plan: Plan) -> Iterator[Suggestion]:
+def _fewer_rows(plan: PlannedBatch) -> Iterator[Suggestion]:
     """Half the rows of a unit."""
     prepared, units = origin_of(plan).prepared, comparable(plan)
     if units is None:
@@ -229,7 +228,7 @@ def _fewer_rows(plan: Plan) -> Iterator[Suggestion]:
         yield Suggestion("rows", name, "all numbers", new / old, text)
 
 
-def _planned_under(plan: Plan, table: str, columns: Mapping[str, Mapping[str, Any]], **changed: Any) -> Any:
+def _planned_under(plan: PlannedBatch, table: str, columns: Mapping[str, Mapping[str, Any]], **changed: Any) -> Any:
     """The errors of the same batch at the same charge under a changed policy; None where that is no policy for it."""
     prepared = origin_of(plan).prepared
     try:
@@ -238,7 +237,7 @@ def _planned_under(plan: Plan, table: str, columns: Mapping[str, Mapping[str, An
         if again.compiled.numbers != plan.compiled.numbers:
             return None
         chosen = Chooser(again.compiled, cached=False).strategy(
-            plan.charge.noise, tolerance=TOLERANCE, objective=plan.strategy.objective
+            plan.charge.noise, PlanOptions(tolerance=TOLERANCE, objective=plan.strategy.objective)
         )
         noise = plan.charge.calibrate(scaled_sensitivity(chosen, again.compiled))
         return chosen.answers_of(again.compiled).errors(noise, chosen.as_measured(again.compiled).common_steps)

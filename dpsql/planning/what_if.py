@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,9 @@ from scipy import sparse
 
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.errors import DataError, Error, InterfaceError
+from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route
+from dpsql.planning.planned_batch import Origin, PlannedBatch
 from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request
@@ -31,22 +33,25 @@ from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import Measured
 
-if TYPE_CHECKING:
-    from dpsql.planning.plan import Origin, Plan
-
 Floats = npt.NDArray[np.float64]
 MOST = 40  # statements that are left out one by one, those of the largest errors first
 TOLERANCE = 5e-3  # of planning again: what changes less is not told apart
 
 
-def origin_of(plan: Plan) -> Origin:
+def origin_of(plan: PlannedBatch) -> Origin:
     """What a plan was made from. InterfaceError where it does not know."""
     if plan.origin is None:
         raise InterfaceError("the plan does not know what it was made from; plan the batch again")
     return plan.origin
 
 
-def route_of(plan: Plan) -> Route:
+def amount_of(plan: PlannedBatch) -> Fraction:
+    """The rho or epsilon that a plan was asked for."""
+    request = origin_of(plan).request
+    return request.rho or request.epsilon or Fraction(0)
+
+
+def route_of(plan: PlannedBatch) -> Route:
     """The way in which a plan is paid."""
     origin = origin_of(plan)
     request, budget = origin.request, origin.state.budget
@@ -57,7 +62,7 @@ def route_of(plan: Plan) -> Route:
 
 
 @taking(points=whole(-(2**63), 2**63))
-def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
+def curve(plan: PlannedBatch, points: int = 17, span: float = 8.0) -> Result:
     """Error against epsilon (or rho): the plan's strategy at ``points`` budgets from 1/span to span times its own.
 
     One row a budget and result column: the budget, whether what is left and the cap on one release allow it, root mean
@@ -71,7 +76,7 @@ def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
     if not isinstance(span, int | float) or not 1 < span <= 1e6:
         raise DataError("span must be above 1 and at most 1e6; 8 shows from an eighth to eight times the budget")
     origin, route = origin_of(plan), route_of(plan)
-    own = origin.request.rho or origin.request.epsilon or Fraction(0)
+    own = amount_of(plan)
     powers = np.linspace(-1.0, 1.0, points) if points > 1 else np.zeros(1)
     sensitivity = scaled_sensitivity(plan.strategy, plan.compiled)
     columns = list(_measured(plan))
@@ -96,7 +101,7 @@ def curve(plan: Plan, points: int = 17, span: float = 8.0) -> Result:
     return Result(names, ("DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE"), rows)
 
 
-def _measured(plan: Plan) -> Iterator[tuple[str, str, slice]]:
+def _measured(plan: PlannedBatch) -> Iterator[tuple[str, str, slice]]:
     """(result, column, its numbers) of every measured column."""
     names = [answer.name for answer in plan.queries for _ in answer.cores]
     for name, (core, slices) in zip(names, plan.cores, strict=True):
@@ -129,7 +134,7 @@ class Cost:
 
 
 @taking(most=whole(0, 10**6), time_limit=maybe(real()))
-def costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> tuple[Cost, ...]:
+def costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0) -> tuple[Cost, ...]:
     """The marginal cost of each statement, by planning the batch without it; dearest first.
 
     At most ``most`` statements, those whose numbers have the largest part in what is minimised first, and none any
@@ -158,7 +163,7 @@ def costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> tupl
     return tuple(sorted(found, key=lambda cost: -cost.amount))
 
 
-def marginal_costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0) -> Result:
+def marginal_costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0) -> Result:
     """``costs`` as a table: result, numbers, others_error (times), cost in the purse's measure, share of the charge."""
     names = ("result", "numbers", "others_error", "cost", "share")
     kinds = ("VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
@@ -168,12 +173,12 @@ def marginal_costs(plan: Plan, most: int = MOST, time_limit: float | None = 30.0
     return Result(names, kinds, rows)
 
 
-def _found_for(plan: Plan) -> bool:
+def _found_for(plan: PlannedBatch) -> bool:
     """Whether the strategy was chosen for the errors that are wanted."""
     return plan.wanted is not None and plan.wanted.objective == "least"
 
 
-def _owners(plan: Plan) -> dict[str, list[slice]]:
+def _owners(plan: PlannedBatch) -> dict[str, list[slice]]:
     """The numbers that each statement's private part takes, by result; statements over other results have none."""
     found: dict[str, list[slice]] = {}
     names = [answer.name for answer in plan.queries for _ in answer.cores]
@@ -184,7 +189,7 @@ def _owners(plan: Plan) -> dict[str, list[slice]]:
     return found
 
 
-def comparable(plan: Plan) -> Floats | None:
+def comparable(plan: PlannedBatch) -> Floats | None:
     """What each number's error is multiplied by to be compared, (m,); None where there are too many numbers."""
     compiled = origin_of(plan).prepared.compiled
     if isinstance(compiled, Lined):
@@ -200,7 +205,7 @@ def comparable(plan: Plan) -> Floats | None:
     return np.asarray(units)
 
 
-def _value(plan: Plan, units: Floats | None, parts: list[slice] | None) -> float:
+def _value(plan: PlannedBatch, units: Floats | None, parts: list[slice] | None) -> float:
     """What the plan's objective is over some of its numbers (all for None): total, or largest, squared error."""
     if units is None:
         return sum(_rms(plan.errors[part]) ** 2 for part in parts or [])
@@ -228,7 +233,7 @@ def _kept(compiled: Compiled, keep: npt.NDArray[np.int64]) -> Compiled | None:
     return replace(compiled, rows=rows) if rows.nnz else None
 
 
-def _again(plan: Plan, compiled: Compiled | Structured) -> float:
+def _again(plan: PlannedBatch, compiled: Compiled | Structured) -> float:
     """What the plan's objective comes to over ``compiled`` at the same charge."""
     noise, limits = plan.charge.noise, Limits(TOLERANCE)
     if plan.wanted is not None and _found_for(plan):
@@ -239,5 +244,5 @@ def _again(plan: Plan, compiled: Compiled | Structured) -> float:
             found = strategies_for(compiled.workload(compiled.scale / targets), noise, limits)[0]
     else:
         chooser = Chooser(compiled, cached=False)
-        found = chooser.strategy(noise, tolerance=TOLERANCE, objective=plan.strategy.objective)
+        found = chooser.strategy(noise, PlanOptions(tolerance=TOLERANCE, objective=plan.strategy.objective))
     return plan.charge.unit_variance * true_error(found, compiled)

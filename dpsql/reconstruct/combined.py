@@ -33,6 +33,7 @@ _PARTS = 128
 """A Gaussian variable stands among Laplace ones as the sum of so many of them: excess kurtosis 3 / 128."""
 _RANK = 1e-12
 _INSIDE = 1e-8
+_EXACT = 1e-14
 _COARSE = 2e-3
 
 
@@ -174,17 +175,17 @@ def combined_answers(W: Any, observed: Sequence[Observed], divisor: int = 1) -> 
         [scale * np.asarray(_dense(one.matrix), dtype=np.float64) for one, scale in zip(observed, scales, strict=True)]
     )
     wanted = np.asarray(rows[answered].toarray(), dtype=np.float64)
-    weights = _weights(wanted, S)
-    lengths = np.sqrt((wanted * wanted).sum(axis=1))
-    if np.any(np.sqrt(((wanted - weights @ S) ** 2).sum(axis=1)) > _INSIDE * lengths):
+    weights, remainder = _weights(wanted, S)
+    if np.any(remainder > _INSIDE):
         return None
     return CombinedAnswers(weights, tuple(observed), answered, rows.shape[0], divisor)
 
 
-def _weights(wanted: Floats, S: Floats) -> Floats:
-    """wanted S^+, from the eigenvectors of the smaller Gram matrix of S, corrected twice by what is left over.
+def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
+    """wanted S^+, from the eigenvectors of the smaller Gram matrix of S, and the length of each row's remainder.
 
-    Directions that S knows 10^6 times worse than its best count as unknown: their rows come out with a remainder.
+    Corrected by the remainder, twice at most; its length is relative to the row's. Directions that S knows 10^6 times
+    worse than its best count as unknown: their rows come out with a remainder.
     """
     tall = S.shape[0] > S.shape[1]
     values, vectors = np.linalg.eigh(S.T @ S if tall else S @ S.T)
@@ -197,10 +198,15 @@ def _weights(wanted: Floats, S: Floats) -> Floats:
             return np.asarray((((rows @ vectors) * inverse) @ vectors.T) @ S.T)
         return np.asarray((((rows @ S.T) @ vectors) * inverse) @ vectors.T)
 
+    lengths = np.sqrt((wanted * wanted).sum(axis=1))
     weights = solved(wanted)
-    for _ in range(2):
-        weights += solved(wanted - weights @ S)
-    return weights
+    for correction in range(3):
+        rest = wanted - weights @ S
+        remainder = np.sqrt((rest * rest).sum(axis=1)) / lengths
+        if correction == 2 or float(remainder.max(initial=0.0)) < _EXACT:
+            break
+        weights += solved(rest)
+    return weights, remainder
 
 
 def _dense(matrix: Any) -> Floats:

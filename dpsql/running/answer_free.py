@@ -14,23 +14,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
-from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from dpsql.earlier import Combination, Past, combine, complement, measured_again, past_of, setting_of
-from dpsql.earlier.budget_search import KnownBefore, met
-from dpsql.earlier.complement import WORTH
-from dpsql.earlier.complement_plan import ComplementPlan, complement_plan, noted
-from dpsql.earlier.kept import integers_of
+from dpsql.earlier import Combination, Past, combine, past_of
+from dpsql.earlier.budget_search import EarlierReleases, met
+from dpsql.earlier.combined import joined, observed_of
+from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, combined_plan, noted, plan_with
+from dpsql.earlier.joint import Joint
 from dpsql.earlier.same_question import most_precise, question_keys, squared_errors, types_of
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.planning.budget_search import wish_of
-from dpsql.planning.plan import Plan, mean_square
+from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Prepared, prepare, understood_of
 from dpsql.planning.target_errors import goal_of, wanted_of
+from dpsql.planning.text import releases_named
 from dpsql.policy import Policy
 from dpsql.policy.types import Schemas
 from dpsql.privacy.entries import Entry
@@ -42,7 +41,6 @@ from dpsql.running.result_tables import tables_of
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import MatrixStrategy
-from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 
 _BETTER = 1e-3
@@ -112,11 +110,14 @@ class Earlier:
             and _information(usable) < (1.0 - _ROUNDING) * plan.charge.amount / (1.0 + (plan.gap or 0.0))
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
-        found = self._found(plan.origin.prepared, plan.alpha, plan.origin.prepared.schemas, usable)
+        schemas, prepared = plan.origin.prepared.schemas, plan.origin.prepared
+        if plan.rests_on and _counts_all(plan, joined(prepared, self._pasts(schemas, usable), self._first(prepared))):
+            return None  # it was planned with all that is known
+        found = self._found(prepared, plan.alpha, schemas, usable)
         planned = plan.errors
         if found is not None and plan.wanted is not None:
-            goal = goal_of(plan.origin.prepared, plan.wanted)
-            return found if met(found.combination, plan.origin.prepared, goal, plan.wanted) else None
+            goal = goal_of(prepared, plan.wanted)
+            return found if met(found.combination, prepared, goal, plan.wanted) else None
         if found is None or not isinstance(planned, np.ndarray):
             return None
         return None if np.any(found.combination.errors > planned * (1.0 + _ROUNDING)) else found
@@ -138,8 +139,8 @@ class Earlier:
             self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
         # As before a charge: outer SQL that makes too much is refused rather than left out.
         tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
-        rests = ", ".join(map(str, combination.rests_on))
-        guarantee = f"free, from release{'s' if len(combination.rests_on) > 1 else ''} {rests}"
+        rests = releases_named(combination.rests_on)
+        guarantee = f"free, from {rests}"
         made: list[ReleaseRecord] = []
 
         def payload(number: int) -> bytes:
@@ -150,7 +151,7 @@ class Earlier:
                 label=label or None,
                 guarantee=guarantee,
                 noise=combination.noise.kind,
-                strategy=f"least squares over release{'s' if len(combination.rests_on) > 1 else ''} {rests}",
+                strategy=f"least squares over {rests}",
                 queries=combination.compiled.numbers,
                 sql=found.sql,
             )
@@ -189,31 +190,25 @@ class Earlier:
                 better.append(found)
         return better
 
-    def complemented(self, plan: Plan, tolerance: float = 1e-3, time_limit: float | None = None) -> Plan:
-        """The plan of the same batch at the same charge that rests on earlier releases, where they help; else ``plan``.
+    def with_earlier(self, plan: Plan) -> Plan:
+        """The plan, its answers resting on earlier releases, too, where they help; else ``plan``. It charges the same.
 
         Where they answer the batch with no more error than planned, ``plan`` with a note of it: its run is free.
-        ``time_limit``: seconds for the search of a strategy beside them.
         """
         if plan.estimated or plan.origin is None or not isinstance(plan.strategy, MatrixStrategy):
             return plan
         usable = self._usable()
         if not usable:
             return plan
-        free = self.as_good_as(plan)
-        if free is not None:
-            return noted(plan, free.combination.rests_on)
-        prepared = plan.origin.prepared
-        setting = setting_of(prepared, self._pasts(prepared.schemas, usable), self._first(prepared))
-        if setting is None:
-            return plan
-        deadline = inf if time_limit is None else monotonic() + time_limit
-        found = complement(setting, plan.strategy, plan.charge, tolerance, deadline)
-        if found is None or found.error > (1.0 - WORTH) * plan.error:
-            return plan
-        made = complement_plan(plan, found)
-        # Where noise is as coarse as its lattice, intervals of several measurements are rounded outward more.
-        return made if mean_square(made.widths) < mean_square(plan.widths) else plan
+        pasts, first = self._pasts(plan.origin.prepared.schemas, usable), self._first(plan.origin.prepared)
+        combined = combined_plan(plan, pasts, first)
+        # Two independent estimates of one error or less have, together, half the variance at most.
+        halved = np.asarray(combined.errors) ** 2 <= np.asarray(plan.errors) ** 2 * (0.5 + _ROUNDING)
+        if halved.all() or not _counts_all(combined, joined(plan.origin.prepared, pasts, first)):
+            free = self.as_good_as(plan)
+            if free is not None:
+                return noted(plan, free.combination.rests_on)
+        return combined
 
     def check_held(self, plan: Plan) -> None:
         """IntegrityError where this ledger lacks a measurement that the plan's answers rest on.
@@ -221,11 +216,10 @@ class Earlier:
         A plan made beside another ledger, or beside one that was restored from a copy since, would put what was paid
         for there into a release that this ledger says less was paid for.
         """
-        if not isinstance(plan, ComplementPlan):
+        if not isinstance(plan.answers, AnswersWithEarlier):
             return
         usable = {entry.id for entry in self._usable()}
-        answers: Any = plan.answers
-        *before, _ = answers.combined.observed
+        *before, _ = plan.answers.combined.observed
         for number, one in zip(plan.rests_on, before, strict=True):
             found = unpack(self._books.ledger().release(number).payload or b"")[1] if number in usable else None
             if found is None or tuple(found.y) != tuple(one.y):
@@ -239,37 +233,38 @@ class Earlier:
         usable = [entry for entry in self._usable() if entry.id == release]
         return any(past.integers.shape[1] <= MOST_COLUMNS for past in self._pasts(self._schemas(), usable))
 
-    def known(self, prepared: Prepared, alpha: float) -> KnownBefore | None:
+    def known(self, prepared: Prepared, alpha: float) -> EarlierReleases | None:
         """What earlier releases say of a batch, for the search of a budget; None where there are none."""
         usable = self._usable()
         if not usable or not isinstance(prepared.compiled, Compiled):
             return None
         pasts = self._pasts(self._schemas(), usable)
         first = self._first(prepared)
-        return KnownBefore(combine(prepared, pasts, alpha, first), setting_of(prepared, pasts, first))
+        return EarlierReleases(combine(prepared, pasts, alpha, first), pasts, first)
 
     def as_measured(self, plan: Plan, entry: Entry) -> Plan:
-        """The plan of a batch as an earlier release of it measured it: beside the releases that it rested on.
+        """The plan of a batch as an earlier release of it was answered: with the releases that it rested on.
 
         Raises IntegrityError where these are no longer understood as they were.
         """
-        alone = plan.alone if isinstance(plan, ComplementPlan) else plan
-        rests_on = set(entry.description.get("rests_on") or ())
+        without = plan.without_earlier or plan
+        assert isinstance(without, Plan)  # noqa: S101 - narrows the type for the checker
+        rests_on = tuple(sorted(entry.description.get("rests_on") or ()))
         if not rests_on:
-            return alone
-        usable = [other for other in self._usable() if other.id in rests_on]
-        measured = unpack(self._books.ledger().release(entry.id).payload or b"")[1]
-        pasts = self._pasts(self._schemas(), usable)
-        setting = None
-        if alone.origin is not None and measured.kept is not None and len(pasts) == len(rests_on):
-            setting = setting_of(alone.origin.prepared, pasts, frozenset(rests_on))
-        if setting is not None and measured.kept is not None and isinstance(alone.strategy, MatrixStrategy):
-            held = integers_of(measured.kept)
-            if held.digest() != measured.strategy:  # the same integers, which were measured as a dense matrix
-                held = Factored(held.mixing.toarray(), held.basis)
-            found = measured_again(setting, held, entry.charge, alone.strategy)
-            if found is not None:
-                return complement_plan(alone, found)
+            return without
+        every = frozenset({*rests_on, entry.id})
+        pasts = self._pasts(self._schemas(), [other for other in self._usable() if other.id in every])
+        joint = None
+        if without.origin is not None and {past.release for past in pasts} == every:
+            joint = joined(without.origin.prepared, pasts, every)
+        if joint is not None and len(joint.observations) == len(every):
+            # The release's own measurement is the last, whatever cells it is of: older versions measured joint ones.
+            both = list(zip(joint.observations, observed_of(joint), strict=True))
+            observed = [one for of, one in both if of.release != entry.id]
+            observed += [one for of, one in both if of.release == entry.id]
+            answers = answers_of_all(joint, observed, without.compiled.common_steps)
+            if answers is not None:
+                return plan_with(without, answers, rests_on)
         raise IntegrityError(
             f"release {entry.id} rests on earlier ones that this policy understands otherwise; its own results stay, "
             "and fresh=True measures again"
@@ -366,6 +361,11 @@ class Earlier:
             "rests_on": list(combination.rests_on),
             "guarantee": guarantee,
         }
+
+
+def _counts_all(plan: Plan, joint: Joint | None) -> bool:
+    """Whether a plan's answers rest on every release that could answer its batch for free."""
+    return joint is not None and {one.release for one in joint.observations} <= set(plan.rests_on)
 
 
 def _information(usable: Sequence[Entry]) -> float:

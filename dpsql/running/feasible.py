@@ -90,11 +90,6 @@ def check_estimates(plan: Plan, kind: str) -> None:
         )
     cone = cone_of(_cells(plan))
     if kind == "whole" and not cone.only_counts:
-        if plan.rests_on:
-            raise DataError(
-                "estimates='whole' is for counts, and this plan rests on earlier releases with sums; plan again with "
-                "earlier=False, or use estimates='nonnegative' (nothing was charged)"
-            )
         raise DataError(
             "estimates='whole' is for counts, and the batch has sums, averages or ratios of sums; use "
             "estimates='nonnegative' (nothing was charged)"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsql.earlier import keep
 from dpsql.earlier.same_question import most_precise, questions, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError
-from dpsql.measure.adaptive import AdaptiveJob
-from dpsql.measure.job import Job
+from dpsql.measure import Job, TableSource, measure
+from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.sources import Holdings
+from dpsql.planning.mwem import AdaptivePlan
 from dpsql.planning.plan import Plan
+from dpsql.planning.text import releases_named
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -21,7 +23,6 @@ from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found
 from dpsql.running.feasible import check_estimates
-from dpsql.running.measured import carried_out, job_of
 from dpsql.running.result_tables import release_tables, tables_again
 
 
@@ -181,7 +182,7 @@ class Batches:
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
-        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy, plan.beside)
+        kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         def payload(release: int, y: list[int]) -> bytes:
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
@@ -192,17 +193,52 @@ class Batches:
             )
             return pack(record, observed)
 
-        release = carried_out(job, self.holdings.engine, ledger, payload)
+        measuring = (self.holdings.engine, ledger, payload)
+        release = (measure_adaptively(job, *measuring) if isinstance(job, AdaptiveJob) else measure(job, *measuring))[0]
         # What users see is what the ledger gives back.
         record, _ = unpack(ledger.release(release).payload or b"")
         self.register(record)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 
+def job_of(
+    plan: Plan, sources: Mapping[str, TableSource], description: Mapping[str, Any], label: str
+) -> Job | AdaptiveJob:
+    """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge."""
+    strategy, compiled = plan.strategy, plan.compiled
+    if isinstance(plan, AdaptivePlan):
+        run = plan.strategy
+        return AdaptiveJob(
+            layouts=compiled.layouts,
+            integers=run.measured,
+            common_steps=compiled.common_steps,
+            reach=run.reach,
+            rounds=run.rounds,
+            each_selection=run.each_selection,
+            each_measure=run.each_measure,
+            start=run.model.start,
+            charge=plan.charge,
+            schemas=plan.schemas,
+            sources=sources,
+            description={**description, "rounds": run.rounds},
+            label=label,
+        )
+    return Job(
+        layouts=compiled.layouts,
+        integers=strategy.measured,
+        common_steps=compiled.common_steps,
+        sensitivity=plan.sensitivity,
+        charge=plan.charge,
+        schemas=plan.schemas,
+        sources=sources,
+        description=description,
+        label=label,
+    )
+
+
 def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
     said = "errors estimated" if plan.estimated else f"{estimates} estimates"
-    rests = f" with release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
-    method = plan.strategy.method + (rests if plan.rests_on else "")
+    method = plan.strategy.method + (f" with {releases_named(plan.rests_on)}" if plan.rests_on else "")
     return ReleaseRecord(
         release_id=release,
         released_at=dt.datetime.now(dt.UTC),

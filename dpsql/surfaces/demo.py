@@ -15,7 +15,7 @@ from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.planning.plan import Plan
-from dpsql.planning.show.text import figure
+from dpsql.planning.text import figure
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.surfaces import output

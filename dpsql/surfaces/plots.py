@@ -16,8 +16,8 @@ from dpsql.errors import InterfaceError
 from dpsql.linalg import inner as algebra
 from dpsql.pictures import budget_picture, members_picture, pixels_picture, ranges_picture, result_picture
 from dpsql.pictures.matrices import PIXELS, extremes
+from dpsql.planning.picture import plan_picture
 from dpsql.planning.plan import Plan
-from dpsql.planning.show.picture import plan_picture
 from dpsql.privacy.state import BudgetState
 from dpsql.release import Result
 from dpsql.strategy import Strategy, StructuredStrategy

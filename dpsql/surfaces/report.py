@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.pictures import budget_picture
 from dpsql.planning.plan import Plan
-from dpsql.planning.show.text import figure as rounded
+from dpsql.planning.text import figure as rounded
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier

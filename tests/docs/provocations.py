@@ -104,13 +104,6 @@ def _rests_elsewhere(s: Scene) -> None:
     s.other(lambda text: text).run(plan)
 
 
-def _whole_beside_sums(s: Scene) -> None:
-    s.con.run("SELECT state, COUNT(*) AS n, SUM(qty) AS qty FROM visits GROUP BY state", **BUDGET)
-    plan = s.con.plan(COUNT, epsilon=0.12, delta=1e-9)
-    assert plan.rests_on == (1,)
-    s.con.run(plan, estimates="whole")
-
-
 def _policy_changed(s: Scene) -> None:
     plan = s.con.plan(COUNT, **BUDGET)
     s.again(lambda text: text.replace("upper = 99", "upper = 98")).run(plan)
@@ -421,7 +414,6 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "nothing is free": lambda s: s.con.run(COUNT),
     "a budget of 0 elsewhere": _found_as_nothing,
     "releases of another ledger below a plan": _rests_elsewhere,
-    "whole beside sums": _whole_beside_sums,
     "rho and epsilon": lambda s: s.con.plan(COUNT, epsilon=1, rho=0.1),
     "negative": lambda s: s.con.plan(COUNT, epsilon=-1),
     "no number": lambda s: s.con.plan(COUNT, epsilon=float("nan")),

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from dpsql.errors import DataError, SQLError
-from dpsql.planning.request import request_of
+from dpsql.planning.needed_budget import request_of
 from dpsql.policy import TablePolicy
 from dpsql.sql import parse
 from dpsql.sql.parse.options import Options, budget_of, check_table, read_options

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
-from dpsql.planning.show.text import figure
+from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.suggestions import Suggestion, suggest
-from dpsql.planning.what_if import Cost, costs, curve, route_of
+from dpsql.planning.text import aligned, figure
+from dpsql.planning.what_if import Cost, amount_of, costs, curve, route_of
 from dpsql.release import Result
-
-if TYPE_CHECKING:
-    from dpsql.planning.plan import Plan
 
 _COLUMNS = 5  # of the error table
 _LINES = 20  # of the cost table
 
 
-def what_if_text(plan: Plan, time_limit: float | None = 30.0) -> str:
+def what_if_text(plan: PlannedBatch, time_limit: float | None = 30.0) -> str:
     """The three parts as text. Cost: that of ``costs`` and ``suggest``, ``time_limit`` seconds each."""
     known = costs(plan, time_limit=time_limit)
     parts = [
@@ -30,7 +27,7 @@ def what_if_text(plan: Plan, time_limit: float | None = 30.0) -> str:
     return "\n\n".join(parts)
 
 
-def curve_text(plan: Plan, points: Result) -> str:
+def curve_text(plan: PlannedBatch, points: Result) -> str:
     """Largest half-widths, a line a budget and a column for each of the first result columns."""
     route = route_of(plan)
     held: dict[float, dict[tuple[str, str], float]] = {}
@@ -42,7 +39,7 @@ def curve_text(plan: Plan, points: Result) -> str:
         return "Error against budget: the errors of averages, ratios and quantiles depend on the answer."
     names = list(next(iter(held.values())))
     shown = names[:_COLUMNS]
-    own = (plan.charge.guarantee, min(held, key=lambda amount: abs(math.log(amount / _own(plan)))))
+    own = (plan.charge.guarantee, min(held, key=lambda amount: abs(math.log(amount / amount_of(plan)))))
     rows = []
     for amount in sorted(held):
         remark = "this plan" if amount == own[1] else "" if allowed[amount] else "more than is allowed"
@@ -52,13 +49,11 @@ def curve_text(plan: Plan, points: Result) -> str:
     more = f" ({len(names) - _COLUMNS} more result columns: plan.curve())" if len(names) > _COLUMNS else ""
     level = f"{100 * (1 - plan.alpha):.6g}%"
     title = f"Error against {route.measure}{at}: each number within, at {level}{more}"
-    return "\n".join([title, *_aligned(head, rows, left=(len(head) - 1,))])
+    return "\n".join([title, *_table(head, rows, left=len(head) - 1)])
 
 
-def _own(plan: Plan) -> float:
-    origin = plan.origin
-    assert origin is not None  # noqa: S101 - curve() has refused others
-    return float(origin.request.rho or origin.request.epsilon or 0)
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    return [f"  {line}" for line in aligned(head, rows, (left,))]
 
 
 def _name(name: tuple[str, str]) -> str:
@@ -66,7 +61,7 @@ def _name(name: tuple[str, str]) -> str:
     return text if len(text) <= 24 else text[:21] + "..."
 
 
-def costs_text(plan: Plan, found: Sequence[Cost]) -> str:
+def costs_text(plan: PlannedBatch, found: Sequence[Cost]) -> str:
     """Which statement makes the others worse, by how much, and what it costs at the errors that they have."""
     measure = "mu squared" if plan.charge.purse == "gaussian" else "epsilon"
     if len(found) == 1 and found[0].times is None:
@@ -82,7 +77,7 @@ def costs_text(plan: Plan, found: Sequence[Cost]) -> str:
     left = total - min(len(found), _LINES)
     lines = [
         "Cost of each statement: how much larger it makes the errors of the others, and what could be saved without it",
-        *_aligned(head, rows, left=(0,)),
+        *_table(head, rows, left=0),
     ]
     if left > 0:
         lines.append(f"... and {left} more statements; plan.marginal_costs(most={total}) works them all out")
@@ -95,15 +90,3 @@ def suggestions_text(found: Sequence[Suggestion]) -> str:
         return "Suggestions: none; nothing that was tried would lower errors by 5 % or more."
     lines = [textwrap.fill(f"- {s.text}", 114, initial_indent="  ", subsequent_indent="    ") for s in found]
     return "\n".join(["Suggestions, each planned again at the same cost", *lines])
-
-
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[Any]], left: Sequence[int]) -> list[str]:
-    widths = [max(len(str(line[i])) for line in [head, *rows]) for i in range(len(head))]
-    return [
-        "  "
-        + "  ".join(
-            str(text).ljust(w) if i in left else str(text).rjust(w)
-            for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [head, *rows]
-    ]

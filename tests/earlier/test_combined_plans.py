@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import dpsql
-from dpsql.earlier.complement_plan import ComplementPlan
+from dpsql.earlier import combined
+from dpsql.earlier.combined_plan import CombinedPlan
+from dpsql.measure import sources
 from dpsql.release.payload import unpack
 from dpsql.workload.cells.corners import corners_of
 
@@ -81,7 +84,7 @@ def test_one_count_asked_again_by_hand(tmp_path: Path, noise: str) -> None:
     alone = con.plan(COUNT, epsilon=0.3, earlier=False)
     plan = con.plan(COUNT, epsilon=0.3)
     assert plan.charge.noise == noise
-    assert isinstance(plan, ComplementPlan)
+    assert isinstance(plan, CombinedPlan)
     assert plan.rests_on == (1,)
     assert variance(plan) == pytest.approx(1 / (1 / variance(first) + 1 / variance(alone)), rel=1e-6)
     assert plan.error == pytest.approx(variance(plan), rel=1e-3)
@@ -90,24 +93,32 @@ def test_one_count_asked_again_by_hand(tmp_path: Path, noise: str) -> None:
     assert spent(con) - before == pytest.approx(alone.charge.amount, rel=1e-9)
 
 
-def test_gaussian_intervals_and_gap(con: dpsql.Connection) -> None:
+def test_gaussian_intervals_and_no_gap(con: dpsql.Connection) -> None:
     con.run(CROSS, epsilon=0.3)
     plan = con.plan(PART, epsilon=0.2)
     alone = con.plan(PART, epsilon=0.2, earlier=False)
-    assert plan.gap is not None
-    assert plan.gap <= 2e-3
+    assert plan.gap is None
     assert np.all(plan.errors < alone.errors)
     quantile = -stats.norm.ppf(0.025) * plan.errors
     assert np.all((quantile <= plan.widths) & (plan.widths <= quantile + 0.5))  # rounded outward by half the lattice
     text = str(plan)
-    assert "Earlier    rests on release 1 and the new measurement, which alone is charged" in text
-    assert "certified within" in text
-    combined = min(value for name, value in plan.strategy.considered if name != "complement")
-    assert plan.error <= combined * plan.charge.unit_variance * (1 + 1e-4)
+    assert "Earlier    rests on release 1 and the new measurement, which alone is charged; without, " in text
+    assert f"without release 1 certified within {max(alone.gap, 1e-4):.2%} of the least" in text
     assert plan.bound_ratio == pytest.approx(alone.bound_ratio * plan.error / alone.error)
+    plan.plot()
 
 
-def test_sums_that_are_too_many_together_are_planned_alone(con: dpsql.Connection) -> None:
+def test_what_is_measured_and_charged_is_as_without_earlier_releases(con: dpsql.Connection) -> None:
+    con.run(CROSS, epsilon=0.3)
+    plan, alone = con.plan(PART, epsilon=0.2), con.plan(PART, epsilon=0.2, earlier=False)
+    assert plan.rests_on == (1,)
+    assert plan.strategy.measured.digest() == alone.strategy.measured.digest()
+    assert (plan.charge, plan.sensitivity, plan.cells) == (alone.charge, alone.sensitivity, alone.cells)
+    first, second = (con._batches.job(one, "key", "") for one in (plan, alone))
+    assert (first.noise, first.sensitivity, first.charge) == (second.noise, second.sensitivity, second.charge)
+
+
+def test_sums_that_are_too_many_in_joint_cells_are_answered(con: dpsql.Connection) -> None:
     """Seven columns meet in the joint cells, one more than are planned together: each batch is still answered."""
     con.run("SELECT sum(v) AS a, sum(k) AS b, sum(v + k) AS c, sum(v * k) AS d FROM t", epsilon=0.2)
     batch = "SELECT sum(v * 3 + 1) AS a, sum(k * k) AS b, sum(v // 2) AS c FROM t"
@@ -116,15 +127,15 @@ def test_sums_that_are_too_many_together_are_planned_alone(con: dpsql.Connection
     assert con.run(plan).cost == alone.charge.amount
 
 
-def test_the_gain_of_a_difference(con: dpsql.Connection) -> None:
-    """The whole is known well: of a part its difference to the rest is measured, at a quarter of the variance."""
+def test_a_whole_that_is_known_well_ties_its_parts(con: dpsql.Connection) -> None:
+    """Two parts measured apart beside an exact sum: half the variance of each."""
     con.run("SELECT count(*) AS n FROM t WHERE k BETWEEN 0 AND 9", epsilon=200)
-    alone = con.plan(COUNT.replace("k < 5", "k BETWEEN 0 AND 4"), epsilon=0.2, earlier=False)
-    plan = con.plan(COUNT.replace("k < 5", "k BETWEEN 0 AND 4"), epsilon=0.2)
-    assert plan.error / alone.error == pytest.approx(0.25, rel=5e-3)
-    (row,) = con.run(plan)["q1"].fetchall()
-    exact = sum(0 <= k <= 4 for k, _, _ in ROWS)
-    assert abs(row[0] - exact) <= 7 * row[1]
+    batch = "SELECT k // 5 AS half, count(*) AS n FROM t GROUP BY half"
+    alone, plan = con.plan(batch, epsilon=0.2, earlier=False), con.plan(batch, epsilon=0.2)
+    assert np.asarray(plan.errors) ** 2 == pytest.approx(np.asarray(alone.errors) ** 2 / 2, rel=1e-2)
+    for half, value, error, *_ in con.run(plan)["q1"].fetchall():
+        exact = sum(half * 5 <= k < half * 5 + 5 for k, _, _ in ROWS)
+        assert abs(value - exact) <= 7 * error
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 0.9])
@@ -134,10 +145,10 @@ def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: floa
     con.run("SELECT k, g, count(*) AS n, sum(v) AS s FROM t GROUP BY k, g", epsilon=0.6)
     plan = con.plan("SELECT g, count(*) AS n, sum(v) AS s FROM t WHERE k BETWEEN 0 AND 6 GROUP BY g", epsilon=epsilon)
     assert plan.rests_on == (1,)
-    x = source.integers(0, 40, plan.strategy.shape[1])
     (old, new) = plan.answers.combined.observed
+    x = source.integers(0, 40, old.matrix.shape[1])  # over joint cells
     scale = plan.compiled.common_steps
-    truth = (plan.compiled.rows @ x) * plan.compiled.scale
+    truth = plan.answers.workload @ x
     found = []
     for _ in range(2000):
         ys = []
@@ -152,7 +163,7 @@ def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: floa
                 plan.answers.combined.numbers,
                 plan.answers.combined.divisor,
             ),
-            plan.answers.wanted,
+            plan.answers.workload,
         )
         found.append(answers.estimate(ys[1], scale) - truth)
     squares = (np.array(found) ** 2).sum(axis=0) / plan.errors**2
@@ -219,7 +230,7 @@ def test_a_release_between_plan_and_run_makes_nothing_wrong(con: dpsql.Connectio
         assert abs(row[1] - exact) <= 7 * row[2]
 
 
-def test_later_batches_combine_with_a_complement(con: dpsql.Connection) -> None:
+def test_later_batches_combine_with_all_measurements(con: dpsql.Connection) -> None:
     """What is known after it is the sum of both precisions, by dense matrices."""
     con.run(CROSS, epsilon=0.5)
     plan = con.plan(PART, epsilon=0.5)
@@ -230,7 +241,7 @@ def test_later_batches_combine_with_a_complement(con: dpsql.Connection) -> None:
     S = np.concatenate(
         [one.matrix.toarray() * one.divisor / math.sqrt(one.noise.variance) for one in plan.answers.combined.observed]
     )
-    W = plan.compiled.rows.toarray() * plan.compiled.scale[:, None]
+    W = plan.answers.workload.toarray()
     exact = np.sqrt(np.diag(W @ np.linalg.pinv(S.T @ S) @ W.T))
     assert [row[2] for row in free["q1"].fetchall()][:2] == pytest.approx(exact[:2], rel=1e-6)
     again = dpsql.connect(policy=con.policy.path)  # from the ledger alone
@@ -251,9 +262,7 @@ def test_the_same_batch_again_is_free_with_other_estimates_too(con: dpsql.Connec
     assert (possible.id, spent(con)) == (first.id, paid)
     assert [row[2] for row in possible["q1"].fetchall()] == [row[2] for row in first["q1"].fetchall()]
     assert all(row[1] >= 0 for row in possible["q1"].fetchall())
-    assert con.sql("SELECT strategy FROM dp.releases WHERE release_id = 2").fetchall() == [
-        ("complement with release 1",)
-    ]
+    assert con.sql("SELECT strategy FROM dp.releases WHERE release_id = 2").fetchall() == [("optimal with release 1",)]
 
 
 def test_averages_and_outer_sql_rest_on_all(con: dpsql.Connection) -> None:
@@ -270,7 +279,7 @@ def test_plans_are_alone_where_nothing_helps(con: dpsql.Connection) -> None:
     con.run("SELECT count(*) FROM u WHERE k = 1", epsilon=1)
     con.run("SELECT count(*) FROM t WHERE g = 'a'", epsilon=1)
     plan = con.plan("SELECT count(*) FROM u WHERE k = 2", epsilon=1)  # another group of the same table
-    assert not isinstance(plan, ComplementPlan)
+    assert not isinstance(plan, CombinedPlan)
     assert plan.rests_on == ()
 
 
@@ -302,12 +311,12 @@ def test_other_pictures_of_the_plan(con: dpsql.Connection) -> None:
     con.run(CROSS, epsilon=0.5)
     plan = con.plan(PART, epsilon=0.5)
     assert plan.what_if().startswith("Without earlier releases:")
-    assert plan.suggestions().columns == plan.alone.suggestions().columns
-    assert plan.marginal_costs().fetchall() == plan.alone.marginal_costs().fetchall()
+    assert plan.suggestions().columns == plan.without_earlier.suggestions().columns
+    assert plan.marginal_costs().fetchall() == plan.without_earlier.marginal_costs().fetchall()
     errors = [row[4] for row in plan.curve(points=5)]
     assert errors == sorted(errors, reverse=True)
     assert errors[2] == pytest.approx(math.sqrt(np.mean(plan.errors**2)))
-    assert errors[0] < math.sqrt(np.mean(plan.alone.errors**2)) * 8  # what is known already bounds it
+    assert errors[0] < math.sqrt(np.mean(plan.without_earlier.errors**2)) * 8  # what is known already bounds it
 
 
 def test_the_largest_error_is_not_certified_beside_others(con: dpsql.Connection) -> None:
@@ -318,19 +327,45 @@ def test_the_largest_error_is_not_certified_beside_others(con: dpsql.Connection)
     assert con.run(plan).cost == plan.charge.amount
 
 
-def test_pure_noise_takes_the_best_that_was_computed(pure: dpsql.Connection) -> None:
+def test_pure_noise_combines_too(pure: dpsql.Connection) -> None:
     pure.run(CROSS, epsilon=0.3)
     plan = pure.plan("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=0.3)
     assert (plan.rests_on, plan.gap, plan.charge.noise) == ((1,), None, "laplace")
-    assert plan.error <= min(value for _, value in plan.strategy.considered) * plan.charge.unit_variance * 1.001
-    assert plan.error < plan.alone.error
+    assert plan.error < plan.without_earlier.error
 
 
-def test_cursors_measure_what_complements(con: dpsql.Connection) -> None:
+def test_cursors_rest_on_earlier_releases(con: dpsql.Connection) -> None:
     con.run(CROSS, epsilon=0.5)
     cursor = con.cursor()
     cursor.execute(PART, epsilon=0.5)
     assert con.releases()[-1].description["rests_on"] == [1]
+
+
+def test_many_earlier_releases_cost_one_combination(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many: column types are read a few times, and all measurements are combined once, twice at the most."""
+    for _ in range(12):
+        con.run(CROSS, epsilon=0.1, fresh=True)
+    again = dpsql.connect(policy=con.policy.path)
+    counts = {"combined": 0, "schemas": 0}
+    combine, read = combined.combined_answers, sources.read_schemas
+
+    def combining(*args: Any) -> Any:
+        counts["combined"] += 1
+        return combine(*args)
+
+    def reading(*args: Any) -> Any:
+        counts["schemas"] += 1
+        return read(*args)
+
+    for module in ("dpsql.earlier.combined", "dpsql.earlier.combined_plan"):
+        monkeypatch.setattr(f"{module}.combined_answers", combining)
+    monkeypatch.setattr("dpsql.measure.sources.read_schemas", reading)
+    plan = again.plan(PART, epsilon=0.5)
+    assert len(plan.rests_on) == 12
+    assert counts["combined"] <= 2
+    assert counts["schemas"] <= 6
+    again.run(plan)
+    assert counts["combined"] <= 2
 
 
 # -- the least budget --------------------------------------------------------------------------------------
@@ -492,7 +527,7 @@ def test_releases_under_another_policy_are_left_alone(con: dpsql.Connection, tmp
     assert other.budget_for(PART, max_error=25) == pytest.approx(con.budget_for(PART, max_error=25, earlier=False))
 
 
-def test_a_complement_whose_base_is_not_understood_any_more_keeps_its_own_numbers(
+def test_a_release_whose_earlier_ones_are_not_understood_any_more_keeps_its_own_numbers(
     con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     con.run(CROSS, epsilon=0.3)

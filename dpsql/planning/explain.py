@@ -10,11 +10,11 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpsql.planning.show.text import figure
+from dpsql.planning.planned_batch import PlannedBatch
+from dpsql.planning.text import figure
 from dpsql.quoting import identifier
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.sql import Answer
@@ -26,9 +26,6 @@ from dpsql.workload.expr.condition_text import Lines, condition_text, output_tex
 from dpsql.workload.expr.conditions import TRUE, And, Condition, conjunction
 from dpsql.workload.expr.regions import Axis, LineAxis, RunAxis
 
-if TYPE_CHECKING:
-    from dpsql.planning.plan import Plan
-
 STATEMENTS = 60
 _NUMBERS = 8
 _WIDTH = 118
@@ -38,7 +35,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _NOISY = re.compile(r'\(SELECT \* FROM \(SELECT \* FROM ("(?:[^"]|"")*")\)\)|\(SELECT \* FROM ("(?:[^"]|"")*")\)')
 
 
-def explain(plan: Plan, head: Sequence[str]) -> str:
+def explain(plan: PlannedBatch, head: Sequence[str]) -> str:
     """The plan's parts as text: ``head`` (guarantee, cost, sizes, strategy), then every statement.
 
     "private" is what spends the budget, "derived" what is computed from those numbers with an interval of its own,
@@ -63,7 +60,7 @@ def explain(plan: Plan, head: Sequence[str]) -> str:
 
 
 def _statement(
-    plan: Plan, answer: Answer, cores: Sequence[tuple[Core, tuple[slice, ...]]], layouts: dict[str, Layout]
+    plan: PlannedBatch, answer: Answer, cores: Sequence[tuple[Core, tuple[slice, ...]]], layouts: dict[str, Layout]
 ) -> list[str]:
     lines = [answer.name]
     for number, (core, slices) in enumerate(cores):
@@ -158,7 +155,7 @@ def _without(output: Output, shared: frozenset[Condition]) -> Output:
 
 
 def _numbers(
-    plan: Plan,
+    plan: PlannedBatch,
     core: Core,
     slices: Sequence[slice],
     layouts: dict[str, Layout],

@@ -1,4 +1,6 @@
-"""A plan as a picture: the error of every result column, beside what paying one by one would give and the bound."""
+"""A plan as pictures: the error of every result column, beside what paying one by one would give and the bound; and
+error against budget, both axes logarithmic.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.errors import DataError
 from dpsql.pictures import style
-from dpsql.planning.show.text import plan_rows
+from dpsql.planning.planned_batch import PlannedBatch
+from dpsql.planning.text import plan_rows
+from dpsql.planning.what_if import amount_of, curve, route_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dpsql.planning.plan import Plan
-
 SHOWN = 60
 _LEAST = 1e-12
+_LINES = 6  # of the picture of error against budget
 
 
-def plan_picture(plan: Plan, ax: Axes | None = None) -> Figure:
+def plan_picture(plan: PlannedBatch, ax: Axes | None = None) -> Figure:
     """A matplotlib figure with one line a result column, standard errors on a logarithmic axis.
 
     The first 60 result columns are drawn; a bar reaches from this plan to what one by one would give. Where the plan
@@ -74,11 +78,11 @@ def _is_round(value: float) -> bool:
     return min(abs(lead - 2.0), abs(lead - 5.0)) < 1e-6
 
 
-def _certified(plan: Plan) -> str:
+def _certified(plan: PlannedBatch) -> str:
     return f"certified within {max(plan.gap or 0.0, 1e-4):.2%} of the least total squared error"
 
 
-def _whole(plan: Plan) -> tuple[float, float, str] | None:
+def _whole(plan: PlannedBatch) -> tuple[float, float, str] | None:
     """Root mean squared error of the batch as a multiple of the least possible: one by one, this plan; what it proves.
 
     None where nothing is certified, or for a batch of blocks or of a long line. In the units that the plan minimises
@@ -96,11 +100,6 @@ def _whole(plan: Plan) -> tuple[float, float, str] | None:
     return ratio * math.sqrt(naive / planned), ratio, _certified(plan)
 
 
-def _mean_square(values: Any) -> float:
-    """The mean of the squares of numbers, or of all ranges of a long line."""
-    return float(values.mean_square() if hasattr(values, "mean_square") else np.mean(values**2))
-
-
 def _draw_whole(axes: Any, naive: float, planned: float, certified: str) -> None:
     axes.hlines([0], planned, naive, color="0.85", linewidth=3, zorder=1)
     axes.axvline(1.0, color=style.BLACK, linewidth=1.2, linestyle="--")
@@ -114,3 +113,42 @@ def _draw_whole(axes: Any, naive: float, planned: float, certified: str) -> None
     style.tidy(axes)
     axes.set_xlabel("root mean squared error, as a multiple of the least possible", fontsize=style.SMALL)
     style.title(axes, f"This plan is {certified}")
+
+
+def curve_picture(plan: PlannedBatch, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:
+    """A matplotlib figure with one line a result column (the first 6), and the plan's own budget marked.
+
+    What is beyond what is left, or beyond the cap on one release, is drawn dotted. ``points`` and ``span`` as
+    ``what_if.curve``. Raises DataError where no column has an error that is known before the answer, InterfaceError
+    without matplotlib.
+    """
+    found = curve(plan, points, span)
+    lines: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}
+    for amount, allowed, result, column, _, half in found:
+        lines.setdefault((result, column), []).append((amount, half, allowed))
+    if not lines:
+        raise DataError("the errors of averages, ratios and quantiles depend on the answer; there is no curve to draw")
+    figure, axes = style.canvas(ax, 7.0, 4.2)
+    for number, ((result, column), held) in enumerate(list(lines.items())[:_LINES]):
+        colour = style.COLOURS[number % len(style.COLOURS)]
+        inside = [point for point in held if point[2]]
+        beyond = held[max(len(inside) - 1, 0) :]
+        label = style.plain(f"{result}.{column}", 32)
+        axes.plot([p[0] for p in inside], [p[1] for p in inside], color=colour, linewidth=1.8, label=label)
+        if len(beyond) > 1:
+            axes.plot([p[0] for p in beyond], [p[1] for p in beyond], color=colour, linewidth=1.2, linestyle=":")
+    route, amount = route_of(plan), float(amount_of(plan))
+    axes.axvline(amount, color=style.BLACK, linewidth=1.0, linestyle="--")
+    axes.text(amount, 1.0, " this plan", transform=axes.get_xaxis_transform(), fontsize=style.SMALL, va="top")
+    for scale, axis in ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis)):
+        scale("log")
+        axis.set_major_formatter(lambda value, _: style.number(value))
+        axis.set_minor_formatter(lambda value, _: "")
+    style.tidy(axes, grid="y")
+    delta = "" if route.delta is None or route.noise == "laplace" else f" at delta {float(route.delta):g}"
+    axes.set_xlabel(f"{route.measure}{delta}", fontsize=style.SMALL)
+    axes.set_ylabel(f"half-width at {100 * (1 - plan.alpha):.6g}%", fontsize=style.SMALL)
+    more = f" (first {_LINES} of {len(lines)} result columns)" if len(lines) > _LINES else ""
+    style.title(axes, f"Error against {route.measure}{more}")
+    axes.legend(fontsize=style.SMALL, frameon=False)
+    return figure

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import KeyOutput, Measured
 
-if TYPE_CHECKING:
-    from dpsql.planning.plan import Plan
-
 SHOWN = 60
 
 
-def plan_rows(plan: Plan) -> list[dict[str, Any]]:
+def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
     """One record a private column: result, column, numbers, stderr (root mean square, largest), half_width, naive.
 
     The last four are None for averages, ratios and quantiles, whose errors depend on the answer.
@@ -48,7 +47,7 @@ def plan_rows(plan: Plan) -> list[dict[str, Any]]:
     return rows
 
 
-def plan_head(plan: Plan) -> list[str]:
+def plan_head(plan: PlannedBatch) -> list[str]:
     """Guarantee, cost, sizes, the scan, strategy, what else could have paid, notes on the conditions: a line each."""
     notes = [f"Note       {note}" for note in plan.notes]
     scan = scan_text(plan.compiled.layouts, plan.expected_rows)
@@ -59,27 +58,28 @@ def plan_head(plan: Plan) -> list[str]:
     ]
 
 
-def _rests(plan: Plan) -> list[str]:
+def _rests(plan: PlannedBatch) -> list[str]:
     """Which earlier releases the answers rest on, too."""
     if not plan.rests_on:
         return []
-    which = f"release{'s' if len(plan.rests_on) > 1 else ''} {', '.join(map(str, plan.rests_on))}"
-    alone = getattr(plan, "alone", None)
-    gain = "" if alone is None else f"; without, {(alone.error / plan.error) ** 0.5:.2f} times the error"
-    return [f"Earlier    rests on {which} and the new measurement, which alone is charged{gain}"]
+    without = plan.without_earlier
+    gain = "" if without is None else f"; without, {(without.error / plan.error) ** 0.5:.2f} times the error"
+    return [
+        f"Earlier    rests on {releases_named(plan.rests_on)} and the new measurement, which alone is charged{gain}"
+    ]
 
 
-def _wanted(plan: Plan) -> list[str]:
+def _wanted(plan: PlannedBatch) -> list[str]:
     """What error the budget was found for."""
     return [] if plan.wanted is None else [f"Wanted     {wanted_text(plan.wanted, plan.alpha)}"]
 
 
-def _local(plan: Plan) -> list[str]:
+def _local(plan: PlannedBatch) -> list[str]:
     """What a local release would give, where the policy allows one."""
     return [] if plan.local_comparison is None else [f"Local      {plan.local_comparison}"]
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: PlannedBatch) -> str:
     """The whole plan as text, its first line the guarantee."""
     level = f"{100 * (1 - plan.alpha):g}%"
     rows = plan_rows(plan)
@@ -95,12 +95,7 @@ def plan_text(plan: Plan) -> str:
         for row in rows
     ]
     shown = body if len(body) <= SHOWN else body[: SHOWN - 10]
-    widths = [max(len(line[i]) for line in [header, *shown]) for i in range(len(header))]
-    for line in [header, *shown]:
-        cells = [
-            text.ljust(w) if i < 2 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+    lines += aligned(header, shown, left=(0, 1))
     if len(shown) < len(body):
         lines.append(f"... and {len(body) - len(shown)} more result columns; plan.rows() has them all")
     lines.append("")
@@ -136,6 +131,22 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def releases_named(numbers: Sequence[int]) -> str:
+    """Such as "releases 1, 4"."""
+    return f"release{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
+    """A table as lines; columns are set right but for those of ``left``."""
+    widths = [max(len(line[i]) for line in [head, *rows]) for i in range(len(head))]
+    return [
+        "  ".join(
+            text.ljust(w) if i in left else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [head, *rows]
+    ]
+
+
 def figure(value: float) -> str:
     """A number to three significant digits, without an exponent where it is short."""
     if value == 0:
@@ -150,14 +161,14 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 32 else name[:29] + "..."
 
 
-def _cost(plan: Plan) -> str:
+def _cost(plan: PlannedBatch) -> str:
     charge = plan.charge
     measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
     short = "" if plan.affordable else " (more than is left of it, or than one release may cost)"
     return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch{short}"
 
 
-def _batch(plan: Plan) -> str:
+def _batch(plan: PlannedBatch) -> str:
     compiled = plan.compiled
     tables = ", ".join(dict.fromkeys(_scan(layout) for layout in compiled.layouts))
     combinations = sum(layout.cells.combinations for layout in compiled.layouts)
@@ -185,7 +196,7 @@ def _scan(layout: Layout) -> str:
     return f"one scan of {source.table}" + (f" with {', '.join(joined)}" if joined else "")
 
 
-def _strategy(plan: Plan) -> str:
+def _strategy(plan: PlannedBatch) -> str:
     strategy = plan.strategy
     described: str = getattr(strategy, "described", "")
     if described:
@@ -193,21 +204,23 @@ def _strategy(plan: Plan) -> str:
     kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
     residuals: Any = getattr(strategy, "residuals", ())
     parts = f" of {len(residuals):,} residuals" if residuals else ""
-    if plan.gap is None and parts and strategy.noise == "gaussian":
+    gap = (plan.without_earlier or plan).gap
+    if gap is None and parts and strategy.noise == "gaussian":
         proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
-    elif plan.gap is None:
+    elif gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
     else:
         what = "largest" if strategy.objective == "max" else "total"
+        without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
         proof = (
-            f"{what} squared error certified within {max(plan.gap, 1e-4):.2%} of the least of any Gaussian matrix "
-            f"mechanism{' beside these releases' if plan.rests_on else ''}"
+            f"{what} squared error {without}certified within {max(gap, 1e-4):.2%} of the least of any Gaussian matrix "
+            "mechanism"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"
     return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"
 
 
-def _alternatives(plan: Plan) -> list[str]:
+def _alternatives(plan: PlannedBatch) -> list[str]:
     chosen = plan.error
     what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
     return [

@@ -1,0 +1,61 @@
+"""What a cursor asks of its connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from dpsql.planning.plan import Plan
+from dpsql.policy import Policy
+from dpsql.release import Result
+from dpsql.release.books import Books
+from dpsql.release.release import Release
+from dpsql.running.run import Batches
+
+Amounts = tuple[object, object, object]
+"""Epsilon, delta, rho."""
+
+
+class Session(Protocol):
+    """The part of a ``Connection`` that its cursors use."""
+
+    policy: Policy
+    releases_path: Path
+    _label: str
+    _lock: threading.RLock
+    _books: Books
+    _batches: Batches
+    _budget_per_release: Amounts
+    _query_timeout: float | None
+
+    def schemas(self) -> dict[str, dict[str, str]]:
+        """The column types of all private tables, held against the policy."""
+        ...
+
+    def plan(
+        self,
+        sql: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        alpha: float = 0.05,
+        progress: Callable[[str], None] | None = None,
+        earlier: bool = True,
+    ) -> Plan:
+        """What a batch would release."""
+        ...
+
+    def run(self, batch: Plan) -> Release:
+        """Measure a plan and register its views."""
+        ...
+
+    def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
+        """Run one SELECT over the releases."""
+        ...
+
+    def _view_names(self) -> tuple[str, ...]: ...
+
+    def _check_open(self) -> None: ...

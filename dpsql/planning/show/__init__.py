@@ -1,1 +1,0 @@
-"""A plan as text, tables and pictures."""
