@@ -74,6 +74,12 @@ def spent_units(con: dpsql.Connection) -> dict[str, int]:
     return {purse.name: purse.spent_units for purse in con.budget.purses}
 
 
+@pytest.fixture(scope="module")
+def unspent(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
+    """A connection for tests whose every batch is refused: its ledger is never made."""
+    return connect(tmp_path_factory.mktemp("unspent"))
+
+
 # -- plans ------------------------------------------------------------------------------------------
 
 
@@ -190,11 +196,10 @@ def test_gaussian_noise_wins_for_many_marginals(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_bad_number_is_refused_before_anything(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    con = connect(tmp_path)
-    refusal(dpsql.DataError, lambda: con.plan(COUNT, **arguments))
-    refusal(dpsql.DataError, lambda: con.run(COUNT, **arguments))
-    assert not con.ledger_path.exists()
+def test_a_bad_number_is_refused_before_anything(unspent: dpsql.Connection, arguments: dict[str, Any]) -> None:
+    refusal(dpsql.DataError, lambda: unspent.plan(COUNT, **arguments))
+    refusal(dpsql.DataError, lambda: unspent.run(COUNT, **arguments))
+    assert not unspent.ledger_path.exists()
 
 
 # -- spending ---------------------------------------------------------------------------------------
@@ -305,33 +310,39 @@ def test_a_gaussian_budget_can_be_spent_to_its_end(tmp_path: Path) -> None:
 # -- refusals that must come before the charge ------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "batch"),
-    [
-        (dpsql.SQLError, "CREATE VIEW releases AS SELECT count(*) FROM t"),
-        (dpsql.IntegrityError, "CREATE VIEW q1 AS SELECT count(*) FROM t"),
-        (dpsql.IntegrityError, "CREATE VIEW Q77 AS SELECT count(*) FROM t"),
-        (dpsql.SQLError, 'CREATE VIEW "" AS SELECT count(*) FROM t'),
-        (dpsql.SQLError, 'SELECT count(*) AS "" FROM t'),
-        (dpsql.SQLError, 'SELECT count(*) AS "a\x00b" FROM t'),
-        (dpsql.SQLError, 'SELECT count(*) AS "\ud800" FROM t'),
-        (dpsql.SQLError, 'CREATE VIEW "\udfff" AS SELECT count(*) FROM t'),
-        (dpsql.SQLError, "SELECT count(*) FROM t -- \ud800"),
-        (dpsql.SQLError, f"{BY_G}; {BY_G}"),
-        (dpsql.SQLError, "CREATE VIEW dp.x AS SELECT count(*) FROM t"),
-        (dpsql.SQLError, "SELECT count(*) FROM t; DROP TABLE t"),
-        (dpsql.SQLError, "SELECT count(*) FROM t WHERE error(v) > 0"),
-        (dpsql.SQLError, "SELECT k FROM t"),
-        (dpsql.SQLError, ""),
-        (dpsql.SQLError, 5),
-        (dpsql.PolicyError, "SELECT count(*) FROM other"),
-    ],
-)
-def test_what_cannot_be_released_is_refused_before_the_charge(tmp_path: Path, kind: Any, batch: Any) -> None:
+UNRELEASED: list[tuple[Any, Any]] = [
+    (dpsql.SQLError, "CREATE VIEW releases AS SELECT count(*) FROM t"),
+    (dpsql.IntegrityError, "CREATE VIEW q1 AS SELECT count(*) FROM t"),
+    (dpsql.IntegrityError, "CREATE VIEW Q77 AS SELECT count(*) FROM t"),
+    (dpsql.SQLError, 'CREATE VIEW "" AS SELECT count(*) FROM t'),
+    (dpsql.SQLError, 'SELECT count(*) AS "" FROM t'),
+    (dpsql.SQLError, 'SELECT count(*) AS "a\x00b" FROM t'),
+    (dpsql.SQLError, 'SELECT count(*) AS "\ud800" FROM t'),
+    (dpsql.SQLError, 'CREATE VIEW "\udfff" AS SELECT count(*) FROM t'),
+    (dpsql.SQLError, "SELECT count(*) FROM t -- \ud800"),
+    (dpsql.SQLError, f"{BY_G}; {BY_G}"),
+    (dpsql.SQLError, "CREATE VIEW dp.x AS SELECT count(*) FROM t"),
+    (dpsql.SQLError, "SELECT count(*) FROM t; DROP TABLE t"),
+    (dpsql.SQLError, "SELECT count(*) FROM t WHERE error(v) > 0"),
+    (dpsql.SQLError, "SELECT k FROM t"),
+    (dpsql.SQLError, ""),
+    (dpsql.SQLError, 5),
+    (dpsql.PolicyError, "SELECT count(*) FROM other"),
+]
+
+
+@pytest.mark.parametrize(("kind", "batch"), UNRELEASED)
+def test_what_cannot_be_released_is_refused_before_the_charge(unspent: dpsql.Connection, kind: Any, batch: Any) -> None:
+    kinds = (dpsql.SQLError, dpsql.PolicyError) if kind is dpsql.PolicyError else kind
+    refusal(kinds, lambda: unspent.run(batch, 1))
+    assert unspent.releases() == []
+
+
+def test_nothing_refused_stands_in_the_way_of_the_next_one(tmp_path: Path) -> None:
     con = connect(tmp_path)
-    refusal((dpsql.SQLError, dpsql.PolicyError) if kind is dpsql.PolicyError else kind, lambda: con.run(batch, 1))
-    assert con.releases() == []
-    assert con.run(COUNT, 1).cost == 1  # and nothing stands in the way of the next one
+    for _, batch in UNRELEASED:
+        refusal((dpsql.SQLError, dpsql.PolicyError, dpsql.IntegrityError), lambda batch=batch: con.run(batch, 1))
+    assert con.run(COUNT, 1).cost == 1
 
 
 def test_a_taken_name_is_refused_even_where_the_releases_file_is_gone(tmp_path: Path) -> None:
