@@ -13,6 +13,7 @@ from helpers import policy_of
 from noiseless import Pipeline, rows_of
 
 import dpsql
+from dpsql.quoting import identifier
 from dpsql.release.columns import Coded, Numbers, coded, stacked
 from dpsql.running import post_process as afterwards
 from dpsql.sql.outer.relation import (
@@ -25,7 +26,6 @@ from dpsql.sql.outer.relation import (
     combined,
     gathered,
     hole,
-    quoted,
 )
 from dpsql.sql.outer.sandbox import Sandbox
 
@@ -158,7 +158,7 @@ def test_many_groupings_are_released(tmp_path: Path) -> None:
         f"[tables.t.columns]\n{domains}"
     )
     con = dpsql.connect(tmp_path / "wide.duckdb", policy=dpsql.Policy.parse(policy), ledger=tmp_path / "wide.ledger")
-    listed = ", ".join(quoted(name) for name in names)
+    listed = ", ".join(identifier(name) for name in names)
     select = f"SELECT {listed}, COUNT(*) AS n FROM t GROUP BY dp_marginals(2, {listed})"
     release = con.run(f"{select}; {select} ORDER BY n DESC LIMIT 5", epsilon=900.0, delta=1e-6)
     rows = release["q1"].fetchall()
