@@ -116,12 +116,12 @@ def is_path(value: object) -> bool:
 
 
 def path() -> tuple[Check, str]:
-    """The path of a file."""
+    """A check that an argument is the path of a file."""
     return is_path, "the path of a file"
 
 
 def texts() -> tuple[Check, str]:
-    """A list of texts."""
+    """A check that an argument is a list of texts."""
     fits, _ = text()
 
     def every(value: object) -> bool:
@@ -173,7 +173,7 @@ def matrix() -> tuple[Check, str]:
 
 
 def each_text() -> tuple[Check, str]:
-    """Texts, of ``*args``."""
+    """A check that each of ``*args`` is a text."""
     fits, _ = text()
     return lambda values: isinstance(values, tuple) and all(map(fits, values)), "a text"
 
@@ -208,10 +208,10 @@ def lists_of_whole() -> tuple[Check, str]:
 
 
 def flag() -> tuple[Check, str]:
-    """True or False."""
+    """A check that an argument is True or False."""
     return lambda value: isinstance(value, bool), "True or False"
 
 
 def function() -> tuple[Check, str]:
-    """What can be called."""
+    """A check that an argument can be called."""
     return callable, "a function"

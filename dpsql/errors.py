@@ -63,7 +63,7 @@ class IntegrityError(DatabaseError):
 
 
 class InternalError(DatabaseError):
-    """A fault of dpsql itself."""
+    """dpsql itself is at fault: please report it."""
 
 
 class ProgrammingError(DatabaseError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def identifier(name: str) -> str:
-    """A name as an identifier."""
+    """A name as SQL writes an identifier, in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -57,7 +57,7 @@ class Report:
         return all(check.holds for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as values that JSON can hold."""
         checks = [
             {"check": check.name, "holds": check.holds, "found": check.found, "limit": check.limit}
             for check in self.checks

@@ -44,7 +44,6 @@ class Column:
     values: tuple[str, ...] = field(default=(), repr=False)
 
     def text(self, cell: Cell) -> str:
-        """The cell as SQL."""
         if isinstance(cell, int):
             return self.keys[cell % len(self.keys)]
         return cell or "NULL"
@@ -140,7 +139,6 @@ class Synthetic:
     # -- rows ------------------------------------------------------------------------------------
 
     def insert(self, rows: Rows) -> None:
-        """Add rows to the tables."""
         for name, mine in rows.items():
             if mine:
                 table = self.tables[name]

@@ -26,5 +26,5 @@ class Draws:
         return int.from_bytes(digest[:8], "big") % bound
 
     def choice(self, values: Sequence[T]) -> T:
-        """One of the values."""
+        """One of the values, each with the same probability."""
         return values[self.below(len(values))]

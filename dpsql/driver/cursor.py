@@ -213,7 +213,7 @@ class Cursor:
         return self._fetch(self.arraysize if size is None else size)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """The rows that are left."""
+        """Return the rows that are left, as a list of tuples."""
         return self._fetch(None)
 
     def rows(self) -> Sequence[tuple[Any, ...]]:

@@ -196,7 +196,7 @@ def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
 
 @contextlib.contextmanager
 def _isolated(spill: str, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An instance of its own."""
+    """An instance in memory that reaches no file and no network."""
     memory = {} if limits.memory is None else {"memory_limit": limits.memory}
     connection = duckdb.connect(
         ":memory:",

@@ -52,7 +52,7 @@ class StillEngine:
     _seen: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
-        """As the engine behind it."""
+        """The schemas of the engine behind it."""
         return self.engine.schemas(sources)
 
     def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:

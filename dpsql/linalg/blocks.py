@@ -31,13 +31,12 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Centre:
-    """d I - 1 1^T."""
+    """The factor d I - 1 1^T of order d."""
 
     d: int
 
     @property
     def p(self) -> int:
-        """Rows."""
         return self.d
 
     @property
@@ -70,41 +69,35 @@ class Centre:
         return np.asarray(np.maximum(squared - total**2 / self.d, 0.0) / self.d**2)
 
     def feed(self, digest: Any) -> None:
-        """Into a hash."""
+        """Add the factor to a hash."""
         digest.update(f"centre {self.d} ".encode())
 
 
 @dataclass(frozen=True)
 class Plain:
-    """I (d x d)."""
+    """The identity factor of order d."""
 
     d: int
 
     @property
     def p(self) -> int:
-        """Rows."""
         return self.d
 
     @property
     def growth(self) -> int:
-        """1."""
         return 1
 
     @property
     def norms(self) -> tuple[int, int]:
-        """(1, 1)."""
         return 1, 1
 
     def times(self, x: Ints, axis: int) -> Ints:
-        """x."""
         return x
 
     def solve(self, y: Floats, axis: int) -> Floats:
-        """C."""
         return np.asarray(y - y.mean(axis=axis, keepdims=True))
 
     def weights(self, rows: Any) -> Floats:
-        """rows C."""
         held = _dense(rows)
         return np.asarray(held - held.mean(axis=1, keepdims=True))
 
@@ -113,7 +106,7 @@ class Plain:
         return Centre(self.d).squares(rows) * float(self.d) ** 2
 
     def feed(self, digest: Any) -> None:
-        """Into a hash."""
+        """Add the factor to a hash."""
         digest.update(f"plain {self.d} ".encode())
 
 
@@ -125,24 +118,20 @@ class Mixed:
 
     @property
     def d(self) -> int:
-        """Columns."""
         return int(self.matrix.shape[1])
 
     @property
     def p(self) -> int:
-        """Rows."""
         return int(self.matrix.shape[0])
 
     @cached_property
     def growth(self) -> int:
-        """Exactly."""
         if self._top * self.d < 2**62:
             return int(np.abs(self.matrix).sum(axis=1).max())
         return max(sum(abs(int(v)) for v in row) for row in self.matrix.tolist())
 
     @cached_property
     def norms(self) -> tuple[int, int]:
-        """Exactly."""
         if self._top**2 * self.p < 2**62:
             size = np.abs(self.matrix)
             return int(size.sum(axis=0).max()), int((size * size).sum(axis=0).max())
@@ -156,7 +145,7 @@ class Mixed:
 
     @cached_property
     def inverse(self) -> Floats:
-        """C B^+ (d x p)."""
+        """C B^+ (d x p): the reconstruction of the centred coordinates."""
         p, d = self.matrix.shape
         if p == d - 1 and not np.tril(self.matrix, -1).any() and not self.matrix.sum(axis=1).any():
             # B = S [I, -1] with a triangular S, and C B^+ = [I, -1]^T (I - 1 1^T / d) S^-1.
@@ -174,11 +163,9 @@ class Mixed:
         return np.moveaxis(np.tensordot(self.matrix, x, axes=(1, axis)), 0, axis)
 
     def solve(self, y: Floats, axis: int) -> Floats:
-        """C B^+ along one axis."""
         return np.moveaxis(np.tensordot(self.inverse, y, axes=(1, axis)), 0, axis)
 
     def weights(self, rows: Any) -> Floats:
-        """rows C B^+."""
         return np.asarray(rows @ self.inverse)
 
     def squares(self, rows: Any) -> Floats:
@@ -187,7 +174,7 @@ class Mixed:
         return np.asarray(np.einsum("ij,ij->i", found, found))
 
     def feed(self, digest: Any) -> None:
-        """Into a hash."""
+        """Add the factor to a hash."""
         digest.update(f"mixed {self.matrix.shape} ".encode() + np.ascontiguousarray(self.matrix).tobytes())
 
 
@@ -260,7 +247,6 @@ class RowBlock:
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
-        """All axes, ascending."""
         return tuple(sorted(axis for factor in self.factors for axis in factor.axes))
 
     def outer(self, parts: list[Floats]) -> Floats:
@@ -304,7 +290,7 @@ class Residual:
 
     @property
     def rows(self) -> int:
-        """Rows measured."""
+        """How many rows are measured."""
         return prod(self.shape)
 
     @property
@@ -314,7 +300,7 @@ class Residual:
         return l1, self.multiplier**2 * prod(part.norms[1] for part in self.integers)
 
     def feed(self, digest: Any) -> None:
-        """Into a hash."""
+        """Add the factor to a hash."""
         digest.update(f"{self.histogram} {self.axes} {self.multiplier} ".encode())
         for part in self.integers:
             part.feed(digest)

@@ -36,11 +36,9 @@ class Spectrum:
         return [even, odd]
 
     def trace_power(self, p: float) -> float:
-        """tr M^p."""
         return float(sum((s**p).sum() for s, _ in self._parts))
 
     def diagonal_power(self, p: float) -> Floats:
-        """diag M^p (n,)."""
         found = [np.einsum("ij,ij,j->i", V, V, s**p) for s, V in self._parts]
         if not self._mirror:
             return np.asarray(found[0])
@@ -50,7 +48,6 @@ class Spectrum:
         return np.concatenate([half, even[h:], half[::-1]])
 
     def power(self, p: float) -> Floats:
-        """M^p (n x n)."""
         found = [(V * s**p) @ V.T for s, V in self._parts]
         if not self._mirror:
             return np.asarray(found[0])

@@ -29,7 +29,7 @@ class Inner(Protocol):
     def shape(self) -> tuple[int, int]: ...
 
     def gram(self) -> Floats:
-        """F^T F, q x q, dense."""
+        """F^T F (q x q), dense."""
         ...
 
     def matrix(self) -> Any:
@@ -47,8 +47,6 @@ class Inner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Diagonal:
-    """F = diag(scale)."""
-
     scale: Floats
 
     @property
@@ -151,8 +149,6 @@ class Prefixes:
 
 @dataclass(frozen=True, eq=False)
 class Kron:
-    """F = F_1 (x) ... (x) F_k."""
-
     factors: tuple[Inner, ...]
 
     @property

@@ -55,7 +55,6 @@ class Convolution:
 
     @property
     def n(self) -> int:
-        """The order of the matrix."""
         return self.kernel.size
 
     @property

@@ -22,7 +22,7 @@ class ByLength:
     table: Floats = field(repr=False)
 
     def of(self, first: ArrayLike, stop: ArrayLike) -> Floats:
-        """The spreads of ranges."""
+        """The spreads of ranges by their two ends."""
         return np.asarray(self.table[np.asarray(stop) - np.asarray(first)])
 
 

@@ -30,14 +30,10 @@ class Line(Protocol):
     """An integer matrix B (rows x n) of full column rank over the cells of a line."""
 
     @property
-    def n(self) -> int:
-        """Cells."""
-        ...
+    def n(self) -> int: ...
 
     @property
-    def rows(self) -> int:
-        """Measurements."""
-        ...
+    def rows(self) -> int: ...
 
     @property
     def l1(self) -> int:
@@ -67,7 +63,7 @@ class Line(Protocol):
         ...
 
     def digest(self) -> bytes:
-        """SHA-256 of the integers."""
+        """The SHA-256 of the integers."""
         ...
 
     def matrix(self) -> Ints:
@@ -84,17 +80,14 @@ class _KernelLine:
 
     @property
     def n(self) -> int:
-        """Cells."""
         return self.kernel.size
 
     @property
     def rows(self) -> int:
-        """As many as cells."""
         return self.kernel.size
 
     @cached_property
     def l1(self) -> int:
-        """sum |f|."""
         return int(np.abs(self.kernel).sum())
 
     @cached_property
@@ -107,15 +100,13 @@ class _KernelLine:
         return Convolution(self.kernel, cyclic=self._cyclic)
 
     def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """A convolution."""
         return self._product.times(x, bits)
 
     def digest(self) -> bytes:
-        """Of the kernel."""
+        """The SHA-256 of the integers."""
         return hashlib.sha256((b"cyclic" if self._cyclic else b"causal") + self.kernel.tobytes()).digest()
 
     def matrix(self) -> Ints:
-        """n x n."""
         return self._product.matrix()
 
 
@@ -132,7 +123,6 @@ class CyclicLine(_KernelLine):
 
     @cached_property
     def eigenvalues(self) -> Floats:
-        """c_0, ..., c_(n // 2)."""
         found = fft.rfft(self.kernel.astype(np.float64)).real
         if float(np.abs(found).min()) <= 1e-11 * self.l1:
             raise InternalError("linalg: a circulant might lack full rank")
@@ -150,7 +140,7 @@ class CyclicLine(_KernelLine):
         return ByLength(k.astype(np.float64) ** 2 / (n * c[0] ** 2) + cosines[0] - cosines[k % n])
 
     def prefix_sums(self, y: Floats) -> Floats:
-        """Of B^-1 y: two FFTs."""
+        """The prefix sums of B^-1 y, by two FFTs."""
         x = fft.irfft(fft.rfft(y) / self.eigenvalues, self.n) if self.n > 1 else y / self.eigenvalues
         return np.concatenate([[0.0], np.cumsum(x)])
 
@@ -220,12 +210,10 @@ class BlockLine:
 
     @property
     def n(self) -> int:
-        """Cells."""
         return self.blocks.n
 
     @property
     def rows(self) -> int:
-        """Blocks of all levels."""
         return self.blocks.rows
 
     @property
@@ -248,7 +236,6 @@ class BlockLine:
         return ByBlocks(self.blocks.sizes, tuple(factors))
 
     def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """Sums over blocks."""
         return self.blocks.times(x, bits)
 
     def prefix_sums(self, y: Floats) -> Floats:
@@ -270,11 +257,10 @@ class BlockLine:
         return sum(value**order for value in first)
 
     def digest(self) -> bytes:
-        """Of sizes and weights."""
+        """The SHA-256 of the integers."""
         return hashlib.sha256(repr(self.blocks).encode()).digest()
 
     def matrix(self) -> Ints:
-        """rows x n."""
         return self.blocks.matrix()
 
 

@@ -58,12 +58,10 @@ class SineMatrix:
 
     @property
     def n(self) -> int:
-        """The order of C."""
         return self.kernel.size - 2
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, n)."""
         return (self.n, self.n)
 
     @property

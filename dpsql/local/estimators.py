@@ -86,7 +86,6 @@ class Estimator:
         return np.bincount(self._pairs % groups, weights=values, minlength=groups).astype(np.float64)
 
     def value(self, output: int) -> Floats:
-        """The unbiased estimates."""
         expected = self._sizes * self._means[output]
         return self._by_group(unbiased(self.response, expected, self._totals[output] - expected))
 

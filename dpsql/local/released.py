@@ -45,7 +45,7 @@ class Released:
 
     @cached_property
     def response(self) -> Response:
-        """The law of one row."""
+        """The law by which one row was randomised."""
         return Response.of(self.domain.size, self.epsilon)
 
     @property

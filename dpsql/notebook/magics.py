@@ -284,7 +284,7 @@ def register(shell: Any) -> DPSqlMagic:
 
 
 def unregister(shell: Any) -> None:
-    """Take the magics back."""
+    """Take the magics out of the session again."""
     shell.configurables[:] = [held for held in shell.configurables if not isinstance(held, DPSqlMagic)]
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("dpsql", None)

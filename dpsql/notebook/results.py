@@ -182,7 +182,6 @@ def level_of(con: Connection, release: Release | None) -> str | None:
 
 
 def level_text(alpha: float) -> str:
-    """``0.05`` as "95 %"."""
     return f"{100 * (1 - alpha):.6g} %"
 
 

@@ -105,7 +105,7 @@ def _item(label: str, text: str, hang: int = 2) -> list[str]:
 
 
 def _rows(layout: Layout) -> str:
-    """What a scan reads."""
+    """What a scan reads: the table, its joins, which rows of a unit count."""
     source = layout.source
     parts = [f"rows of {source.table}"]
     joined = [join.name for join in source.joins]

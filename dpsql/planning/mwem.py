@@ -95,7 +95,7 @@ class TranscriptAnswers:
         return np.asarray(self.answers @ self.strategy.model.replayed(transcript).w)
 
     def errors(self, noise: NoiseModel, divisor: int) -> Floats:
-        """Estimated by simulation."""
+        """Standard errors (m,), estimated by simulation."""
         return np.sqrt(self.squares)
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:

@@ -37,7 +37,7 @@ class PlanOptions:
                 raise DataError(f"{name} must be a number, such as {name}=0.01")
 
     def say(self, text: str) -> None:
-        """Tell ``progress``."""
+        """Tell ``progress`` something, where there is one."""
         if self.progress is not None:
             self.progress(text)
 

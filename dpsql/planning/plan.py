@@ -72,7 +72,7 @@ class Plan(PlannedBatch):
 
     @taking(time_limit=maybe(real()))
     def what_if(self, time_limit: float | None = 30.0) -> str:
-        """The three as text."""
+        """Other budgets, costs and suggestions, as text."""
         return what_if_text(self, time_limit)
 
     def plot_curve(self, ax: Axes | None = None, points: int = 17, span: float = 8.0) -> Figure:

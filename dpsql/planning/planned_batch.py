@@ -226,7 +226,6 @@ class PlannedBatch:
 
 
 def mean_square(values: Floats | RangeErrors) -> float:
-    """The mean of the squares."""
     return values.mean_square() if isinstance(values, RangeErrors) else float(np.mean(values**2))
 
 

@@ -207,7 +207,7 @@ def _shown(value: Fraction) -> str:
 
 
 def _fewer_rows(plan: PlannedBatch) -> Iterator[Suggestion]:
-    """Half the rows of a unit."""
+    """The plan if half as many rows of a unit counted."""
     prepared, units = origin_of(plan).prepared, comparable(plan)
     if units is None:
         return

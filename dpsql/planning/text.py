@@ -132,7 +132,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def releases_named(numbers: Sequence[int]) -> str:
-    """Such as "releases 1, 4"."""
     return f"release{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 

@@ -189,12 +189,10 @@ class Purse:
 
     @property
     def measure(self) -> str:
-        """What the numbers count."""
         return "mu squared" if self.name == "gaussian" else "epsilon"
 
     @property
     def remaining_units(self) -> int:
-        """Total less spent."""
         return self.total_units - self.spent_units
 
     @property

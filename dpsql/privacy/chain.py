@@ -43,7 +43,7 @@ _CONTENT = {
 
 
 def now() -> str:
-    """UTC, ISO 8601."""
+    """The time in UTC, as ISO 8601 writes it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -71,7 +71,7 @@ def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[An
 
 
 def newest(connection: sqlite3.Connection) -> Mark:
-    """The last link."""
+    """The last link of the chain."""
     return Mark(
         *connection.execute(
             "SELECT (SELECT ledger FROM identity), link, head FROM chain ORDER BY link DESC LIMIT 1"

@@ -20,12 +20,10 @@ class Answers(Protocol):
     """The reconstruction R (m x p) of m answers from p measurements y = B (L x) + z. ``divisor`` is L."""
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
-        """R y / L (m,)."""
+        """The numbers asked, R y / L (m,)."""
         ...
 
-    def errors(self, noise: NoiseModel, divisor: int) -> Floats:
-        """Standard errors (m,)."""
-        ...
+    def errors(self, noise: NoiseModel, divisor: int) -> Floats: ...
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
         """Half-widths (m,) of the pointwise intervals at level 1 - alpha."""
@@ -57,7 +55,7 @@ class MatrixAnswers:
         return self._spread(standard_errors(self.matrix, noise) / divisor)
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
-        """As ``half_widths``."""
+        """Half-widths (m,) of intervals at level 1 - alpha (``half_widths``)."""
         return self._spread(half_widths(self.matrix, noise, alpha) / divisor)
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
@@ -71,7 +69,7 @@ class MatrixAnswers:
 
     @functools.cached_property
     def whole(self) -> Any:
-        """R (numbers x p), csr."""
+        """The reconstruction R (numbers x p), csr."""
         held, count = sp.csr_array(self.matrix), len(self.answered)
         place = sp.csr_array((np.ones(count), (self.answered, np.arange(count))), shape=(self.numbers, count))
         return sp.csr_array(place @ held)

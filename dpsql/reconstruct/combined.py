@@ -56,13 +56,12 @@ class White:
 
     @property
     def parameter(self) -> Fraction:
-        """sigma^2, or b."""
+        """sigma^2 of Gaussian noise, b of Laplace noise."""
         squared = Fraction(self.deviation) ** 2
         return squared if self.kind == "gaussian" else Fraction(math.sqrt(float(squared) / 2))
 
     @property
     def variance(self) -> float:
-        """The same for both laws."""
         return self.deviation**2
 
 
@@ -210,7 +209,6 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
 
 
 def _dense(matrix: Any) -> Floats:
-    """As float64."""
     found = as_rows(matrix)
     return found if isinstance(found, np.ndarray) else found.toarray()
 

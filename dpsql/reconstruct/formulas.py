@@ -34,8 +34,6 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Number:
-    """A finite constant."""
-
     value: float | Fraction
 
     def __post_init__(self) -> None:
@@ -49,8 +47,6 @@ class Number:
 
 @dataclass(frozen=True)
 class Negative:
-    """-of."""
-
     of: Formula
 
 

@@ -46,7 +46,6 @@ class LinearErrors:
 
     @property
     def outputs(self) -> int:
-        """k."""
         return len(self.parts)
 
     def combine(self, weights: Floats) -> Matrix:
@@ -82,7 +81,6 @@ class LinearErrors:
 
 
 def scale_rows(matrix: Matrix, factor: Floats) -> Matrix:
-    """diag(factor) @ matrix."""
     if isinstance(matrix, np.ndarray):
         return matrix * factor[:, None]
     return sp.csr_array(sp.diags_array(factor) @ matrix)

@@ -48,7 +48,6 @@ class ResidualAnswers:
 
     @cached_property
     def written(self) -> ResidualRows:
-        """Rows of R."""
         return ResidualRows(self.known)
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
@@ -111,7 +110,6 @@ class ResidualAnswers:
             yield block, found
 
     def errors(self, noise: NoiseModel, divisor: int) -> Floats:
-        """Standard errors."""
         return np.asarray(np.sqrt(self._squares * noise.variance) / divisor)
 
     @cached_property

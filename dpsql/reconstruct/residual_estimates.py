@@ -95,7 +95,6 @@ class Known:
 
     @cached_property
     def measured(self) -> int:
-        """p."""
         return sum(residual.rows for residual in self.residuals)
 
     def parts(self, block: RowBlock) -> Iterator[Estimate]:

@@ -25,7 +25,6 @@ class _Column(Sequence[Any]):
     """What both kinds share: a sequence that is made of Python values when it is looked at."""
 
     def values(self) -> list[Any]:
-        """All of them."""
         raise NotImplementedError
 
     def __getitem__(self, at: Any) -> Any:

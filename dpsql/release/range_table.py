@@ -74,7 +74,6 @@ class RangeTable:
 
     @property
     def n(self) -> int:
-        """Values of the line."""
         return int(self.values[1]) if self.run else len(self.values)
 
     @property

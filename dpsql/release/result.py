@@ -128,7 +128,7 @@ class Result:
             raise InterfaceError(f"no column number {quoted(at)}; the result has {len(self.columns)}, from 0")
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows, as a new list."""
+        """Return all rows, as a new list."""
         return list(self.rows[:])
 
     def fetchone(self) -> tuple[Any, ...] | None:

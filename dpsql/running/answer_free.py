@@ -322,7 +322,7 @@ class Earlier:
         return frozenset({found[0].id, *found[0].description.get("rests_on", ())})
 
     def _text(self, release: int) -> str:
-        """The batch of a release."""
+        """The SQL text of a release's batch."""
         return unpack(self._books.ledger().release(release).payload or b"")[0].sql
 
     def _understood(self, schemas: Schemas, sql: str) -> Understood:

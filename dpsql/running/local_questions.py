@@ -93,7 +93,6 @@ class Asked:
 
     @property
     def errors(self) -> Floats:
-        """Their standard errors."""
         return self._numbers[1]
 
     @property

@@ -56,7 +56,7 @@ class LocalRelease:
 
     @property
     def name(self) -> str:
-        """The view's name."""
+        """The name of the view."""
         return self.released.name
 
     @property
@@ -76,12 +76,11 @@ class LocalRelease:
 
     @property
     def rows(self) -> int:
-        """n."""
         return self.released.rows
 
     @property
     def epsilon(self) -> float:
-        """Of one row."""
+        """The epsilon of one row."""
         return float(self.released.epsilon)
 
     @property

@@ -105,7 +105,7 @@ def explained(plan: Plan, options: argparse.Namespace) -> None:
 
 
 def what_if_json(plan: Plan) -> dict[str, Any]:
-    """The same for programs."""
+    """The same figures for programs."""
     return {
         "curve": output.table_json(plan.curve()),
         "marginal_costs": output.table_json(plan.marginal_costs()),

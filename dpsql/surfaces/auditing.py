@@ -55,7 +55,6 @@ def _schemas(policy: Policy, options: argparse.Namespace) -> dict[str, dict[str,
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    """The command's options."""
     command.add_argument("policy", metavar="POLICY", help="policy file (TOML)")
     command.add_argument("batch", metavar="BATCH.sql", help="SQL file of the batch")
     command.add_argument("--epsilon", metavar="E", help="budget of the batch: pure, or with the policy's delta")

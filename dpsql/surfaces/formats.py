@@ -19,7 +19,6 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".duckdb": "
 
 
 def arguments(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
-    """--format and --output."""
     command.add_argument(
         "--format",
         choices=formats,

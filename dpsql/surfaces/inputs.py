@@ -37,7 +37,7 @@ def released(options: argparse.Namespace) -> ReleaseStore:
 
 
 def seconds(options: argparse.Namespace) -> float | None:
-    """--timeout; 0 is none."""
+    """The seconds of --timeout; 0 means no limit."""
     given: float | None = options.timeout
     return QUERY_SECONDS if given is None else given or None
 

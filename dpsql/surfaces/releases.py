@@ -30,7 +30,6 @@ def list_(options: argparse.Namespace) -> None:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Show one released table."""
     store = inputs.released(options)
     formats.check(options, 1, store.path)
     _deliver(store.sql(f"SELECT * FROM dp.{identifier(options.name)}", seconds=None), options.name, options)  # noqa: S608

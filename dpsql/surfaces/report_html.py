@@ -74,7 +74,6 @@ def paragraph(words: str, kind: str = "") -> str:
 
 
 def heading(words: str, level: int = 2) -> str:
-    """A heading."""
     return f"<h{level}>{text(words)}</h{level}>"
 
 
@@ -106,7 +105,6 @@ def picture(made: Figure, caption: str) -> str:
 
 
 def code(words: str) -> str:
-    """SQL as it was written."""
     return f"<pre>{text(words.strip())}</pre>"
 
 

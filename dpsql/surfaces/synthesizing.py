@@ -82,7 +82,6 @@ def _names(given: str | None) -> list[str]:
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    """The command's options."""
     command.add_argument("table", metavar="TABLE", help="the private table; with --ask, a table or a release's name")
     command.add_argument("--columns", metavar="A,B", help="release these columns together, each row randomised once")
     command.add_argument("--epsilon", metavar="E", help="epsilon of one row; a unit pays it for each row it may have")

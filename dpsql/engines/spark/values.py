@@ -50,17 +50,15 @@ class Expr:
 
     @property
     def inner(self) -> str:
-        """The text as an operand."""
+        """The text in parentheses where an operator needs them."""
         return self.text if self.rank == 9 else f"({self.text})"
 
     @property
     def whole(self) -> bool:
-        """True for whole numbers."""
         return self.type in INTEGERS
 
 
 def spark_type(name: str) -> str:
-    """Spark's name of a type."""
     return name if name.startswith("DECIMAL(") else _SPARK[name]
 
 

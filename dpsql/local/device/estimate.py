@@ -109,7 +109,6 @@ class Collected:
 
     @property
     def rows(self) -> int:
-        """n."""
         return int(self.places[0].size)
 
     def estimate(

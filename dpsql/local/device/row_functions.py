@@ -66,12 +66,10 @@ class RowFunction:
     terms: tuple[Term, ...]
 
     def __add__(self, other: RowFunction | float) -> RowFunction:
-        """phi + psi."""
         psi = self._like(other)
         return _made(self.domain, [*self.terms, *psi.terms])
 
     def __sub__(self, other: RowFunction | float) -> RowFunction:
-        """phi - psi."""
         return self + self._like(other) * -1.0
 
     def __mul__(self, other: RowFunction | float) -> RowFunction:
@@ -95,7 +93,7 @@ class RowFunction:
 
     @property
     def mean(self) -> float:
-        """S / k."""
+        """The mean over all combinations, S / k."""
         return self.total / self.domain.size
 
     def inner(self, psi: RowFunction) -> float:

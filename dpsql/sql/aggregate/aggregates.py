@@ -179,7 +179,7 @@ class Collector:
         return Ranked("", q, values, prefixes, type_)
 
     def _units(self, node: exp.Count) -> int:
-        """COUNT(DISTINCT unit)."""
+        """COUNT(DISTINCT unit) as a term of one number."""
         what = node.this.expressions
         if len(what) != 1 or not self.is_unit(what[0]):
             raise refuse(

@@ -72,7 +72,7 @@ class CoreDraft:
         )
 
     def _every(self) -> list[exp.Expression]:
-        """What GROUP BY ALL means."""
+        """The items that GROUP BY ALL groups by."""
         return [
             unwrapped(item)
             for item in self.select.expressions

@@ -111,7 +111,7 @@ class OverCore:
     # -- clauses -------------------------------------------------------------------------------
 
     def conditions(self) -> str:
-        """HAVING and QUALIFY."""
+        """The conditions of HAVING and QUALIFY."""
         text = ""
         for clause, keyword in (("having", "WHERE"), ("qualify", "QUALIFY")):
             node = self.names.select.args.get(clause)

@@ -63,9 +63,7 @@ class Relation(Protocol):
         ...
 
     @property
-    def columns(self) -> tuple[ColumnInfo, ...]:
-        """What it shows."""
-        ...
+    def columns(self) -> tuple[ColumnInfo, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,6 @@ class Combined:
 
     @property
     def columns(self) -> tuple[ColumnInfo, ...]:
-        """Those of its left side."""
         return self.left.columns
 
     def sql(self, errors: bool) -> str:

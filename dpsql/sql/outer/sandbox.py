@@ -80,7 +80,6 @@ class Sandbox:
             self.connection.execute("ROLLBACK")
 
     def drop(self, name: str) -> None:
-        """Remove a table."""
         self.connection.execute(f"DROP TABLE {identifier(name)}")
 
     def run(self, statement: str, seconds: float) -> bool:

@@ -49,7 +49,6 @@ def numbers(node: exp.Expr, *of: Typed) -> None:
 
 
 def negated(t: Typed, node: exp.Expr) -> Typed:
-    """Unary minus."""
     numbers(node, t)
     if t.kind == "exact":
         return replace(t, unit=-t.unit, offset=-t.offset, constant=None)
@@ -58,7 +57,6 @@ def negated(t: Typed, node: exp.Expr) -> Typed:
 
 
 def added(a: Typed, b: Typed, node: exp.Expr) -> Typed:
-    """a + b."""
     numbers(node, a, b)
     if a.kind == b.kind == "exact":
         family = _family(a, b)
@@ -75,7 +73,6 @@ def added(a: Typed, b: Typed, node: exp.Expr) -> Typed:
 
 
 def subtracted(a: Typed, b: Typed, node: exp.Expr) -> Typed:
-    """a - b."""
     numbers(node, a, b)
     if a.kind == b.kind == "exact":
         return added(a, negated(b, node), node)
@@ -83,7 +80,6 @@ def subtracted(a: Typed, b: Typed, node: exp.Expr) -> Typed:
 
 
 def multiplied(a: Typed, b: Typed, node: exp.Expr) -> Typed:
-    """a * b."""
     numbers(node, a, b)
     if a.kind == b.kind == "exact":
         family = _family(a, b)
@@ -180,7 +176,6 @@ def remainder(a: Typed, b: Typed, node: exp.Expr) -> Typed:
 
 
 def absolute(t: Typed, node: exp.Expr) -> Typed:
-    """|t|."""
     numbers(node, t)
     if t.kind == "real":
         bounds = None
@@ -194,7 +189,6 @@ def absolute(t: Typed, node: exp.Expr) -> Typed:
 
 
 def sign(t: Typed, node: exp.Expr) -> Typed:
-    """-1, 0 or 1."""
     numbers(node, t)
     x = settled(t) if t.kind == "real" else flat(t, node)
     return exact(Cast(Call("sign", (x.value,), "TINYINT"), "BIGINT"), -1, 1, "integer", x, gap=False)

@@ -128,7 +128,7 @@ def truncated(unit: str, t: Typed, node: exp.Expr) -> Typed:
 
 
 def day_of(t: Typed, node: exp.Expr) -> Typed:
-    """CAST(t AS DATE)."""
+    """The date of a timestamp, as CAST(t AS DATE) gives it."""
     t = _moment(utc(t), node)
     if t.kind == "date":
         return t

@@ -124,7 +124,7 @@ def operand_of(node: exp.Expr, scope: Scope, *, reduced: bool = True) -> Operand
 
 
 def plain_operand(column: Column) -> Operand:
-    """A column as it stands."""
+    """A column that is compared as it stands."""
     return Operand(column.name, column.line, column)
 
 

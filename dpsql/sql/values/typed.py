@@ -84,12 +84,10 @@ class Typed:
 
     @property
     def numeric(self) -> bool:
-        """True for numbers."""
         return self.kind in {"exact", "real"}
 
     @property
     def line(self) -> Line:
-        """The line of the core."""
         if self.kind == "exact":
             return Line("integer", type_of(self.low, self.high) or "HUGEINT", self.low, self.high)
         return line_of(_TYPES[self.kind])

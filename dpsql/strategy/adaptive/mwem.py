@@ -108,7 +108,7 @@ class Mwem:
 
     @property
     def described(self) -> str:
-        """One line for a plan."""
+        """One line of a plan's text."""
         what = "rows of the strategy" if self.method == "mwem-strategy" else "rows of the workload"
         return (
             f"{self.method}, {self.rounds} rounds over {self.candidates.shape[0] - 1:,} {what}: half of epsilon "

@@ -40,7 +40,6 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """upper / lower - 1."""
         return self.upper / self.lower - 1.0
 
 
@@ -166,5 +165,4 @@ class Low:
         return np.asarray((self._V / np.sqrt(np.sqrt(self._s))).T)
 
     def metric(self) -> Floats:
-        """K^-1/2."""
         return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)

@@ -99,7 +99,6 @@ class Written:
 
     @property
     def count(self) -> int:
-        """N."""
         return int(self._axes.codes.shape[1])
 
     def gram(self, lam: Floats) -> Floats:
@@ -141,7 +140,6 @@ class Factored:
         return self.t * float(self.q.max())
 
     def metric(self) -> Floats:
-        """K^-1/2."""
         return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)
 
 

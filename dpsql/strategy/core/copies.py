@@ -34,7 +34,6 @@ class Copies:
 
     @property
     def count(self) -> int:
-        """k."""
         return int(self.cells.shape[0])
 
 

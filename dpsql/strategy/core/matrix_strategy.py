@@ -63,7 +63,6 @@ class MatrixStrategy(Strategy):
 
     @property
     def measured(self) -> Integers:
-        """B as it is measured."""
         return Factored(self.mixing, self.basis)
 
     @property

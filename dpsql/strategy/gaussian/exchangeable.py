@@ -98,7 +98,7 @@ class _Weighted:
         return self.t * float(self.q.max())
 
     def metric(self) -> Floats:
-        """X (d x d), unscaled."""
+        """X (d x d), before it is scaled to sensitivity 1."""
         held = self._held
         inner = (self._between - np.diag(self._within)) / np.sqrt(np.outer(held.sizes, held.sizes))
         X = inner[held.label][:, held.label]

@@ -52,7 +52,6 @@ class _Columns:
         return out
 
     def some(self, index: NDArray[np.int64]) -> Floats:
-        """Y[:, index] as float64."""
         return np.asarray(self._csc[:, index].toarray(), dtype=np.float64)
 
 

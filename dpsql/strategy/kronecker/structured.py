@@ -92,7 +92,6 @@ class StructuredStrategy(Strategy):
 
     @cached_property
     def measured(self) -> KroneckerIntegers:
-        """B as it is measured."""
         return KroneckerIntegers(self.planned.histograms, self.residuals)
 
     @property

@@ -85,7 +85,7 @@ class _Basis:
 
 
 class _Table:
-    """The bound of one table."""
+    """The part of the bound that one table gives."""
 
     def __init__(self, batch: Structured, table: int, blocks: Sequence[RowBlock]) -> None:
         self.sizes = batch.sizes[table]

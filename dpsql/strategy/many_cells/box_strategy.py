@@ -58,7 +58,6 @@ class BoxStrategy(MatrixStrategy):
 
     @property
     def measured(self) -> BoxIntegers:
-        """B as it is measured."""
         if self.boxes is None:
             raise InternalError("strategy: boxes without boxes")
         return BoxIntegers(self.mixing, self.basis, boxes=self.boxes)

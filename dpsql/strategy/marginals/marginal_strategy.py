@@ -263,7 +263,6 @@ class MarginalStrategy(Strategy):
 
     @cached_property
     def _whole(self) -> ResidualAnswers:
-        """Of all planned sets."""
         return self._answers(self.planned.sets)
 
     def _answers(self, sets: Sequence[Subset]) -> ResidualAnswers:

@@ -51,7 +51,6 @@ class Objective:
             self.cost = self._quick[1]
 
     def times(self, Z: Floats) -> Floats:
-        """Z @ G."""
         if self._quick is not None:
             return self._quick[0](Z)
         if self._G is not None:

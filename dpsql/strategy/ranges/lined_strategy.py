@@ -48,7 +48,6 @@ class LinedStrategy(Strategy):
 
     @property
     def measured(self) -> LineIntegers:
-        """B as it is measured."""
         return LineIntegers(self.rest.measured, self.along.line)
 
     def error(self, W: AnyWorkload) -> float:

@@ -50,7 +50,6 @@ class RangeStrategy(MatrixStrategy):
 
     @property
     def factors(self) -> Ints:
-        """d (n,)."""
         return np.asarray(self.basis.diagonal(), dtype=np.int64)
 
     def integers(self, x: ArrayLike) -> list[int]:

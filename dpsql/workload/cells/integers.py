@@ -64,7 +64,6 @@ class Factored:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(p, n)."""
         return (self.mixing.shape[0], self.basis.shape[1])
 
     def check(self) -> None:

@@ -115,7 +115,6 @@ class _Table:
 
     @cached_property
     def axes(self) -> list[AxisTruths]:
-        """The axes, cut."""
         return axes_of(self.table, self.asked, self.keys)
 
     @cached_property

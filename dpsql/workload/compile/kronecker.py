@@ -45,7 +45,6 @@ class Histogram:
 
     @property
     def stop(self) -> int:
-        """The end of the stretch."""
         return self.start + prod(self.sizes)
 
 

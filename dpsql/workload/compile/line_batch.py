@@ -126,11 +126,10 @@ class LineIntegers:
         return self.rest.largest_norm(self._rest_of(entry), order) * self.line.largest_norm(order)
 
     def are_apart(self, entries: Sequence[IntArray]) -> bool:
-        """There is one layout."""
         return len(entries) == 1
 
     def digest(self) -> str:
-        """Of both factors."""
+        """The SHA-256 of both factors."""
         return hashlib.sha256(self.rest.digest().encode() + self.line.digest()).hexdigest()
 
     def _rest_of(self, entry: IntArray) -> IntArray:

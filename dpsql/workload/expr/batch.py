@@ -112,7 +112,7 @@ class CaseKey:
 
     @property
     def name(self) -> str:
-        """How plans call the key."""
+        """The name that plans show for the key."""
         return self.text
 
 
@@ -142,7 +142,7 @@ class RangeKey:
 
     @property
     def name(self) -> str:
-        """How plans call the key."""
+        """The name that plans show for the key."""
         return self.text
 
     @property
@@ -179,7 +179,6 @@ class Query:
 
     @cached_property
     def rows(self) -> int:
-        """Number of groups."""
         return prod(len(key) for key in self.keys)
 
 
@@ -251,12 +250,10 @@ class Core:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """The group keys."""
         return self.queries[0].keys
 
     @property
     def rows(self) -> int:
-        """Number of groups."""
         return self.queries[0].rows
 
     @property

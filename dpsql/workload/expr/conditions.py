@@ -70,15 +70,11 @@ Atom = LineAtom | OpaqueAtom
 
 @dataclass(frozen=True)
 class And:
-    """All operands hold."""
-
     operands: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
 class Or:
-    """Some operand holds."""
-
     operands: tuple[Condition, ...]
 
 

@@ -26,7 +26,6 @@ class Deadline:
         return cls() if limit is None or limit <= 0 else cls(began + SHARE * limit + GRACE)
 
     def passed(self) -> bool:
-        """Whether it is over."""
         return self.at < inf and monotonic() > self.at
 
     def check(self, done: int, all_of: int, what: str) -> None:

@@ -48,7 +48,7 @@ class Measure:
 
     @property
     def grid(self) -> int:
-        """(upper - lower) / step."""
+        """The number of steps between the bounds."""
         return int((self.upper - self.lower) / self.step) if self.step else 0
 
     @property

@@ -40,7 +40,7 @@ class KeyDomain:
 
     @property
     def name(self) -> str:
-        """How plans call the key."""
+        """The name that plans show."""
         return self.column
 
     @property
@@ -67,7 +67,7 @@ class LineAxis:
 
     @property
     def name(self) -> str:
-        """How plans call the axis."""
+        """The name that plans show."""
         return self.column
 
 
@@ -81,7 +81,7 @@ class OpaqueAxis:
 
     @property
     def name(self) -> str:
-        """How plans call the axis."""
+        """The name that plans show."""
         predicate = self.predicate
         if isinstance(predicate, Like):
             return f"{predicate.column} LIKE {predicate.pattern!r}"
@@ -102,7 +102,7 @@ class RunAxis:
 
     @property
     def name(self) -> str:
-        """How plans call the axis."""
+        """The name that plans show."""
         return self.column
 
 

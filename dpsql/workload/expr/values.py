@@ -97,7 +97,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Matches:
-    """``value LIKE pattern``."""
+    """``value LIKE pattern`` with a constant pattern."""
 
     value: Value
     pattern: str

@@ -113,7 +113,6 @@ class Workload:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(m queries, n columns)."""
         return (self.inner.shape[0], self.span.shape[1])
 
     @property
