@@ -118,7 +118,7 @@ def main() -> None:
             ("epsilon 1, delta 1e-9, Gaussian", {"epsilon": 1, "delta": 1e-9}),
         ):
             if "delta" in budget:
-                # The better of the two is pure here; a policy without a pure purse shows the Gaussian.
+                # The better of the two is pure here; a policy without a pure account shows the Gaussian.
                 text = (Path(__file__).parent / "flights.toml").read_text()
                 text = "\n".join(line for line in text.splitlines() if not line.startswith("pure_epsilon"))
                 held = dpsql.Policy.parse(text.replace("data/flights.parquet", str(data.flights_path())))

@@ -1,4 +1,4 @@
-"""The least budget for a wanted error: exact from the law, by every purse and objective, and its refusals."""
+"""The least budget for a wanted error: exact from the law, by every account and objective, and its refusals."""
 
 from __future__ import annotations
 
@@ -381,7 +381,7 @@ def test_an_error_out_of_reach_names_the_least_that_is_not(make: Make, budget: s
 def test_a_spent_purse_says_so(make: Make) -> None:
     con = make("pure")
     con.run(COUNT, epsilon=8)
-    with pytest.raises(BudgetError, match="nothing is left of the pure purse"):
+    with pytest.raises(BudgetError, match="nothing is left of the pure account"):
         con.budget_for(SMALL, 50)
 
 

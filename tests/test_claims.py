@@ -89,7 +89,7 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def holds(con: dpsql.Connection) -> tuple[int, int]:
-    """(charges, releases) of the ledger, whose sums agree with the purse."""
+    """(charges, releases) of the ledger, whose sums agree with the account."""
     entries = [entry for entry in con.releases() if entry.charge.noise != "none"]
     purse = con.budget.purse("pure")
     assert purse is not None

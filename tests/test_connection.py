@@ -160,7 +160,7 @@ def test_the_better_purse_is_named_and_the_other_shown(tmp_path: Path) -> None:
     assert (plan.charge.purse, plan.noise.kind) == ("pure", "laplace")
     (other,) = plan.alternatives
     assert (other.charge.purse, other.charge.guarantee) == ("gaussian", "epsilon 1, delta 1e-9")
-    assert "Instead    epsilon 1, delta 1e-9 from the gaussian purse (optimal)" in str(plan)
+    assert "Instead    epsilon 1, delta 1e-9 from the gaussian account (optimal)" in str(plan)
     assert other.error > plan.charge.unit_variance * plan.strategy.expected
 
 

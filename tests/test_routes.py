@@ -95,9 +95,9 @@ def test_ways_to_pay_are_those_of_plan() -> None:
 
 
 def test_ways_that_there_are_not() -> None:
-    with pytest.raises(BudgetError, match="Gaussian purse"):
+    with pytest.raises(BudgetError, match="Gaussian account"):
         routes_of(fresh_state(PURE), None, "rho")
-    with pytest.raises(BudgetError, match="local purse only"):
+    with pytest.raises(BudgetError, match="local account only"):
         routes_of(fresh_state(Budget.of(local_epsilon=1)), None, None)
     with pytest.raises(DataError, match="'epsilon' or 'rho'"):
         routes_of(fresh_state(PURE), None, "mu")

@@ -185,12 +185,12 @@ def _not_refunded(world: World, ledger: Ledger) -> Outcome:
 
 
 def _refused(world: World, ledger: Ledger) -> Outcome:
-    """Ask for the batch again and again: refused before the purse runs over, and a refusal changes nothing."""
+    """Ask for the batch again and again: refused before the account runs over, and a refusal changes nothing."""
     purse = next(p for p in ledger.state().purses if p.name == world.plan.charge.purse)
     room = purse.remaining_units // world.plan.charge.units
-    name = "what the purse does not hold is refused"
+    name = "what the account does not hold is refused"
     if room > 20:
-        return Outcome(name, True, f"not tried: the purse holds the batch {room:,} times more")
+        return Outcome(name, True, f"not tried: the account holds the batch {room:,} times more")
     world.tables.fill({})
     granted = 0
     while granted <= room:

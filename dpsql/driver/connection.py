@@ -133,7 +133,7 @@ class Connection(Exceptions):
     ) -> Plan:
         """What a batch would release, with an error bar on every number. Free.
 
-        ``epsilon`` alone is pure where the policy keeps a pure purse and otherwise taken with the
+        ``epsilon`` alone is pure where the policy keeps a pure account and otherwise taken with the
         policy's delta; or ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say
         (``dpsql.sql.parse.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
         ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
@@ -184,8 +184,9 @@ class Connection(Exceptions):
         """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
 
         A number that compares like one, with ``.epsilon``, ``.delta``, ``.rho`` and ``.plan``; ``run`` takes it. It is
-        what ``plan`` would be given: pure where the policy keeps a pure purse, else epsilon at its delta, rho in a
-        rho policy; with ``delta``, epsilon at that delta, from either purse; ``measure="rho"`` asks for rho elsewhere.
+        what ``plan`` would be given: pure where the policy keeps a pure account, else epsilon at its delta, rho in a
+        rho policy; with ``delta``, epsilon at that delta, from either account; ``measure="rho"`` asks for rho
+        elsewhere.
 
         ``max_error``: the half-width of every number, or a mapping of results ("by_state", or "by_state.n") to theirs;
         a hint ``/*+ MAX_ERROR(50) */`` after SELECT counts for that SELECT. ``relative``: the same, over the
@@ -235,7 +236,7 @@ class Connection(Exceptions):
         ``errors=False`` leaves the error columns out; ``estimates="nonnegative"`` (or "whole") shows numbers that a
         table could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
         ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
-        BudgetError where the purse does not hold the charge.
+        BudgetError where the account does not hold the charge.
         """
         self._check_open()
         said = self._label if label is None else label
@@ -318,7 +319,7 @@ class Connection(Exceptions):
 
         Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
         randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are.
-        Charges epsilon times the rows that a unit may have to the purse ``local_epsilon`` (replace one unit's values:
+        Charges epsilon times the rows that a unit may have to the account ``local_epsilon`` (replace one unit's values:
         the number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows
         in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
         many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.

@@ -119,14 +119,14 @@ def plan_html(plan: Plan) -> str:
 
 
 def budget_html(state: BudgetState) -> str:
-    """What is spent of a budget and what is left, purse by purse."""
+    """What is spent of a budget and what is left, account by account."""
     at = "" if state.budget.delta is None else f" at delta {show(state.budget.delta)}"
     rows = [
         (p.name, p.measure, f"{p.total:.6g}", show(Fraction(p.spent), 6), show_left(Fraction(p.remaining), 6))
         for p in state.purses
     ]
     kinds = ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE")
-    table = Result(("purse", "measure", "total", "spent", "remaining"), kinds, rows)
+    table = Result(("account", "measure", "total", "spent", "remaining"), kinds, rows)
     spent, left = show(Fraction(state.spent), 6), show_grantable(state.remaining, 6)
     line = f"{state.measure} {spent} spent of {state.total:.6g}{at}, {left} remaining"
     return f'<div class="dpsql">{_bare(table)}{paragraph(line, "dpsql-footer")}</div>'

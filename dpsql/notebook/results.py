@@ -81,7 +81,7 @@ class Results(Sequence[NotebookResult]):
 
     @property
     def cost(self) -> float:
-        """What was charged, in the purse's measure; 0 where it was free."""
+        """What was charged, in the account's measure; 0 where it was free."""
         return 0.0 if self.release is None else self.release.cost
 
     @overload

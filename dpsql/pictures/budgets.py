@@ -1,4 +1,4 @@
-"""A budget over time: what each purse has spent, by whom, up to its total."""
+"""A budget over time: what each account has spent, by whom, up to its total."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _LABELS = 6  # that have a colour of their own; those who spent least are drawn as one
 
 Spending = Sequence[tuple[str, str, float]]
-"""(time in ISO 8601, label, amount) of every charge of a purse, oldest first."""
+"""(time in ISO 8601, label, amount) of every charge of an account, oldest first."""
 
 
 def budget_picture(purses: Sequence[tuple[str, str, float, Spending]], ax: Axes | None = None) -> Figure:
-    """What was spent over time, a panel a purse: (name, measure, total, charges of it).
+    """What was spent over time, a panel an account: (name, measure, total, charges of it).
 
-    With ``ax`` the first purse that has spent anything, or the first, is drawn. Raises InterfaceError without
+    With ``ax`` the first account that has spent anything, or the first, is drawn. Raises InterfaceError without
     matplotlib.
     """
     if ax is not None:
@@ -72,4 +72,4 @@ def _draw(ax: Axes, name: str, measure: str, total: float, charges: Spending) ->
     style.with_thousands(ax.yaxis, 4)
     spent = sum(amount for _, _, amount in charges)
     ax.set_ylabel(measure, fontsize=style.SMALL)
-    style.title(ax, f"{name} purse: {style.number(spent)} of {style.number(total)} spent")
+    style.title(ax, f"{name} account: {style.number(spent)} of {style.number(total)} spent")

@@ -143,8 +143,8 @@ def find_budget(
     """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
 
     ``targets.objective`` "least" chooses the strategy that needs the least; "total" and "max" keep the strategy that
-    ``plan`` takes for that objective, so that planning at the number found gives the same. Where a purse for each kind
-    of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
+    ``plan`` takes for that objective, so that planning at the number found gives the same. Where an account for each
+    kind of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
     measurements then count, too (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
     BudgetError, with the least error within reach, where neither what is left nor the cap on one release holds what is
     needed; DataError and SQLError for targets that do not fit the batch (``goal_of``).
@@ -254,7 +254,7 @@ def refusal(
     need = f"the wanted error needs {charges[0].guarantee}" if charges else "no budget gives the wanted error"
     reached = [(ratio(most), route, most) for route, ratio in ratios if (most := route.most(state)) > 0]
     if not reached:
-        return f"{need}, and nothing is left of the {ratios[0][0].purse} purse: query earlier releases, which is free"
+        return f"{need}, and nothing is left of the {ratios[0][0].purse} account: query earlier releases, which is free"
     factor, route, most = min(reached, key=lambda entry: entry[0])
     purse = state.purse(route.purse)
     left = 0 if purse is None else purse.remaining_units
@@ -276,7 +276,7 @@ def _other_purse(route: Route, state: BudgetState) -> str:
     other = state.purse("gaussian")
     if route.purse != "pure" or route.delta is not None or other is None or not other.remaining_units:
         return ""
-    return f"give delta={show(state.budget.delta or Fraction(0))} for the gaussian purse, "
+    return f"give delta={show(state.budget.delta or Fraction(0))} for the gaussian account, "
 
 
 # -- what a call asks --------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def make_adaptive_plan(
     charge = next((c for c in charge_for(request, state.budget) if c.noise == "laplace"), None)
     if charge is None or charge.epsilon is None:
         raise BudgetError(
-            f"method={method!r} is pure: it is paid with epsilon alone, from a purse that the policy keeps with "
+            f"method={method!r} is pure: it is paid with epsilon alone, from an account that the policy keeps with "
             "pure_epsilon, or from a policy of epsilon without delta"
         )
     (table, *_) = [layout.source.table for layout in compiled.layouts]

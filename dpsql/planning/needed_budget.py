@@ -17,7 +17,7 @@ class NeededBudget:
     """The least budget that gives the target errors: its ``amount``, epsilon or (``rho``) rho, and what comes with it.
 
     It compares, adds and prints as the number. ``epsilon`` and ``delta``, or ``rho``, are the arguments that ``plan``
-    and ``run`` take, None where not part of it; ``guarantee`` and ``cost`` what a run spends, in the purse's measure;
+    and ``run`` take, None where not part of it; ``guarantee`` and ``cost`` what a run spends, in the account's measure;
     ``plan`` is the plan found; ``con.run(needed)`` runs it. As an amount of ``plan`` or ``run`` it is the number alone.
     """
 
@@ -47,7 +47,7 @@ class NeededBudget:
 
     @property
     def cost(self) -> float:
-        """What a run charges, in the purse's measure: epsilon, or mu squared."""
+        """What a run charges, in the account's measure: epsilon, or mu squared."""
         return self.plan.charge.amount if self else 0.0
 
     def __repr__(self) -> str:

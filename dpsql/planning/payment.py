@@ -1,4 +1,4 @@
-"""Ways to pay: the amount of one purse, for one kind of noise, under the figure that a request names it by.
+"""Ways to pay: the amount of one account, for one kind of noise, under the figure that a request names it by.
 
 Amounts are what the noise follows from: mu^2 for Gaussian noise, epsilon for Laplace noise, in units of 1e-12.
 """
@@ -24,7 +24,7 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Route:
-    """One way to pay: the noise, the purse, and in which figure a request names the amount.
+    """One way to pay: the noise, the account, and in which figure a request names the amount.
 
     Amounts of the search are units of 1e-12 of mu^2 for Gaussian noise, of epsilon for Laplace noise.
     """
@@ -92,8 +92,8 @@ def _float_up(value: Fraction) -> float:
 def routes_of(state: BudgetState, delta: Fraction | None, measure: str | None) -> tuple[Route, ...]:
     """The ways in which a policy lets a batch be paid, as ``plan`` has them.
 
-    Without ``delta`` and ``measure``: pure epsilon where the policy keeps a pure purse, else epsilon at the policy's
-    delta, and rho in a rho policy. Raises BudgetError where no purse pays for what is asked.
+    Without ``delta`` and ``measure``: pure epsilon where the policy keeps a pure account, else epsilon at the policy's
+    delta, and rho in a rho policy. Raises BudgetError where no account pays for what is asked.
     """
     if measure not in (None, *MEASURES):
         raise DataError(f"measure {quoted(measure)} is not known; use 'epsilon' or 'rho'")
@@ -103,12 +103,12 @@ def routes_of(state: BudgetState, delta: Fraction | None, measure: str | None) -
         raise DataError("rho cannot go with delta; leave one of the two out")
     if measure == "rho" or (measure is None and budget.rho is not None and delta is None):
         if "gaussian" not in purses:
-            raise BudgetError("rho needs a Gaussian purse, which this policy does not keep; ask for epsilon")
+            raise BudgetError("rho needs a Gaussian account, which this policy does not keep; ask for epsilon")
         return (Route(budget, "gaussian", "gaussian", "rho"),)
     if "pure" in purses and (delta is None or "gaussian" not in purses):
         return (Route(budget, "laplace", "pure", "epsilon"),)
     if "gaussian" not in purses:
-        raise BudgetError("this policy keeps a local purse only; use synthesize, or add epsilon to its [budget]")
+        raise BudgetError("this policy keeps a local account only; use synthesize, or add epsilon to its [budget]")
     chosen = budget.delta if delta is None else delta
     if chosen is None:
         return (Route(budget, "laplace", "gaussian", "epsilon"),)

@@ -112,8 +112,8 @@ def make_plan(
 ) -> Plan:
     """Plan a batch. Free: reads no row and spends nothing.
 
-    Where several purses could pay (``charge_for``), every way is planned and the one of least
-    total squared error (or least largest error, with ``objective="max"``) that the purses still hold is taken.
+    Where several accounts could pay (``charge_for``), every way is planned and the one of least
+    total squared error (or least largest error, with ``objective="max"``) that the accounts still hold is taken.
     OPTIONS clauses of the batch (``dpsql.sql.parse.options``) are held against the policy; their budget is the
     request's (``request_of``). ``options.time_limit`` counts from now: what understanding and compiling leave of it is
     for the search, shared by all ways; past 1.1 of it and half a second these two refuse. A strategy that took long to

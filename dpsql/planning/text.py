@@ -164,7 +164,7 @@ def _cost(plan: PlannedBatch) -> str:
     charge = plan.charge
     measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
     short = "" if plan.affordable else " (more than is left of it, or than one release may cost)"
-    return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch{short}"
+    return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch{short}"
 
 
 def _batch(plan: PlannedBatch) -> str:
@@ -223,8 +223,8 @@ def _alternatives(plan: PlannedBatch) -> list[str]:
     chosen = plan.error
     what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
     return [
-        f"Instead    {other.charge.guarantee} from the {other.charge.purse} purse ({other.method}): "
+        f"Instead    {other.charge.guarantee} from the {other.charge.purse} account ({other.method}): "
         + ("the same wanted error" if plan.wanted else f"{(other.error / chosen) ** 0.5:.2f} times the {what}")
-        + ("" if other.affordable else ", but more than is left of that purse or than one release may cost")
+        + ("" if other.affordable else ", but more than is left of that account or than one release may cost")
         for other in plan.alternatives
     ]

@@ -124,7 +124,7 @@ class Cost:
     """What one statement costs the others. ``times``: their error with it over that without it, at the same budget.
 
     ``amount``: how much of the plan's charge could be saved without it at the others' present error, in the
-    purse's measure; all of it where there are no others (``times`` is None).
+    account's measure; all of it where there are no others (``times`` is None).
     """
 
     result: str
@@ -164,7 +164,7 @@ def costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0)
 
 
 def marginal_costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0) -> Result:
-    """``costs`` as a table: result, numbers, others_error (times), cost in the purse's measure, share of the charge."""
+    """``costs`` as a table: result, numbers, others_error (times), cost as its account counts, share of it."""
     names = ("result", "numbers", "others_error", "cost", "share")
     kinds = ("VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
     rows = [

@@ -34,7 +34,7 @@ class BudgetPolicy:
     Either ``epsilon`` (with ``delta`` or pure) or ``rho`` of zCDP alone. ``pure_epsilon`` is the
     part of epsilon kept for pure releases: none of it with a delta, all of it without. Given an
     epsilon it is always a Fraction after construction, given a rho None. ``local_epsilon`` is the
-    replace-one purse of local releases and stands apart from the others.
+    replace-one account of local releases and stands apart from the others.
 
     ``max_..._per_release`` cap what one release may cost: ``max_epsilon`` a pure release and, at the policy's
     delta, a Gaussian one; ``max_rho`` any release of a rho policy; ``max_local_epsilon`` a local one. Caps may

@@ -1,6 +1,6 @@
 """Purses, requests, charges: what may be spent and what a release costs.
 
-A policy fixes at creation up to three purses, each a sum of integers of 1e-12:
+A policy fixes at creation up to three accounts, each a sum of integers of 1e-12:
 
 - ``pure``: epsilon_P; a Laplace release of epsilon costs epsilon.
 - ``gaussian``: mu_G^2; a Gaussian release of mu costs mu^2.
@@ -8,14 +8,14 @@ A policy fixes at creation up to three purses, each a sum of integers of 1e-12:
 
 Guarantee (neighbours: add or remove one unit; analyst adaptive in queries, strategies, kinds and
 sizes of budget). All releases together are (epsilon, delta)-DP when epsilon_P plus the Gaussian
-purse obey delta_{mu_G}(epsilon - epsilon_P) <= delta. Proof sketch: let L be the privacy loss of the
-whole transcript, split into the steps paid from each purse. The pure steps add at most epsilon_P to
-it on every path. Given the past, a Gaussian step adds at most N(mu_i^2/2, mu_i^2), and the purse stops
+account obey delta_{mu_G}(epsilon - epsilon_P) <= delta. Proof sketch: let L be the privacy loss of the
+whole transcript, split into the steps paid from each account. The pure steps add at most epsilon_P to
+it on every path. Given the past, a Gaussian step adds at most N(mu_i^2/2, mu_i^2), and the account stops
 at sum mu_i^2 <= mu_G^2 on every path; filling up the unspent rest with a dummy Gaussian step makes
 that part's law N(mu_G^2/2, mu_G^2) whatever the order of choices, since it is a Brownian motion run
 for a time fixed in total (Gaussian filters: Smith and Thakurta 2022; Koskela, Tobaben and Honkela
 2023). So the hockey-stick divergence E[(1 - e^(epsilon - L))_+] is at most that of mu_G at
-epsilon - epsilon_P, in both directions. A rho policy has one purse with mu^2 = 2 rho; zCDP adds up
+epsilon - epsilon_P, in both directions. A rho policy has one account with mu^2 = 2 rho; zCDP adds up
 under the same kind of filter (Feldman and Zrnic 2021), and a pure release is epsilon tanh(epsilon/2)-zCDP.
 
 What is *not* sound, and not done: testing delta against the running history, or crediting a pure
@@ -78,21 +78,21 @@ def _gaussian(units: int, guarantee: str) -> Charge:
 def charge_for(request: Request, budget: Budget) -> tuple[Charge, ...]:
     """Every way in which ``budget`` would let ``request`` be paid, to be compared by error.
 
-    - epsilon alone: Laplace from the pure purse where the policy keeps one. Without one, Gaussian
+    - epsilon alone: Laplace from the pure account where the policy keeps one. Without one, Gaussian
       with the policy's delta; a rho policy has no delta, there it is Laplace, charged
       2 epsilon tanh(epsilon/2) of mu squared (`calibrate.pure_as_rho`).
-    - epsilon and delta: Gaussian from its purse, and Laplace at epsilon where the pure purse was
+    - epsilon and delta: Gaussian from its account, and Laplace at epsilon where the pure account was
       made large enough (a pure release is (epsilon, delta)-DP for every delta).
     - rho: Gaussian with mu^2 = 2 rho.
 
     All amounts are rounded down to the grid and the noise is calibrated to what was rounded, so what
-    is charged is what is spent. Whether a purse still holds enough is `BudgetState.check`'s
-    question. Raises BudgetError where the policy has no purse for the request, DataError below the grid.
+    is charged is what is spent. Whether an account still holds enough is `BudgetState.check`'s
+    question. Raises BudgetError where the policy has no account for the request, DataError below the grid.
     """
     totals = budget.totals
     if request.rho is not None:
         if "gaussian" not in totals:
-            raise BudgetError("rho needs a Gaussian purse, which this policy does not keep; ask with epsilon")
+            raise BudgetError("rho needs a Gaussian account, which this policy does not keep; ask with epsilon")
         return (_gaussian(to_units(2 * request.rho), f"rho {show(request.rho)} (zCDP)"),)
     asked = request.epsilon or Fraction(0)
     units = to_units(asked)
@@ -103,7 +103,7 @@ def charge_for(request: Request, budget: Budget) -> tuple[Charge, ...]:
     if "gaussian" not in totals:
         if "pure" in totals:
             return (laplace,)
-        raise BudgetError("this policy keeps a local purse only; use synthesize, or add epsilon to its [budget]")
+        raise BudgetError("this policy keeps a local account only; use synthesize, or add epsilon to its [budget]")
     delta = request.delta or budget.delta
     if delta is None:
         return (_pure("gaussian", "laplace", epsilon, pure_cost(epsilon)),)
@@ -113,9 +113,9 @@ def charge_for(request: Request, budget: Budget) -> tuple[Charge, ...]:
 
 
 def local_charge(epsilon: object, budget: Budget) -> Charge:
-    """The charge of a local release (replace-one relation), from the purse of its own.
+    """The charge of a local release (replace-one relation), from the account of its own.
 
-    Raises DataError for a malformed epsilon, BudgetError where the policy keeps no local purse.
+    Raises DataError for a malformed epsilon, BudgetError where the policy keeps no local account.
     """
     asked = Request(epsilon=exact("epsilon", epsilon)).epsilon or Fraction(0)
     if "local" not in budget.totals:

@@ -14,7 +14,7 @@ import numpy as np
 from dpsql.errors import DataError, Error, quoted
 
 GRID = 10**12  # units to one: every amount is an integer number of 1e-12
-LARGEST = 2**62  # units; one purse and its sums stay inside a signed 64-bit integer
+LARGEST = 2**62  # units; one account and its sums stay inside a signed 64-bit integer
 
 _HAIR = Fraction(1, 10**14)
 _SEARCH = Fraction(1, 10**9)

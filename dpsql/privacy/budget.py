@@ -1,4 +1,4 @@
-"""What a policy allows in all and at once: the figures, the purses that follow from them, the caps."""
+"""What a policy allows in all and at once: the figures, the accounts that follow from them, the caps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Budget:
         for name, amount in self.totals.items():
             if not 0 < amount <= LARGEST:
                 raise PolicyError(
-                    f"[budget] the {name} purse would be below 1e-12 or above 4.6 million; choose another"
+                    f"[budget] the {name} account would be below 1e-12 or above 4.6 million; choose another"
                 )
         for name, cap, whole in (
             ("max_epsilon_per_release", self.max_epsilon, self.epsilon),
@@ -100,7 +100,7 @@ class Budget:
 
     @property
     def totals(self) -> dict[str, int]:
-        """The purses that exist, in units of 1e-12, rounded down. The Gaussian one holds mu^2."""
+        """The accounts that exist, in units of 1e-12, rounded down. The Gaussian one holds mu^2."""
         amounts: dict[str, int] = {}
         if self.pure:
             amounts["pure"] = to_units(self.pure)
@@ -114,7 +114,7 @@ class Budget:
 
     @property
     def caps(self) -> dict[str, int]:
-        """The most units that one release may take of each purse that is capped, rounded down."""
+        """The most units that one release may take of each account that is capped, rounded down."""
         amounts: dict[str, int] = {}
         if self.max_epsilon is not None:
             amounts["pure"] = to_units(self.max_epsilon)
@@ -177,7 +177,7 @@ def mu_units(epsilon: Fraction, delta: Fraction) -> int:
 
 @dataclass(frozen=True)
 class Purse:
-    """One purse of a ledger, in units of 1e-12 of its measure ("epsilon" or "mu squared")."""
+    """One account of a ledger, in units of 1e-12 of its measure ("epsilon" or "mu squared")."""
 
     name: str
     total_units: int
@@ -185,7 +185,7 @@ class Purse:
 
     def __post_init__(self) -> None:
         if self.name not in PURSES or not 0 <= self.spent_units <= self.total_units <= LARGEST:
-            raise DataError("a purse must be spent between 0 and its total; verify the ledger")
+            raise DataError("an account must be spent between 0 and its total; verify the ledger")
 
     @property
     def measure(self) -> str:
@@ -197,17 +197,17 @@ class Purse:
 
     @property
     def total(self) -> float:
-        """Total, in the purse's measure."""
+        """Total, in the account's measure."""
         return self.total_units / GRID
 
     @property
     def spent(self) -> float:
-        """Spent, in the purse's measure; these add up over releases."""
+        """Spent, in the account's measure; these add up over releases."""
         return self.spent_units / GRID
 
     @property
     def remaining(self) -> float:
-        """Total less spent, in the purse's measure."""
+        """Total less spent, in the account's measure."""
         return self.remaining_units / GRID
 
     def __str__(self) -> str:

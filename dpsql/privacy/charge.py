@@ -1,4 +1,4 @@
-"""One way to pay for a release: so much of one purse, for one kind of noise."""
+"""One way to pay for a release: so much of one account, for one kind of noise."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PURSES = ("pure", "gaussian", "local")
 
 @dataclass(frozen=True)
 class Charge:
-    """One way to pay for a release: so many units of one purse, for one kind of noise.
+    """One way to pay for a release: so many units of one account, for one kind of noise.
 
-    purse: "pure", "gaussian" or "local". units: integers of 1e-12 of the purse's measure.
+    account: "pure", "gaussian" or "local". units: integers of 1e-12 of the account's measure.
     noise: "laplace", "gaussian" or "response" (local randomised response); "none" of what is `free`.
     epsilon: what Laplace noise or a response is calibrated to, on the grid; None for Gaussian, which
     is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people.
 
-    The noise never gets more than is paid: epsilon in the pure or local purse is ``units`` exactly, in the Gaussian
+    The noise never gets more than is paid: epsilon in the pure or local account is ``units`` exactly, in the Gaussian
     one (a rho policy) ``units`` hold 2 epsilon tanh(epsilon/2), to one part in 10^9, since libraries of
     mathematics differ in the last digit of tanh. Raises DataError.
     """
@@ -37,16 +37,16 @@ class Charge:
     def __post_init__(self) -> None:
         if self.noise == "none":
             if self.units or self.purse or self.epsilon is not None:
-                raise DataError("an answer that is free takes nothing from any purse; make it with Charge.free")
+                raise DataError("an answer that is free takes nothing from any account; make it with Charge.free")
             return
         if self.purse not in PURSES or self.noise not in ("laplace", "gaussian", "response"):
-            raise DataError("a charge names an unknown purse or noise; make it with charge_for")
+            raise DataError("a charge names an unknown account or noise; make it with charge_for")
         if isinstance(self.units, bool) or not isinstance(self.units, int) or not 0 < self.units <= LARGEST:
             raise DataError("a charge must be a positive 64-bit number of units; ask for more or for less")
         if (self.epsilon is None) != (self.noise == "gaussian"):
             raise DataError("a charge for Laplace noise or a response needs epsilon, a Gaussian one has none")
         if (self.noise == "response") != (self.purse == "local") or (self.noise, self.purse) == ("gaussian", "pure"):
-            raise DataError("a charge takes from a purse that cannot pay for its noise; make it with charge_for")
+            raise DataError("a charge takes from an account that cannot pay for its noise; make it with charge_for")
         if self.epsilon is not None and not self._pays(self.epsilon):
             raise DataError("a charge pays for another epsilon than its noise has; make it with charge_for")
 
@@ -64,7 +64,7 @@ class Charge:
 
     @property
     def amount(self) -> float:
-        """The charge in its purse's measure: epsilon, or mu squared."""
+        """The charge in its account's measure: epsilon, or mu squared."""
         return self.units / GRID
 
     @property

@@ -158,7 +158,7 @@ class Ledger:
         same number and spends nothing more, so a caller that never learned the outcome can ask again; only
         one measurement can ever be recorded for it. label: who asked. description: public, JSON.
 
-        Granted iff spent + units <= total in its purse, and units are within the policy's cap on one release;
+        Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent.
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
         of columns that were released before (`check_once`).

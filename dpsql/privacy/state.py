@@ -23,8 +23,8 @@ class BudgetState:
     ``total``, ``spent`` and ``remaining`` are epsilon at the policy's delta (rho for a rho policy):
     comparable with each other and 0 before anything was spent, but for Gaussian releases not
     additive: half of mu^2 spent is more than half of epsilon. ``remaining`` is what can still be
-    asked for: the pure purse plus the largest epsilon that the Gaussian one grants at once.
-    The local purse stands apart, in ``purses``, whose own numbers do add up. ``charges`` are all rows of the
+    asked for: the pure account plus the largest epsilon that the Gaussian one grants at once.
+    The local account stands apart, in ``purses``, whose own numbers do add up. ``charges`` are all rows of the
     ledger, oldest first, without payloads: by whom, for what, at what cost, released or not.
     """
 
@@ -38,11 +38,11 @@ class BudgetState:
         return tuple(entry for entry in self.charges if entry.released is None)
 
     def by_label(self) -> tuple[Share, ...]:
-        """What each label has spent of each purse, in order of their first charges."""
+        """What each label has spent of each account, in order of their first charges."""
         return shares(self.charges)
 
     def purse(self, name: str) -> Purse | None:
-        """The purse of that name, None where the policy keeps none."""
+        """The account of that name, None where the policy keeps none."""
         return next((purse for purse in self.purses if purse.name == name), None)
 
     @property
@@ -75,7 +75,7 @@ class BudgetState:
 
     @property
     def remaining(self) -> float:
-        """Largest further epsilon (or rho) that the purses still grant, at most total."""
+        """Largest further epsilon (or rho) that the accounts still grant, at most total."""
         if all(purse.spent_units == 0 for purse in self.purses if purse.name != "local"):
             return self.total
         pure = self._units("pure", "remaining_units") / GRID
@@ -100,7 +100,7 @@ class BudgetState:
         return 0.0
 
     def affords(self, charge: Charge) -> bool:
-        """Whether the purse of ``charge`` still holds it, and the cap on one release lets it pass."""
+        """Whether the account of ``charge`` still holds it, and the cap on one release lets it pass."""
         purse = self.purse(charge.purse)
         return purse is not None and charge.units <= purse.remaining_units and self.budget.allows(charge)
 
@@ -113,21 +113,21 @@ class BudgetState:
             raise BudgetError(self.refusal(charge))
 
     def refusal(self, charge: Charge) -> str:
-        """One line: what was asked, what remains in which purse, what next."""
+        """One line: what was asked, what remains in which account, what next."""
         purse = self.purse(charge.purse)
         if purse is None:
-            return f"this policy keeps no {charge.purse} purse for {charge.guarantee}; ask for another guarantee"
+            return f"this policy keeps no {charge.purse} account for {charge.guarantee}; ask for another guarantee"
         if not self.budget.allows(charge):
             return self.budget.refusal(charge)
         asked = show(Fraction(charge.units, GRID))
         message = (
-            f"a release at {charge.guarantee} needs {purse.measure} {asked} of the {purse.name} purse,"
+            f"a release at {charge.guarantee} needs {purse.measure} {asked} of the {purse.name} account,"
             f" which has {show_left(Fraction(purse.remaining_units, GRID))} left of"
             f" {show(Fraction(purse.total_units, GRID))}; "
         )
         other = ""
         if purse.name == "pure" and self.delta is not None and self._units("gaussian", "remaining_units"):
-            other = f", or add delta={show(self.budget.delta or Fraction(0))} to be paid from the gaussian purse"
+            other = f", or add delta={show(self.budget.delta or Fraction(0))} to be paid from the gaussian account"
         if purse.remaining_units == 0:
             return message + "it is spent: query earlier releases, which is free" + other
         if purse.name != "gaussian":
@@ -181,7 +181,7 @@ MOST_LINES = 10  # of a text; all shares are in JSON
 
 @dataclass(frozen=True)
 class Share:
-    """What one label has spent of one purse: ``units`` of 1e-12 over ``count`` charges, for ``results``.
+    """What one label has spent of one account: ``units`` of 1e-12 over ``count`` charges, for ``results``.
 
     A label is what the caller said of itself. Inside one process nothing can check it: whoever may call ``run`` may
     write any label. Where it must be trusted, the custodian's server sets it.
@@ -195,7 +195,7 @@ class Share:
 
     @property
     def cost(self) -> float:
-        """Spent, in the purse's measure; these add up to what the purse has spent."""
+        """Spent, in the account's measure; these add up to what the account has spent."""
         return self.units / GRID
 
     def __str__(self) -> str:
@@ -207,7 +207,7 @@ class Share:
 
 
 def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
-    """The charges added up by label and purse, in order of their first charge; every result is named once."""
+    """The charges added up by label and account, in order of their first charge; every result is named once."""
     units: dict[tuple[str, str], int] = {}
     count: dict[tuple[str, str], int] = {}
     results: dict[tuple[str, str], dict[str, None]] = {}

@@ -213,7 +213,7 @@ class Books:
         )
 
     def _records(self, entries: Iterable[Entry]) -> list[ReleaseRecord]:
-        """The releases of ``entries``, each with what its purse had spent by then: the charges up to its own."""
+        """The releases of ``entries``, each with what its account had spent by then: the charges up to its own."""
         ledger = self.ledger()
         state = ledger.state()
         spent: dict[str, int] = {}
@@ -225,7 +225,7 @@ class Books:
         found = []
         for entry in entries:
             record = _as_shown(unpack(ledger.release(entry.id).payload or b"")[0], entry)
-            if entry.charge.noise == "none":  # it took nothing from any purse
+            if entry.charge.noise == "none":  # it took nothing from any account
                 found.append(record)
                 continue
             purse = Purse(entry.charge.purse, totals[entry.charge.purse], by_then[entry.id])

@@ -77,12 +77,12 @@ class ReleaseTable:
 class ReleaseRecord:
     """Everything public about one release; the payload of its ledger entry.
 
-    release_id: positive, increasing with time; cost: what the purse was charged, in the
-    purse's unit (0 for an answer from earlier releases); gap: certified relative distance
+    release_id: positive, increasing with time; cost: what the account was charged, in the
+    account's unit (0 for an answer from earlier releases); gap: certified relative distance
     from the least error, None where there is no certificate; queries: rows of the workload;
-    sql: the batch as planned; purse_total, purse_spent, purse_remaining: what its purse holds in all, what was spent of
-    it when this release had been charged, and what was left, as the ledger says when the record is written to a file.
-    released_at is UTC, kept without a zone.
+    sql: the batch as planned; purse_total, purse_spent, purse_remaining: what its account holds in all, what was spent
+    of it when this release had been charged, and what was left, as the ledger says when the record is written to a
+    file. released_at is UTC, kept without a zone.
     """
 
     release_id: int

@@ -21,7 +21,7 @@ _SHOWN = 6  # names of results in a line
 class Release:
     """What a run released: ``rel["by_state"]`` is a result, ``rel.views`` their names; NoResultError for others.
 
-    ``id`` numbers the release in the ledger; ``cost`` is what was charged, in the purse's
+    ``id`` numbers the release in the ledger; ``cost`` is what was charged, in the account's
     measure (epsilon, or mu squared): 0 where an earlier release already had the answers.
     """
 

@@ -2,7 +2,7 @@
 
 Every noisy measurement of the declared data version is in the ledger with its integers. A batch that lies in their row
 space is answered by generalised least squares over all of them (``dpsql.earlier``). Such an answer is a release of its
-own, with tables and views, that cost nothing: it is post-processing of what was released, so no purse is touched, and
+own, with tables and views, that cost nothing: it is post-processing of what was released, so no account is touched, and
 the ledger holds it apart from the charges (``Ledger.answer``). It says which releases it rests on.
 """
 

@@ -115,7 +115,7 @@ def _local_json(found: LocalComparison) -> dict[str, Any]:
 
 
 def budget_json(state: BudgetState) -> dict[str, Any]:
-    """A budget for programs: comparable totals, and the purses whose numbers add up."""
+    """A budget for programs: comparable totals, and the accounts whose numbers add up."""
     return {
         "measure": state.measure,
         "delta": state.delta,

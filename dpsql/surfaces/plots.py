@@ -108,7 +108,7 @@ def plot_strategy(source: Plan | Strategy, ax: Axes | None = None) -> Figure:
 
 
 def plot_budget(state: BudgetState, ax: Axes | None = None) -> Figure:
-    """What was spent over time, a panel a purse, coloured by label, up to the purse's total (``con.budget``)."""
+    """What was spent over time, a panel an account, coloured by label, up to the account's total (``con.budget``)."""
     purses = [
         (
             purse.name,

@@ -24,7 +24,7 @@ def list_(options: argparse.Namespace) -> None:
         if not entries:
             print(f"Nothing was released yet; there is no charge in {con.ledger_path}.")
             return
-        columns = ("id", "time (UTC)", "label", "guarantee", "purse", "cost", "results")
+        columns = ("id", "time (UTC)", "label", "guarantee", "account", "cost", "results")
         types = ("BIGINT", *["VARCHAR"] * 4, "DOUBLE", "VARCHAR")
         output.show(output.grid(columns, types, [_row(entry) for entry in entries]))
 

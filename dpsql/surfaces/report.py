@@ -62,10 +62,10 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     unit = _unit_of(plan.privacy)
     facts: list[tuple[str, object]] = [
         ("Data set", plan.dataset),
-        ("Cost", f"{measure} {charge.amount:.6g} of the {charge.purse} purse, once for the whole batch"),
+        ("Cost", f"{measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch"),
         (
             "Can be paid",
-            "yes" if plan.affordable else "no: more than is left of that purse, or than one release may cost",
+            "yes" if plan.affordable else "no: more than is left of that account, or than one release may cost",
         ),
         ("Questions", f"{len(plan.queries)} statements, {plan.compiled.numbers:,} numbers"),
         ("Strategy", f"{plan.strategy.method}, {plan.strategy.shape[0]:,} measurements"),
@@ -76,7 +76,7 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
         facts.append(("Errors", "estimates, by simulation on public stand-ins for the data"))
     facts += [("Note", note) for note in plan.notes]
     for way in plan.alternatives:
-        facts.append(("Instead", f"{way.charge.guarantee} from the {way.charge.purse} purse"))
+        facts.append(("Instead", f"{way.charge.guarantee} from the {way.charge.purse} account"))
     parts = [
         h.heading("Plan of a release", 1),
         h.paragraph("Nothing was spent and no row was read for this page.", "soft"),
@@ -124,7 +124,7 @@ def report_release(store: ReleaseStore, release: int | None = None) -> str:
     facts: list[tuple[str, object]] = [
         ("Released", f"{held['released_at']:%Y-%m-%d %H:%M} UTC"),
         *([("Asked by", held["label"])] if held["label"] else []),
-        ("Cost", f"{measure} {held['cost']:.6g} of the {held['purse']} purse"),
+        ("Cost", f"{measure} {held['cost']:.6g} of the {held['purse']} account"),
         ("Numbers", f"{held['queries']:,}, with {held['noise']} noise, strategy {held['strategy']}"),
     ]
     if held["gap"] is not None:
@@ -193,7 +193,7 @@ def _budget(state: BudgetState | None) -> Iterator[str]:
         return
     yield h.heading("The budget so far")
     yield h.paragraph(str(state).splitlines()[0].capitalize() + ".")
-    yield h.picture(plots.plot_budget(state), "What was spent of each purse over time, by label")
+    yield h.picture(plots.plot_budget(state), "What was spent of each account over time, by label")
 
 
 def _matrices(plan: Plan) -> Iterator[str]:
@@ -212,14 +212,14 @@ def _matrices(plan: Plan) -> Iterator[str]:
 
 
 def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]], number: int) -> Iterator[str]:
-    """What the purse held when this release was made, and how it came to that."""
+    """What the account held when this release was made, and how it came to that."""
     if held["purse_total"] is None or held["purse_spent"] is None:
         return
     total, spent = held["purse_total"], held["purse_spent"]
     gone, left = show(Fraction(spent), 6), show_left(Fraction(max(total - spent, 0.0)), 6)
     yield h.heading("The budget")
     yield h.paragraph(
-        f"The {held['purse']} purse holds {measure} {total:.6g} for ever. After this release {gone} was spent and "
+        f"The {held['purse']} account holds {measure} {total:.6g} for ever. After this release {gone} was spent and "
         f"{left} left. Charges add up and are never given back."
     )
     yield h.share(spent, total)
@@ -229,7 +229,7 @@ def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]],
         if row["purse"] == held["purse"] and at <= number
     ]
     made = budget_picture([(held["purse"], measure, total, charges)])
-    yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} purse, by label")
+    yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} account, by label")
 
 
 def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def _release(options: argparse.Namespace) -> None:
             f"{made.combinations:,} combinations.\nGuarantee  {made.guarantee}"
         )
         if not options.quiet:
-            print(f"\nRelease {made.id}, spent epsilon {made.cost:g} of the local purse; in {con.releases_path}")
+            print(f"\nRelease {made.id}, spent epsilon {made.cost:g} of the local account; in {con.releases_path}")
             print(f"Ask it: dpsql synthesize {options.table} --policy {options.policy} --ask 'SELECT COUNT(*) ...'")
             print(state)
 

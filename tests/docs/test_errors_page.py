@@ -114,7 +114,7 @@ UNREACHED = {
     "the connection has another database called …; detach or rename it": "a warning of the log",
     "cannot detach …: …; leave it with USE or end the transaction": "a warning of the log",
     "cannot write the releases to …: …; then …": "a warning of the log",
-    "this policy keeps a local purse only; use synthesize, or add epsilon to its [budget]": "no policy does yet",
+    "this policy keeps a local account only; use synthesize, or add epsilon to its [budget]": "no policy does yet",
     "the plan's sensitivity is not that of its strategy; plan again (nothing was charged)": "a plan checks itself",
 }
 

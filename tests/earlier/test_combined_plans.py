@@ -61,7 +61,7 @@ def pure(tmp_path: Path) -> dpsql.Connection:
 
 
 def spent(con: dpsql.Connection) -> float:
-    """What all charges together are, in the purse's measure."""
+    """What all charges together are, in the account's measure."""
     return sum(entry.charge.amount for entry in con.releases())
 
 

@@ -190,7 +190,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("zero", {"columns": ["age"], "epsilon": 0}, dpsql.DataError, "epsilon"),
     ("tiny", {"columns": ["age"], "epsilon": "1e-13"}, dpsql.DataError, "1e-12"),
     ("nan", {"columns": ["age"], "epsilon": float("nan")}, dpsql.DataError, "epsilon"),
-    ("much", {"columns": ["age"], "epsilon": 41}, BudgetError, "local purse"),
+    ("much", {"columns": ["age"], "epsilon": 41}, BudgetError, "local account"),
     ("huge", {"columns": ["age"], "epsilon": 101}, dpsql.DataError, "at most 100"),
     ("name", {"columns": ["age"], "name": "releases"}, IntegrityError, "kept for dpsql"),
     ("table", {"table": "weights", "columns": ["ward"]}, PolicyError, "is public"),

@@ -1,4 +1,4 @@
-"""Requests, charges, purses; the compositions that are not sound, as counter-examples."""
+"""Requests, charges, accounts; the compositions that are not sound, as counter-examples."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_each_request_has_the_ways_to_pay_that_the_policy_offers() -> None:
     assert kinds(Request.of(1.5, 1e-6), MIXED) == [("gaussian", "gaussian")]
     assert kinds(both, GAUSSIAN) == kinds(both, RHO) == [("gaussian", "gaussian")]
     assert kinds(rho, MIXED) == kinds(rho, RHO) == [("gaussian", "gaussian")]
-    with pytest.raises(BudgetError, match="Gaussian purse"):
+    with pytest.raises(BudgetError, match="Gaussian account"):
         charge_for(rho, PURE)
     with pytest.raises(BudgetError, match="local"):
         charge_for(alone, Budget.of(local_epsilon=1))
@@ -226,7 +226,7 @@ def test_55_releases_at_one_55th_are_granted_and_no_more() -> None:
     assert 0 < state.remaining < 1e-10
     assert state.spent <= 1
     assert not state.affords(charge)
-    with pytest.raises(BudgetError, match=r"pure purse, which has 4\.5e-11 left of 1"):
+    with pytest.raises(BudgetError, match=r"pure account, which has 4\.5e-11 left of 1"):
         state.check(charge)
 
 
@@ -273,7 +273,7 @@ def test_refusals_name_the_request_the_purse_and_what_next() -> None:
     assert "at most 0.01" in message
     assert "\n" not in message
     (pure,) = charge_for(Request.of(1), PURE)
-    assert "keeps no pure purse" in state.refusal(pure)
+    assert "keeps no pure account" in state.refusal(pure)
 
 
 def test_a_purse_is_never_overdrawn() -> None:
@@ -362,8 +362,8 @@ def test_crediting_a_pure_release_as_mu_equal_epsilon_claims_too_much() -> None:
     kept = keep - math.exp(0.5) * (1 - keep)
     assert kept == pytest.approx(0.2876, abs=5e-5)
     assert gaussian_delta(1.0, 0.5) == pytest.approx(0.2384, abs=5e-5)
-    # A purse of mu = 1 keeps the promise (0.5, 0.2384). A ledger that credits the pure release so grants it from
-    # that purse, and the promise is broken; at what it really takes it does not fit.
+    # An account of mu = 1 keeps the promise (0.5, 0.2384). A ledger that credits the pure release so grants it from
+    # that account, and the promise is broken; at what it really takes it does not fit.
     promise = Budget.of("0.5", gaussian_delta(1.0, 0.5))
     purse = promise.totals["gaussian"]
     assert to_units(Fraction(1)) <= purse * (1 + 1e-9)

@@ -74,7 +74,7 @@ def test_charge_then_record_then_read(ledger: Ledger, path: Path) -> None:
 def test_55_float_shares_are_granted_and_the_56th_is_refused(ledger: Ledger) -> None:
     for i in range(55):
         ledger.charge(pure(1 / 55), str(i), {})
-    with pytest.raises(BudgetError, match="pure purse"):
+    with pytest.raises(BudgetError, match="pure account"):
         ledger.charge(pure(1 / 55), "55", {})
     assert len(ledger.entries()) == 55
     assert ledger.state().purse("pure").spent_units == 55 * (10**12 // 55)
@@ -108,7 +108,7 @@ def test_one_charge_pays_for_one_measurement(ledger: Ledger) -> None:
 def test_every_purse_is_its_own(path: Path) -> None:
     ledger = Ledger.create(path, "rand-1", MIXED)
     ledger.charge(pure(1, MIXED), "a", {})
-    with pytest.raises(BudgetError, match="pure purse"):
+    with pytest.raises(BudgetError, match="pure account"):
         ledger.charge(pure("0.1", MIXED), "b", {})
     (gaussian, _) = charge_for(Request.of(1, 1e-9), MIXED)
     ledger.charge(gaussian, "c", {})
@@ -121,7 +121,7 @@ def test_every_purse_is_its_own(path: Path) -> None:
 
 def test_a_purse_that_the_policy_does_not_keep(ledger: Ledger) -> None:
     (gaussian, _) = charge_for(Request.of(1, 1e-9), MIXED)
-    with pytest.raises(BudgetError, match="no gaussian purse"):
+    with pytest.raises(BudgetError, match="no gaussian account"):
         ledger.charge(gaussian, "a", {})
 
 

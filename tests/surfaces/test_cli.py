@@ -94,7 +94,7 @@ def test_plan_is_free_and_shows_errors(place: Path, capsys: pytest.CaptureFixtur
     assert found["rows"][0]["stderr"] > 0
     assert not (place / "people.ledger").exists()
     gaussian = json.loads(told(capsys, "plan", "batch.sql", *AT, "--epsilon", "1", "--delta", "1e-9", "--json"))
-    # The policy's pure purse holds epsilon 1 too, and the better of both ways is taken.
+    # The policy's pure account holds epsilon 1 too, and the better of both ways is taken.
     assert {gaussian["guarantee"], gaussian["alternatives"][0]["guarantee"]} == {
         "epsilon 1 (pure)",
         "epsilon 1, delta 1e-9",
@@ -233,7 +233,7 @@ WRONG = {
     "epsilon negative": (["run", "batch.sql", *AT, "--epsilon=-1"], "positive"),
     "alpha": (["plan", "batch.sql", *AT, "--epsilon", "1", "--alpha", "2"], "alpha"),
     "rho and epsilon": (["plan", "batch.sql", *AT, "--epsilon", "1", "--rho", "1"], "rho"),
-    "over budget": (["run", "batch.sql", *AT, "--epsilon", "1.5"], "needs epsilon 1.5 of the pure purse"),
+    "over budget": (["run", "batch.sql", *AT, "--epsilon", "1.5"], "needs epsilon 1.5 of the pure account"),
     "no ledger": (["releases", "rebuild", "--policy", "people.toml"], "there is no ledger"),
     "no releases": (["sql", "SELECT 1", "--releases", "none.duckdb"], "none.duckdb"),
     "no schema": (["policy", "init", "--database", "nowhere.duckdb"], "nowhere.duckdb"),

@@ -43,7 +43,7 @@ def test_release_and_ask(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     assert "Released 200 rows of people as people_synthetic: age, city beside id, randomised over 16 combi" in shown
     assert "Guarantee  epsilon 2 (local, replace one row)" in shown
-    assert "spent epsilon 2 of the local purse" in shown
+    assert "spent epsilon 2 of the local account" in shown
     assert main([*BASE, "--ask", "SELECT age, COUNT(*) AS n FROM people GROUP BY age"]) == 0
     shown = capsys.readouterr().out
     assert "n_stderr" in shown

@@ -146,8 +146,8 @@ def test_a_strategy_by_itself() -> None:
 def test_the_budget_over_time(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = plots.plot_budget(con.budget)
     assert [axes.get_title(loc="left") for axes in empty.axes] == [
-        "pure purse: 0 of 1 spent",
-        "gaussian purse: 0 of 0.265 spent",
+        "pure account: 0 of 1 spent",
+        "gaussian account: 0 of 0.265 spent",
     ]
     assert all(axes.texts[0].get_text() == "nothing spent yet" for axes in empty.axes)
     monkeypatch.setattr(budgets, "_LABELS", 2)
