@@ -175,14 +175,13 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`` Did you mean ...?`` with up to three known names like ``name``, or what is known."""
+def nearest(name: str, known: Iterable[str], all_of_them: str = "choose from") -> str:
+    """`` Did you mean ...?`` with up to three known names like ``name``; or the first six known ones, as a choice."""
     names = sorted(set(known), key=str.lower)
     lowered = {n.lower(): n for n in names}
     close = [lowered[n] for n in get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.6)]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     if not names:
-        return "none is declared"
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return f"declared are {shown}"
+        return "there is none"
+    return f"{all_of_them} {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}"

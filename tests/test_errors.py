@@ -79,8 +79,8 @@ def test_an_sql_error_has_its_place() -> None:
 
 def test_nearest_names() -> None:
     assert errors.nearest("visit", ["visits", "people"]) == "did you mean visits?"
-    assert errors.nearest("xyz", ["b", "a"]) == "declared are a, b"
-    assert errors.nearest("xyz", []) == "none is declared"
+    assert errors.nearest("xyz", ["b", "a"]) == "choose from a, b"
+    assert errors.nearest("xyz", []) == "there is none"
     assert errors.nearest("zzz", "abcdefgh").endswith("f, ...")
 
 

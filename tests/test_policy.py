@@ -388,7 +388,7 @@ def test_schema_accepts() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("[tables.u]\nunit='id'\nmax_rows_per_unit=2", "tables.u: there is no such table; declared are t"),
+        ("[tables.u]\nunit='id'\nmax_rows_per_unit=2", "tables.u: there is no such table; choose from t"),
         (
             "[tables.u]\nunit='idd'\nmax_rows_per_unit=2",
             "tables.u.unit: there is no column idd; did you mean id",

@@ -69,7 +69,7 @@ class Connections:
                 )
             (name,) = known
         if name not in known:
-            advice = nearest(name, known).replace("declared are", "there are") if known else _NONE
+            advice = nearest(name, known) if known else _NONE
             raise InterfaceError(f"no connection is called {name}: {advice}")
         if self.current not in known:
             self.current = name

@@ -84,7 +84,7 @@ def read_line(text: str, variables: Mapping[str, object]) -> Line:
             raise InterfaceError(f"{name} is given twice; keep one of the two")
         if known in _FLAGS:
             if sign == "=":
-                raise InterfaceError(f"{name} takes no value; write {name} alone")
+                raise InterfaceError(f"{name} does not accept a value; write {name} alone")
             line = _set(line, known, True)
             continue
         value = _VALUE.match(rest)

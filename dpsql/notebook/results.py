@@ -171,7 +171,7 @@ def _titled(result: NotebookResult, count: int) -> str:
 
 
 def _names(name: str, known: Sequence[str]) -> str:
-    return nearest(name, known).replace("declared are", "there are").replace("none is declared", "it has none")
+    return nearest(name, known)
 
 
 def level_of(con: Connection, release: Release | None) -> str | None:

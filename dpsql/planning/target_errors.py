@@ -258,7 +258,9 @@ class _Reading:
         """DataError for names that no result of the batch has."""
         for name in (*self.by_name, *self.expected):
             if name not in self.known:
-                raise DataError(f"the batch has no result {name}: {nearest(name, list(self.known.values()))}")
+                raise DataError(
+                    f"the batch has no result {name}: {nearest(name, list(self.known.values()), 'its results are:')}"
+                )
 
     def rows(self, name: str, core: Core, query: int) -> float:
         """The guessed rows of a group of ``core``, in the table of one of its queries."""

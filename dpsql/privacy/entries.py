@@ -169,7 +169,7 @@ def dropped(entries: Iterable[Entry], names: Sequence[str], release: int | None 
 def _unknown(entries: Sequence[Entry], name: str, release: int | None) -> ProgrammingError:
     known = [view for entry in entries if release is None or entry.id == release for view in entry.views]
     where = "no release shows" if release is None else f"release {release} does not show"
-    hint = nearest(name, known).replace("declared are", "there are").replace("is declared", "is shown")
+    hint = nearest(name, known)
     return ProgrammingError(f"{where} a result {_flat(name)}: {hint}")
 
 

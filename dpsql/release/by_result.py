@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 def no_result(where: str, key: object, known: Iterable[str]) -> NoResultError:
     """The error of a key that no result has: a number, for one; results go by their names."""
+    hint = nearest(key if isinstance(key, str) else "", known, "its results are:")
     if isinstance(key, str):
-        return NoResultError(f"{where} has no result {' '.join(key.split())}: {nearest(key, known)}")
-    return NoResultError(f"{where} has no result by {type(key).__name__}: give a name as a text; {nearest('', known)}")
+        return NoResultError(f"{where} has no result {' '.join(key.split())}: {hint}")
+    return NoResultError(f"{where} has no result by {type(key).__name__}: give a name as a text; {hint}")
 
 
 class ByResult(dict[str, T]):

@@ -203,7 +203,7 @@ class ReleaseStore:
                 if unknown:
                     query = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'dp'"
                     known = [row[0] for row in connection.execute(query).fetchall()]
-                    hint = nearest(unknown[1], known).replace("declared are", "there are")
+                    hint = nearest(unknown[1], known)
                     failure = f"no release is called {unknown[1]!r}; {hint}"
             raise SQLError(failure)
 

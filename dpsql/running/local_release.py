@@ -197,7 +197,7 @@ class Maker:
         if not entries:
             raise ProgrammingError("nothing was released locally yet; release columns with synthesize first")
         views = [view for entry in entries for view in (*entry.views, *map(str, entry.description["tables"]))]
-        hint = nearest(str(name), views).replace("declared are", "there are")
+        hint = nearest(str(name), views)
         raise ProgrammingError(f"no local release is called {name!r}; {hint}")
 
     def _read(self, entry: Entry) -> LocalRelease:

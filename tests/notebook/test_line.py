@@ -37,7 +37,7 @@ def test_lines_are_read_from_the_left(text, line):
         ("--epsilon", "such as --epsilon 0.1"),
         ("--epsilon 1 --epsilon 2", "--epsilon is given twice"),
         ("--dry-run --dry-run", "given twice"),
-        ("--dry-run=yes", "takes no value"),
+        ("--dry-run=yes", "does not accept a value"),
         ("a << b << SELECT 1", "two names"),
         ("--epsilon {{budgt}}", "did you mean budget?"),
         ("--epsilon {{nothing}}", "assign it in a cell before"),

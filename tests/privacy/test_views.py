@@ -62,7 +62,7 @@ def test_what_is_dropped_frees_its_name(ledger: Ledger) -> None:
         (lambda e: renamed(e, "b", "A"), IntegrityError, "a view named A exists already"),
         (lambda e: renamed(e, "b", "q1", 1), IntegrityError, "a view named q1 exists"),
         (lambda e: renamed(e, "bb", "x"), ProgrammingError, "no release shows a result bb"),
-        (lambda e: renamed(e, "a", "x", 2), ProgrammingError, "release 2 does not show a result a: there are b, q1"),
+        (lambda e: renamed(e, "a", "x", 2), ProgrammingError, "release 2 does not show a result a: choose from b, q1"),
         (lambda e: renamed(e, "c", "x"), ProgrammingError, "no release shows"),
         (lambda e: dropped(e, ["a", "z"]), ProgrammingError, "no release shows a result z"),
         (lambda e: dropped(e, [], 3), ProgrammingError, "there is no release 3"),

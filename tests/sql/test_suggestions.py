@@ -223,7 +223,7 @@ def test_a_part_over_several_lines_is_underlined_to_the_end_of_its_first() -> No
     ("condition", "notes"),
     [
         ("state = 'NYC'", ["'NYC' is no declared value of state (line 1, column 35): did you mean NY?"]),
-        ("state IN ('NY', 'XX')", ["'XX' is no declared value of state (line 1, column 35): declared are CA, NY"]),
+        ("state IN ('NY', 'XX')", ["'XX' is no declared value of state (line 1, column 35): choose from CA, NY"]),
         ("state <> 'ny' OR state IS DISTINCT FROM 'CA'", ["'ny' is no declared value of state (line 1, column 35): "
                                                           "did you mean NY?"]),
         ("state IN ('NY', 'CA') AND name = 'none' AND age = 99 AND state LIKE 'N%'", []),

@@ -59,7 +59,7 @@ def test_it_refuses_what_execute_refuses(con: dpsql.Connection) -> None:
     cur = con.cursor()
     with pytest.raises(dpsql.ProgrammingError, match="no budget is given"):
         cur.dry_run(BY_G)
-    with pytest.raises(dpsql.SQLError, match="declared are g") as caught:
+    with pytest.raises(dpsql.SQLError, match="choose from g") as caught:
         cur.dry_run("SELECT COUNT(*) FROM t WHERE h = 'a'", epsilon=1)
     assert "^" in caught.value.__notes__[0]
     with pytest.raises(dpsql.DataError):

@@ -135,7 +135,7 @@ def _kind(node: exp.Table, policy: Policy, results: set[str], released: Callable
     written = f"{schema.name}.{name}" if schema is not None else name
     raise refuse(
         f"no table of the policy and no released view is called {written}: "
-        f"{nearest(written, {*policy.tables, *known})}".replace("declared are", "there are"),
+        f"{nearest(written, {*policy.tables, *known})}",
         node,
         code="unknown-table",
     )
