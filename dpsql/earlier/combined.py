@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, combined_answers
-from dpsql.reconstruct.spread import Floats
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.resolve.batch_tables import united

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import InternalError
 from dpsql.planning.plan import Plan
 from dpsql.planning.planned_batch import mean_square
@@ -26,7 +27,7 @@ from dpsql.planning.target_errors import hint_notes
 from dpsql.planning.text import releases_named
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct.combined import CombinedAnswers, Observed, White, combined_answers
-from dpsql.reconstruct.spread import Floats, NoiseModel
+from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import Result
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled

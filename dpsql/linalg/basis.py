@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, distinct_columns
 from dpsql.linalg.forms import is_sparse
 from dpsql.linalg.inner import Inner
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _TOLERANCE = 1e-10
 _SEED = 20_141

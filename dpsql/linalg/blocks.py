@@ -20,13 +20,10 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from dpsql.arrays import Floats, Ints
 from dpsql.linalg.exact import max_abs
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

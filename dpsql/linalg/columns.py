@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-Ints = NDArray[np.int64]
+from dpsql.arrays import Ints
+
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
 

@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from math import expm1, log1p, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from dpsql.arrays import Floats, Ints
 
 _UNIT = 2.0**-53
 _WORD = 62  # bits of a word's lower part: its sums stay inside int64

@@ -7,10 +7,9 @@ order; two eigendecompositions of order n/2 cost a quarter of one of order n.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-Floats = NDArray[np.float64]
+from dpsql.arrays import Floats
 
 
 class Spectrum:

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.linalg.forms import dense, is_sparse
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Inner(Protocol):

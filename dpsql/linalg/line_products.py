@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from dpsql.arrays import Ints
 from dpsql.errors import DataError
 from dpsql.linalg.convolution import balanced_digits, carried, digit_count, digit_width, scaled
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LONGEST = 2**20
 _WORD, _LAST = 60, 63  # bits of a word that is convolved, and of the last one, signed: counts are one word

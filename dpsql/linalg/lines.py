@@ -15,15 +15,12 @@ from itertools import pairwise
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import InternalError
 from dpsql.linalg.line_products import Blocks, Convolution
 from dpsql.linalg.line_spread import ByBlocks, ByLength, Spread
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Line(Protocol):

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.linalg.forms import dense
 
 PRIMES = (4_194_301, 4_194_287)  # below 2^22: 256 products sum up to less than 2^52, exact in float64
 _BLOCK = 64
 _SEED = 20_110
-Floats = NDArray[np.float64]
 
 
 def _mod(values: Any, p: int) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.convolution import (
     WIDEST,
@@ -27,9 +28,6 @@ from dpsql.linalg.convolution import (
     rounding_bound,
     scaled,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MATRIX_CAP = 2**24  # entries written out
 _LARGEST = 2**24

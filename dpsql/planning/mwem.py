@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
+from dpsql.arrays import Floats
 from dpsql.errors import BudgetError, DataError, InternalError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
@@ -26,8 +26,6 @@ from dpsql.workload.expr.batch import Derived, Ranked
 
 if TYPE_CHECKING:
     from dpsql.strategy.adaptive.mwem import Mwem
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

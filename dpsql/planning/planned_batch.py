@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from dpsql import bounds
+from dpsql.arrays import Floats
 from dpsql.local.comparison import LocalComparison, compared
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
@@ -29,8 +29,6 @@ from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.relation import relation_text
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import Core, Measured
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import Error
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.planned_batch import PlannedBatch
@@ -25,7 +25,6 @@ from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import Key
 
-Floats = npt.NDArray[np.float64]
 Use = tuple[str, tuple[slice, ...], tuple[Key, ...], int]
 """A core that is grouped by a key: its result, its numbers, its keys, and which of them it is."""
 

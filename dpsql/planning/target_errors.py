@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpsql.arguments import is_real
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy.values import fold
@@ -32,7 +32,6 @@ from dpsql.sql import Answer
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
 from dpsql.workload.expr.terms import Measures
 
-Floats = npt.NDArray[np.float64]
 OBJECTIVES = ("least", "total", "max")
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.arguments import maybe, real, taking, whole
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route
@@ -33,7 +34,6 @@ from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import Measured
 
-Floats = npt.NDArray[np.float64]
 MOST = 40  # statements that are left out one by one, those of the largest errors first
 TOLERANCE = 5e-3  # of planning again: what changes less is not told apart
 

@@ -11,9 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
+
 from .intervals import half_widths
 from .least_squares import solve
-from .spread import Floats, NoiseModel, standard_errors
+from .spread import NoiseModel, standard_errors
 
 
 class Answers(Protocol):

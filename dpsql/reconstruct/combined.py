@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Floats
+
 from .intervals import half_widths
 from .least_squares import solve
-from .spread import Floats, NoiseModel, as_rows
+from .spread import NoiseModel, as_rows
 
 MOST_COLUMNS = 1_200
 """Cells over which measurements are combined: to decompose their Gram matrix costs their cube, a second or two."""

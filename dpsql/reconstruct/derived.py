@@ -26,6 +26,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .fieller import Ratios, fieller, largest_variance, variances
@@ -42,7 +43,7 @@ from .formulas import (
     check_bounds,
 )
 from .linear_errors import LinearErrors
-from .spread import Floats, NoiseModel
+from .spread import NoiseModel
 
 
 @dataclass(frozen=True, eq=False)

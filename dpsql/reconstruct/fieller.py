@@ -18,8 +18,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
+
 from .linear_errors import LinearErrors, scale_rows
-from .spread import Floats, Matrix
+from .spread import Matrix
 
 _STEPS = 12
 _CLOSE = 1e-6  # of a quantile; those of Laplace sums are good to 1e-5

@@ -13,9 +13,8 @@ from typing import TypeAlias, Union
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
-
-from .spread import Floats
 
 Formula: TypeAlias = Union["Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Root", "Variance"]
 Bounds: TypeAlias = tuple[float, float]

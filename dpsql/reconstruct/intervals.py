@@ -12,10 +12,11 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .laplace_sums import quantiles
-from .spread import Floats, Matrix, NoiseModel, as_rows, parameter, standard_errors
+from .spread import Matrix, NoiseModel, as_rows, parameter, standard_errors
 
 # The lattice of the noise is left out of account where it moves a half-width by less
 # than this, relatively: for one cell, where sigma or b is above a few hundred.

@@ -29,7 +29,7 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from .spread import Floats
+from dpsql.arrays import Floats
 
 _WIDTH = 0.5
 _CROSSING = 0.5  # of the way to the nearest pole on the right

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
-from .spread import Floats, as_rows
+from .spread import as_rows
 
 _SPLIT = float(2**27 + 1)  # Veltkamp's constant: halves of 26 bits, whose products are exact
 _LIMIT = 2**400  # far from overflow when a product is split

@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike
 from scipy import optimize
 from scipy.special import ndtr, ndtri
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.line_spread import ByBlocks, ByLength, Spread, averaged, averaged_over_ranges
 
 from .intervals import level_of
-from .spread import Floats, NoiseModel
+from .spread import NoiseModel
 
 
 class Measured(Protocol):

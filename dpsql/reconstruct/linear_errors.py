@@ -13,10 +13,11 @@ from typing import cast
 import numpy as np
 import scipy.sparse as sp
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .intervals import half_widths
-from .spread import Floats, Matrix, NoiseModel, as_rows, standard_errors
+from .spread import Matrix, NoiseModel, as_rows, standard_errors
 
 
 @dataclass(frozen=True, eq=False)

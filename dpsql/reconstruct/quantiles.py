@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .intervals import half_widths
-from .spread import Floats, Matrix, NoiseModel, as_rows, standard_errors
+from .spread import Matrix, NoiseModel, as_rows, standard_errors
 
 Places: TypeAlias = NDArray[np.int64]
 

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 from dpsql.linalg.blocks import Residual, RowBlock
 
 from .intervals import LATTICE_MATTERS, half_widths
 from .residual_estimates import Known, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
-from .spread import Floats, NoiseModel
+from .spread import NoiseModel
 
 _LIMIT = 2**400
 _LAPLACE_WORK = 10**7  # weights of rows whose Laplace quantiles are worked out one by one

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 
 from .residual_estimates import Estimate, Known, tag, within
-from .spread import Floats
 
 MOST = 2**24  # entries of explicit rows made at once
 

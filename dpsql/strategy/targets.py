@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
 from dpsql.strategy.choose.select import select
@@ -33,7 +33,6 @@ from dpsql.workload.cells.boxes import BoxWorkload
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload
 
-Floats = NDArray[np.float64]
 Say = Callable[[str], None]
 
 _ROUNDS = 12  # of weighing blocks; more gain little

@@ -31,9 +31,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.forms import is_sparse
 from dpsql.reconstruct.multiplicative_weights import Fit, Model, model_of
@@ -42,8 +42,6 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of
-
-Floats = NDArray[np.float64]
 
 METHODS = ("mwem", "mwem-strategy")
 MOST_RAYS = 2**16

@@ -32,9 +32,9 @@ from time import monotonic
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import coordinates
@@ -51,7 +51,6 @@ from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.core.simple import single_rows
 from dpsql.workload.families.matrix import Workload
 
-Floats = NDArray[np.float64]
 Total = Callable[[Workload, str], MatrixStrategy]
 """A selection by total error: (workload, method) to strategy."""
 

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.arguments import maybe, real, taking
 from dpsql.errors import DataError, InternalError, nearest, quoted
@@ -36,8 +35,6 @@ from dpsql.strategy.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workload.cells.boxes import BoxWorkload
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 CATALOGUE = (
     "optimal",

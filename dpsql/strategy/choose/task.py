@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
@@ -22,8 +22,6 @@ from dpsql.strategy.gaussian.optimal import solve
 from dpsql.strategy.published import PUBLISHED, Terms
 from dpsql.strategy.pure import low_rank, p_identity
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds

@@ -13,12 +13,10 @@ from time import monotonic
 from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from dpsql.arrays import Floats
 from dpsql.linalg.folding import Spectrum
-
-Floats = NDArray[np.float64]
 
 _DEPTH = 8
 _CLIP = 3.0

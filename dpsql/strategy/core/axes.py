@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _SAMPLE = 3000
 _ROWS_CAP = 1500

@@ -11,8 +11,8 @@ from math import sqrt
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.reconstruct import Answers, LineAnswers
 from dpsql.workload.cells.integers import Integers
@@ -22,7 +22,6 @@ from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.marginals import Marginals, spelled
 from dpsql.workload.families.matrix import Workload
 
-Floats = NDArray[np.float64]
 Batch: TypeAlias = Compiled | Structured | Lined
 """A batch of SQL as it was compiled."""
 AnyWorkload: TypeAlias = Workload | Marginals | Structured | Lined

@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.basis import Basis
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _CHUNK = 8192
 # Seconds on one slow core for each multiplication: of eigenvalues, and of a product with a sparse matrix.

@@ -10,18 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
 
+from dpsql.arrays import Floats
 from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal
 from dpsql.strategy.core.queries import queries_of
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 _LARGE_PRODUCT = 2**31  # multiplications
 _DIRECTIONS, _SEED = 16, 20_261

@@ -13,16 +13,14 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
 _DENSE_CAP = 2**23

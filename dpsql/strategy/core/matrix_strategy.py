@@ -8,8 +8,8 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError, quoted
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.reconstruct import Answers, MatrixAnswers
@@ -19,8 +19,6 @@ from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

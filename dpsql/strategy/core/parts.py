@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 
+from dpsql.arrays import Floats
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
@@ -24,8 +24,6 @@ from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import merge_cells
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 _JOINT_CAP = 1500  # independent rows up to which shares are refined
 

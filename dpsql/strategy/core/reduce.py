@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
 from dpsql.strategy.core.copies import Copies, alike
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RANK_CAP = 6000
 _FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal

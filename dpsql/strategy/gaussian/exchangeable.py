@@ -16,13 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.ascent import ascend
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _ALIKE = 1e-11  # of the largest entry: how far entries of one class may be apart, by rounding
 EXACTLY = 1e-14  # the same where entries are sums of the same terms

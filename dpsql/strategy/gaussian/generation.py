@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.strategy.core.ascent import Low, Solution, ascend
 from dpsql.strategy.core.reduce import Block
-
-Floats = NDArray[np.float64]
 
 _SEED = 20_122
 _CHUNK = 8192

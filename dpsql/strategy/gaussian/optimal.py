@@ -20,16 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.strategy.core.ascent import Full, Low, Solution, ascend
 from dpsql.strategy.core.axes import Factored, Written, find_axes
 from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.time_left import LateError, step_seconds
 from dpsql.strategy.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
 from dpsql.strategy.gaussian.generation import generate
-
-Floats = NDArray[np.float64]
 
 # Entries of U up to which every step takes all columns (32 MB); beyond, axes or column generation.
 _DENSE_ENTRIES = 4_000_000

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
 from dpsql.linalg.forms import dense
@@ -32,7 +33,6 @@ from dpsql.strategy.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload
 
-Floats = NDArray[np.float64]
 Choice = TypeVar("Choice", bound=AxisIntegers)
 
 MAX_AXIS = 2048  # regions of an axis that needs a matrix of its own

@@ -32,8 +32,8 @@ from math import gcd, prod, sqrt
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
 from dpsql.reconstruct import ResidualAnswers
@@ -50,8 +50,6 @@ from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.too_many import to_leave_out
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 METHOD, MIXED = "residual-basis", "residual-products"
 MAX_MEASURED = 2**23

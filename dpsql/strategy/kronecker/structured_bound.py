@@ -36,13 +36,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.strategy.kronecker import shared_rows
 from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.structured import Structured
 
-Floats = NDArray[np.float64]
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
 
 _CUBES = 3e10  # sum of the parts' orders cubed: a few seconds

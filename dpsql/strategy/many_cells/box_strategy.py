@@ -16,9 +16,9 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.strategy.core.ascent import ascend
@@ -27,9 +27,6 @@ from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.reduce import RANK_CAP, cholesky
 from dpsql.workload.cells.boxes import Boxes, BoxIntegers, BoxWorkload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 METHODS = ("optimal", "workload")
 WORK = 4.0e12

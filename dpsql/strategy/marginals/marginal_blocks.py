@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, sparse
 
+from dpsql.arrays import Floats
 from dpsql.strategy.marginals.multipliers import Subset
 from dpsql.workload.families.marginals import Marginals
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _WORK = 4e8  # products that the exchange of blocks may take

@@ -33,9 +33,10 @@ from functools import cached_property
 from math import prod, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import Centre, Plain, Residual, RowBlock, RowFactor
 from dpsql.reconstruct import Answers, ResidualAnswers
@@ -48,9 +49,6 @@ from dpsql.workload.compile.histograms import homes_of
 from dpsql.workload.compile.kronecker import Histogram, KroneckerIntegers
 from dpsql.workload.families.marginals import Marginals, spelled
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RESIDUALS, BLOCKS = "residual-basis", "marginal-blocks"
 NUMBERS_CAP = 2**25  # integers measured

@@ -18,10 +18,9 @@ from __future__ import annotations
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-Floats = NDArray[np.float64]
+from dpsql.arrays import Floats
 
 _ANGLES = 24
 

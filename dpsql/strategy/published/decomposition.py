@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
-
-Floats = NDArray[np.float64]
 
 _SEED = 20_120
 _ROUNDS = 120

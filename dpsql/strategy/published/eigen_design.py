@@ -18,16 +18,14 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block, cholesky
 from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 _RIDGE = 1e-7
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense
 from dpsql.strategy.core.integer import Piece
@@ -19,8 +20,6 @@ from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
 from dpsql.strategy.pure.hierarchical import block_trace
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 
 def matrix(n: int) -> tuple[Floats, NDArray[np.int64]]:

@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError, quoted
 
-Floats = NDArray[np.float64]
 Box = tuple[tuple[int, int], ...]
 
 MOST_LEVELS = 128

@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
@@ -34,8 +34,6 @@ from dpsql.strategy.pure import low_rank
 from dpsql.strategy.pure.hierarchical import hierarchical_piece, weighted_hierarchical_piece
 from dpsql.strategy.ranges.range_transform import range_piece
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 # Cells (distinct columns) up to which a method is carried out.
 CAPS = {

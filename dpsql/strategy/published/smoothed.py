@@ -14,10 +14,9 @@ from __future__ import annotations
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-Floats = NDArray[np.float64]
+from dpsql.arrays import Floats
 
 _FLOOR = 1e-9
 _MEMORY = 10

@@ -15,13 +15,11 @@ over cells, and up to 65 % better where the errors differed, for it comes to an 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from dpsql.arrays import Floats
 from dpsql.strategy.gaussian.exchangeable import Classes
 from dpsql.strategy.pure.p_identity import optimise, root_of, tree
-
-Floats = NDArray[np.float64]
 
 MOST_CLASSES = 64
 _SEED = 20_260

@@ -13,10 +13,10 @@ from functools import reduce
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
-Floats = NDArray[np.float64]
+from dpsql.arrays import Floats
+
 Times = Callable[[Floats], Floats]
 
 _NEAR = 1e-9  # of the largest entry: structure up to rounding

@@ -19,17 +19,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.simple import cell_gram, cells_of, moved_columns
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _BRANCHINGS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, optimize
 
-Floats = NDArray[np.float64]
+from dpsql.arrays import Floats
 
 _STAGES = ((0.3, 20.0), (0.05, 80.0), (0.01, 300.0))
 

@@ -20,13 +20,11 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from dpsql.arrays import Floats
 from dpsql.strategy.pure.gram_times import gram_times
 from dpsql.strategy.pure.hierarchical import best_tree, rows_of
-
-Floats = NDArray[np.float64]
 
 _SEED = 20_180
 _MOST_ROWS = 128

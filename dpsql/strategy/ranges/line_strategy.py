@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.line_products import LONGEST, Blocks
 from dpsql.linalg.line_spread import ByLength, averaged, averaged_over_ranges
@@ -33,8 +34,6 @@ from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine, Line
 from dpsql.linalg.sine import kernel_of
 from dpsql.strategy.pure.hierarchical import weights_of_traces
 from dpsql.strategy.ranges.range_transform import range_transform, roots
-
-Floats = NDArray[np.float64]
 
 FAMILIES = ("ranges", "prefixes")
 _KERNEL_BITS = {"ranges": 17, "prefixes": 20}

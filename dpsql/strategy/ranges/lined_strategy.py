@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.reconstruct import LineAnswers, MatrixAnswers
 from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
@@ -21,8 +22,6 @@ from dpsql.strategy.ranges.line_strategy import LinePlan, line_strategy
 from dpsql.workload.compile.line_batch import Lined, LineIntegers
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

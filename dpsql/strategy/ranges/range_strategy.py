@@ -20,18 +20,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import fft, sparse
 
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.sine import SineMatrix, cosine_sums
 from dpsql.strategy.core.base import AnyWorkload
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.ranges.range_transform import all_ranges, range_transform, roots, total_error
 from dpsql.workload.families.matrix import MATRIX_CAP, Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _KERNEL_BITS = 17
 _FACTOR_BITS = 18

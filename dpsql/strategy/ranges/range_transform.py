@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
+from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.modular import identity_csr
@@ -38,8 +39,6 @@ from dpsql.linalg.sine import kernel_of, transform_length
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
-
-Floats = NDArray[np.float64]
 
 CELLS_CAP = 2**20
 MATRIX_CELLS = 4096
