@@ -76,6 +76,48 @@ def column_norms(mixing: Any, columns: Any) -> tuple[int, int]:
     return l1, l2
 
 
+def each_norm(mixing: Any, columns: Any, order: int) -> list[int]:
+    """The L1 (``order`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
+
+    Cost and shapes as ``product_chunks``; Python integers where sums leave 2^53.
+    """
+    out: list[int] = []
+    for chunk in product_chunks(mixing, columns):
+        size = np.abs(chunk)
+        top = int(size.max(initial=0))
+        if size.dtype == object or size.shape[0] * top**order >= 2**53:
+            whole = (size.astype(np.int64) if size.dtype == np.float64 else size).astype(object)
+            out.extend((whole**order).sum(axis=0).tolist())
+        else:
+            out.extend(int(value) for value in (size.astype(np.float64) ** order).sum(axis=0))
+    return out
+
+
+def gram(mixing: Any, columns: Any) -> np.ndarray:
+    """P^T P (N x N) for P = mixing @ columns, exactly: float64 below 2^53, else Python integers.
+
+    Long entries are cut into limbs of so many bits that sums of their products stay below 2^53. Cost: a product of
+    p N^2 for each pair of limbs. Shapes as in ``product_chunks``.
+    """
+    P = np.concatenate([np.asarray(chunk) for chunk in product_chunks(mixing, columns)], axis=1)
+    p, top = P.shape[0], int(np.abs(P).max(initial=0))
+    if P.dtype != object and p * top * top < 2**53:
+        held = P.astype(np.float64)
+        return np.asarray(held.T @ held)
+    width = (53 - p.bit_length()) // 2
+    rest = P.astype(np.int64).astype(object) if P.dtype == np.float64 else P.astype(object)
+    limbs = []
+    for _ in range(top.bit_length() // width + 1):
+        limbs.append(np.asarray(rest % (1 << width), dtype=np.float64))
+        rest = rest >> width
+    limbs[-1] += np.asarray(rest, dtype=np.float64) * float(1 << width)  # the sign, -1 or 0, in the top limb
+    total = np.zeros((P.shape[1], P.shape[1]), dtype=object)
+    for i, left in enumerate(limbs):
+        for j, right in enumerate(limbs):
+            total += (left.T @ right).astype(np.int64).astype(object) << (width * (i + j))
+    return total
+
+
 def _sparse_norms(mixing: Any, columns: Any) -> tuple[int, int] | None:
     """Both norms of a sparse product in int64, or None where a sum might not fit."""
     tallest = int(np.diff(sparse.csc_array(columns).indptr).max(initial=0))

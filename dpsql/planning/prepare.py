@@ -130,10 +130,14 @@ class Chooser:
 
 def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lined) -> int:
     """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
-    laplace, compiled = strategy.noise == "laplace", strategy.as_measured(compiled)
-    known = strategy.l1 if laplace else strategy.l2_squared
-    found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, known)
-    return found * compiled.common_steps ** (1 if laplace else 2)
+    compiled = strategy.as_measured(compiled)
+    order = 1 if strategy.noise == "laplace" else 2
+    if isinstance(compiled, Compiled):
+        # The strategy's own is over all contributions.
+        found = (strategy.l1 if order == 1 else strategy.l2_squared) * compiled.units.common**order
+    else:
+        found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts)
+    return int(found * compiled.common_steps**order)
 
 
 def true_error(strategy: Strategy, compiled: Compiled | Structured | Lined) -> float:

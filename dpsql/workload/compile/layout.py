@@ -77,7 +77,7 @@ def spans_of(queries: Sequence[Query]) -> tuple[Span, ...]:
 
 
 def common_multiplicity(layouts: Sequence[Layout]) -> int:
-    """What ``Compiled.contributions`` leave out: one of them stands for that many rows of a unit."""
+    """The greatest common divisor of the layouts' multiplicities."""
     return math.gcd(*(layout.multiplicity for layout in layouts)) or 1
 
 

@@ -1,0 +1,136 @@
+"""Contributions: all that one privacy unit can change, as a finite set C of vectors over the entries of x.
+
+A unit's rows that count in one source add a sum of corners (``dpsql.workload.cells.corners``) to x: in a source of rows
+at most ``limit`` of any cells, in a distinct source one of each of at most ``limit`` different cells. Norms of B c are
+convex in c and a sum of k corners is a mean of k times each of them, so of rows that may all fall into one cell the k
+times single corners decide; of different cells all sums do, as no cell counts twice. In both the unit may have none.
+
+Sources that share a unit: it adds to each what it likes, so C has the sums of one change, or none, of each source.
+Where two of them read one table, its rows decide both, and C may hold sums that no unit makes: a superset is sound.
+Sources that share none are moved by different neighbours: the union.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+MOST_LISTED = 5_000
+"""Vectors of C up to which they are written out, one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one source adds: ``times`` a sum of at most ``most`` of the columns of ``corners`` (n x c), all different.
+
+    ``exact``: whether each such sum is what a unit can add, or the mean of what it can.
+    """
+
+    corners: sparse.csc_array = field(repr=False)
+    times: int
+    most: int
+
+    @property
+    def count(self) -> int:
+        """How many sums there are, the empty one not among them."""
+        c = self.corners.shape[1]
+        return sum(math.comb(c, size) for size in range(1, self.most + 1))
+
+    def sums(self) -> Iterator[tuple[int, ...]]:
+        """The numbers of the corners of each sum."""
+        for size in range(1, self.most + 1):
+            yield from combinations(range(self.corners.shape[1]), size)
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """C over ``size`` entries of x: for each kind of unit what it can change of each of its sources."""
+
+    units: tuple[tuple[Part, ...], ...]
+    size: int
+
+    @cached_property
+    def common(self) -> int:
+        """The greatest common divisor of all ``times``: lists leave it out, so that it is a factor of the norm."""
+        return math.gcd(*(part.times for parts in self.units for part in parts)) or 1
+
+    @cached_property
+    def count(self) -> int:
+        """How many vectors C has, without the zero vector."""
+        return sum(math.prod(1 + part.count for part in parts) - 1 for parts in self.units)
+
+    @property
+    def single(self) -> bool:
+        """Whether every unit moves one corner of one source, some times."""
+        return all(len(parts) == 1 and parts[0].most == 1 for parts in self.units)
+
+    @property
+    def listable(self) -> bool:
+        """Whether C is written out whole; else ``columns`` hold some of it."""
+        return self.count <= MOST_LISTED or self.single
+
+    @property
+    def plain(self) -> bool:
+        """Whether ``columns`` are the unit vectors: one count in one cell, as often for every kind of unit."""
+        if not self.single or any(parts[0].times != self.common for parts in self.units):
+            return False
+        return all(part.corners.nnz == part.corners.shape[1] for parts in self.units for part in parts)
+
+    @cached_property
+    def columns(self) -> sparse.csr_array:
+        """C over ``common`` (n x vectors, integer csr); where it is not ``listable`` each source's part alone, in
+        single corners and the sum of the first ``most``.
+        """
+        found = [self._listed(parts) if self.listable else self._some(parts) for parts in self.units]
+        return sparse.csr_array(sparse.hstack(found, format="csr", dtype=np.int64))
+
+    def longest(self, rows: Any, order: int) -> float:
+        """The largest L1 (``order`` 1) or squared L2 norm (2) of rows @ c, c in C, in floats.
+
+        Where C is not listable, for ``rows`` that read one source and have at most one entry a column.
+        """
+        if self.listable:
+            held = abs(sparse.csc_array(rows @ self.columns).astype(np.float64)) ** order
+            return float(held.sum(axis=0).max(initial=0.0)) * float(self.common) ** order
+        found = 0.0
+        for part in (part for parts in self.units for part in parts):
+            norms = np.sort((abs(sparse.csc_array(rows @ part.corners).astype(np.float64)) ** order).sum(axis=0))
+            found = max(found, float(part.times) ** order * float(norms[::-1][: part.most].sum()))
+        return found
+
+    def _listed(self, parts: Sequence[Part]) -> Any:
+        """All sums of one change, or none, of each source of a unit, but for none of all."""
+        if len(parts) == 1 and parts[0].most == 1:
+            return parts[0].corners * (parts[0].times // self.common)
+        held = sparse.hstack([part.corners * (part.times // self.common) for part in parts], format="csc")
+        starts = np.cumsum([0, *(part.corners.shape[1] for part in parts)]).tolist()
+        choices = [
+            [(), *(tuple(start + i for i in one) for one in part.sums())]
+            for part, start in zip(parts, starts, strict=False)
+        ]
+        chosen = [tuple(i for one in sums for i in one) for sums in product(*choices)][1:]
+        return held @ _indicators(chosen, held.shape[1])
+
+    def _some(self, parts: Sequence[Part]) -> Any:
+        found = []
+        for part in parts:
+            scaled = part.corners * (part.times // self.common)
+            found.append(scaled)
+            if part.most > 1:
+                found.append(scaled @ _indicators([tuple(range(part.most))], scaled.shape[1]))
+        return sparse.hstack(found, format="csc")
+
+
+def _indicators(chosen: Sequence[tuple[int, ...]], size: int) -> sparse.csc_array:
+    """0/1 columns (size x len(chosen)) with ones at the numbers of each."""
+    lengths = np.fromiter(map(len, chosen), dtype=np.int64, count=len(chosen))
+    flat = np.fromiter((i for one in chosen for i in one), dtype=np.int64, count=int(lengths.sum()))
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return sparse.csc_array((np.ones(flat.size, dtype=np.int64), flat, starts), shape=(size, len(chosen)))
