@@ -7,6 +7,8 @@ where every partial sum provably fits, in Python integers otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from dpsql.linalg.forms import dense, is_sparse
 
 _CHUNK = 4096
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
+_ROOT_BITS = 32
 _SPARSE_COST = 50  # a product of two sparse entries takes as long as so many dense ones
 
 
@@ -93,29 +96,34 @@ def each_norm(mixing: Any, columns: Any, order: int) -> list[int]:
     return out
 
 
-def gram(mixing: Any, columns: Any) -> np.ndarray:
-    """P^T P (N x N) for P = mixing @ columns, exactly: float64 below 2^53, else Python integers.
+def products(mixing: Any, left: Any, right: Any) -> np.ndarray:
+    """P^T Q (M x N) for P = mixing @ left and Q = mixing @ right, exactly: int64 below 2^53, else Python integers.
 
     Long entries are cut into limbs of so many bits that sums of their products stay below 2^53. Cost: a product of
-    p N^2 for each pair of limbs. Shapes as in ``product_chunks``.
+    p M N for each pair of limbs. Shapes as in ``product_chunks``.
     """
-    P = np.concatenate([np.asarray(chunk) for chunk in product_chunks(mixing, columns)], axis=1)
-    p, top = P.shape[0], int(np.abs(P).max(initial=0))
-    if P.dtype != object and p * top * top < 2**53:
-        held = P.astype(np.float64)
-        return np.asarray(held.T @ held)
+    P, Q = (np.concatenate(list(product_chunks(mixing, columns)), axis=1) for columns in (left, right))
+    p, tops = P.shape[0], [int(np.abs(matrix).max(initial=0)) for matrix in (P, Q)]
+    if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
+        return np.asarray(P.astype(np.float64).T @ Q.astype(np.float64)).astype(np.int64)
     width = (53 - p.bit_length()) // 2
-    rest = P.astype(np.int64).astype(object) if P.dtype == np.float64 else P.astype(object)
-    limbs = []
-    for _ in range(top.bit_length() // width + 1):
-        limbs.append(np.asarray(rest % (1 << width), dtype=np.float64))
-        rest = rest >> width
-    limbs[-1] += np.asarray(rest, dtype=np.float64) * float(1 << width)  # the sign, -1 or 0, in the top limb
-    total = np.zeros((P.shape[1], P.shape[1]), dtype=object)
-    for i, left in enumerate(limbs):
-        for j, right in enumerate(limbs):
-            total += (left.T @ right).astype(np.int64).astype(object) << (width * (i + j))
+    total = np.zeros((P.shape[1], Q.shape[1]), dtype=object)
+    rights = _limbs(Q, width, tops[1])
+    for i, one in enumerate(_limbs(P, width, tops[0])):
+        for j, other in enumerate(rights):
+            total += (one.T @ other).astype(np.int64).astype(object) << (width * (i + j))
     return total
+
+
+def _limbs(matrix: Any, width: int, top: int) -> list[Any]:
+    """Matrices of ``width`` bits, lowest first, whose sum at their places is ``matrix``; the sign is in the last."""
+    rest = matrix.astype(np.int64).astype(object) if matrix.dtype == np.float64 else matrix.astype(object)
+    found = []
+    for _ in range(top.bit_length() // width + 1):
+        found.append(np.asarray(rest % (1 << width), dtype=np.float64))
+        rest = rest >> width
+    found[-1] += np.asarray(rest, dtype=np.float64) * float(1 << width)
+    return found
 
 
 def _sparse_norms(mixing: Any, columns: Any) -> tuple[int, int] | None:
@@ -196,3 +204,13 @@ def _norms_of(chunk: Any) -> tuple[int, int]:
     # Floats here hold integers below 2^53; as Python floats their squares would be rounded.
     exact = (chosen.astype(np.int64) if chosen.dtype == np.float64 else chosen).astype(object)
     return int(max(exact.sum(axis=0))), int(max((exact * exact).sum(axis=0)))
+
+
+def squared_sum(squares: Sequence[int]) -> int:
+    """(sum of the square roots)^2, rounded up to a whole number: each root is rounded up in 2^-32 parts."""
+    scale = 1 << (2 * _ROOT_BITS)
+    roots = 0
+    for square in squares:
+        root = isqrt(square * scale)
+        roots += root + (root * root < square * scale)
+    return -(-roots * roots // scale)

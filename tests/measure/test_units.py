@@ -25,7 +25,7 @@ from dpsql.engines.base import Rows
 from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
 from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import sensitivity
+from dpsql.workload.compile import sensitivity, units
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.sensitivity import sensitivity_of
@@ -343,13 +343,12 @@ def k_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def sharing_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sensitivity, "by_unit", lambda layouts: [[layout] for layout in layouts])
+    patch.setattr(units, "by_unit", lambda layouts: [[layout] for layout in layouts])
 
 
 def squares_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = Layout.multiplicity.fget
-    assert real is not None
-    patch.setattr(Layout, "multiplicity", property(lambda layout: real(layout) ** 0.5))
+    real = sensitivity.sensitivity_over
+    patch.setattr(sensitivity, "sensitivity_over", lambda *given: real(*given) // given[-1].common)
 
 
 def duplicates_kept(patch: pytest.MonkeyPatch) -> None:

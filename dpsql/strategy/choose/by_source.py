@@ -31,6 +31,7 @@ from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, choose_basis
+from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -43,9 +44,18 @@ from dpsql.workload.families.matrix import Workload
 METHOD = "by-source"
 
 _WRITTEN = 1500  # groups up to which the contrasts between them are written out as rows of B
-_ORBITS = 40_000
+_CLASSES = 4  # weights of groups of one source that are told apart
+_DIGITS = 9
 _ORDER = 2500  # of the matrix whose eigenvalues bound teams together
 _MEETING = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # chances that a unit moves all teams at once
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What a unit adds to one source, and the spanning rows of W that read it."""
+
+    part: Part
+    rows: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +102,11 @@ def plan_by_source(
     found: list[Piece] = []
     error = lower = 0.0
     for parts in units.units:
-        mine = [(part, rows) for part in parts if (rows := _rows_of(W, part)).size]
+        mine = [_Source(part, rows) for part in parts if (rows := _rows_of(W, part)).size]
         if not mine:
             continue
         planner = _Planner(W, noise, tolerance, time, say, work)
-        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(part, rows) for part, rows in mine]
+        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
         for team, share in zip(teams, shares, strict=True):
             found.extend(replace(piece, root=piece.root * share) for piece in team.pieces)
@@ -153,46 +163,53 @@ class _Planner:
         self.W, self.noise, self.tolerance, self.time, self.say, self.work = W, noise, tolerance, time, say, work
         self.common = W.units.common
 
-    def gaussian(self, mine: Sequence[tuple[Part, Ints]]) -> list[_Team]:
-        """Teams: all that fits one list or one set of orbits together, then source by source."""
-        alike = [(part, rows) for part, rows in mine if part.most > 1 and self._weight(part, rows) is not None]
-        others = [(part, rows) for part, rows in mine if not any(part is other for other, _ in alike)]
-        listed = prod(1 + part.count for part, _ in others) - 1
-        if alike and listed <= MOST_LISTED and self._orbits(alike, listed) <= _ORBITS:
-            return [self._alike(alike, others)]
+    def gaussian(self, mine: Sequence[_Source]) -> list[_Team]:
+        """Teams: all that fits one list or one set of orbits together, else source by source."""
+        groups = [one for one in mine if one.part.most > 1 and self._classes(one) is not None]
+        others = [one for one in mine if one not in groups]
+        listed = prod(1 + one.part.count for one in others) - 1
+        if groups and listed <= MOST_LISTED:
+            together = self._alike(groups, others)
+            if together is not None:
+                return [together]
         teams: list[_Team] = []
-        if alike:
-            whole = self._orbits(alike, 0) <= _ORBITS
-            teams += [self._alike(alike, [])] if whole else [self._alike([one], []) for one in alike]
+        if groups:
+            together = self._alike(groups, []) if len(groups) > 1 else None
+            teams += [together] if together is not None else [self._alone(one) for one in groups]
         if others:
-            teams += [self._listed(others)] if listed <= MOST_LISTED else [self._alone(*one) for one in others]
+            teams += [self._listed(others)] if listed <= MOST_LISTED else [self._alone(one) for one in others]
         return teams
 
-    def laplace(self, part: Part, rows: Ints) -> _Team:
+    def laplace(self, source: _Source) -> _Team:
         """One source by its single corners: in L1 what ``most`` of them move adds up."""
-        task = Task(self._only([part], rows, single=True), "laplace", self.tolerance, self.time, self.say, self.work)
+        task = Task(self._only([source], single=True), "laplace", self.tolerance, self.time, self.say, self.work)
         error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
-        scaled = tuple(replace(piece, root=piece.root / part.most) for piece in pieces)
-        return _Team(scaled, error * part.most**2, 0.0, None)
+        scaled = tuple(replace(piece, root=piece.root / source.part.most) for piece in pieces)
+        return _Team(scaled, error * source.part.most**2, 0.0, None)
 
-    def _orbits(self, alike: Sequence[tuple[Part, Ints]], listed: int) -> int:
-        return (listed + 1) * prod(part.most + 1 for part, _ in alike)
-
-    def _weight(self, part: Part, rows: Ints) -> float | None:
-        """The squared weight of every group of a source whose groups are alike, each asked by itself; else None."""
-        diagonal = self.W.inner.diagonal()
-        span = sparse.csr_array(self.W.span[rows])
-        groups = part.corners.shape[1]
-        if diagonal is None or part.corners.nnz != groups or span.nnz != span.shape[0] or groups > _WRITTEN:
+    def _classes(self, source: _Source) -> list[tuple[float, Ints]] | None:
+        """(squared weight, entries of x) of each class of alike groups, each group asked by itself; else None."""
+        diagonal, corners = self.W.inner.diagonal(), source.part.corners
+        span = sparse.csr_array(self.W.span[source.rows])
+        groups = corners.shape[1]
+        if diagonal is None or corners.nnz != groups or span.nnz != span.shape[0] or groups > _WRITTEN:
             return None
         weights = np.zeros(self.W.span.shape[1])
-        np.add.at(weights, span.indices, diagonal[rows] * span.data.astype(np.float64) ** 2)
-        held = weights[part.corners.indices]
-        return float(held[0]) if held.min() > 0 and np.ptp(held) <= 1e-12 * held.max() else None
+        np.add.at(weights, span.indices, diagonal[source.rows] * span.data.astype(np.float64) ** 2)
+        held = weights[corners.indices]
+        values = np.unique(held.round(_DIGITS - int(np.floor(np.log10(held.max())))) if held.min() > 0 else held)
+        if held.min() <= 0 or values.size > _CLASSES:
+            return None
+        nearest = np.abs(held[:, None] - values[None, :]).argmin(axis=1)
+        return [
+            (float(held[nearest == k].mean()), corners.indices[nearest == k].astype(np.int64))
+            for k in range(values.size)
+        ]
 
-    def _only(self, parts: Sequence[Part], rows: Ints, *, single: bool = False) -> Workload:
-        """The queries on ``rows`` and what a unit changes of ``parts``: one corner of each at a time if ``single``."""
-        held = tuple(replace(part, most=1) for part in parts) if single else tuple(parts)
+    def _only(self, mine: Sequence[_Source], *, single: bool = False) -> Workload:
+        """The queries on these sources and what a unit changes of them: one corner of each at a time if ``single``."""
+        rows = np.unique(np.concatenate([one.rows for one in mine]))
+        held = tuple(replace(one.part, most=1) if single else one.part for one in mine)
         columns = Contributions((held,), self.W.shape[1]).columns
         common = Contributions((held,), self.W.shape[1]).common
         diagonal = self.W.inner.diagonal()
@@ -203,62 +220,62 @@ class _Planner:
         span = sparse.csr_array(self.W.span[rows])
         return Workload(span, inner, columns * (common // self.common), groups, self.W.name)
 
-    def _listed(self, mine: Sequence[tuple[Part, Ints]]) -> _Team:
+    def _listed(self, mine: Sequence[_Source]) -> _Team:
         """All that a unit can change of these sources, one by one."""
-        rows = np.unique(np.concatenate([own for _, own in mine]))
-        V = self._only([part for part, _ in mine], rows)
+        V = self._only(mine)
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
-        proof = _proof(self._basis(V), V, places, lam / float(lam.sum()))
+        proof = _proof(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum()))
         return _Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
-    def _alone(self, part: Part, rows: Ints) -> _Team:
-        """One source whose groups are not alike, or are very many: by its single corners, measured apart."""
-        if part.most == 1:
-            return self._listed([(part, rows)])
-        V = self._only([part], rows, single=True)
-        optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+    def _alone(self, source: _Source) -> _Team:
+        """One source: by orbits or its list where these are few, else by its single corners, measured apart."""
+        most = source.part.most
+        if most == 1:
+            return self._listed([source])
+        team = self._alike([source], []) if self._classes(source) is not None else None
+        if team is not None:
+            return team
+        if source.part.count <= MOST_LISTED:
+            return self._listed([source])
+        optimum = Task(
+            self._only([source], single=True), "gaussian", self.tolerance, self.time, self.say, self.work
+        ).optimum()
         # Groups that no measurement has two of: squares of most of them add up.
-        scaled = tuple(replace(piece, root=piece.root / part.most**0.5) for piece in optimum.pieces)
-        return _Team(scaled, optimum.upper * part.most, optimum.lower, None)
+        scaled = tuple(replace(piece, root=piece.root / most**0.5) for piece in optimum.pieces)
+        return _Team(scaled, optimum.upper * most, optimum.lower, None)
 
-    def _basis(self, V: Workload) -> Basis:
-        return choose_basis(V.span, V.inner)
-
-    def _alike(self, alike: Sequence[tuple[Part, Ints]], others: Sequence[tuple[Part, Ints]]) -> _Team:
-        """Sources by groups that are alike, beside others whose contributions are listed, by orbits."""
+    def _alike(self, mine: Sequence[_Source], others: Sequence[_Source]) -> _Team | None:
+        """Sources by groups that are alike, beside others whose contributions are listed, by orbits; None for many."""
         n = self.W.shape[1]
         factor, moved, basis = np.zeros((0, 0)), np.zeros((0, 0)), sparse.csr_array((0, n), dtype=np.int64)
         if others:
-            rows = np.unique(np.concatenate([own for _, own in others]))
-            V = self._only([part for part, _ in others], rows)
-            chosen = self._basis(V)
+            V = self._only(others)
+            chosen = choose_basis(V.span, V.inner)
             basis, factor = sparse.csr_array(chosen.rows), cholesky(chosen.gram(V.inner))
-            moved = np.asarray((basis @ V.contributions).toarray(), dtype=np.float64)
-        gammas = [self._weight(part, rows) or 0.0 for part, rows in alike]
-        groups = [part.corners.shape[1] for part, _ in alike]
-        times = [part.times // self.common for part, _ in alike]
-        held = orbits(factor, moved, groups, [part.most for part, _ in alike], gammas)
-        if set(times) != {1}:
-            raise InternalError("strategy: units are counted once in each group")
+            columns = sparse.csc_array(basis @ V.contributions)
+            moved = columns[:, distinct_columns(columns).keep].toarray().astype(np.float64)
+        classes = [(t, *one) for t, source in enumerate(mine) for one in self._classes(source) or ()]
+        groups, gammas = [entries.size for _, _, entries in classes], [weight for _, weight, _ in classes]
+        most = np.array([source.part.most for source in mine])
+        held = orbits(factor, moved, groups, gammas, [t for t, _, _ in classes], most)
+        if held is None:
+            return None
         found = solve_alike(held, 0.9 * self.tolerance, self.time.deadline)
-        w = factor.shape[0]
-        C = cholesky(found.metric)
-        entries = np.concatenate([part.corners.indices for part, _ in alike])
-        ones = sparse.csr_array(
-            (np.ones(entries.size, dtype=np.int64), (np.arange(entries.size), entries)), shape=(entries.size, n)
-        )
-        quotient = np.concatenate([C[:, :w], np.repeat(C[:, w:], groups, axis=1)], axis=1)
+        w, C = factor.shape[0], cholesky(found.metric)
+        entries = np.concatenate([one for _, _, one in classes])
+        place = (np.arange(entries.size), entries)
+        ones = sparse.csr_array((np.ones(entries.size, dtype=np.int64), place), shape=(entries.size, n))
         contrasts = [x**0.5 * (np.eye(g) - 1.0 / g) for x, g in zip(found.contrasts, groups, strict=True)]
-        root = np.concatenate([np.concatenate([np.zeros((sum(groups), w)), linalg.block_diag(*contrasts)], axis=1)])
-        root = np.concatenate([quotient, root], axis=0)
-        gram = linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups)))
+        root = np.zeros((C.shape[0] + entries.size, w + entries.size))
+        root[: C.shape[0]] = np.concatenate([C[:, :w], np.repeat(C[:, w:], groups, axis=1)], axis=1)
+        root[C.shape[0] :, w:] = linalg.block_diag(*contrasts)
+        gram = np.asarray(linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
-        piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), np.asarray(gram))
         U = held.factor @ held.columns
         apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
         proof = _Proof((U * found.weights) @ U.T, U @ found.weights, apart)
-        return _Team((piece,), found.upper, found.lower, proof)
+        return _Team((Piece(joined, root, sparse.csc_array(joined @ ones.T), gram),), found.upper, found.lower, proof)
 
 
 def _proof(basis: Basis, V: Workload, places: Ints, lam: Floats) -> _Proof | None:

@@ -195,7 +195,8 @@ def _best(task: Task, method: str) -> MatrixStrategy:
     found = drafts(task, method)
     if noise == "laplace" and W.units is not None and method == "auto":
         pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
-        found.append((error, BY_SOURCE, pieces))
+        if error < (1.0 - 1e-6) * min(draft[0] for draft in found):
+            found.append((error, BY_SOURCE, pieces))
     error, name, pieces = min(found, key=lambda d: d[0])
     considered = tuple((label, value) for value, label, _ in found)
     return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.time.less(task.finish).deadline)

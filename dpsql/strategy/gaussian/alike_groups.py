@@ -13,7 +13,8 @@ on the contrasts between them, and u_t be their sum. Then for weights lambda of 
 and the dual's value (``dpsql.strategy.gaussian.optimal``) is t^2 for t = tr (R Y Lambda Y^T R^T)^1/2
 + sum_t (gamma_t (g_t - 1) T_t)^1/2, with R^T R the Gram matrix of the other queries and gamma_t / g_t for each u_t. The
 metric has x_t = (gamma_t (g_t - 1) / T_t)^1/2 on P_t, q_o = ||K^-1/4 R y_o||^2 + sum_t x_t tau_ot, and all else is as
-there. A step costs O(v^2 N) for v the other queries' rank and T, whatever the number of groups.
+there. A step costs O(v^2 N) for v the other queries' rank and T, whatever the number of groups. Where the groups of one
+source are of several classes, each class is a source here, and their sizes together are at most l.
 
 With one source and nothing else X = a I + b J, with b < 0 where a unit may be in all groups: what all groups share
 is subtracted, because a unit never changes one group up and another down.
@@ -23,14 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from scipy import linalg
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.ascent import ascend
 
 _STEPS = 2000
+_ORBITS = 40_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +95,21 @@ def solve_alike(held: Orbits, tolerance: float, deadline: float) -> Alike:
 
 
 def orbits(
-    factor: Floats, others: Floats, groups: Sequence[int], most: Sequence[int], weights: Sequence[float]
-) -> Orbits:
+    factor: Floats, others: Floats, groups: Sequence[int], weights: Sequence[float], source: Sequence[int], most: Ints
+) -> Orbits | None:
     """The orbits of units that move the other queries by a column of ``others`` (w x N), or not at all.
 
-    ``groups`` g, ``most`` l and ``weights`` gamma of each source; ``factor`` (w x w) of the other queries. Their number
-    is (N + 1) times the product of all l + 1, less one.
+    ``groups`` g, ``weights`` gamma of each class of alike groups; class i is of source ``source[i]``, in whose groups a
+    unit is counted at most ``most[source[i]]`` times. ``factor`` (w x w) of the other queries. None above 40,000.
     """
     w, T = others.shape[0], len(groups)
+    limits = [min(int(most[t]), g) for t, g in zip(source, groups, strict=True)]
+    if (others.shape[1] + 1) * prod(limit + 1 for limit in limits) > _ORBITS:
+        return None
     plain = np.concatenate([np.zeros((w, 1)), others], axis=1)
-    sizes = np.stack(np.meshgrid(*(np.arange(k + 1) for k in most), indexing="ij"), axis=0).reshape(T, -1)
+    sizes = np.stack(np.meshgrid(*(np.arange(k + 1) for k in limits), indexing="ij"), axis=0).reshape(T, -1)
+    for t, limit in enumerate(most):
+        sizes = sizes[:, sizes[np.asarray(source) == t].sum(axis=0) <= limit]
     n, k = plain.shape[1], sizes.shape[1]
     columns = np.concatenate([np.repeat(plain, k, axis=1), np.tile(sizes, n)], axis=0)[:, 1:]
     number = np.asarray(groups, dtype=np.float64)
