@@ -26,6 +26,7 @@ TOP_KEYS = ("dataset", "budget", "tables", "views")
 TABLE_KEYS = (
     "unit",
     "max_rows_per_unit",
+    "at_most",
     "expected_rows",
     "rows_public",
     "public",

@@ -19,10 +19,11 @@ own, each at full sensitivity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -33,8 +34,10 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.choose.task import Task, drafts
+from dpsql.strategy.core.certificate import Certificate
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
@@ -109,7 +112,7 @@ def plan_by_source(
         teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
         for team, share in zip(teams, shares, strict=True):
-            found.extend(replace(piece, root=piece.root * share) for piece in team.pieces)
+            found.extend(_scaled(team.pieces, float(share)))
         error += total
         lower += _together(teams)
     return tuple(found), error, lower
@@ -146,8 +149,7 @@ def _together(teams: Sequence[_Team]) -> float:
         alone = (1.0 - meeting) * root / root.sum()
         weight = np.repeat(meeting + alone, np.diff(starts))
         M = blocks * weight[:, None] + meeting * cross
-        s = np.maximum(linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
-        t = float(np.sqrt(s).sum())
+        t = _squared_root_trace(M) ** 0.5
         t += sum(float(np.sqrt(meeting + a)) * p.apart for a, p in zip(alone, proofs, strict=True))
         best = max(best, t * t)
     return best
@@ -184,15 +186,15 @@ class _Planner:
         """One source by its single corners: in L1 what ``most`` of them move adds up."""
         task = Task(self._only([source], single=True), "laplace", self.tolerance, self.time, self.say, self.work)
         error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
-        scaled = tuple(replace(piece, root=piece.root / source.part.most) for piece in pieces)
-        return _Team(scaled, error * source.part.most**2, 0.0, None)
+        return _Team(_scaled(pieces, 1.0 / source.part.most), error * source.part.most**2, 0.0, None)
 
     def _classes(self, source: _Source) -> list[tuple[float, Ints]] | None:
         """(squared weight, entries of x) of each class of alike groups, each group asked by itself; else None."""
         diagonal, corners = self.W.inner.diagonal(), source.part.corners
         span = sparse.csr_array(self.W.span[source.rows])
         groups = corners.shape[1]
-        if diagonal is None or corners.nnz != groups or span.nnz != span.shape[0] or groups > _WRITTEN:
+        single = corners.nnz == groups and source.part.label is None and bool((corners.data == 1).all())
+        if diagonal is None or not single or span.nnz != span.shape[0] or groups > _WRITTEN:
             return None
         weights = np.zeros(self.W.span.shape[1])
         np.add.at(weights, span.indices, diagonal[source.rows] * span.data.astype(np.float64) ** 2)
@@ -238,12 +240,44 @@ class _Planner:
             return team
         if source.part.count <= MOST_LISTED:
             return self._listed([source])
+        if source.part.label is not None:
+            return self._classed(source)
         optimum = Task(
             self._only([source], single=True), "gaussian", self.tolerance, self.time, self.say, self.work
         ).optimum()
         # Groups that no measurement has two of: squares of most of them add up.
-        scaled = tuple(replace(piece, root=piece.root / most**0.5) for piece in optimum.pieces)
-        return _Team(scaled, optimum.upper * most, optimum.lower, None)
+        return _Team(_scaled(optimum.pieces, most**-0.5), optimum.upper * most, optimum.lower, None)
+
+    def _classed(self, source: _Source) -> _Team:
+        """One source of which a unit has a corner in each of ``most`` classes.
+
+        What is measured class by class, every query by its part in each class, has squares that add up over most
+        classes; of queries over several classes, measured as they are, the longest corner counts most times. Both
+        together, or one of them. Bounded by units with a corner in most classes at random.
+        """
+        V, most = self._only([source], single=True), source.part.most
+        optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+        team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
+        label = np.asarray(source.part.label)
+        seen = sparse.csr_array(abs(V.span) @ abs(source.part.corners))
+        across = np.array([np.unique(label[seen.indices[a:b]]).size > 1 for a, b in pairwise(seen.indptr.tolist())])
+        drafts = [[(_by_class(V, source.part), most**0.5)]]
+        if across.any():
+            drafts.append([*drafts[0], (_rows_only(V, np.flatnonzero(across)), float(most))])
+        for draft in drafts:
+            order = iter([by for _, by in draft])
+
+            def planned(part: Workload, order: Iterator[float] = order) -> tuple[tuple[Piece, ...], float]:
+                by = next(order)
+                found = Task(part, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+                return _scaled(found.pieces, 1.0 / by), found.upper * by**2
+
+            piece, error = union_piece(V, tuple(part for part, _ in draft), planned, "gaussian")
+            if error < team.error:
+                team = _Team((piece,), error, 0.0, None)
+        proof = _random_classes(source.part, across, V, optimum.certificate)
+        lower = optimum.lower if proof is None else max(optimum.lower, _squared_root_trace(proof.second))
+        return replace(team, lower=lower, proof=proof)
 
     def _alike(self, mine: Sequence[_Source], others: Sequence[_Source]) -> _Team | None:
         """Sources by groups that are alike, beside others whose contributions are listed, by orbits; None for many."""
@@ -258,7 +292,8 @@ class _Planner:
         classes = [(t, *one) for t, source in enumerate(mine) for one in self._classes(source) or ()]
         groups, gammas = [entries.size for _, _, entries in classes], [weight for _, weight, _ in classes]
         most = np.array([source.part.most for source in mine])
-        held = orbits(factor, moved, groups, gammas, [t for t, _, _ in classes], most)
+        times = np.array([source.part.times // self.common for source in mine])
+        held = orbits(factor, moved, groups, gammas, [t for t, _, _ in classes], most, times)
         if held is None:
             return None
         found = solve_alike(held, 0.9 * self.tolerance, self.time.deadline)
@@ -276,6 +311,80 @@ class _Planner:
         apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
         proof = _Proof((U * found.weights) @ U.T, U @ found.weights, apart)
         return _Team((Piece(joined, root, sparse.csc_array(joined @ ones.T), gram),), found.upper, found.lower, proof)
+
+
+def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
+    return tuple(replace(piece, root=piece.root * by) for piece in pieces)
+
+
+def _rows_only(V: Workload, rows: Ints) -> Workload:
+    """Some queries of V, which is kept row by row."""
+    diagonal = np.asarray(V.inner.diagonal())[rows]
+    return Workload(sparse.csr_array(V.span[rows]), algebra.Diagonal(np.sqrt(diagonal)), V.contributions, None, V.name)
+
+
+def _by_class(V: Workload, part: Part) -> Workload:
+    """Every query, taken apart into its parts in each class of corners; corners of several classes go to the first."""
+    weight, rows, scales = np.sqrt(np.asarray(V.inner.diagonal())), [], []
+    span, taken = sparse.csc_array(V.span), np.zeros(V.shape[1], dtype=bool)
+    for own in part.classes:
+        inside = np.zeros(V.shape[1], dtype=bool)
+        inside[np.unique(part.corners[:, own].indices)] = True
+        inside &= ~taken
+        taken |= inside
+        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64)))
+        held.eliminate_zeros()
+        some = np.flatnonzero(np.diff(held.indptr))
+        rows.append(held[some])
+        scales.append(weight[some])
+    stacked = sparse.csr_array(sparse.vstack(rows, format="csr"))
+    return Workload(stacked, algebra.Diagonal(np.concatenate(scales)), V.contributions, None, V.name)
+
+
+def _random_classes(part: Part, across: Any, V: Workload, certificate: Certificate) -> _Proof | None:
+    """M and m where a unit has one corner in each of ``most`` random classes; the best of a few such units.
+
+    Corners are drawn in each class by the certificate's weights, apart from each other, or all of them alike to the
+    queries ``across`` classes.
+    """
+    basis = choose_basis(V.span, V.inner)
+    classes, v = part.classes, basis.rows.shape[0]
+    if v > _ORDER:
+        return None
+    corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
+    weights = np.bincount(certificate.places, weights=certificate.weights, minlength=corners.shape[1])
+    one = part.most / len(classes)
+    two = one * (part.most - 1) / max(1, len(classes) - 1)
+
+    def drawn(chance: Floats) -> tuple[Floats, Floats]:
+        second, first = np.zeros((v, v)), np.zeros(v)
+        for own in classes:
+            lam = chance[own]
+            if lam.sum() <= 0:
+                continue
+            lam = lam / lam.sum()
+            mean = corners[:, own] @ lam
+            second += one * (corners[:, own] * lam) @ corners[:, own].T - two * np.outer(mean, mean)
+            first += mean
+        return second + two * np.outer(first, first), one * first
+
+    apart = drawn(np.maximum(weights, 1e-12 * weights.max()))
+    proofs = [_Proof(*apart)]
+    if across.any():
+        found = distinct_columns(sparse.csc_array(sparse.csr_array(V.span)[across] @ V.contributions))
+        second, first = np.zeros((v, v)), np.zeros(v)
+        share = np.bincount(found.label[found.label >= 0], weights=weights[found.label >= 0])
+        for kind, chance in enumerate(share / share.sum()):
+            M, m = drawn(np.where(found.label == kind, np.maximum(weights, 1e-12 * weights.max()), 0.0))
+            second, first = second + chance * M, first + chance * m
+        proofs += [_Proof(t * second + (1 - t) * apart[0], t * first + (1 - t) * apart[1]) for t in (0.3, 0.6, 0.9)]
+    return max(proofs, key=lambda proof: _squared_root_trace(proof.second))
+
+
+def _squared_root_trace(M: Floats) -> float:
+    """(tr M^1/2)^2, below by what rounding may have added."""
+    s = np.maximum(linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
+    return float(np.sqrt(s).sum()) ** 2
 
 
 def _proof(basis: Basis, V: Workload, places: Ints, lam: Floats) -> _Proof | None:

@@ -95,12 +95,19 @@ def solve_alike(held: Orbits, tolerance: float, deadline: float) -> Alike:
 
 
 def orbits(
-    factor: Floats, others: Floats, groups: Sequence[int], weights: Sequence[float], source: Sequence[int], most: Ints
+    factor: Floats,
+    others: Floats,
+    groups: Sequence[int],
+    weights: Sequence[float],
+    source: Sequence[int],
+    most: Ints,
+    times: Ints,
 ) -> Orbits | None:
     """The orbits of units that move the other queries by a column of ``others`` (w x N), or not at all.
 
-    ``groups`` g, ``weights`` gamma of each class of alike groups; class i is of source ``source[i]``, in whose groups a
-    unit is counted at most ``most[source[i]]`` times. ``factor`` (w x w) of the other queries. None above 40,000.
+    ``groups`` g, ``weights`` gamma of each class of alike groups; class i is of source t = ``source[i]``, of whose
+    groups at most ``most[t]`` count a unit, ``times[t]`` times each. ``factor`` (w x w) of the other queries. None
+    above 40,000.
     """
     w, T = others.shape[0], len(groups)
     limits = [min(int(most[t]), g) for t, g in zip(source, groups, strict=True)]
@@ -111,9 +118,10 @@ def orbits(
     for t, limit in enumerate(most):
         sizes = sizes[:, sizes[np.asarray(source) == t].sum(axis=0) <= limit]
     n, k = plain.shape[1], sizes.shape[1]
-    columns = np.concatenate([np.repeat(plain, k, axis=1), np.tile(sizes, n)], axis=0)[:, 1:]
+    often = np.asarray(times, dtype=np.float64)[np.asarray(source)][:, None]
+    columns = np.concatenate([np.repeat(plain, k, axis=1), np.tile(often * sizes, n)], axis=0)[:, 1:]
     number = np.asarray(groups, dtype=np.float64)
     gamma = np.asarray(weights, dtype=np.float64)
-    tau = np.tile(sizes - sizes**2 / number[:, None], n)[:, 1:]
+    tau = np.tile(often**2 * (sizes - sizes**2 / number[:, None]), n)[:, 1:]
     whole = linalg.block_diag(factor, np.diag(np.sqrt(gamma / number))) if w else np.diag(np.sqrt(gamma / number))
     return Orbits(np.asarray(whole), np.asarray(columns, dtype=np.float64), np.asarray(tau), gamma * (number - 1))

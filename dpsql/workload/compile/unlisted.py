@@ -102,26 +102,37 @@ class _Source:
         return cls(part, columns, np.array(each_norm(mixing, columns, order), dtype=object))
 
     @property
+    def labelled(self) -> bool:
+        """Whether classes of several columns count one at a time."""
+        return self.part.label is not None and self.part.most > 1
+
+    @cached_property
+    def by_class(self) -> Any:
+        """The largest norm of each class."""
+        return self.part.longest(self.norms) if self.labelled else self.norms
+
+    @property
     def limit(self) -> int:
         """How many of them count at most."""
-        return min(self.part.most, int(self.norms.size))
+        return min(self.part.most, int(self.by_class.size))
 
     @cached_property
     def longest(self) -> Any:
         """The sums of the 0, 1, ..., ``limit`` largest norms."""
-        return np.concatenate([[0], np.cumsum(np.sort(self.norms)[::-1][: self.limit])]).astype(object)
+        return np.concatenate([[0], np.cumsum(np.sort(self.by_class)[::-1][: self.limit])]).astype(object)
 
     def kinds(self) -> list[_Source]:
         """The columns of each length, which tells those apart that B treats apart; all as one where lengths are many,
         and where one column counts at a time.
         """
         values = sorted(set(self.norms.tolist()))
-        if self.part.most == 1 or len(values) > _KINDS:
+        if self.part.most == 1 or self.labelled or len(values) > _KINDS:
             return [self]
         places = [np.flatnonzero(self.norms == value) for value in values]
         return [_Source(self.part, self.columns[:, mine], self.norms[mine]) for mine in places]
 
     def inside(self, mixing: Any) -> int:
-        """The largest product of two different columns."""
-        whole = products(mixing, self.columns, self.columns).astype(object)
-        return max(int(np.delete(row, i).max()) for i, row in enumerate(whole))
+        """The largest product of two columns that count together."""
+        whole = products(mixing, self.columns, self.columns)
+        label = np.asarray(self.part.label) if self.labelled else np.arange(len(whole))
+        return max(int(row[label != own].max()) for row, own in zip(whole, label, strict=True))

@@ -4,6 +4,8 @@ A unit's rows that count in one source add a sum of corners (``dpsql.workload.ce
 at most ``limit`` of any cells, in a distinct source one of each of at most ``limit`` different cells. Norms of B c are
 convex in c and a sum of k corners is a mean of k times each of them, so of rows that may all fall into one cell the k
 times single corners decide; of different cells all sums do, as no cell counts twice. In both the unit may have none.
+Where the policy bounds how many rows a unit has in each class of cells, all of them are best in one cell of the class:
+sums of one corner of each class decide, each as often as rows of the class count.
 
 Sources that share a unit: it adds to each what it likes, so C has the sums of one change, or none, of each source.
 Where two of them read one table, its rows decide both, and C may hold sums that no unit makes: a superset is sound.
@@ -22,6 +24,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Ints
+
 MOST_LISTED = 5_000
 """Vectors of C up to which they are written out, one by one."""
 
@@ -30,23 +34,44 @@ MOST_LISTED = 5_000
 class Part:
     """What one source adds: ``times`` a sum of at most ``most`` of the columns of ``corners`` (n x c), all different.
 
-    ``exact``: whether each such sum is what a unit can add, or the mean of what it can.
+    ``label`` (c,): the class of each corner, of which at most one is in a sum; None where each is a class of its own.
     """
 
     corners: sparse.csc_array = field(repr=False)
     times: int
     most: int
+    label: Ints | None = field(default=None, repr=False)
+
+    @property
+    def classes(self) -> list[Ints]:
+        """The numbers of the corners of each class."""
+        if self.label is None:
+            return [np.array([i]) for i in range(self.corners.shape[1])]
+        return [np.flatnonzero(self.label == one) for one in np.unique(self.label)]
 
     @property
     def count(self) -> int:
         """How many sums there are, the empty one not among them."""
-        c = self.corners.shape[1]
-        return sum(math.comb(c, size) for size in range(1, self.most + 1))
+        if self.label is None:
+            return sum(math.comb(self.corners.shape[1], size) for size in range(1, self.most + 1))
+        ways = [1] + [0] * self.most
+        for number in np.unique(self.label, return_counts=True)[1].tolist():
+            for size in range(self.most, 0, -1):
+                ways[size] += number * ways[size - 1]
+        return sum(ways[1:])
 
     def sums(self) -> Iterator[tuple[int, ...]]:
         """The numbers of the corners of each sum."""
+        classes = [one.tolist() for one in self.classes]
         for size in range(1, self.most + 1):
-            yield from combinations(range(self.corners.shape[1]), size)
+            for chosen in combinations(classes, size):
+                yield from product(*chosen)
+
+    def longest(self, norms: Any) -> Any:
+        """Of each class the largest of ``norms`` (c,), which are given corner by corner."""
+        if self.label is None:
+            return norms
+        return np.array([norms[one].max() for one in self.classes], dtype=norms.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +126,8 @@ class Contributions:
             return float(held.sum(axis=0).max(initial=0.0)) * float(self.common) ** order
         found = 0.0
         for part in (part for parts in self.units for part in parts):
-            norms = np.sort((abs(sparse.csc_array(rows @ part.corners).astype(np.float64)) ** order).sum(axis=0))
+            each = (abs(sparse.csc_array(rows @ part.corners).astype(np.float64)) ** order).sum(axis=0)
+            norms = np.sort(part.longest(np.asarray(each)))
             found = max(found, float(part.times) ** order * float(norms[::-1][: part.most].sum()))
         return found
 
@@ -124,7 +150,8 @@ class Contributions:
             scaled = part.corners * (part.times // self.common)
             found.append(scaled)
             if part.most > 1:
-                found.append(scaled @ _indicators([tuple(range(part.most))], scaled.shape[1]))
+                first = tuple(int(one[0]) for one in part.classes[: part.most])
+                found.append(scaled @ _indicators([first], scaled.shape[1]))
         return sparse.hstack(found, format="csc")
 
 
