@@ -57,7 +57,8 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
 
     A class is the cells of one group of the cap, or of several that the batch does not tell apart; as many rows of a
     unit count there as ``rows`` allows its groups. Classes that could hold more rows together than the unit has are no
-    better than no classes. Units are counted once a cell, so that a class is to be one cell, or of one row.
+    better than no classes, but where a whole number of alike ones holds all. Units are counted once a cell, so that a
+    class is to be one cell, or of one row.
     """
     classes = _classes(layout, cap)
     most = min(len(classes), cap.groups or len(classes), layout.multiplicity)
@@ -74,6 +75,8 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
         if most < 2 or cap.rows is None:
             return None
         times = [min(layout.multiplicity, cap.rows * min(groups, cap.groups or groups)) for _, groups in classes]
+        if len(set(times)) == 1 and layout.multiplicity % times[0] == 0:
+            most = min(most, layout.multiplicity // times[0])
         if sum(sorted(times)[-most:]) > layout.multiplicity:
             return None
         held = [_both_signs(corners, layout.entry) for corners in held]
