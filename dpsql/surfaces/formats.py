@@ -18,20 +18,6 @@ FORMATS = ("table", "csv", "json", "parquet")
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".duckdb": "duckdb", ".db": "duckdb"}
 
 
-def arguments(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
-    command.add_argument(
-        "--format",
-        choices=formats,
-        help="how to show it; default: by the suffix of --output, else table; json is the document of --json",
-    )
-    command.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write to FILE; a folder, such as out/, for a file each of several results",
-    )
-
-
 def chosen(options: argparse.Namespace) -> str:
     """The format that the options name. Wrong usage where they contradict each other."""
     named: str | None = options.format

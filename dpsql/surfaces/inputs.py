@@ -10,7 +10,6 @@ from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError
 from dpsql.release import ReleaseStore
-from dpsql.release.limits import QUERY_SECONDS
 
 
 def connected(options: argparse.Namespace) -> Connection:
@@ -36,10 +35,20 @@ def released(options: argparse.Namespace) -> ReleaseStore:
         return ReleaseStore(con.releases_path)
 
 
-def seconds(options: argparse.Namespace) -> float | None:
-    """The seconds of --timeout; 0 means no limit."""
-    given: float | None = options.timeout
-    return QUERY_SECONDS if given is None else given or None
+def seconds(text: str) -> float:
+    """The value of --timeout. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; give one such as 60, or 0 for no limit")
+    return value
+
+
+def number(text: str) -> float:
+    """A float, which argparse calls a number in its messages."""
+    return float(text)
 
 
 def batch(options: argparse.Namespace) -> str:

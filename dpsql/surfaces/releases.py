@@ -11,6 +11,7 @@ from dpsql.privacy.ledger import Entry
 from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore, Result
 from dpsql.release.files import export_database, export_table, export_tables
+from dpsql.release.limits import QUERY_SECONDS
 from dpsql.surfaces import formats, inputs, output
 
 
@@ -39,7 +40,8 @@ def sql(options: argparse.Namespace) -> None:
     """Run one SELECT over the releases; free."""
     store = inputs.released(options)
     formats.check(options, 1, store.path)
-    _deliver(store.sql(inputs.text(options.query, options), seconds=inputs.seconds(options)), "result", options)
+    limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
+    _deliver(store.sql(inputs.text(options.query, options), seconds=limit), "result", options)
 
 
 def rename(options: argparse.Namespace) -> None:
