@@ -25,7 +25,7 @@ from dpsql.audit.world import World
 from dpsql.errors import DataError, OperationalError
 from dpsql.measure.adaptive import noise_of
 from dpsql.policy import Policy
-from dpsql.release.text_table import text_table
+from dpsql.release.text_table import grid_of
 
 __all__ = ["Check", "Report", "audit", "audited"]
 
@@ -66,7 +66,7 @@ class Report:
 
     def __str__(self) -> str:
         rows = [[check.name, check.found, check.limit, "ok" if check.holds else "FAILED"] for check in self.checks]
-        table = text_table(("check", "found", "limit", ""), ["VARCHAR"] * 4, rows, limit=len(rows)).rsplit("\n", 1)[0]
+        table = replace(grid_of(("check", "found", "limit", ""), ["VARCHAR"] * 4, rows, len(rows)), note="").text()
         failed = sum(not check.holds for check in self.checks)
         last = (
             "Every check holds." if self.holds else f"{failed} of {len(rows)} checks FAILED: do not release with this."

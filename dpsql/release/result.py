@@ -14,7 +14,7 @@ from dpsql.errors import InterfaceError, quoted
 from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
-from .text_table import SHOWN_ROWS, html_table, text_table
+from .text_table import grid_of
 from .writing import write_table
 
 if TYPE_CHECKING:
@@ -217,14 +217,14 @@ class Result:
         return result_picture(self, ax, value=value)
 
     def __str__(self) -> str:
-        return text_table(self.columns, self.types, self.rows)
+        return grid_of(self.columns, self.types, self.rows).text()
 
     def __repr__(self) -> str:
         return f"Result({len(self)} rows: {', '.join(self.columns)})\n{self}"
 
     def _repr_html_(self) -> str:
         """The same table for notebooks, at most ``SHOWN_ROWS`` rows, every text escaped."""
-        return html_table(self.columns, self.types, self.rows, SHOWN_ROWS)
+        return grid_of(self.columns, self.types, self.rows).html()
 
 
 class _Held:
