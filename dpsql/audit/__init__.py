@@ -21,7 +21,7 @@ from dpsql.audit.ledger import check_ledger
 from dpsql.audit.noise import chi_square, fit
 from dpsql.audit.privacy import distance
 from dpsql.audit.sensitivity import Found, brute_force
-from dpsql.audit.world import World
+from dpsql.audit.world import Check, World
 from dpsql.errors import DataError, OperationalError
 from dpsql.measure.adaptive import noise_of
 from dpsql.policy import Policy
@@ -31,16 +31,6 @@ __all__ = ["Check", "Report", "audit", "audited"]
 
 Z, P = 5.0, 1e-6
 """A fault is what lies 5 standard errors past its claim, or has a p-value below 1e-6."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: ``found`` and ``limit`` in words, ``holds`` where it passed."""
-
-    name: str
-    holds: bool
-    found: str
-    limit: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ def audited(
     else:
         checks += _noise(world, draws, figures)
     say("ledger")
-    checks += [Check(outcome.name, outcome.holds, outcome.found) for outcome in check_ledger(world)]
+    checks += check_ledger(world)
     return Report(world.plan.privacy, tuple(checks), figures)
 
 
