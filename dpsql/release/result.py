@@ -207,14 +207,14 @@ class Result:
         return _arrow_stream(self.columns, columns, requested_schema)
 
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
-        """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.result_picture``).
+        """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.plot_result``).
 
         ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
         no number, and where matplotlib is not installed.
         """
-        from dpsql.pictures import result_picture
+        from dpsql.pictures import plot_result
 
-        return result_picture(self, ax, value=value)
+        return plot_result(self, ax, value=value)
 
     def __str__(self) -> str:
         return grid_of(self.columns, self.types, self.rows).text()
