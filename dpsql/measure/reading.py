@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsql.engines.base import BASE, Rows, TableSource
 from dpsql.measure.from_sql import CapColumn, rows_text, values_text
-from dpsql.measure.scan_sql import KEPT, region, row_columns, select_list
+from dpsql.measure.scan_sql import KEPT, counted_text, region, row_columns, select_list
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
@@ -131,7 +131,9 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: str) ->
     cells = len(np.unique(layout.entry[layout.entry >= 0]))
     values, caps = _caps(source)
     columns = row_columns(layout.whole)
-    text = rows_text(source, used, columns, once=(*once, *values), cells=cells, caps=caps)
+    whole = layout.whole
+    counted = None if source.distinct else counted_text(whole, [f"a{i}" for i in range(len(whole.cells.axes))])
+    text = rows_text(source, used, columns, once=(*once, *values), cells=cells, caps=caps, counted=counted)
     return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys
 
 

@@ -158,7 +158,7 @@ def test_rows_that_keep_to_the_bounds_all_count(con: duckdb.DuckDBPyConnection, 
 
 
 def caps_ignored_by_the_scan(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(from_sql, "_capped", lambda rows, names, cap: rows)
+    patch.setattr(from_sql, "_capped", lambda rows, names, first, cap: rows)
 
 
 def one_class_too_few(patch: pytest.MonkeyPatch) -> None:

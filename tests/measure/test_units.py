@@ -219,8 +219,11 @@ def measured_apart(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Seq
         else:
             columns.append("dpsql_base.db AS db")
             select = f"db, {select}"
+        places = [f"a{i}" for i in range(len(layout.cells.axes))]
+        counted = None if layout.source.distinct else scan_sql.counted_text(layout, places)
         text = alone(
-            from_sql.rows_text(layout.source, joined_columns(layout), columns), distinct=layout.source.distinct
+            from_sql.rows_text(layout.source, joined_columns(layout), columns, counted=counted),
+            distinct=layout.source.distinct,
         )
         tables = tuple(sources_of(POLICY)[name] for name in layout.source.tables)
         scanned = engine_module._scan(con, Rows(layout.table, tables, text), "memory", select, keys + 1)
