@@ -100,8 +100,12 @@ def products(mixing: Any, left: Any, right: Any) -> np.ndarray:
     """P^T Q (M x N) for P = mixing @ left and Q = mixing @ right, exactly: int64 below 2^53, else Python integers.
 
     Long entries are cut into limbs of so many bits that sums of their products stay below 2^53. Cost: a product of
-    p M N for each pair of limbs. Shapes as in ``product_chunks``.
+    p M N for each pair of limbs; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
+    as in ``product_chunks``.
     """
+    few = _sparse_products(mixing, left, right)
+    if few is not None:
+        return few
     P, Q = (np.concatenate(list(product_chunks(mixing, columns)), axis=1) for columns in (left, right))
     p, tops = P.shape[0], [int(np.abs(matrix).max(initial=0)) for matrix in (P, Q)]
     if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
@@ -113,6 +117,26 @@ def products(mixing: Any, left: Any, right: Any) -> np.ndarray:
         for j, other in enumerate(rights):
             total += (one.T @ other).astype(np.int64).astype(object) << (width * (i + j))
     return total
+
+
+def _sparse_products(mixing: Any, left: Any, right: Any) -> np.ndarray | None:
+    """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
+    held = sparse.csr_array(mixing)
+    tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
+    if max_abs(held) * max(max_abs(left), max_abs(right)) * tallest >= 2**62:
+        return None
+    meet = int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(left).indptr))
+    meet += int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(right).indptr))
+    if meet * _SPARSE_COST > held.shape[0] * (left.shape[1] + right.shape[1]):
+        return None
+    P, Q = (sparse.csr_array(held @ sparse.csr_array(columns)) for columns in (left, right))
+    deep = min(int(np.diff(sparse.csc_array(matrix).indptr).max(initial=0)) for matrix in (P, Q))
+    if max_abs(P) * max_abs(Q) * deep >= 2**62:
+        return None
+    meet = int(np.diff(P.indptr).astype(np.float64) @ np.diff(Q.indptr))
+    if meet * _SPARSE_COST > P.shape[0] * P.shape[1] * Q.shape[1]:
+        return None
+    return np.asarray(sparse.csr_array(P.T @ Q).toarray())
 
 
 def _limbs(matrix: Any, width: int, top: int) -> list[Any]:

@@ -225,9 +225,11 @@ class _Planner:
     def _listed(self, mine: Sequence[_Source]) -> _Team:
         """All that a unit can change of these sources, one by one."""
         V = self._only(mine)
-        optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+        task = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work)
+        optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
-        proof = _proof(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum()))
+        few = sum(block.count * block.rank for block in task.blocks()) <= _ORDER
+        proof = _proof(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
         return _Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
     def _alone(self, source: _Source) -> _Team:
@@ -387,10 +389,8 @@ def _squared_root_trace(M: Floats) -> float:
     return float(np.sqrt(s).sum()) ** 2
 
 
-def _proof(basis: Basis, V: Workload, places: Ints, lam: Floats) -> _Proof | None:
-    """M_i and m_i for weights ``lam`` of the columns ``places``; None where coordinates are too many."""
-    if basis.rows.shape[0] > _ORDER:
-        return None
+def _proof(basis: Basis, V: Workload, places: Ints, lam: Floats) -> _Proof:
+    """M_i and m_i for weights ``lam`` of the columns ``places``."""
     moved = sparse.csc_array(basis.rows @ V.contributions)[:, places].toarray()
     U = cholesky(basis.gram(V.inner)) @ moved.astype(np.float64)
     return _Proof((U * lam) @ U.T, U @ lam)

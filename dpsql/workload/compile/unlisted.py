@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -36,14 +37,16 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
     For c what one unit can change of the sources ``parts``. Cost: the norms of all columns, products of those of all
-    sources but the widest of single corners, and the sizes; above a few thousand columns or 100,000 sizes the sum of
-    the sources' norms, (sum_t k_t s_t b_t)^2.
+    sources but the widest of single corners, and the sizes; above a few thousand columns or 100,000 sizes the squared
+    sum of the norms that count, of each source the longest.
     """
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1:
         return sum(source.part.times * int(source.longest[-1]) for source in held)
-    triangle = squared_sum([(one.part.times * one.part.most) ** 2 * int(one.norms.max()) for one in held])
+    if len(held) == 1 and held[0].part.most == 1:
+        return held[0].part.times ** 2 * int(held[0].norms.max())
+    triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
     single = [source for source in held if source.part.most == 1]
     wide = max(single, key=lambda source: source.norms.size, default=None)
     narrow = [source for source in held if source is not wide]
@@ -116,10 +119,15 @@ class _Source:
         """How many of them count at most."""
         return min(self.part.most, int(self.by_class.size))
 
+    @property
+    def largest(self) -> list[int]:
+        """The ``limit`` largest norms."""
+        return [int(norm) for norm in np.sort(self.by_class)[::-1][: self.limit]]
+
     @cached_property
     def longest(self) -> Any:
         """The sums of the 0, 1, ..., ``limit`` largest norms."""
-        return np.concatenate([[0], np.cumsum(np.sort(self.by_class)[::-1][: self.limit])]).astype(object)
+        return np.array([0, *accumulate(self.largest)], dtype=object)
 
     def kinds(self) -> list[_Source]:
         """The columns of each length, which tells those apart that B treats apart; all as one where lengths are many,
