@@ -65,7 +65,8 @@ class PlannedBatch:
     ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
     ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
     (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
-    answers rest on besides the new measurement, and ``without_earlier`` the plan without them.
+    answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
+    many rows of a unit count, where the call lets fewer count than the policy.
     """
 
     sql: str
@@ -89,6 +90,7 @@ class PlannedBatch:
     wanted: Wanted | None = field(default=None, repr=False)
     rests_on: tuple[int, ...] = ()
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
+    rows_per_unit: int | None = None
 
     @property
     def estimated(self) -> bool:

@@ -40,6 +40,7 @@ class Prepared:
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     understood: Understood = field(repr=False)
     compiled: Compiled | Structured | Lined = field(repr=False)
+    rows_per_unit: int | None = None
 
 
 def prepare(
@@ -48,12 +49,13 @@ def prepare(
     schemas: Mapping[str, Mapping[str, str]],
     progress: Say | None = None,
     deadline: Deadline = NONE,
+    rows_per_unit: int | None = None,
 ) -> Prepared:
     """Understand and compile a batch. Raises SQLError and PolicyError; a refusal shows its place in the text.
 
-    SQLError past ``deadline``, too, with how far it came.
+    SQLError past ``deadline``, too, with how far it came. ``rows_per_unit``: as in ``PlanOptions``.
     """
-    say = progress or (lambda _: None)
+    say, policy = progress or (lambda _: None), policy.counting(rows_per_unit)
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     with _pointing(sql):
         text, clauses = read_options(sql)
@@ -74,7 +76,7 @@ def prepare(
         why = "".join(f" ({note})" for note in understood.notes[:3])
         raise SQLError(f"no number of the batch depends on the data; there is nothing to measure{why}")
     say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
-    return Prepared(sql, policy, schemas, understood, compiled)
+    return Prepared(sql, policy, schemas, understood, compiled, rows_per_unit)
 
 
 def understood_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Understood:

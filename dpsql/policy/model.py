@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from fractions import Fraction
 
 from dpsql.errors import PolicyError, nearest
@@ -110,6 +110,19 @@ class AtMost:
     rows: int | None = None
     groups: int | None = None
 
+    def __str__(self) -> str:
+        said = []
+        if self.rows is not None:
+            said.append(f"{self.rows} row{'' if self.rows == 1 else 's'} for each value of {self.per}")
+        if self.groups is not None:
+            said.append(f"{self.groups} value{'' if self.groups == 1 else 's'} of {self.per}")
+        return " and ".join(said)
+
+    def within(self, most: int) -> AtMost:
+        """What is left to bound where at most ``most`` rows of a unit count anyway."""
+        rows, groups = (None if figure is None or figure >= most else figure for figure in (self.rows, self.groups))
+        return AtMost(self.per, rows, groups)
+
 
 @dataclass(frozen=True)
 class TablePolicy:
@@ -177,6 +190,14 @@ class TablePolicy:
                 f"{nearest(name, self.columns)}"
             )
         return found
+
+    def counting(self, rows: int) -> TablePolicy:
+        """The table where at most ``rows`` rows of a unit count, if the policy lets more count."""
+        if self.max_rows_per_unit is None or self.max_rows_per_unit <= rows:
+            return self
+        held = [bound.within(rows) for bound in self.at_most]
+        kept = tuple(bound for bound in held if bound.rows is not None or bound.groups is not None)
+        return replace(self, max_rows_per_unit=rows, at_most=kept)
 
     @property
     def is_csv(self) -> bool:

@@ -86,3 +86,25 @@ def test_long_integers_are_multiplied_exactly() -> None:
     assert sensitivity_over("gaussian", B, basis, units) == true
     whole = products(B, sparse.csc_array(basis), sparse.csc_array(basis))
     assert (whole == B.astype(object).T @ B.astype(object)).all()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_longest_of_what_is_not_listed_is_never_below(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For rows that read one source; equal where classes move rows of their own, or all one row."""
+    monkeypatch.setattr(contributions, "MOST_LISTED", 0)
+    rng = np.random.default_rng(seed)
+    label = np.repeat([0, 1, 2], 2)
+    one = Part(sparse.csc_array(np.eye(6, dtype=np.int64)), 2, int(rng.integers(1, 4)), label)
+    units = Contributions(((one,),), 6)
+    rows = {
+        "own": np.kron(np.eye(3, dtype=int), [1, 1]),
+        "all": np.ones((1, 6), dtype=int),
+        "any": rng.integers(-2, 3, size=(4, 6)),
+    }
+    whole = [np.zeros(6, dtype=int) + np.bincount(chosen, minlength=6) for chosen in map(list, one.sums())]
+    for name, B in rows.items():
+        for order in (1, 2):
+            most = max(float((abs(B @ c * 2) ** order).sum()) for c in whole)
+            found = units.longest(B, order)
+            assert found >= most - 1e-9
+            assert name == "any" or found == pytest.approx(most)

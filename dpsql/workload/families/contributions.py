@@ -119,16 +119,20 @@ class Contributions:
     def longest(self, rows: Any, order: int) -> float:
         """The largest L1 (``order`` 1) or squared L2 norm (2) of rows @ c, c in C, in floats.
 
-        Where C is not listable, for ``rows`` that read one source and have at most one entry a column.
+        Where C is not listable, for ``rows`` that read one source; of L2 then a bound, the product of the largest sum
+        in one row and the largest L1 norm, which is met where sums spread over rows or fall into one.
         """
         if self.listable:
             held = abs(sparse.csc_array(rows @ self.columns).astype(np.float64)) ** order
             return float(held.sum(axis=0).max(initial=0.0)) * float(self.common) ** order
         found = 0.0
         for part in (part for parts in self.units for part in parts):
-            each = (abs(sparse.csc_array(rows @ part.corners).astype(np.float64)) ** order).sum(axis=0)
-            norms = np.sort(part.longest(np.asarray(each)))
-            found = max(found, float(part.times) ** order * float(norms[::-1][: part.most].sum()))
+            moved = abs(sparse.csc_array(rows @ part.corners).astype(np.float64))
+            norms = part.longest(np.asarray(moved.sum(axis=0)))
+            norm = float(np.sort(norms)[::-1][: part.most].sum())
+            if order == 2:
+                norm *= _in_one_row(part, moved)
+            found = max(found, float(part.times) ** order * norm)
         return found
 
     def _listed(self, parts: Sequence[Part]) -> Any:
@@ -161,3 +165,19 @@ def _indicators(chosen: Sequence[tuple[int, ...]], size: int) -> sparse.csc_arra
     flat = np.fromiter((i for one in chosen for i in one), dtype=np.int64, count=int(lengths.sum()))
     starts = np.concatenate([[0], np.cumsum(lengths)])
     return sparse.csc_array((np.ones(flat.size, dtype=np.int64), flat, starts), shape=(size, len(chosen)))
+
+
+def _in_one_row(part: Part, moved: Any) -> float:
+    """The most that a sum of columns of ``moved``, the rows times a part's corners, has in one row."""
+    entries = sparse.coo_array(moved)
+    label = np.arange(moved.shape[1]) if part.label is None else part.label
+    place = entries.row * (int(label.max(initial=0)) + 1) + label[entries.col]
+    _, start = np.unique(place, return_inverse=True)
+    best = np.zeros(int(start.max(initial=-1)) + 1)
+    np.maximum.at(best, start, entries.data)
+    row = np.zeros(best.size, dtype=np.int64)
+    row[start] = entries.row
+    order = np.lexsort((-best, row))
+    rank = np.arange(order.size) - np.searchsorted(row[order], row[order])
+    held = order[rank < part.most]
+    return float(np.bincount(row[held], weights=best[held], minlength=1).max())
