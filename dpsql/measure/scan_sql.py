@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.arrays import Flags
 from dpsql.quoting import string
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.layout import Layout
@@ -35,7 +36,7 @@ LISTED_TEXTS = 1024
 WORD = 2**32
 # The key that says whether a row counts, of a scan by no axis.
 KEPT = "kept"
-_WALKED = 4_096  # constants by which a row is told to be in a cell that is read
+_WALKED, _WALKED_CONSTANTS = 4, 4_096  # axes and constants by which a row is told to be in a cell that is read
 MOST_COMPARED = 8  # cuts of an axis up to which "is in a region" is comparisons
 
 
@@ -277,14 +278,39 @@ def counted_text(layout: Layout, regions: Sequence[str]) -> str | None:
     ``regions`` as in ``cell_text``. Rows without a region on an axis are in no cell; others may be in cells that the
     batch does not read, which is told where the tables of cells are short.
     """
-    cells = layout.cells
-    open_ = [text for axis, text in zip(cells.axes, regions, strict=True) if not is_total(axis)]
-    if isinstance(cells, Cells) and sum(table.size for table in cells.transitions) <= _WALKED:
-        read = np.where((layout.entry >= 0).any(axis=0), 0, -1)
-        known = cells.cell_of_state >= 0
-        if not known.all() or read.min(initial=0) < 0:
-            return f"{_walk(cells, read, regions)} >= 0"
-    return " AND ".join(f"{text} >= 0" for text in open_) or None
+    cells, whole = layout.cells, [np.ones(axis.size, dtype=np.bool_) for axis in layout.cells.axes]
+    if isinstance(cells, Cells):
+        read = np.asarray((layout.entry >= 0).any(axis=0))
+        if not read.all() or (cells.cell_of_state < 0).any():
+            if len(cells.axes) <= _WALKED and sum(table.size for table in cells.transitions) <= _WALKED_CONSTANTS:
+                return f"{_walk(cells, np.where(read, 0, -1), regions)} >= 0"
+            whole = _reading(cells, read)
+    told = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, whole, strict=True)]
+    return " AND ".join(filter(None, told)) or None
+
+
+def _reading(cells: Cells, read: Flags) -> list[Flags]:
+    """Of each axis which regions are in some cell of ``read`` (cells,), whatever the other axes are."""
+    ends = np.zeros(len(cells.cell_of_state), dtype=np.bool_)
+    known = cells.cell_of_state >= 0
+    ends[known] = read[cells.cell_of_state[known]]
+    leading = []
+    for table in reversed(cells.transitions):
+        leading.append(ends[table])
+        ends = np.asarray(leading[-1].any(axis=1))
+    states, found = np.array([0]), []
+    for table, leads in zip(cells.transitions, reversed(leading), strict=True):
+        found.append(np.asarray(leads[states].any(axis=0)))
+        states = np.unique(table[states])
+    return found
+
+
+def _one_of(axis: Axis, region: str, wanted: Flags) -> str:
+    """Whether a region is a wanted one, or, where these are many runs, one at all; nothing where each row's is."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]))).reshape(-1, 2).tolist()
+    if wanted.all() or len(edges) > MOST_COMPARED:
+        return "" if is_total(axis) else f"{region} >= 0"
+    return f"({' OR '.join(f'({region} >= {low} AND {region} < {high})' for low, high in edges) or 'FALSE'})"
 
 
 def _walk(cells: Cells, values: IntArray, regions: Sequence[str]) -> str:

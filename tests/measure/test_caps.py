@@ -14,7 +14,7 @@ from scipy import sparse
 from unit_rows import Ask, compiled_of, policy_of, scan, sources_of, tables_of
 
 from dpsql.errors import PolicyError
-from dpsql.measure import ConnectionEngine, from_sql
+from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.policy import Policy
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import units
@@ -253,3 +253,18 @@ def test_contributions_of_classes_by_hand() -> None:
     assert held.common == 3
     assert len({tuple(column) for column in columns}) == 13
     assert all(column[:2].sum() <= 1 and column[2:4].sum() <= 1 and column.sum() <= 2 for column in columns)
+
+
+@pytest.mark.parametrize("walked", [True, False])
+def test_rows_that_no_query_counts_displace_none(
+    walked: bool, con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three rows of a unit that count and a hundred others the three are kept, by caps and by the limit alike."""
+    if not walked:
+        monkeypatch.setattr(scan_sql, "_WALKED", 0)
+    for held in (policy(3), policy(3, WARDS), policy(3, ROWS_BY_DAY)):
+        asks = [Ask("visits WHERE ward = 'a' AND day >= 4", ("day",)), Ask("visits WHERE ward = 'a' AND cost = 2")]
+        batch = compiled_of(asks, held, tables_of(held, ConnectionEngine(con)))
+        others = [(1, "b", day, 2.0) for day in (1, 2, 3, 4)] * 20 + [(1, "x", 5, 0.0), (1, "c", 5, 1.0)] * 10
+        fill(con, [*others, (1, "a", 4, 0.0), (1, "a", 5, 2.0), (1, "a", 6, 0.0)])
+        assert sum(scan(batch, ConnectionEngine(con), sources_of(held))) == 3
