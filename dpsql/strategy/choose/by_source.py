@@ -50,7 +50,7 @@ _WRITTEN = 1500  # groups up to which the contrasts between them are written out
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
 _ORDER = 2500  # of the matrix whose eigenvalues bound teams together
-_MEETING = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # chances that a unit moves all teams at once
+_MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,28 +358,29 @@ def _random_classes(part: Part, across: Any, V: Workload, certificate: Certifica
     one = part.most / len(classes)
     two = one * (part.most - 1) / max(1, len(classes) - 1)
 
-    def drawn(chance: Floats) -> tuple[Floats, Floats]:
-        second, first = np.zeros((v, v)), np.zeros(v)
+    def drawn(chances: Floats, share: Floats) -> _Proof:
+        """Corners drawn in each class by a row of ``chances``, which is taken with its ``share``."""
+        second, first = np.zeros((v, v)), np.zeros((v, share.size))
         for own in classes:
-            lam = chance[own]
-            if lam.sum() <= 0:
-                continue
-            lam = lam / lam.sum()
-            mean = corners[:, own] @ lam
-            second += one * (corners[:, own] * lam) @ corners[:, own].T - two * np.outer(mean, mean)
+            total = chances[:, own].sum(axis=1, keepdims=True)
+            lam = np.divide(chances[:, own], total, out=np.zeros((share.size, own.size)), where=total > 0)
+            mean = corners[:, own] @ lam.T
+            second += one * (corners[:, own] * (share @ lam)) @ corners[:, own].T - two * (mean * share) @ mean.T
             first += mean
-        return second + two * np.outer(first, first), one * first
+        return _Proof(second + two * (first * share) @ first.T, one * first @ share)
 
-    apart = drawn(np.maximum(weights, 1e-12 * weights.max()))
-    proofs = [_Proof(*apart)]
+    chance = np.maximum(weights, 1e-12 * weights.max())
+    apart = drawn(chance[None, :], np.ones(1))
+    proofs = [apart]
     if across.any():
-        found = distinct_columns(sparse.csc_array(sparse.csr_array(V.span)[across] @ V.contributions))
-        second, first = np.zeros((v, v)), np.zeros(v)
-        share = np.bincount(found.label[found.label >= 0], weights=weights[found.label >= 0])
-        for kind, chance in enumerate(share / share.sum()):
-            M, m = drawn(np.where(found.label == kind, np.maximum(weights, 1e-12 * weights.max()), 0.0))
-            second, first = second + chance * M, first + chance * m
-        proofs += [_Proof(t * second + (1 - t) * apart[0], t * first + (1 - t) * apart[1]) for t in (0.3, 0.6, 0.9)]
+        label = distinct_columns(sparse.csc_array(sparse.csr_array(V.span)[across] @ V.contributions)).label
+        share = np.bincount(label[label >= 0], weights=weights[label >= 0])
+        kinds = np.where(label[None, :] == np.arange(share.size)[:, None], chance, 0.0)
+        alike = drawn(kinds, share / share.sum())
+        proofs += [
+            _Proof(t * alike.second + (1 - t) * apart.second, t * alike.first + (1 - t) * apart.first)
+            for t in (0.3, 0.6, 0.9)
+        ]
     return max(proofs, key=lambda proof: _squared_root_trace(proof.second))
 
 
