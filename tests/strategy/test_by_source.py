@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql import strategy
 from dpsql.strategy.choose import by_source
@@ -74,16 +74,10 @@ CASES = {
     "two sources of alike groups": counts((4, 1, 4), (3, 1, 3)),
     "rows in two tables": counts((4, 5, 1), (6, 2, 1)),
     "prefixes beside alike groups": over(
-        np.kron(np.diag([1, 0]), np.tri(4, dtype=np.int64))[:4].astype(np.int64)
-        if False
-        else np.block(
-            [
-                [np.tri(4, dtype=np.int64), np.zeros((4, 3), np.int64)],
-                [np.zeros((3, 4), np.int64), np.eye(3, dtype=np.int64)],
-            ]
-        ),
+        linalg.block_diag(np.tri(4, dtype=np.int64), np.eye(3, dtype=np.int64)),
         (part(range(4), 2, 1, 7), part(range(4, 7), 1, 2, 7)),
     ),
+    "prefixes of one row a day": over(np.tri(12, dtype=np.int64), (part(range(12), 1, 3, 12),)),
     "weights that differ": Workload.from_rows(
         np.eye(5, dtype=np.int64),
         [1.0, 2.0, 3.0, 4.0, 1.0],

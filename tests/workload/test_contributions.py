@@ -108,3 +108,24 @@ def test_longest_of_what_is_not_listed_is_never_below(seed: int, monkeypatch: py
             found = units.longest(B, order)
             assert found >= most - 1e-9
             assert name == "any" or found == pytest.approx(most)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_reach_is_never_below_the_longest_sum(seed: int) -> None:
+    """By brute force over two sources; equal where all products are alike, or none meet."""
+    rng = np.random.default_rng(seed)
+    label, most = np.array([0, 0, 1, 2, 2]), (int(rng.integers(1, 4)), int(rng.integers(1, 3)))
+    B = rng.integers(-3, 4, size=(6, 8))
+    for kind, moved in {"any": B, "apart": np.eye(8, dtype=int) * 2, "alike": np.ones((1, 8), dtype=int)}.items():
+        K = moved.T @ moved
+        longest = 0
+        for chosen in itertools.product([None, 0, 1], [None, 2], [None, 3, 4], [0, 1], [0, 1], [0, 1]):
+            first = [i for i in chosen[:3] if i is not None]
+            second = [5 + i for i in range(3) if chosen[3 + i]]
+            if len(first) <= most[0] and len(second) <= most[1]:
+                c = np.zeros(8, dtype=int)
+                c[[*first, *second]] = 1
+                longest = max(longest, int(c @ K @ c))
+        found = int(unlisted.reach(K, [(label, most[0]), (np.arange(3), most[1])]))
+        assert found >= longest
+        assert kind == "any" or found == longest

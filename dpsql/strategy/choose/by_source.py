@@ -41,6 +41,7 @@ from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.workload.compile.unlisted import reach
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
 
@@ -49,6 +50,9 @@ METHOD = "by-source"
 _WRITTEN = 1500  # groups up to which the contrasts between them are written out as rows of B
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
+_FAR = 1.5  # error over the lower bound from which on sums of corners that are alike are planned
+_ALIKE = 20_000_000  # steps of finding these
+_DRAFTED = 20_000  # parts of queries by class up to which these are planned
 _ORDER = 2500  # of the matrix whose eigenvalues bound teams together
 _MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
 
@@ -242,13 +246,7 @@ class _Planner:
             return team
         if source.part.count <= MOST_LISTED:
             return self._listed([source])
-        if source.part.label is not None:
-            return self._classed(source)
-        optimum = Task(
-            self._only([source], single=True), "gaussian", self.tolerance, self.time, self.say, self.work
-        ).optimum()
-        # Groups that no measurement has two of: squares of most of them add up.
-        return _Team(_scaled(optimum.pieces, most**-0.5), optimum.upper * most, optimum.lower, None)
+        return self._classed(source)
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
@@ -260,13 +258,12 @@ class _Planner:
         V, most = self._only([source], single=True), source.part.most
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
-        label = np.asarray(source.part.label)
+        label = source.part.labels
         seen = sparse.csr_array(abs(V.span) @ abs(source.part.corners))
         across = np.array([np.unique(label[seen.indices[a:b]]).size > 1 for a, b in pairwise(seen.indptr.tolist())])
-        drafts = [[(_by_class(V, source.part), most**0.5)]]
-        if across.any():
-            drafts.append([*drafts[0], (_rows_only(V, np.flatnonzero(across)), float(most))])
-        for draft in drafts:
+        apart = [(_by_class(V, source.part), most**0.5)]
+        drafts = [apart, [*apart, (_rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
+        for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
             order = iter([by for _, by in draft])
 
             def planned(part: Workload, order: Iterator[float] = order) -> tuple[tuple[Piece, ...], float]:
@@ -279,7 +276,33 @@ class _Planner:
                 team = _Team((piece,), error, 0.0, None)
         proof = _random_classes(source.part, across, V, optimum.certificate)
         lower = optimum.lower if proof is None else max(optimum.lower, _squared_root_trace(proof.second))
+        alike = self._of_alike(source, V) if team.error > lower * _FAR else None
+        if alike is not None and alike.proof is not None:
+            team = min(team, alike, key=lambda one: one.error)
+            mixed = [alike.proof] if proof is None else [_mixed(alike.proof, proof, t) for t in (1.0, 0.9)]
+            bounds = [(_squared_root_trace(one.second), one) for one in mixed]
+            best = max(bounds, key=lambda bound: bound[0])
+            if best[0] > lower:
+                lower, proof = best
         return replace(team, lower=lower, proof=proof)
+
+    def _of_alike(self, source: _Source, V: Workload) -> _Team | None:
+        """The optimum over sums of corners that are most alike, whose length is bounded by ``reach`` over all sums.
+
+        None where corners are too many.
+        """
+        basis, label, most = choose_basis(V.span, V.inner), source.part.labels, source.part.most
+        if basis.rows.shape[0] > _ORDER // 2 or most * label.size**2 > _ALIKE:
+            return None
+        corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
+        sums = _alike_sums(corners.T @ corners, label, most)
+        together = replace(V, contributions=sparse.csr_array(V.contributions @ sums), _cache={})
+        optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+        moved = np.concatenate([_moved(piece, V) for piece in optimum.pieces])
+        far = float(reach(moved.T @ moved, [(label, most)]))
+        places, lam = optimum.certificate.places, optimum.certificate.weights
+        proof = _proof(basis, together, places, lam / float(lam.sum()))
+        return _Team(_scaled(optimum.pieces, far**-0.5), optimum.upper * far, optimum.lower, proof)
 
     def _alike(self, mine: Sequence[_Source], others: Sequence[_Source]) -> _Team | None:
         """Sources by groups that are alike, beside others whose contributions are listed, by orbits; None for many."""
@@ -317,6 +340,26 @@ class _Planner:
 
 def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, root=piece.root * by) for piece in pieces)
+
+
+def _alike_sums(K: Floats, label: Ints, most: int) -> Any:
+    """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
+    size, home = label.size, np.unique(label, return_inverse=True)[1]
+    classes = [np.flatnonzero(home == number) for number in range(int(home.max()) + 1)]
+    best = np.stack([own[np.argmax(K[:, own], axis=1)] for own in classes], axis=1)
+    value = np.take_along_axis(K, best, axis=1)
+    best[np.arange(size), home], value[np.arange(size), home] = np.arange(size), np.inf
+    chosen = np.take_along_axis(best, np.argsort(-value, axis=1, kind="stable")[:, :most], axis=1)
+    place = (chosen.ravel(), np.repeat(np.arange(size), chosen.shape[1]))
+    return sparse.csc_array((np.ones(chosen.size, dtype=np.int64), place), shape=(size, size))
+
+
+def _moved(piece: Piece, V: Workload) -> Floats:
+    """What each contribution of V moves of a piece (p x N)."""
+    columns = (piece.rows @ V.contributions).toarray().astype(np.float64)
+    rows = columns.reshape(piece.copies, -1, columns.shape[1])
+    turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
+    return np.asarray(turned).reshape(-1, columns.shape[1])
 
 
 def _rows_only(V: Workload, rows: Ints) -> Workload:
@@ -377,11 +420,14 @@ def _random_classes(part: Part, across: Any, V: Workload, certificate: Certifica
         share = np.bincount(label[label >= 0], weights=weights[label >= 0])
         kinds = np.where(label[None, :] == np.arange(share.size)[:, None], chance, 0.0)
         alike = drawn(kinds, share / share.sum())
-        proofs += [
-            _Proof(t * alike.second + (1 - t) * apart.second, t * alike.first + (1 - t) * apart.first)
-            for t in (0.3, 0.6, 0.9)
-        ]
+        proofs += [_mixed(alike, apart, t) for t in (0.3, 0.6, 0.9)]
     return max(proofs, key=lambda proof: _squared_root_trace(proof.second))
+
+
+def _mixed(one: _Proof, other: _Proof, share: float) -> _Proof:
+    """A unit that is the ``one`` with chance ``share``, else the ``other``."""
+    rest = 1.0 - share
+    return _Proof(share * one.second + rest * other.second, share * one.first + rest * other.first)
 
 
 def _squared_root_trace(M: Floats) -> float:

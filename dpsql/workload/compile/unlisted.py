@@ -16,18 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Ints
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import each_norm, products, squared_sum
 from dpsql.workload.families.contributions import Part
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
 _KINDS = 4  # lengths of columns of one source that are told apart
+_ALL_PRODUCTS = 1_500  # columns of all sources between which all products are formed
 _PRODUCTS = 4_000  # columns between which all products are formed
 _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
@@ -47,6 +49,7 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
+    triangle = int(min(triangle, _by_products(mixing, held)))
     single = [source for source in held if source.part.most == 1]
     wide = max(single, key=lambda source: source.norms.size, default=None)
     narrow = [source for source in held if source is not wide]
@@ -73,6 +76,51 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
         most_each = products(mixing, wide.columns, kind.columns).max(axis=1).astype(object)
         beside[k] = most_each * (2 * wide.part.times * kind.part.times)
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
+
+
+def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+    """Never below the largest c^T K c, for K = ``products`` (N x N) and c with at most one column of each of ``most``
+    classes, for every (labels of its columns, most) of ``parts``, which follow each other.
+
+    c^T K c adds up, over the columns i of c, what the K_ij of its columns j come to: a row adds at most its own entry
+    and the largest of as many other classes, and c at most the largest such rows.
+    """
+    diagonal = np.diag(products).copy()
+    row = diagonal.copy()
+    start = 0
+    for label, most in parts:
+        own = np.arange(start, start + label.size)
+        best = _of_classes(products[:, own], label)
+        best[own, np.unique(label, return_inverse=True)[1]] = 0
+        best = np.maximum(best, 0)
+        some = np.sort(best, axis=1)[:, ::-1]
+        row += some[:, :most].sum(axis=1)
+        row[own] -= some[own, most - 1] if some.shape[1] >= most else 0
+        start += label.size
+    start, total = 0, 0
+    for label, most in parts:
+        held = np.maximum(_of_classes(row[None, start : start + label.size], label)[0], 0)
+        total += np.sort(held)[::-1][:most].sum()
+        start += label.size
+    return total
+
+
+def _of_classes(values: Any, label: Ints) -> Any:
+    """The largest of each class along the second axis, in the order of their labels."""
+    order = np.argsort(label, kind="stable")
+    return np.maximum.reduceat(values[:, order], np.flatnonzero(np.diff(label[order], prepend=-1)), axis=1)
+
+
+def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
+    """``reach`` of all sources together; no bound where there are many columns."""
+    if sum(source.norms.size for source in held) > _ALL_PRODUCTS:
+        return inf
+    columns = sparse.csc_array(sparse.hstack([source.columns * source.part.times for source in held]))
+    labels = [np.asarray(source.part.label) if source.labelled else np.arange(source.norms.size) for source in held]
+    parts = [(label, source.part.most) for label, source in zip(labels, held, strict=True)]
+    K = products(mixing, columns, columns)
+    fits = K.dtype != object and int(abs(K).max(initial=0)) * K.size < 2**62
+    return int(reach(K if fits else K.astype(object), parts))
 
 
 def _meeting(alone: Any, beside: Any, sizes: Any, total: Any) -> int:

@@ -43,6 +43,11 @@ class Part:
     label: Ints | None = field(default=None, repr=False)
 
     @property
+    def labels(self) -> Ints:
+        """The class of each corner (c,)."""
+        return np.arange(self.corners.shape[1]) if self.label is None else self.label
+
+    @property
     def classes(self) -> list[Ints]:
         """The numbers of the corners of each class."""
         if self.label is None:
@@ -170,7 +175,7 @@ def _indicators(chosen: Sequence[tuple[int, ...]], size: int) -> sparse.csc_arra
 def _in_one_row(part: Part, moved: Any) -> float:
     """The most that a sum of columns of ``moved``, the rows times a part's corners, has in one row."""
     entries = sparse.coo_array(moved)
-    label = np.arange(moved.shape[1]) if part.label is None else part.label
+    label = part.labels
     place = entries.row * (int(label.max(initial=0)) + 1) + label[entries.col]
     _, start = np.unique(place, return_inverse=True)
     best = np.zeros(int(start.max(initial=-1)) + 1)
