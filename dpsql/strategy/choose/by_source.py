@@ -334,7 +334,7 @@ def _by_class(V: Workload, part: Part) -> Workload:
         inside[np.unique(part.corners[:, own].indices)] = True
         inside &= ~taken
         taken |= inside
-        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64)))
+        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64), dtype=np.int64))
         held.eliminate_zeros()
         some = np.flatnonzero(np.diff(held.indptr))
         rows.append(held[some])
