@@ -74,7 +74,9 @@ def random_ratio(noise: str, compiled: Compiled, found: list[Enumerated], seed: 
 
 
 def _over(reached: int, claimed: int) -> float:
-    return 1.0 if reached == claimed else reached / claimed if reached < claimed else max(1.01, reached / claimed)
+    if reached == claimed:
+        return 1.0
+    return reached / claimed if reached < claimed else max(1.01, reached / max(claimed, 1))
 
 
 def sweep(world: World, folder: Path, count: int, seed: int, most: int) -> tuple[int, int]:
