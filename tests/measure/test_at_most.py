@@ -33,6 +33,7 @@ day = {{ lower = 1, upper = 6 }}
 cost = {{ lower = -2, upper = 4 }}
 """
 ROWS_BY_DAY = '{ rows = 1, per = "day" }'
+OTHERS = TABLE.replace('"c"] }}', '"c"], other = true }}')
 WARDS = '{ groups = 2, per = "ward" }'
 PAIRS = '{ rows = 2, per = "day % 3" }'
 BOTH = '{ rows = 1, groups = 2, per = "ward" }'
@@ -50,6 +51,11 @@ BATCHES: dict[str, tuple[Policy, list[Ask]]] = {
     "one day and all": (policy(8, ROWS_BY_DAY), [Ask("visits WHERE day = 1", ("ward",)), Ask("visits", ("ward",))]),
     "sums by day": (policy(4, ROWS_BY_DAY), [Ask("visits", ("day",), ("cost",)), Ask("visits", (), ("cost",))]),
     "units by ward": (policy(5, WARDS), [Ask("visits", ("ward",), distinct=True)]),
+    "units by ward and others": (
+        policy_of(OTHERS.format(most=5, caps=WARDS)),
+        [Ask("visits", ("ward",), distinct=True)],
+    ),
+    "one ward alone": (policy(3, '{ rows = 1, per = "ward" }'), [Ask("visits WHERE ward = 'a'", ("day",))]),
     "units by day": (policy(5, ROWS_BY_DAY), [Ask("visits", ("day",), distinct=True), Ask("visits", ("day",))]),
     "units by day and ward": (policy(3, ROWS_BY_DAY), [Ask("visits", ("day", "ward"), distinct=True)]),
     "several rows a class": (policy(6, PAIRS), [Ask("visits", ("day",)), Ask("visits", ("ward",))]),
@@ -137,9 +143,13 @@ def test_bounds_are_used(con: duckdb.DuckDBPyConnection) -> None:
 
     assert squared("counts by day") == 6
     assert squared("counts by day and ward") == 6
-    # Day 1 by itself, and six groups (five days and NULL) that the batch does not tell apart.
-    assert squared("one day and all") == 1 + 6**2
+    # Day 1 by itself, and seven groups (five days, other days, NULL) that the batch does not tell apart.
+    assert squared("one day and all") == 1 + 7**2
     assert squared("units by ward") == 2
+    # What is none of the declared wards is one group and NULL another: a unit is in two of the five.
+    assert squared("units by ward and others") == 2
+    # Of the three rows one is in the ward that is read.
+    assert squared("one ward alone") == 1
     # Two rows of each of three days' remainders; by ward alone the six could be of one ward.
     assert squared("several rows a class") == 3 * 2**2
     # Two wards, each with its count and its part of the sum.
@@ -151,7 +161,7 @@ def test_rows_that_keep_to_the_bounds_all_count(con: duckdb.DuckDBPyConnection, 
     held, batch = BATCHES[name][0], compiled(con, name)
     rows = [(1, "a", 1, 4.0), (1, "b", 2, 0.0), (2, "a", 1, -2.0), (3, "c", 6, 1.0)]
     fill(con, rows)
-    loose = policy_of(TABLE.format(most=99, caps=""))
+    loose = policy_of((OTHERS if "others" in name else TABLE).format(most=99, caps=""))
     other = compiled_of(BATCHES[name][1], loose, tables_of(loose, ConnectionEngine(con)))
     engine, sources = ConnectionEngine(con), sources_of(held)
     assert scan(batch, engine, sources) == scan(other, engine, sources)

@@ -72,7 +72,7 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
             return None
         times = [1] * len(classes)
     else:
-        if most < 2 or cap.rows is None:
+        if not classes or cap.rows is None:
             return None
         times = [min(layout.multiplicity, cap.rows * min(groups, cap.groups or groups)) for _, groups in classes]
         if len(set(times)) == 1 and layout.multiplicity % times[0] == 0:

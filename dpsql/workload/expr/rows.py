@@ -64,7 +64,7 @@ class Cap:
     """Of one unit at most ``rows`` rows count in each group of a column, and rows of at most ``groups`` of them.
 
     None where that is not bounded. ``parts`` are the declared groups, each where the column, on ``line``, is in some
-    intervals; rows in none of them are one group together, and so are those where the column is NULL. ``value``
+    intervals; rows in none of them are one group together, and those where the column is NULL another. ``value``
     computes the column, None where the base table stores it.
     """
 
@@ -78,7 +78,8 @@ class Cap:
     @cached_property
     def axis(self) -> LineAxis:
         """The column cut into the groups: a region for each."""
-        found = line_axis(self.column, self.line, self.parts).axis
+        missing = LineAtom(self.column, (), on_null=True)
+        found = line_axis(self.column, self.line, (*self.parts, missing)).axis
         assert isinstance(found, LineAxis)  # noqa: S101 - a line has a line axis
         return found
 
