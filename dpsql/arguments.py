@@ -70,7 +70,9 @@ def is_whole(value: object, low: int = 0, high: int = LARGEST) -> bool:
 
 def whole(low: int = -(2**63), high: int = LARGEST) -> tuple[Check, str]:
     """A whole number from ``low`` to ``high``."""
-    return lambda value: is_whole(value, low, high), f"a whole number of at most {high}"
+    least = f" from {low}" if low > -(2**63) else ""
+    most = f" to {high}" if high < 2**63 - 1 else " or more" if least else ""
+    return lambda value: is_whole(value, low, high), f"a whole number{least}{most}"
 
 
 def is_real(value: object, low: float = -math.inf, high: float = math.inf) -> bool:

@@ -21,6 +21,7 @@ from dpsql.sql.resolve.batch_tables import united
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.structured import regions_of
+from dpsql.workload.compile.units import kept_first
 from dpsql.workload.expr.batch import Core
 
 from .joint import Joint, Past, join
@@ -104,17 +105,21 @@ def observed_of(joint: Joint) -> list[Observed]:
     return [Observed(o.matrix, o.divisor, o.y, Noise(o.noise, o.parameter)) for o in joint.observations]
 
 
-def joined(prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] = frozenset()) -> Joint | None:
+def joined(
+    prepared: Prepared, pasts: Sequence[Past], first: frozenset[int] = frozenset(), *, beside: bool = False
+) -> Joint | None:
     """The batch and earlier ones over joint cells, as many as fit: those of ``first``, which an earlier answer of the
     same batch rests on, so that no answer becomes worse; then those that read all its columns and few others.
 
-    What fits is decided by the regions that all of them tell apart together, before any cell is made.
+    What fits is decided by the regions that all of them tell apart together, before any cell is made. Where a unit has
+    more rows than count, only releases that kept the same ones are combined: those of the nearest, or, ``beside`` a
+    new measurement of the batch, those that it keeps.
     """
-    return _joined(prepared, tuple(pasts), first)
+    return _joined(prepared, tuple(pasts), first, beside)
 
 
 @functools.lru_cache(maxsize=4)  # a plan asks what is free, too
-def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int]) -> Joint | None:
+def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], beside: bool) -> Joint | None:
     understood = prepared.understood
     assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
     names = {query.table for query in understood.queries}
@@ -127,6 +132,10 @@ def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int]) 
         return past.release not in first, not read <= held, len(held), -past.release
 
     near = sorted(mine, key=far)
+    kept = kept_first(prepared.compiled.layouts)
+    if near and not beside:
+        kept = {name: near[0].first.get(name, "") for name in near[0].tables}
+    near = [past for past in near if past.keeps(kept)]
     for past in near[:_MOST_PASTS]:
         # One batch may have cells that merge; of several, none that was taken may be lost again.
         known = {number for other in chosen for number in other.parts}

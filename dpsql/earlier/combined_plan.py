@@ -160,7 +160,7 @@ def combining(
         return None
     if any(layout.source.distinct for layout in compiled.layouts):
         return None
-    joint = joined(prepared, pasts, first)
+    joint = joined(prepared, pasts, first, beside=True)
     if joint is None or not joint.observations:
         return None
     touched = np.unique(joint.rows.indices)

@@ -47,11 +47,16 @@ class Past:
     rows: sparse.csr_array = field(repr=False)
     integers: Factored = field(repr=False)
     measurement: Measurement = field(repr=False)
+    first: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def tables(self) -> set[str]:
         """The tables that it reads, by the names that queries use."""
         return {query.table for part in self.parts.values() for query in part.queries}
+
+    def keeps(self, first: Mapping[str, str]) -> bool:
+        """Whether it kept the same rows of units as ``first`` says, in all tables that both read (``kept_first``)."""
+        return all(self.first.get(table, "") == first.get(table, "") for table in self.tables & first.keys())
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,7 @@ def past_of(
         rows.shape[1],
     ):
         return None
-    return Past(release, parts, layouts, rows, integers, measurement)
+    return Past(release, parts, layouts, rows, integers, measurement, kept.get("first", {}))
 
 
 def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:

@@ -15,6 +15,7 @@ from dpsql.release.matrices import fits, from_text, to_text
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.units import kept_first
 
 _SOURCE = re.compile(r'^source = "[^\n]*"\n', re.MULTILINE)
 CELLS = 2
@@ -29,7 +30,8 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
     The batch's text and the types of its tables are kept elsewhere (release and charge); x follows from them, and W,
     whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
     ``matrices.MOST_ENTRIES`` integers are not combined. Older versions wrote "beside", too: the
-    releases whose batches made the measured cells finer.
+    releases whose batches made the measured cells finer. "first": which rows of larger units were kept
+    (``workload.compile.units.kept_first``); older versions kept any.
     """
     if not isinstance(compiled, Compiled) or not isinstance(integers, Factored):
         return None
@@ -41,6 +43,7 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
         "cells": CELLS,
         "policy": meaning_of(policy),
         "workload": workload_hash(compiled.rows, compiled.scale),
+        "first": {table: mark for table, mark in kept_first(compiled.layouts).items() if mark},
         "mixing": to_text(integers.mixing),
         "basis": to_text(integers.basis),
     }

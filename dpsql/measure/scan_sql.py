@@ -22,7 +22,7 @@ from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis
+from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis, is_total
 from dpsql.workload.expr.value_sql import call, like, literal, operand
 from dpsql.workload.expr.values import Value
 
@@ -121,13 +121,6 @@ def region(axis: Axis, values: Mapping[str, Value]) -> str:
     else:
         body = _tree(value, axis.line, cuts, pieces)
     return f"CAST(CASE WHEN {value} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
-
-
-def is_total(axis: Axis) -> bool:
-    """Whether every value and NULL has a region."""
-    if isinstance(axis, RunAxis):
-        return False
-    return isinstance(axis, OpaqueAxis) or bool((axis.pieces >= 0).all() and axis.null_region >= 0)
 
 
 def is_inside(axis: Axis, values: Mapping[str, Value]) -> str:

@@ -28,6 +28,7 @@ from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.compile.relation import relation_text
 from dpsql.workload.compile.structured import Structured
+from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.batch import Core, Measured
 
 
@@ -131,9 +132,10 @@ class PlannedBatch:
     def gap(self) -> float | None:
         """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for Laplace.
 
-        The bound is over all that one unit can change of all tables (``dpsql.workload.families.contributions``). For
-        batches of blocks and of long lines it is for units with rows in one table: a mechanism for units with rows in
-        several can do no better, and what such units cost beyond it counts as gap.
+        The bound is over all that one unit can change of all tables (``dpsql.workload.families.contributions``), or
+        over more, where ``against`` says so. For batches of blocks and of long lines it is for units with rows in one
+        table: a mechanism for units with rows in several can do no better, and what such units cost beyond it counts
+        as gap.
         """
         alone, compiled = self.strategy.gap, self.compiled
         if alone is None or isinstance(compiled, Compiled):
@@ -141,6 +143,11 @@ class PlannedBatch:
         rows = compiled.common_steps * common_multiplicity(compiled.layouts)
         shared = self.sensitivity / (self.strategy.l2_squared * rows**2)
         return alone if shared == 1.0 else (1.0 + alone) * shared - 1.0
+
+    @functools.cached_property
+    def against(self) -> str:
+        """For which units the certificate is, where these are more than the policy's: units that ...; else empty."""
+        return wider_than_true(self.compiled.layouts, listed=isinstance(self.compiled, Compiled))
 
     @functools.cached_property
     def bound_ratio(self) -> float:

@@ -216,7 +216,7 @@ def _strategy(plan: PlannedBatch) -> str:
         without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
         proof = (
             f"{what} squared error {without}certified within {max(gap, 1e-4):.2%} of the least of any Gaussian matrix "
-            f"mechanism{_why_wide(plan, gap)}"
+            f"mechanism{f' for units that {plan.against}' if plan.against else ''}{_why_wide(plan, gap)}"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"
     return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"

@@ -111,7 +111,8 @@ class Earlier:
         ):
             return None  # all that was paid so far cannot have as little error as the certified plan
         schemas, prepared = plan.origin.prepared.schemas, plan.origin.prepared
-        if plan.rests_on and _counts_all(plan, joined(prepared, self._pasts(schemas, usable), self._first(prepared))):
+        first = self._first(prepared)
+        if plan.rests_on and _counts_all(plan, joined(prepared, self._pasts(schemas, usable), first, beside=True)):
             return None  # it was planned with all that is known
         found = self._found(prepared, plan.alpha, schemas, usable)
         planned = plan.errors
@@ -204,7 +205,7 @@ class Earlier:
         combined = combined_plan(plan, pasts, first)
         # Two independent estimates of one error or less have, together, half the variance at most.
         halved = np.asarray(combined.errors) ** 2 <= np.asarray(plan.errors) ** 2 * (0.5 + _ROUNDING)
-        if halved.all() or not _counts_all(combined, joined(plan.origin.prepared, pasts, first)):
+        if halved.all() or not _counts_all(combined, joined(plan.origin.prepared, pasts, first, beside=True)):
             free = self.as_good_as(plan)
             if free is not None:
                 return noted(plan, free.combination.rests_on)

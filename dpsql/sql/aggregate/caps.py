@@ -47,7 +47,7 @@ def capped_table(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
                 "with a small range, such as month(day)"
             )
         column = computed.named(parts[0].column)
-        caps.append(Cap(column.name, column.line, column.value, parts, bound.rows, bound.groups))
+        caps.append(Cap(column.name, column.line, column.value, parts, bound.rows, bound.groups, str(bound)))
     return replace(table, caps=tuple(caps))
 
 
@@ -67,7 +67,7 @@ def _expression(text: str) -> exp.Expr:
     """One expression of DuckDB. SQLError for anything else."""
     try:
         found = sqlglot.parse(f"SELECT {text}", read="duckdb")
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         found = []
     select = found[0] if len(found) == 1 else None
     if isinstance(select, exp.Select) and len(select.expressions) == 1:

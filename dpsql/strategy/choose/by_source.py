@@ -19,7 +19,7 @@ own, each at full sensitivity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
@@ -41,7 +41,7 @@ from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
-from dpsql.workload.compile.unlisted import reach
+from dpsql.workload.compile.unlisted import longest_sum
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
 
@@ -52,7 +52,8 @@ _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
 _FAR = 1.5  # error over the lower bound from which on sums of corners that are alike are planned
 _ALIKE = 20_000_000  # steps of finding these
-_DRAFTED = 20_000  # parts of queries by class up to which these are planned
+_DRAFTED = 4_000  # parts of queries by class up to which these are planned
+_WRITTEN_OUT = 2**25  # entries of what all corners move of a strategy
 _ORDER = 2500  # of the matrix whose eigenvalues bound teams together
 _MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
 
@@ -107,9 +108,11 @@ def plan_by_source(
     if units is None:
         raise InternalError("strategy: a workload without units has no sources to plan by")
     found: list[Piece] = []
+    planned: set[int] = set()
     error = lower = 0.0
     for parts in units.units:
         mine = [_Source(part, rows) for part in parts if (rows := _rows_of(W, part)).size]
+        planned.update(row for one in mine for row in one.rows.tolist())
         if not mine:
             continue
         planner = _Planner(W, noise, tolerance, time, say, work)
@@ -119,12 +122,14 @@ def plan_by_source(
             found.extend(_scaled(team.pieces, float(share)))
         error += total
         lower += _together(teams)
+    if len(planned) < np.count_nonzero(np.diff(sparse.csr_array(W.span).indptr)):
+        raise InternalError("strategy: a query of the batch reads no source of a unit")
     return tuple(found), error, lower
 
 
 def _rows_of(W: Workload, part: Part) -> Ints:
     """The spanning rows that the part's corners move."""
-    return np.flatnonzero(np.diff(sparse.csr_array(W.span @ abs(part.corners)).indptr)).astype(np.int64)
+    return np.flatnonzero(np.diff(sparse.csr_array(abs(W.span) @ abs(part.corners)).indptr)).astype(np.int64)
 
 
 def _shares(errors: Sequence[float], noise: str) -> tuple[Floats, float]:
@@ -251,31 +256,29 @@ class _Planner:
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
 
-        What is measured class by class, every query by its part in each class, has squares that add up over most
-        classes; of queries over several classes, measured as they are, the longest corner counts most times. Both
-        together, or one of them. Bounded by units with a corner in most classes at random.
+        The optimum for one corner most times, as without classes; what is measured class by class, every query by its
+        part in each class, whose squares add up over most classes; and this beside queries over several classes as they
+        are. Each by what its longest sum is known not to exceed. Bounded by units with a corner in most classes at
+        random, and by those whose corners are alike.
         """
         V, most = self._only([source], single=True), source.part.most
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
-        label = source.part.labels
         seen = sparse.csr_array(abs(V.span) @ abs(source.part.corners))
+        label = source.part.labels
         across = np.array([np.unique(label[seen.indices[a:b]]).size > 1 for a, b in pairwise(seen.indptr.tolist())])
         apart = [(_by_class(V, source.part), most**0.5)]
         drafts = [apart, [*apart, (_rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
+        found = [self._within(optimum.pieces, optimum.upper, V, source)]
         for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
-            order = iter([by for _, by in draft])
-
-            def planned(part: Workload, order: Iterator[float] = order) -> tuple[tuple[Piece, ...], float]:
-                by = next(order)
-                found = Task(part, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
-                return _scaled(found.pieces, 1.0 / by), found.upper * by**2
-
-            piece, error = union_piece(V, tuple(part for part, _ in draft), planned, "gaussian")
-            if error < team.error:
-                team = _Team((piece,), error, 0.0, None)
+            try:
+                piece, error = self._union(V, draft)
+            except DataError:  # parts of queries by class may be too many
+                continue
+            found.append(self._within((piece,), error, V, source))
         proof = _random_classes(source.part, across, V, optimum.certificate)
         lower = optimum.lower if proof is None else max(optimum.lower, _squared_root_trace(proof.second))
+        team = min([team, *filter(None, found)], key=lambda one: one.error)
         alike = self._of_alike(source, V) if team.error > lower * _FAR else None
         if alike is not None and alike.proof is not None:
             team = min(team, alike, key=lambda one: one.error)
@@ -286,8 +289,28 @@ class _Planner:
                 lower, proof = best
         return replace(team, lower=lower, proof=proof)
 
+    def _union(self, V: Workload, parts: Sequence[tuple[Workload, float]]) -> tuple[Piece, float]:
+        """All parts of V in one piece, each planned by itself and divided by how far its sums are expected to go."""
+        order = iter([by for _, by in parts])
+
+        def planned(part: Workload) -> tuple[tuple[Piece, ...], float]:
+            by = next(order)
+            found = Task(part, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+            return _scaled(found.pieces, 1.0 / by), found.upper * by**2
+
+        return union_piece(V, tuple(part for part, _ in parts), planned, "gaussian")
+
+    def _within(self, pieces: tuple[Piece, ...], error: float, V: Workload, source: _Source) -> _Team | None:
+        """``pieces`` scaled until no sum of corners is longer than 1, and their ``error`` then; None for large ones."""
+        size = source.part.corners.shape[1]
+        if sum(piece.root.shape[0] * piece.copies for piece in pieces) * size > _WRITTEN_OUT:
+            return None
+        moved = np.concatenate([_moved(piece, V) for piece in pieces])
+        far = longest_sum(moved, source.part.labels, source.part.most)
+        return _Team(_scaled(pieces, far**-0.5), error * far, 0.0, None)
+
     def _of_alike(self, source: _Source, V: Workload) -> _Team | None:
-        """The optimum over sums of corners that are most alike, whose length is bounded by ``reach`` over all sums.
+        """The optimum over sums of corners that are most alike, and single ones, held within 1 for all sums.
 
         None where corners are too many.
         """
@@ -296,13 +319,14 @@ class _Planner:
             return None
         corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
         sums = _alike_sums(corners.T @ corners, label, most)
-        together = replace(V, contributions=sparse.csr_array(V.contributions @ sums), _cache={})
+        # Single corners, too, so that every difference between corners is seen.
+        both = sparse.hstack([V.contributions, V.contributions @ sums], format="csr")
+        together = replace(V, contributions=sparse.csr_array(both), _cache={})
         optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
-        moved = np.concatenate([_moved(piece, V) for piece in optimum.pieces])
-        far = float(reach(moved.T @ moved, [(label, most)]))
         places, lam = optimum.certificate.places, optimum.certificate.weights
         proof = _proof(basis, together, places, lam / float(lam.sum()))
-        return _Team(_scaled(optimum.pieces, far**-0.5), optimum.upper * far, optimum.lower, proof)
+        team = self._within(optimum.pieces, optimum.upper, V, source)
+        return None if team is None else replace(team, lower=optimum.lower, proof=proof)
 
     def _alike(self, mine: Sequence[_Source], others: Sequence[_Source]) -> _Team | None:
         """Sources by groups that are alike, beside others whose contributions are listed, by orbits; None for many."""

@@ -19,10 +19,11 @@ def relation_text(layouts: Sequence[Layout]) -> str:
         if mates[0].source.unit is None:
             parts.append("one " + mates[0].source.protects)
             continue
-        limits: dict[str, int] = {}
+        limits: dict[str, str] = {}
         for layout in mates:
-            limits.setdefault(layout.source.table, layout.source.limit)
-        listed = [f"{table} (at most {k} count)" for table, k in limits.items()]
+            bounds = [f"at most {layout.source.limit} count", *(cap.said for cap in layout.source.caps)]
+            limits.setdefault(layout.source.table, ", ".join(bounds))
+        listed = [f"{table} ({bounds})" for table, bounds in limits.items()]
         parts.append(f"all rows of one {mates[0].source.protects} in {_all_of(listed)}")
     return f"for adding or removing {', or '.join(parts)}"
 

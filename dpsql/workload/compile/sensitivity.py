@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from scipy import sparse
 
 from dpsql.linalg.exact import column_norms, largest_norm, squared_sum
@@ -51,7 +52,9 @@ def sensitivity_over(noise: str, mixing: Any, basis: Any, units: Contributions) 
 
 
 def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout]) -> float:
-    """The same by another way, in floats: right to a relative 1e-5, what is only bounded by the same bound."""
+    """The same by another way, in floats: right to a relative 1e-5. What is only bounded is bounded the same way, and
+    held against some of what a unit can change.
+    """
     order = 1 if noise == "laplace" else 2
     held = integers.written
     if held is None:
@@ -61,7 +64,9 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout])
     if units.listable:
         found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order)
         return found * float(units.common) ** order
-    return float(max(bounded_norm(order, mixing, basis, parts) for parts in units.units))
+    bound = max(bounded_norm(order, mixing, basis, parts) for parts in units.units)
+    some = largest_norm(mixing, sparse.csc_array(basis.astype(np.float64) @ units.columns.astype(np.float64)), order)
+    return max(float(bound), some * float(units.common) ** order)
 
 
 def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,11 +10,12 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from dpsql.arrays import Ints
+from dpsql.linalg import exact
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.regions import LineAxis
+from dpsql.workload.expr.regions import LineAxis, is_total
 from dpsql.workload.expr.rows import Cap
 from dpsql.workload.families.contributions import Contributions, Part
 
@@ -29,6 +31,53 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
         if held:
             units.append(held)
     return Contributions(tuple(units), size)
+
+
+def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
+    """Of which units C is, where it is wider than what a unit can do: units that ... ; empty where it is not.
+
+    ``listed``: whether W is over listed cells, which bounds of ``at_most`` tell apart.
+    """
+    said = []
+    for mates in by_unit(layouts):
+        read = [table for layout in mates for table in set(layout.source.tables)]
+        shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
+        if shared:
+            said.append(f"could change each scan of {', '.join(shared)} by itself")
+        if any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
+            said.append("do not keep to at_most")
+    return " and ".join(dict.fromkeys(said))
+
+
+def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
+    """Whether a bound keeps a unit from something that C lets it do."""
+    if not listed or isinstance(layout.cells, Boxes):
+        return True
+    apart = bool(_classes(layout, cap))
+    used = _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is not None
+    return apart and not (used and len(layout.source.caps) == 1)
+
+
+def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
+    """Of each table with units of bounded rows which rows are kept before others, as a digest; "" where all may count.
+
+    Rows that no query of the batch counts are cut first. Two batches keep the same rows of larger units where
+    their digests are equal, so that these alone are parts of one table.
+    """
+    found = {}
+    for layout in layouts:
+        if layout.source.unit is None:
+            continue
+        cells, told = layout.cells, []
+        if not all(map(is_total, cells.axes)):
+            told = [repr(cells.axes).encode()]
+        if isinstance(cells, Cells):
+            read = (layout.entry >= 0).any(axis=0)
+            if not read.all() or (cells.cell_of_state < 0).any():
+                tables = (*cells.transitions, cells.cell_of_state, read)
+                told = [repr(cells.axes).encode(), *(table.tobytes() for table in tables)]
+        found[layout.table] = hashlib.sha256(b"|".join(told)).hexdigest() if told else ""
+    return found
 
 
 def by_unit(layouts: Sequence[Layout]) -> list[list[Layout]]:
@@ -82,6 +131,8 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
         held = [_both_signs(corners, layout.entry) for corners in held]
     alike = len(set(times)) == 1
     label = np.repeat(np.arange(len(held)), [corners.shape[1] for corners in held])
+    if not alike and max(times) * max(exact.max_abs(corners) for corners in held) >= 2**62:
+        return None
     scaled = held if alike else [corners * k for corners, k in zip(held, times, strict=True)]
     columns = sparse.csc_array(sparse.hstack(scaled, format="csc", dtype=np.int64))
     return Part(columns, times[0] if alike else 1, most, None if label.size == len(held) else label)

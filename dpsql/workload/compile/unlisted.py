@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Ints
+from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import each_norm, products, squared_sum
 from dpsql.workload.families.contributions import Part
@@ -105,6 +105,16 @@ def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     return total
 
 
+def longest_sum(moved: Floats, label: Ints, most: int) -> float:
+    """The squared L2 norm that no sum of columns of ``moved`` (p x N), of each of ``most`` classes one, exceeds.
+
+    In floats what ``bounded_norm`` says of one source in integers.
+    """
+    norms = _of_classes(np.einsum("ij,ij->j", moved, moved)[None, :], label)[0]
+    triangle = float(np.sqrt(np.sort(norms)[::-1][:most]).sum()) ** 2
+    return min(triangle, float(reach(moved.T @ moved, [(label, most)]))) if label.size <= _ALL_PRODUCTS else triangle
+
+
 def _of_classes(values: Any, label: Ints) -> Any:
     """The largest of each class along the second axis, in the order of their labels."""
     order = np.argsort(label, kind="stable")
@@ -115,12 +125,17 @@ def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
     """``reach`` of all sources together; no bound where there are many columns."""
     if sum(source.norms.size for source in held) > _ALL_PRODUCTS:
         return inf
-    columns = sparse.csc_array(sparse.hstack([source.columns * source.part.times for source in held]))
-    labels = [np.asarray(source.part.label) if source.labelled else np.arange(source.norms.size) for source in held]
-    parts = [(label, source.part.most) for label, source in zip(labels, held, strict=True)]
+    parts = [
+        (source.part.labels if source.labelled else np.arange(source.norms.size), source.part.most) for source in held
+    ]
+    columns = sparse.csc_array(sparse.hstack([source.columns for source in held]))
+    times = np.concatenate([np.full(source.norms.size, source.part.times, dtype=object) for source in held])
     K = products(mixing, columns, columns)
-    fits = K.dtype != object and int(abs(K).max(initial=0)) * K.size < 2**62
-    return int(reach(K if fits else K.astype(object), parts))
+    if int(abs(K).max(initial=0)) * int(times.max(initial=1)) ** 2 * K.size < 2**62:
+        K, times = K.astype(np.int64), times.astype(np.int64)
+    else:
+        K = K.astype(object)
+    return int(reach(K * times[:, None] * times[None, :], parts))
 
 
 def _meeting(alone: Any, beside: Any, sizes: Any, total: Any) -> int:

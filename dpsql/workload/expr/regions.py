@@ -237,3 +237,10 @@ def mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+def is_total(axis: Axis) -> bool:
+    """Whether every value and NULL has a region."""
+    if isinstance(axis, RunAxis):
+        return False
+    return isinstance(axis, OpaqueAxis) or bool((axis.pieces >= 0).all() and axis.null_region >= 0)
