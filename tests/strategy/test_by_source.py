@@ -119,3 +119,16 @@ def test_a_bound_of_teams_uses_what_they_share() -> None:
     assert found.method == by_source.METHOD
     assert found.gap is not None
     assert found.gap < 0.05
+
+
+def test_groups_too_many_to_be_planned_alike_are_bounded_by_units_in_some_at_random(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Thousands of groups are measured one by one: with few of them a unit's, that is nearly the least error."""
+    monkeypatch.setattr(by_source, "_WRITTEN", 5)
+    for groups, most in ((40, 4), (200, 3)):
+        S = strategy.select(counts((groups, 1, most)))
+        assert S.lower_bound is not None
+        least = symmetric(groups, most)
+        assert least * (1.0 - most / groups) <= S.lower_bound <= least * (1.0 + 1e-9)
+        assert least <= S.expected * (1.0 + 1e-9)

@@ -41,7 +41,7 @@ def is_exact(ask: Ask, compiled: Compiled) -> bool:
     read = [name for layout in compiled.layouts for name in layout.source.tables]
     fits = all(not rows or ask.most["visits"] % rows == 0 for rows, _, _ in ask.caps)
     fits &= len(ask.caps) < 2 and not (ask.caps and any(layout.source.distinct for layout in compiled.layouts))
-    return compiled.units.listable and len(set(read)) == len(read) and fits
+    return compiled.units.listable and len(set(read)) == len(read) and fits and not ask.joined
 
 
 def planned(world: World, ask: Ask, noise: str, folder: Path) -> dpsql.Plan | None:

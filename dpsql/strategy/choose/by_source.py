@@ -34,7 +34,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.choose.task import Task, drafts
-from dpsql.strategy.core.certificate import Certificate
+from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
@@ -253,6 +253,22 @@ class _Planner:
             return self._listed([source])
         return self._classed(source)
 
+    def _random_groups(self, source: _Source) -> float:
+        """A lower bound of units in s of the g groups of one source at random, s <= most; 0 where it takes long.
+
+        Each is moved with probability r = s / g and two of them with r (s - 1) / (g - 1), so that M is at least
+        s (g - s) / (g - 1) times that of one group at random.
+        """
+        V = self._only([source], single=True)
+        groups = source.part.corners.shape[1]
+        if source.part.label is not None:
+            return 0.0
+        if V.span.nnz != V.span.shape[0] and V.span.shape[0] > _ORDER:
+            return 0.0
+        s = min(source.part.most, (groups + 1) // 2)
+        equal = Certificate(np.arange(V.contributions.shape[1]), np.ones(V.contributions.shape[1]))
+        return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
+
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
 
@@ -277,7 +293,8 @@ class _Planner:
                 continue
             found.append(self._within((piece,), error, V, source))
         proof = _random_classes(source.part, across, V, optimum.certificate)
-        lower = optimum.lower if proof is None else max(optimum.lower, _squared_root_trace(proof.second))
+        lower = self._random_groups(source) if proof is None else _squared_root_trace(proof.second)
+        lower = max(lower, optimum.lower)
         team = min([team, *filter(None, found)], key=lambda one: one.error)
         alike = self._of_alike(source, V) if team.error > lower * _FAR else None
         if alike is not None and alike.proof is not None:

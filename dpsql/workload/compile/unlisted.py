@@ -110,9 +110,17 @@ def longest_sum(moved: Floats, label: Ints, most: int) -> float:
 
     In floats what ``bounded_norm`` says of one source in integers.
     """
-    norms = _of_classes(np.einsum("ij,ij->j", moved, moved)[None, :], label)[0]
-    triangle = float(np.sqrt(np.sort(norms)[::-1][:most]).sum()) ** 2
-    return min(triangle, float(reach(moved.T @ moved, [(label, most)]))) if label.size <= _ALL_PRODUCTS else triangle
+    norms = np.sort(_of_classes(np.einsum("ij,ij->j", moved, moved)[None, :], label)[0])[::-1][:most]
+    triangle = float(np.sqrt(norms).sum()) ** 2
+    if label.size > _PRODUCTS:
+        return triangle
+    if label.size <= _ALL_PRODUCTS:
+        return min(triangle, float(reach(moved.T @ moved, [(label, most)])))
+    held = sparse.csr_array(moved)
+    K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * moved.size else sparse.coo_array(moved.T @ moved)
+    inside = float(K.data[label[K.row] != label[K.col]].max(initial=0.0))
+    sizes = np.arange(1, norms.size + 1)
+    return min(triangle, float((np.cumsum(norms) + sizes * (sizes - 1) * inside).max()))
 
 
 def _of_classes(values: Any, label: Ints) -> Any:
