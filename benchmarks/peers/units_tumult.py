@@ -49,7 +49,8 @@ def said_of(session, asked, share):
 
 def main(task):
     """Answers, what the library says of its noise, and seconds."""
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+    folder = os.path.dirname(task["result"])
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", "spark.sql.warehouse.dir": folder}
     builder = SparkSession.builder.master("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
