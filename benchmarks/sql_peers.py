@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,28 +95,33 @@ def ran(command: list[str], limit: float, what: str, task: str | None = None) ->
         raise PeerError(f"{what}: {last[:200]}")
 
 
-def environment(name: str, limit: float) -> Path:
+def environment(name: str, packages: Sequence[str], limit: float, folder: Path = ENVIRONMENTS) -> Path:
     """The Python of a peer's environment, made once."""
-    place = ENVIRONMENTS / name
+    place = folder / name
     python = place / "bin" / "python"
     if not (place / "installed").exists():
         ran([sys.executable, "-m", "venv", str(place)], limit, "no environment")
-        ran([str(python), "-m", "pip", "install", "--quiet", *PEERS[name][1]], limit, "not installed")
+        ran([str(python), "-m", "pip", "install", "--quiet", *packages], limit, "not installed")
         (place / "installed").touch()
     return python
 
 
-def run_peer(name: str, path: Path, asked: list[dict[str, Any]], releases: int, limit: float) -> dict[str, Any]:
-    """What a peer's script wrote. Raises PeerError where it failed or took longer than ``limit`` seconds."""
-    python = environment(name, limit)
+def answered(python: Path, script: str, task: Mapping[str, Any], limit: float) -> dict[str, Any]:
+    """What a script of benchmarks/peers wrote for ``task``. Raises PeerError where it failed or took too long."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        task = {
-            **{"path": str(path), "queries": asked, "domains": domains(), "releases": releases},
-            **{"epsilon": EPSILON, "delta": DELTA, "result": str(result)},
-        }
-        ran([str(python), str(SCRIPTS / PEERS[name][0])], limit, "failed", json.dumps(task))
-        found = dict(json.loads(result.read_text())) if result.exists() else {}
+        ran([str(python), str(SCRIPTS / script)], limit, "failed", json.dumps({**task, "result": str(result)}))
+        return dict(json.loads(result.read_text())) if result.exists() else {}
+
+
+def run_peer(name: str, path: Path, asked: list[dict[str, Any]], releases: int, limit: float) -> dict[str, Any]:
+    """What a peer's script wrote. Raises PeerError where it failed or took longer than ``limit`` seconds."""
+    script, packages = PEERS[name]
+    task = {
+        **{"path": str(path), "queries": asked, "domains": domains(), "releases": releases},
+        **{"epsilon": EPSILON, "delta": DELTA},
+    }
+    found = answered(environment(name, packages, limit), script, task, limit)
     if any(len(release) != len(asked) for release in found.get("answers", [[]])):
         raise PeerError("failed: it did not answer every statement")
     return found

@@ -112,6 +112,56 @@ def test_unlisted_plans_hold_against_the_listed_optimum(name: str, noise: str, m
         assert apart.expected <= 1.5 * listed.expected
 
 
+def grid(classes: int, corners: int, most: int, weights: tuple[float, float, float]) -> Workload:
+    """Cells, classes and corners of a grid, of which a unit has one corner in each of at most ``most`` classes."""
+    C, g = np.eye(classes, dtype=np.int64), np.eye(corners, dtype=np.int64)
+    ones = (np.ones((1, classes), dtype=np.int64), np.ones((1, corners), dtype=np.int64))
+    rows = [np.kron(C, g), np.kron(C, ones[1]), np.kron(ones[0], g)]
+    size = classes * corners
+    held = replace(part(range(size), 1, most, size), label=np.repeat(np.arange(classes), corners))
+    units = Contributions(((held,),), size)
+    scale = np.concatenate([np.full(len(r), w) for r, w in zip(rows, weights, strict=True)])
+    return Workload.from_rows(np.concatenate(rows), scale, contributions=units.columns, units=units)
+
+
+@pytest.mark.parametrize("most", [2, 3])
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (1.0, 6.0, 0.5), (1.0, 0.1, 8.0)])
+@pytest.mark.parametrize("corners", [2, 4])
+def test_grids_have_the_listed_optimum(
+    corners: int, weights: tuple[float, float, float], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    W = grid(3, corners, most, weights)
+    listed = strategy.select(W, "gaussian")
+    assert W.units is not None
+    columns = Contributions(W.units.units, W.shape[1]).columns.toarray()
+    monkeypatch.setattr(contributions, "MOST_LISTED", 0)
+    monkeypatch.setattr(by_source, "MOST_LISTED", 0)
+    # Nothing else plans these.
+    monkeypatch.setattr(by_source._Planner, "_classed", None)
+    found = strategy.select(W, "gaussian")
+    assert found.method == by_source.METHOD
+    assert found.expected == pytest.approx(listed.expected, rel=3e-3)
+    assert found.gap is not None
+    assert found.gap < 2e-3
+    assert found.l2_squared == pytest.approx(float(((found.matrix() @ columns) ** 2).sum(axis=0).max()))
+
+
+def test_what_is_no_grid_is_planned_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cell that counts more is a class of its own."""
+    W = grid(3, 2, 2, (1.0, 1.0, 1.0))
+    rows = np.concatenate([W.span.toarray(), np.eye(6, dtype=np.int64)[:1]])
+    assert W.units is not None
+    odd = over(rows, W.units.units[0])
+    listed = strategy.select(odd, "gaussian")
+    monkeypatch.setattr(contributions, "MOST_LISTED", 0)
+    monkeypatch.setattr(by_source, "MOST_LISTED", 0)
+    found = strategy.select(odd, "gaussian")
+    assert listed.lower_bound is not None
+    assert found.lower_bound is not None
+    assert found.expected >= listed.lower_bound
+    assert found.lower_bound <= listed.expected
+
+
 def test_a_bound_of_teams_uses_what_they_share() -> None:
     """Teams that are measured apart are bounded together: far above the bound of either."""
     W = counts((60, 3, 1), (120, 2, 1))

@@ -40,7 +40,8 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategy.gaussian.alike_grid import grid_orbits, grid_root, grid_values
+from dpsql.strategy.gaussian.alike_groups import Alike, Orbits, orbits, solve_alike
 from dpsql.workload.compile.unlisted import longest_sum
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
@@ -251,7 +252,8 @@ class _Planner:
             return team
         if source.part.count <= MOST_LISTED:
             return self._listed([source])
-        return self._classed(source)
+        grid = self._grid(source) if source.part.label is not None else None
+        return grid or self._classed(source)
 
     def _random_groups(self, source: _Source) -> float:
         """A lower bound of units in s of the g groups of one source at random, s <= most; 0 where it takes long.
@@ -268,6 +270,30 @@ class _Planner:
         s = min(source.part.most, (groups + 1) // 2)
         equal = Certificate(np.arange(V.contributions.shape[1]), np.ones(V.contributions.shape[1]))
         return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
+
+    def _grid(self, source: _Source) -> _Team | None:
+        """One source of which a unit has a corner in each of some classes, all alike; None where they are not."""
+        part, classes = source.part, source.part.classes
+        c, g = len(classes), classes[0].size
+        diagonal, n = self.W.inner.diagonal(), self.W.shape[1]
+        single = part.corners.nnz == part.corners.shape[1] and bool((part.corners.data == 1).all())
+        if diagonal is None or not single or min(c, g) < 2 or c * g > _WRITTEN or any(own.size != g for own in classes):
+            return None
+        entries = part.corners.indices[np.concatenate(classes)].astype(np.int64)
+        span = sparse.csc_array(self.W.span[source.rows]).astype(np.float64)
+        held = span[:, entries]
+        if held.nnz != span.nnz or np.unique(entries).size != c * g:
+            return None
+        gram = (held.T @ sparse.diags_array(diagonal[source.rows]) @ held).toarray()
+        values = grid_values(gram, c, g)
+        if values is None:
+            return None
+        orbit = grid_orbits(values, c, g, part.most, part.times // self.common)
+        found = solve_alike(orbit, 0.9 * self.tolerance, self.time.deadline)
+        ones = (np.ones(c * g, dtype=np.int64), (np.arange(c * g), entries))
+        rows = sparse.csr_array(ones, shape=(c * g, n))
+        piece = Piece(rows, grid_root(found, c, g), sparse.csc_array(rows @ rows.T), gram)
+        return _Team((piece,), found.upper, found.lower, _proof_of(orbit, found))
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
@@ -373,10 +399,15 @@ class _Planner:
         root[C.shape[0] :, w:] = linalg.block_diag(*contrasts)
         gram = np.asarray(linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
-        U = held.factor @ held.columns
-        apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
-        proof = _Proof((U * found.weights) @ U.T, U @ found.weights, apart)
-        return _Team((Piece(joined, root, sparse.csc_array(joined @ ones.T), gram),), found.upper, found.lower, proof)
+        piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
+        return _Team((piece,), found.upper, found.lower, _proof_of(held, found))
+
+
+def _proof_of(held: Orbits, found: Alike) -> _Proof:
+    """The proof of a team by its orbits."""
+    U = held.factor @ held.columns
+    apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
+    return _Proof((U * found.weights) @ U.T, U @ found.weights, apart)
 
 
 def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:

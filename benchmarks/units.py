@@ -1,0 +1,545 @@
+"""Claim: a plan pays for what one person can change, not for multiples of the worst row, near the least possible.
+
+    python benchmarks/units.py [--releases K] [--pairs K] [--peers opendp tumult] [--limit SECONDS]
+
+Three parts, in one run. (1) Batches over tables of persons with several rows: total squared error of group privacy (the
+longest column times the rows or groups of one person, an equal share of the budget for every source; in closed form),
+as planned, and the least possible, for Gaussian noise in units of 1 / mu^2 and for pure epsilon in units of
+1 / epsilon^2. (2) Counts of visits and of persons by state, by month and by state x month over 200,000 visits of
+50,000 persons, at most 12 a person and 1 a month, beside libraries that bound contributions, at equal bounds and
+budgets: each library's six queries get a sixth of the budget, as none plans a batch. (3) What units cost: planning of
+batches with units over the same over rows, and the scan that holds the bounds over the scan without them, in pairs.
+
+Peers run as in benchmarks/sql_peers.py; ``--environments`` is where theirs are made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import data
+import duckdb
+import numpy as np
+import sql_peers
+from report import Report
+from scale import scans
+from scipy import optimize
+
+import dpsql
+
+SEED = 17
+VISITS, PERSONS, MOST = 200_000, 50_000, 12
+STATES = tuple(f"S{i:02d}" for i in range(50))
+MONTHS = tuple(range(1, 13))
+PEERS = {
+    "opendp": ("units_opendp.py", ["opendp[polars]"]),
+    "tumult": ("units_tumult.py", ["tmlt.analytics"]),
+}
+PEER_SECONDS = 60.0  # after which a peer begins no further release
+BUDGETS: dict[str, dict[str, float]] = {"zCDP, rho 0.5": {"rho": 0.5}, "pure, epsilon 1": {"epsilon": 1.0}}
+
+
+@contextmanager
+def connected(tables: str, budget: Mapping[str, float], *created: str) -> Iterator[dpsql.Connection]:
+    """A connection under a policy of these tables; ``created`` makes them where the policy names no files."""
+    kind = next(iter(budget))
+    text = f'dataset = "units"\n[budget]\n{kind} = 1000000.0\n{tables}'
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as database:
+        for statement in created:
+            database.execute(statement)
+        ledger = Path(folder) / "units.ledger"
+        yield dpsql.connect(database if created else None, policy=dpsql.Policy.parse(text), ledger=ledger)
+
+
+# ---- 1. what one person can change ----
+
+
+@dataclass(frozen=True)
+class Line:
+    """A batch of issue 17: ``sources`` are (numbers asked, how often one person counts at most) of each source."""
+
+    title: str
+    tables: str
+    sql: str
+    sources: tuple[tuple[int, int], ...]
+    least: Callable[[], float]
+
+    def before(self, noise: str) -> float:
+        """Total squared error of group privacy: identity, each number at its source's multiple and equal share."""
+        scales = sum(numbers * times**2 for numbers, times in self.sources)
+        shares = len(self.sources)
+        return float(scales * shares if noise == "rho" else 2 * scales * shares**2)
+
+
+def least_of_groups(groups: int, most: int) -> float:
+    """The least total where a person is in at most ``most`` of ``groups`` groups: X = a I + b J by symmetry.
+
+    For two groups a + b <= 1 and 2 a + 4 b <= 1, so that a = 3/2, b = -1/2 and 1 / a + 1 / (a + 2 b) = 8/3.
+    """
+
+    def total(a: float) -> float:
+        b = min((1 - s * a) / s**2 for s in range(1, most + 1))
+        return math.inf if a + groups * b <= 0 else (groups - 1) / a + 1 / (a + groups * b)
+
+    low, high = 1e-9, 2.0
+    while high - low > 1e-12:  # up to which a the matrix is one of a strategy
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.isfinite(total(middle)) else (low, middle)
+    found = optimize.minimize_scalar(total, bounds=(1e-9, low), method="bounded", options={"xatol": 1e-12})
+    return float(found.fun)
+
+
+def least_of_list(contributions: Sequence[Sequence[float]]) -> float:
+    """The least total of single numbers: the dual's fixed point over all contributions, held against its primal."""
+    C = np.array(contributions, dtype=float).T
+    lam = np.full(C.shape[1], 1.0 / C.shape[1])
+    for _ in range(100_000):
+        s, V = np.linalg.eigh((C * lam) @ C.T)
+        t = np.sqrt(s).sum()
+        q = np.einsum("ic,ij,jc->c", C, (V / np.sqrt(s)) @ V.T, C)
+        if q.max() <= t * (1 + 1e-7):
+            return float(t * t)
+        lam *= (q / t) ** 2
+        lam /= lam.sum()
+    raise SystemExit("the dual did not converge")
+
+
+def visits_by(groups: int, rows: int, nulls: bool) -> Line:
+    """COUNT(DISTINCT patient_id) by so many groups, and the NULL group where there may be one."""
+    promise = "" if nulls else ", nulls = false"
+    tables = (
+        f'[tables.visits]\nunit = "patient_id"\nmax_rows_per_unit = {rows}\n'
+        f"[tables.visits.columns]\nward = {{ lower = 1, upper = {groups}{promise} }}\n"
+    )
+    numbers = groups + nulls
+    most = min(rows, numbers)
+    title = f"COUNT(DISTINCT patient_id) by {groups} groups, {rows} rows" + (", and NULL" if nulls else "")
+    sql = "SELECT ward, COUNT(DISTINCT patient_id) AS n FROM visits GROUP BY ward"
+    return Line(title, tables, sql, ((numbers, most),), lambda: least_of_groups(numbers, most))
+
+
+def two_tables(rows: int) -> Line:
+    """COUNT(*) of visits, at most so many a patient, and of their patients."""
+    tables = (
+        f'[tables.patients]\nunit = "patient_id"\nmax_rows_per_unit = 1\n'
+        f'[tables.visits]\nunit = "patient_id"\nmax_rows_per_unit = {rows}\n'
+    )
+    sql = "SELECT COUNT(*) AS n FROM visits; SELECT COUNT(*) AS n FROM patients"
+    title = f"COUNT(*) of visits, at most {rows} a patient, and of patients"
+    return Line(title, tables, sql, ((1, rows), (1, 1)), lambda: least_of_list([(rows, 1), (rows, 0), (0, 1)]))
+
+
+CREATED = (
+    "CREATE TABLE visits (patient_id INTEGER, ward INTEGER, sex VARCHAR, month INTEGER, missed BOOLEAN, cost INTEGER)",
+    "CREATE TABLE patients (patient_id INTEGER)",
+)
+HOSPITAL = """\
+[tables.visits]
+unit = "patient_id"
+max_rows_per_unit = 10
+[tables.visits.columns]
+ward = { lower = 1, upper = 6, nulls = false }
+sex = { values = ["f", "m"], nulls = false }
+month = { lower = 1, upper = 12, nulls = false }
+missed = { nulls = false }
+cost = { lower = 0, upper = 1000, nulls = false }
+"""
+COUNTS = """\
+CREATE OR REPLACE VIEW ward AS SELECT ward, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY ward;
+CREATE OR REPLACE VIEW sex AS SELECT sex, COUNT(*) AS n, AVG(cost) AS c FROM visits GROUP BY sex;
+CREATE OR REPLACE VIEW month AS SELECT month, COUNT(*) AS n FROM visits GROUP BY month;
+CREATE OR REPLACE VIEW missed AS SELECT ward, COUNT(*) FILTER (WHERE missed) AS n FROM visits GROUP BY ward
+"""
+DISTINCT = "SELECT COUNT(DISTINCT patient_id) AS n FROM visits"
+
+
+def total_of(plan: dpsql.Plan) -> float:
+    return float((np.asarray(plan.errors) ** 2).sum())
+
+
+def contributions_table(report: Report) -> None:
+    """Before, planned and least, a line a batch, and the batch of counts with a COUNT(DISTINCT) beside them."""
+    sizes = ((2, 10), (4, 10), (12, 12), (50, 50))
+    lines = [visits_by(groups, rows, nulls) for groups, rows in sizes for nulls in (False, True)]
+    lines += [two_tables(10), two_tables(1)]
+    for noise, budget in (("rho", {"rho": 0.5}), ("epsilon", {"epsilon": 1.0})):
+        rows = []
+        for line in lines:
+            with connected(line.tables, budget, *CREATED) as con:
+                plan = con.plan(line.sql, **budget)
+            total, before = total_of(plan), line.before(noise)
+            row = [line.title, f"{before:,.6g}", f"{total:,.4g}", f"{total / before:.3f}"]
+            if noise == "rho":
+                least, certified = line.least(), total / (1 + (plan.gap or 0.0))
+                row += [f"{certified:,.4g}", f"{least:,.4g}", f"{100 * (total / least - 1):.2f} %"]
+            rows.append(row)
+        head = ["batch", "group privacy", "planned", "planned / group privacy"]
+        if noise == "rho":
+            head += ["certified lower bound", "least, another way", "planned above it"]
+        unit = "Gaussian noise, 1 / mu^2" if noise == "rho" else "pure epsilon, 1 / epsilon^2"
+        report.table(f"Total squared error, {unit}", head, rows)
+    hospital(report)
+
+
+def hospital(report: Report) -> None:
+    """Counts, missed visits and averages by ward, sex and month, without and with one COUNT(DISTINCT)."""
+    rows = []
+    for title, budget in BUDGETS.items():
+        with connected(HOSPITAL, budget, *CREATED) as con:
+            alone, both = con.plan(COUNTS, **budget), con.plan(f"{COUNTS}; {DISTINCT}", **budget)
+        was = np.concatenate([np.ravel(both.stderr[name]) for name in alone.stderr])
+        without = np.concatenate([np.ravel(error) for error in alone.stderr.values()])
+        known = np.isfinite(without)
+        ratio = was[known] / without[known]
+        half = math.sqrt(2.0) if "rho" in budget else 2.0
+        (distinct,) = (error for name, error in both.stderr.items() if name not in alone.stderr)
+        gaps = [f"{100 * plan.gap:.2f} %" if plan.gap is not None else "-" for plan in (alone, both)]
+        mean = float(np.sqrt((was[known] ** 2).sum() / (without[known] ** 2).sum()))
+        rows.append([title, f"{half:.2f}", f"{mean:.4f}", f"{ratio.max():.4f}", float(np.ravel(distinct)[0]), *gaps])
+    head = [
+        "budget",
+        "equal shares",
+        "all errors, with over without",
+        "worst",
+        "distinct count",
+    ]
+    report.table(
+        "Counts and averages by ward, sex, month, missed visits; 10 rows: errors where a COUNT(DISTINCT) joins them",
+        [*head, "gap without", "gap with"],
+        rows,
+    )
+
+
+# ---- 2. beside other libraries ----
+
+
+@dataclass(frozen=True)
+class Column:
+    """One of the six: COUNT(*) or COUNT(DISTINCT person) by ``keys``."""
+
+    keys: tuple[str, ...]
+    distinct: bool
+
+    @property
+    def numbers(self) -> int:
+        return math.prod(len(DOMAINS[key]) for key in self.keys)
+
+    @property
+    def title(self) -> str:
+        return f"{'persons' if self.distinct else 'visits'} by {' x '.join(self.keys)}"
+
+    def sql(self, weight: float) -> str:
+        """A statement of its own."""
+        value = "COUNT(DISTINCT person)" if self.distinct else "COUNT(*)"
+        name = "_".join(["p" if self.distinct else "n", *self.keys])
+        shown, by = [f"{KEYS[key]} AS {key}" for key in self.keys], [KEYS[key] for key in self.keys]
+        hint = "" if weight == 1.0 else f"/*+ WEIGHT({weight:.6f}) */ "
+        return (
+            f"CREATE OR REPLACE VIEW {name} AS SELECT {hint}{', '.join(shown)}, {value} AS answer FROM visits "
+            f"{YEAR} GROUP BY {', '.join(by)}"
+        )
+
+
+DOMAINS: dict[str, tuple[Any, ...]] = {"state": STATES, "month": MONTHS}
+KEYS = {"state": "state", "month": "month(day)"}
+# Visits of no declared month are in no month, and would be a thirteenth class to the counts by state.
+YEAR = "WHERE day BETWEEN DATE '2024-01-01' AND DATE '2024-12-31'"
+SIX = tuple(Column(keys, d) for keys in (("state",), ("month",), ("state", "month")) for d in (False, True))
+
+
+def visits_path() -> Path:
+    """200,000 visits of 50,000 persons, at most one a person and month, most of a person in one state."""
+    path = data.FOLDER / f"visits_{VISITS}_{SEED}.parquet"
+    if path.exists():
+        return path
+    rng = np.random.default_rng(SEED)
+    many = 1 + rng.binomial(MOST - 1, (VISITS / PERSONS - 1) / (MOST - 1), PERSONS)
+    while (missing := VISITS - int(many.sum())) != 0:
+        some = rng.choice(PERSONS, size=min(abs(missing), PERSONS), replace=False)
+        many[some] = np.clip(many[some] + np.sign(missing), 1, MOST)
+    months = np.argsort(rng.random((PERSONS, 12)), axis=1) + 1
+    chosen = np.arange(12) < many[:, None]
+    person = np.repeat(np.arange(PERSONS), many)
+    likely = 1.0 / (np.arange(len(STATES)) + 10.0)
+    home, away = (rng.choice(len(STATES), size, p=likely / likely.sum()) for size in (PERSONS, VISITS))
+    state = np.where(rng.random(VISITS) < 0.85, home[person], away)
+    table = {"person": person, "state": state, "month": months[chosen], "day": rng.integers(1, 29, VISITS)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with duckdb.connect() as con:
+        con.register("made", table)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        columns = "person::INTEGER AS person, format('S{:02d}', state) AS state, make_date(2024, month, day) AS day"
+        con.execute(f"COPY (SELECT {columns}, (person % 101)::INTEGER AS cost FROM made) TO '{part}' (FORMAT parquet)")
+        part.replace(path)
+    return path
+
+
+def visits_policy(unit: str = "person", capped: bool = True) -> str:
+    """The table's part of a policy."""
+    lines = ["[tables.visits]", f'unit = "{unit}"', f'source = "{visits_path()}"']
+    if unit != "row":
+        lines.append(f"max_rows_per_unit = {MOST}")
+    if capped and unit != "row":
+        lines.append('at_most = [{ rows = 1, per = "month(day)" }]')
+    states = ", ".join(f'"{state}"' for state in STATES)
+    lines += ["[tables.visits.columns]", f"state = {{ values = [{states}], nulls = false }}"]
+    lines += ["day = { lower = 2024-01-01, upper = 2024-12-31, nulls = false }", "cost = { lower = 0, upper = 100 }"]
+    return "\n".join(lines) + "\n"
+
+
+def exact() -> list[dict[tuple[Any, ...], float]]:
+    """DuckDB's answers to the six by group."""
+    found = []
+    with duckdb.connect() as con:
+        con.execute(f"CREATE VIEW visits AS SELECT * FROM read_parquet('{visits_path()}')")
+        for column in SIX:
+            rows = con.execute(column.sql(1.0).partition(" AS ")[2]).fetchall()
+            known = {tuple(row[:-1]): float(row[-1]) for row in rows}
+            groups = itertools.product(*(DOMAINS[key] for key in column.keys))
+            found.append({group: known.get(group, 0.0) for group in groups})
+    return found
+
+
+Answers = list[dict[tuple[Any, ...], float]]
+
+
+def measured(releases: Sequence[Answers], truth: Answers) -> list[float]:
+    """Root mean squared errors of the six over releases."""
+    squares = [
+        [(one[i][group] - value) ** 2 for one in releases for group, value in truth[i].items()] for i in range(6)
+    ]
+    return [float(np.sqrt(np.mean(values))) for values in squares]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Standard errors of the six as known before and as measured over ``releases``; ``seconds`` of one release."""
+
+    name: str
+    known: list[float]
+    found: list[float]
+    releases: int
+    seconds: float
+
+    def whole(self) -> float:
+        """The root mean square over all numbers."""
+        numbers = [column.numbers for column in SIX]
+        return math.sqrt(np.average(np.square(self.known), weights=numbers))
+
+    def relative(self, others: Sequence[float]) -> float:
+        """The root mean square over the six columns of the ratio to other errors."""
+        return math.sqrt(np.mean(np.square(np.array(self.known) / others)))
+
+
+def peer(name: str, budget: Mapping[str, float], truth: Answers, given: argparse.Namespace) -> Errors:
+    """One library. Raises ``sql_peers.PeerError`` where it fails."""
+    script, packages = PEERS[name]
+    queries = [{"keys": list(column.keys), "distinct": column.distinct} for column in SIX]
+    task = {
+        **{"path": str(visits_path()), "queries": queries, "domains": DOMAINS, "most": MOST, "budget": budget},
+        **{"releases": given.releases, "seconds": PEER_SECONDS},
+    }
+    python = sql_peers.environment(name, packages, given.limit, given.environments)
+    found = sql_peers.answered(python, script, task, given.limit)
+    if not found.get("answers"):
+        raise sql_peers.PeerError("failed: no answers")
+    releases = [[{tuple(key): value for key, value in rows} for rows in one["answers"]] for one in found["answers"]]
+    said, took = found["answers"][0]["said"], float(np.median(found["seconds"]))
+    return Errors(f"{name} {found['version']}", said, measured(releases, truth), len(releases), took)
+
+
+def planned(
+    name: str, asked: Sequence[tuple[Column, float]], budget: Mapping[str, float], truth: Answers, times: int
+) -> tuple[Errors, float | None]:
+    """dpsql: the columns with their weights in one batch, and the gap.
+
+    A column of the six that is not asked is that of COUNT(*): with one row a person and month they are the same.
+    """
+    sql = ";\n".join(column.sql(weight) for column, weight in asked)
+    place = {column: i for i, (column, _) in enumerate(asked)}
+    where = [place.get(column, place.get(Column(column.keys, False), 0)) for column in SIX]
+    with connected(visits_policy(), budget) as con:
+        plan = con.plan(sql, **budget)
+        known = [float(np.sqrt(np.mean(np.square(error)))) for error in plan.stderr.values()]
+        releases, seconds = [], []
+        for _ in range(times):
+            began = time.perf_counter()
+            release = con.run(plan, fresh=True, errors=False)
+            seconds.append(time.perf_counter() - began)
+            answers = []
+            for view, (column, _) in zip(release, asked, strict=True):
+                names = release[view].columns
+                keys, value = [names.index(key) for key in column.keys], names.index("answer")
+                answers.append({tuple(row[i] for i in keys): float(row[value]) for row in release[view].fetchall()})
+            releases.append([answers[i] for i in where])
+    found = Errors(name, [known[i] for i in where], measured(releases, truth), times, float(np.median(seconds)))
+    return found, plan.gap
+
+
+def balanced(best: Sequence[float]) -> dict[Column, float]:
+    """Weights at which each column's mean squared error counts in units of the best peer's."""
+    unit = best[-1] * SIX[-1].numbers ** 0.5
+    return {column: unit / (error * column.numbers**0.5) for column, error in zip(SIX, best, strict=True)}
+
+
+def once(weights: Mapping[Column, float]) -> list[tuple[Column, float]]:
+    """The columns without those that COUNT(*) answers, which counts for both."""
+    same = [column for column in SIX if "month" in column.keys]
+    kept = [column for column in SIX if not (column.distinct and column in same)]
+    return [(c, weights[c] if c not in same else math.hypot(weights[c], weights[Column(c.keys, True)])) for c in kept]
+
+
+def least_relative(budget: Mapping[str, float], best: Sequence[float]) -> float:
+    """What no Gaussian mechanism goes below: the root mean square ratio to ``best`` over all but persons by state.
+
+    Of these five a unit changes what it changes of the visits, so that the certificate is of exactly its contributions.
+    """
+    weights = balanced(best)
+    asked = [(column, weight) for column, weight in once(weights) if not column.distinct]
+    with connected(visits_policy(), budget) as con:
+        plan = con.plan(";\n".join(column.sql(weight) for column, weight in asked), **budget)
+    total = sum(
+        weight**2 * float(np.sum(np.square(e))) for e, (_, weight) in zip(plan.stderr.values(), asked, strict=True)
+    )
+    unit = best[-1] ** 2 * SIX[-1].numbers
+    return math.sqrt(total / (1 + (plan.gap or 0.0)) / unit / (len(SIX) - 1))
+
+
+def peers_table(report: Report, given: argparse.Namespace) -> None:
+    """The six columns on every library, and on dpsql by what it is told."""
+    truth = exact()
+    for title, budget in BUDGETS.items():
+        rows, others, notes = [], [], []
+        for name in given.peers:
+            print(f"{name}, {title} ...", file=sys.stderr, flush=True)
+            try:
+                others.append(peer(name, budget, truth, given))
+            except sql_peers.PeerError as error:
+                notes.append(f"{name}: {str(error).replace('|', ' ')}.")
+        ones = dict.fromkeys(SIX, 1.0)
+        best = [min(one.known[i] for one in others) for i in range(6)] if others else [1.0] * 6
+        weights = balanced(best)
+        asked = {
+            "dpsql, the six as asked": list(ones.items()),
+            "... each column in units of the best peer's (WEIGHT)": list(weights.items()),
+            "... persons by month and by state x month not asked: with a row a month they are the visits": once(ones),
+            "... the same, in units of the best peer's": once(weights),
+        }
+        mine = []
+        for name, columns in asked.items():
+            print(f"{name}, {title} ...", file=sys.stderr, flush=True)
+            found, gap = planned(name, columns, budget, truth, given.releases)
+            mine.append(found)
+            if gap is not None:
+                notes.append(f"{name.removeprefix('... ')}: within {100 * gap:.0f} % of the certified least total.")
+        for one in [*others, *mine]:
+            cells = [f"{a:,.1f} / {b:,.1f}" for a, b in zip(one.known, one.found, strict=True)]
+            relative = f"{one.relative(best):.2f}" if others else "-"
+            rows.append([one.name, *cells, f"{one.whole():,.1f}", relative, one.releases, f"{one.seconds:.2f}"])
+        if others and "rho" in budget:
+            least = least_relative(budget, best)
+            notes.append(f"Without persons by state no Gaussian mechanism comes below {least:.2f} of the best peer's.")
+        head = ["known / measured standard error", *(column.title for column in SIX)]
+        head += ["all numbers", "of the best peer's, mean of six", "releases", "seconds"]
+        report.table(f"Visits and persons, {title}", head, rows, "\n".join(notes))
+
+
+# ---- 3. what units cost ----
+
+
+def ratio_of(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[float, float, float]:
+    """Medians of both, and of the ratio within a pair."""
+    times = [(first(), second()) for _ in range(pairs)]
+    a, b = np.array(times).T
+    return float(np.median(a)), float(np.median(b)), float(np.median(a / b))
+
+
+def planning(sql: str, tables: str, budget: Mapping[str, float]) -> Callable[[], float]:
+    """CPU seconds of the process for one plan."""
+
+    def run() -> float:
+        with connected(tables, budget, *([] if "source" in tables else CREATED)) as con:
+            con.schemas()
+            began = time.process_time()
+            con.plan(sql, **budget)
+            return time.process_time() - began
+
+    return run
+
+
+def scanning(sql: str, tables: str) -> Callable[[], float]:
+    """Seconds of the statements that one release ran over the table, in a plain DuckDB instance."""
+    budget = BUDGETS["zCDP, rho 0.5"]
+    with connected(tables, budget) as con, scans() as statements:
+        plan = con.plan(sql, **budget)
+        statements.clear()
+        con.run(plan, fresh=True)
+        ran = list(statements)
+    plain = duckdb.connect()
+
+    def run() -> float:
+        began = time.perf_counter()
+        for statement in ran:
+            plain.execute(statement).fetchnumpy()
+        return time.perf_counter() - began
+
+    run()
+    return run
+
+
+def costs_table(report: Report, pairs: int) -> None:
+    """Planning with units over planning over rows; scans with bounds over scans without."""
+    counts = ";\n".join(column.sql(1.0) for column in SIX if not column.distinct)
+    six = ";\n".join(column.sql(1.0) for column in SIX)
+    over_rows = six.replace("COUNT(DISTINCT person)", "COUNT(cost)")
+    rows_unit = HOSPITAL.replace('unit = "patient_id"\nmax_rows_per_unit = 10', 'unit = "row"')
+    one_source = f"{COUNTS}; SELECT COUNT(*) AS n FROM visits"
+    cases = [
+        ("visits by state, month, state x month", counts, visits_policy(), counts, visits_policy("row")),
+        ("visits and persons; over rows COUNT(cost)", six, visits_policy(), over_rows, visits_policy("row")),
+        ("counts and averages of patients and a COUNT(DISTINCT); over rows COUNT(*)", f"{COUNTS}; {DISTINCT}", HOSPITAL,
+         one_source, rows_unit),
+    ]  # fmt: skip
+    rows = []
+    for title, budget in BUDGETS.items():
+        for name, sql, tables, other, plain in cases:
+            found = ratio_of(planning(sql, tables, budget), planning(other, plain, budget), pairs)
+            rows.append([name, title, *(f"{value:.2f}" for value in found)])
+    report.table("Planning, CPU seconds", ["batch", "budget", "units", "rows", "ratio"], rows)
+    rows = []
+    for name, sql in (("visits by state, month, state x month", counts), ("visits and persons", six)):
+        held, loose = scanning(sql, visits_policy()), scanning(sql, visits_policy(capped=False))
+        found = ratio_of(held, loose, max(pairs, 11))
+        rows.append([name, *(f"{value:.3f}" for value in found[:2]), f"{found[2]:.2f}"])
+    report.table(f"Scans of {VISITS:,} rows, seconds", ["batch", "12 rows, 1 a month", "12 rows", "ratio"], rows)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--releases", type=int, default=30, help="releases of each system (default: 30)")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of times (default: 5)")
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS), help="which peers to run")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a peer may take (default: 600)")
+    parser.add_argument("--environments", type=Path, default=sql_peers.ENVIRONMENTS, help="where peers are installed")
+    given = parser.parse_args()
+    os.environ["DPSQL_CACHE"] = "off"  # every plan is made anew
+    report = Report()
+    contributions_table(report)
+    peers_table(report, given)
+    costs_table(report, given.pairs)
+
+
+if __name__ == "__main__":
+    main()
