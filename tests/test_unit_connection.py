@@ -133,6 +133,24 @@ def test_a_plan_may_count_fewer_rows_of_a_unit(database: Path) -> None:
                 con.plan(batch, epsilon=1, rows_per_unit=wrong)
 
 
+def test_a_certificate_says_for_which_units_it_is(database: Path) -> None:
+    """Where sources of one table, or bounds, let C do more than a unit can; else of every mechanism, without a word."""
+    policy = database.parent / "p.toml"
+    by_kind = "SELECT kind, COUNT(*) AS n FROM visits GROUP BY kind"
+    units = "SELECT kind, COUNT(DISTINCT patient_id) AS n FROM visits GROUP BY kind"
+    said = "of the least of any Gaussian matrix mechanism"
+    with connect(database) as con:
+        assert str(con.plan(by_kind, rho=0.1)).count(f"{said}\n") == 1
+        both = str(con.plan(f"{by_kind}; {units}", rho=0.1))
+        assert f"{said} for units that could change each scan of visits by itself" in both
+    spread = 'at_most = [{ rows = 3, per = "kind" }]'
+    policy.write_text(POLICY.replace("max_rows_per_unit = 4", f"max_rows_per_unit = 4\n{spread}"))
+    with connect(database) as con:
+        text = str(con.plan(by_kind, rho=0.1))
+        assert f"{said} for units that do not keep to at_most" in text
+        assert "(at most 4 count, 3 rows for each value of kind)" in text
+
+
 def test_a_plan_that_forgot_the_rows_of_a_unit_is_not_measured(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(database) as con:
         with monkeypatch.context() as patch:

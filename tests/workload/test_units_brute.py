@@ -20,6 +20,7 @@ from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import units, unlisted
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.families import contributions
 
 NOISES = ("gaussian", "laplace")
@@ -31,17 +32,9 @@ def world() -> World:
     return World()
 
 
-def is_exact(ask: Ask, compiled: Compiled) -> bool:
-    """Whether C is just what a person can change.
-
-    Not where it is too long to be listed, where two sources read one table or the rows of a person share what a join
-    finds, and where of several bounds one is used, one whose rows do not divide those of a person, or one that says
-    how rows spread of which persons are counted.
-    """
-    read = [name for layout in compiled.layouts for name in layout.source.tables]
-    fits = all(not rows or ask.most["visits"] % rows == 0 for rows, _, _ in ask.caps)
-    fits &= len(ask.caps) < 2 and not (ask.caps and any(layout.source.distinct for layout in compiled.layouts))
-    return compiled.units.listable and len(set(read)) == len(read) and fits and not ask.joined
+def is_exact(compiled: Compiled) -> bool:
+    """Whether C is just what a person can change: listed, and no wider than the plan says."""
+    return compiled.units.listable and not wider_than_true(compiled.layouts, listed=True)
 
 
 def planned(world: World, ask: Ask, noise: str, folder: Path) -> dpsql.Plan | None:
@@ -95,7 +88,7 @@ def sweep(world: World, folder: Path, count: int, seed: int, most: int) -> tuple
             size, other = ratio(plan, found), random_ratio(noise, plan.compiled, found, number)
             bound = random_ratio(noise, plan.compiled, found, number, listed=False)
             assert max(size, other, bound) <= 1.0, (noise, size, other, bound, ask)
-            if is_exact(ask, plan.compiled) and all(one.whole for one in found):
+            if is_exact(plan.compiled) and all(one.whole for one in found):
                 assert size == other == 1.0, (noise, size, other, ask)
                 exact += 1
             reached += size == 1.0
@@ -169,7 +162,7 @@ def hold_certificate(world: World, folder: Path, ask: Ask, seed: int, most: int)
     true = least(compiled.workload(compiled.objective).matrix(), vectors)
     assert true.upper <= true.lower * 1.002
     assert strategy.expected >= true.lower * (1 - 1e-9), ask
-    if not (is_exact(ask, compiled) and all(one.whole for one in found)):
+    if not (is_exact(compiled) and all(one.whole for one in found)):
         return None
     assert strategy.lower_bound <= true.upper * (1 + 1e-9), (ask, strategy.lower_bound, true)
     assert strategy.lower_bound <= strategy.expected <= true.lower * (1 + 0.01), (ask, strategy.expected, true)

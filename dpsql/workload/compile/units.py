@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from scipy import sparse
@@ -16,7 +17,7 @@ from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.regions import LineAxis, is_total
-from dpsql.workload.expr.rows import Cap
+from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.families.contributions import Contributions, Part
 
 _MOST_STATES = 2_000_000  # regions of one axis x states behind it that are followed to cells
@@ -44,18 +45,33 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
         shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
         if shared:
             said.append(f"could change each scan of {', '.join(shared)} by itself")
+        spread = [layout.source for layout in mates if layout.multiplicity > 1 and _spreads(layout.source)]
+        found = sorted({join.table for source in spread for join in source.joins if join.private})
+        if found:
+            said.append(f"may find another row of {', '.join(found)} for each of their rows")
         if any(_left_out(layout, cap, listed) for layout in mates for cap in layout.source.caps):
             said.append("do not keep to at_most")
     return " and ".join(dict.fromkeys(said))
+
+
+def _spreads(source: RowSource) -> bool:
+    """Whether what a unit adds is a sum over several cells, not several times one of them."""
+    return source.distinct or bool(source.caps)
 
 
 def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
     """Whether a bound keeps a unit from something that C lets it do."""
     if not listed or isinstance(layout.cells, Boxes):
         return True
-    apart = bool(_classes(layout, cap))
-    used = _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is not None
-    return apart and not (used and len(layout.source.caps) == 1)
+    classes = _classes(layout, cap)
+    if not classes:
+        return False  # the rows may be of any groups
+    if len(layout.source.caps) > 1 or _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is None:
+        return True
+    if layout.source.distinct:
+        return False
+    times = sorted(_rows_of_classes(layout, cap, classes))
+    return sum(times) > layout.multiplicity and (times[0] < times[-1] or layout.multiplicity % times[0] > 0)
 
 
 def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
@@ -105,9 +121,9 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     """What a unit adds where ``cap`` tells cells apart: a corner of each of some classes. None where it says no more.
 
     A class is the cells of one group of the cap, or of several that the batch does not tell apart; as many rows of a
-    unit count there as ``rows`` allows its groups. Classes that could hold more rows together than the unit has are no
-    better than no classes, but where a whole number of alike ones holds all. Units are counted once a cell, so that a
-    class is to be one cell, or of one row.
+    unit count there as ``rows`` allows its groups. Where the unit has no more rows than some classes hold, it fills all
+    of these but one: sums of so many full classes are at least as much, and are left where they are no better than no
+    classes. Units are counted once a cell, so that a class is to be one cell, or of one row.
     """
     classes = _classes(layout, cap)
     most = min(len(classes), cap.groups or len(classes), layout.multiplicity)
@@ -123,10 +139,9 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     else:
         if not classes or cap.rows is None:
             return None
-        times = [min(layout.multiplicity, cap.rows * min(groups, cap.groups or groups)) for _, groups in classes]
-        if len(set(times)) == 1 and layout.multiplicity % times[0] == 0:
-            most = min(most, layout.multiplicity // times[0])
-        if sum(sorted(times)[-most:]) > layout.multiplicity:
+        times = _rows_of_classes(layout, cap, classes)
+        most = min(most, _fullest(times, layout.multiplicity))
+        if sum(k * k for k in sorted(times)[-most:]) > layout.multiplicity**2:
             return None
         held = [_both_signs(corners, layout.entry) for corners in held]
     alike = len(set(times)) == 1
@@ -136,6 +151,18 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     scaled = held if alike else [corners * k for corners, k in zip(held, times, strict=True)]
     columns = sparse.csc_array(sparse.hstack(scaled, format="csc", dtype=np.int64))
     return Part(columns, times[0] if alike else 1, most, None if label.size == len(held) else label)
+
+
+def _rows_of_classes(layout: Layout, cap: Cap, classes: Sequence[tuple[Ints, int]]) -> list[int]:
+    """How many rows of a unit count in each class."""
+    assert cap.rows is not None  # noqa: S101 - asked before
+    return [min(layout.multiplicity, cap.rows * min(groups, cap.groups or groups)) for _, groups in classes]
+
+
+def _fullest(times: Sequence[int], limit: int) -> int:
+    """How many classes of ``times`` rows ``limit`` rows fill at most, one of them perhaps in part."""
+    filled = [total for total in accumulate(sorted(times)) if total <= limit]
+    return len(filled) + int(len(filled) < len(times) and (filled[-1] if filled else 0) < limit)
 
 
 def _classes(layout: Layout, cap: Cap) -> list[tuple[Ints, int]]:
