@@ -16,21 +16,12 @@ from scipy import fft
 from dpsql.arrays import Ints
 from dpsql.errors import DataError
 from dpsql.linalg.convolution import balanced_digits, carried, digit_count, digit_width, scaled
+from dpsql.linalg.exact import by_words
 
 LONGEST = 2**20
 _WORD, _LAST = 60, 63  # bits of a word that is convolved, and of the last one, signed: counts are one word
 _SUMMED = 40  # bits of a word that is summed: 2^20 of them stay below 2^62
 _LARGEST = 2**24
-
-
-def words_of(x: Sequence[int], bits: int, width: int, last: int) -> list[Ints]:
-    """x = sum_k word_k 2^(width k) for |x| < 2^bits: words from 0 to below 2^width, the last signed, below 2^last."""
-    held = np.asarray(x, dtype=object)
-    found = []
-    while bits > last:
-        found.append((held & ((1 << width) - 1)).astype(np.int64))
-        held, bits = held >> width, bits - width
-    return [*found, held.astype(np.int64)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +61,8 @@ class Convolution:
         """The product with x (n,), exactly. Cost: a pair of FFTs of length 2 n to 4 n for every ``width`` bits."""
         if len(x) != self.n:
             raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
-        total = np.zeros(self.n, dtype=object)
         spectrum = fft.rfft(self.kernel.astype(np.float64), self.length)
-        for number, word in enumerate(words_of(x, bits, _WORD, _LAST)):
-            total += self._convolved(word, spectrum) << (_WORD * number)
-        return [int(value) for value in total]
+        return by_words(lambda word: self._convolved(word, spectrum), x, bits, _WORD, _LAST)
 
     def _convolved(self, word: Ints, spectrum: NDArray[np.complex128]) -> NDArray[np.object_]:
         width, n = self.width, self.n
@@ -136,16 +124,13 @@ class Blocks:
         """The product with x (n,), exactly. Cost O(n) a level and word."""
         if len(x) != self.n:
             raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
-        words = [
-            np.concatenate([w, np.zeros(self.padded - self.n, np.int64)]) for w in words_of(x, bits, _SUMMED, _SUMMED)
-        ]
-        found: list[int] = []
-        for size, weight in zip(self.sizes, self.weights, strict=True):
-            total = np.zeros(self.padded // size, dtype=object)
-            for number, word in enumerate(words):
-                total += word.reshape(-1, size).sum(axis=1).astype(object) << (_SUMMED * number)
-            found.extend(int(value) * weight for value in total)
-        return found
+
+        def sums(word: Ints) -> Ints:
+            held = np.concatenate([word, np.zeros(self.padded - self.n, np.int64)])
+            return np.concatenate([held.reshape(-1, size).sum(axis=1) for size in self.sizes])
+
+        weight = np.repeat(np.array(self.weights, dtype=object), [self.padded // size for size in self.sizes])
+        return [int(w) * value for w, value in zip(weight, by_words(sums, x, bits, _SUMMED), strict=True)]
 
     def matrix(self) -> Ints:
         """Written out. Raises DataError above 2^24 entries."""

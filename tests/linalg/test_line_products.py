@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import DataError
-from dpsql.linalg.exact import largest_norm
-from dpsql.linalg.line_products import Blocks, Convolution, words_of
+from dpsql.linalg.exact import largest_norm, words_of
+from dpsql.linalg.line_products import Blocks, Convolution
 
 
 def _long(rng: np.random.Generator, n: int) -> list[int]:
