@@ -17,8 +17,9 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.reduce import cholesky
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 _GRAM_CELLS = 4096
 

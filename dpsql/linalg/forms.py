@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+MATRIX_CAP = 2**27  # entries of a matrix that is written out: 1 GiB of float64
+
 Sparse: TypeAlias = "sparse.csr_array[Any] | sparse.csc_array[Any]"
 Matrix: TypeAlias = "NDArray[Any] | Sparse"
 

@@ -6,7 +6,7 @@ import pytest
 from dpsql import workload
 from dpsql.strategy.core import parts
 from dpsql.strategy.core.ascent import Full, Low
-from dpsql.strategy.core.axes import Factored, Written, find_axes
+from dpsql.strategy.core.axes import ByAxes, Written, find_axes
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.published import decomposition, eigen_design
 from dpsql.strategy.pure import low_rank
@@ -89,8 +89,8 @@ def test_slope_of_the_dual_over_axes():
     assert axes is not None
     R, columns = block.factor(), Written(axes)
     lam = rng.random(block.columns.shape[1]) + 0.1
-    found = slopes(lambda x: Factored(R, columns, x).t, lam)
-    assert np.allclose(2 * found, Factored(R, columns, lam).q, rtol=1e-5)
+    found = slopes(lambda x: ByAxes(R, columns, x).t, lam)
+    assert np.allclose(2 * found, ByAxes(R, columns, lam).q, rtol=1e-5)
 
 
 def test_slope_of_the_eigen_design():

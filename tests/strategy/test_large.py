@@ -6,7 +6,7 @@ from scipy import sparse
 
 from dpsql import strategy, workload
 from dpsql.strategy.core.ascent import Low
-from dpsql.strategy.core.axes import Factored, Written, find_axes, group_rows
+from dpsql.strategy.core.axes import ByAxes, Written, find_axes, group_rows
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.gaussian import optimal
 from dpsql.strategy.gaussian.generation import generate
@@ -44,7 +44,7 @@ def test_factored_state_equals_the_plain_one():
     lam = np.random.default_rng(1).random(block.columns.shape[1])
     lam /= lam.sum()
     plain = Low(R @ block.columns.toarray(), lam)
-    wide = Factored(R, Written(axes), lam)
+    wide = ByAxes(R, Written(axes), lam)
     assert wide.t == pytest.approx(plain.t)
     assert np.allclose(wide.q, plain.q)
     assert np.allclose(wide.metric(), plain.metric())

@@ -16,6 +16,7 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.inner import Inner
 
 _SAMPLE = 3000
 _ROWS_CAP = 1500
@@ -87,20 +88,24 @@ def find_axes(columns: Any) -> Axes | None:
     return Axes(np.hstack(tables), np.stack(codes), np.array(starts))
 
 
-class Written:
-    """Columns Y = T E that are never written out: what the iterations need of them, under weights of the columns."""
+class Written(Inner):
+    """Y^T for columns Y = T E that are never written out: what the iterations need, under weights of the columns."""
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._flat = flat_codes(axes)
 
     @property
-    def count(self) -> int:
-        return int(self._axes.codes.shape[1])
+    def shape(self) -> tuple[int, int]:
+        return int(self._axes.codes.shape[1]), int(self._axes.table.shape[0])
 
-    def gram(self, lam: Floats) -> Floats:
-        """Y diag(lam) Y^T (v x v), from the pairwise marginals of lam."""
-        starts = self._axes.starts
+    def matrix(self) -> Floats:
+        classes = self._axes.starts[:-1, None] + self._axes.codes
+        return np.asarray(self._axes.table.T[classes].sum(axis=0))
+
+    def gram(self, weights: Floats | None = None) -> Floats:
+        """Y diag(weights) Y^T (v x v), from the pairwise marginals of the weights."""
+        starts, lam = self._axes.starts, weights
         u = int(starts[-1])
         L = np.zeros((u, u))
         for (g, h), place in self._flat.items():
@@ -111,19 +116,19 @@ class Written:
                 L[starts[h] : starts[h + 1], starts[g] : starts[g + 1]] = block.T
         return np.asarray(self._axes.table @ L @ self._axes.table.T)
 
-    def squares(self, half: Floats) -> Floats:
-        """||half y_j||^2 of every column (N,)."""
-        starts = self._axes.starts
-        moved = half @ self._axes.table
+    def variances(self, root: Any = None) -> Floats:
+        """||root^T y_j||^2 of every column (N,)."""
+        starts, table = self._axes.starts, self._axes.table
+        moved = table if root is None else root.T @ table
         H = moved.T @ moved
-        q = np.zeros(self.count)
+        q = np.zeros(self.shape[0])
         for (g, h), place in self._flat.items():
             part = H[starts[g] : starts[g + 1], starts[h] : starts[h + 1]].ravel()
             q += (1.0 if g == h else 2.0) * part[place]
         return q
 
 
-class Factored:
+class ByAxes:
     """State of the dual iteration for U = R Y, Y as ``Written``; see ``ascent.Low`` for the meaning of its parts."""
 
     def __init__(self, R: Floats, columns: Written, lam: Floats) -> None:
@@ -131,7 +136,7 @@ class Factored:
         self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
         powers = np.sqrt(self._s)
         self.t = float(powers.sum())
-        self.q: Floats = columns.squares((V / np.sqrt(powers)).T @ R)
+        self.q: Floats = columns.variances(R.T @ (V / np.sqrt(powers)))
 
     def upper(self) -> float:
         return self.t * float(self.q.max())

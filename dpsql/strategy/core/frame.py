@@ -18,7 +18,6 @@ from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Diagonal
-from dpsql.strategy.core.queries import queries_of
 from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
@@ -111,7 +110,7 @@ class Frame:
         halves += [
             linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T for _, v_rows, (_, R) in self._parts
         ]
-        return np.asarray(np.sum([queries_of(W.inner, half).variances() for half in halves], axis=0))
+        return np.asarray(np.sum([W.inner.variances(half) for half in halves], axis=0))
 
     def reconstruction(self, W: Workload) -> Any:
         """R (m x p) with R B = W, csr where all parts are single measurements."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.strategy.core.ascent import Full, Low, Solution, ascend
-from dpsql.strategy.core.axes import Factored, Written, find_axes
+from dpsql.strategy.core.axes import ByAxes, Written, find_axes
 from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.time_left import LateError, step_seconds
 from dpsql.strategy.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
@@ -73,7 +73,7 @@ def solve(
     _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
     if axes is not None:
         columns = Written(axes)
-        wide, lam, count = ascend(lambda lam: Factored(R, columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
+        wide, lam, count = ascend(lambda lam: ByAxes(R, columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
         H = wide.metric() / wide.q.max()
         return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count, lam)
     return generate(block, R, tolerance, deadline, progress)

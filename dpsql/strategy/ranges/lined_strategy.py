@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.reconstruct import LineAnswers, MatrixAnswers
 from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.ranges.line_strategy import LinePlan, line_strategy
 from dpsql.workload.compile.line_batch import Lined, LineIntegers
 from dpsql.workload.families.marginals import Marginals
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,11 +25,12 @@ from scipy import fft, sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.linalg.sine import SineMatrix, cosine_sums
 from dpsql.strategy.core.base import AnyWorkload
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.ranges.range_transform import all_ranges, range_transform, roots, total_error
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 _KERNEL_BITS = 17
 _FACTOR_BITS = 18
