@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
@@ -126,23 +126,6 @@ class Written(Inner):
             part = H[starts[g] : starts[g + 1], starts[h] : starts[h + 1]].ravel()
             q += (1.0 if g == h else 2.0) * part[place]
         return q
-
-
-class ByAxes:
-    """State of the dual iteration for U = R Y, Y as ``Written``; see ``ascent.Low`` for the meaning of its parts."""
-
-    def __init__(self, R: Floats, columns: Written, lam: Floats) -> None:
-        s, V = linalg.eigh(R @ columns.gram(lam) @ R.T, driver="evd", check_finite=False)
-        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
-        powers = np.sqrt(self._s)
-        self.t = float(powers.sum())
-        self.q: Floats = columns.variances(R.T @ (V / np.sqrt(powers)))
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-    def metric(self) -> Floats:
-        return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)
 
 
 def flat_codes(axes: Axes) -> dict[tuple[int, int], Ints]:

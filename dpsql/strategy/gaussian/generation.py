@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dpsql.arrays import Floats
+from dpsql.linalg.inner import Dense
 from dpsql.strategy.core.ascent import Low, Solution, ascend
 from dpsql.strategy.core.reduce import Block
 
@@ -71,7 +72,7 @@ def generate(
     weights = np.zeros(Y.shape[1])
     steps, inner = 0, 0.05
     for round_ in range(_ROUNDS):
-        U = R @ Y.some(active)
+        U = Dense((R @ Y.some(active)).T)
         state, lam, count = ascend(lambda lam, U=U: Low(U, lam), lam, inner, deadline, 30)  # type: ignore[misc]
         steps += count
         q = Y.squares(state.half() @ R)

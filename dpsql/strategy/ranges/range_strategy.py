@@ -86,19 +86,6 @@ class RangeStrategy(MatrixStrategy):
         R = self.reconstruction(W)
         return np.asarray(self.l2_squared * (R * R).sum(axis=1))
 
-    def range_variances(self, first: ArrayLike, last: ArrayLike) -> Floats:
-        """``variances`` of the ranges first..last (inclusive, from 0), without a workload of them.
-
-        Raises DataError where a range does not lie inside the cells.
-        """
-        low, high = self._ranges(first, last)
-        out = np.empty(low.size)
-        for k, (i, j) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-            row = np.zeros(self.shape[1])
-            row[i : j + 1] = 1.0
-            out[k] = self.l2_squared * float((self._solved(row) ** 2).sum())
-        return out
-
     def answers(self, x: Floats, first: ArrayLike, last: ArrayLike) -> Floats:
         """The ranges first..last (inclusive, from 0) of an estimate ``x`` of ``solve``, by its prefix sums."""
         low, high = self._ranges(first, last)

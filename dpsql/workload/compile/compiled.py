@@ -144,14 +144,6 @@ def compile_rows(
     return tuple(layouts), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
 
 
-def contributions_of(layouts: Sequence[Layout], size: int) -> sparse.csr_array | None:
-    """``Compiled.contributions`` of any layouts over ``size`` entries of x."""
-    plain = None
-    if any(layout.measures for layout in layouts):
-        plain = corners_of([layout.entry for layout in layouts], size)
-    return _contributions(layouts, plain, size)
-
-
 def _contributions(layouts: Sequence[Layout], plain: sparse.csr_array | None, size: int) -> sparse.csr_array | None:
     """The corners of each table times its multiplicity, all over ``common_multiplicity``; None for unit vectors."""
     common = common_multiplicity(layouts)
