@@ -34,7 +34,7 @@ from scipy import fft
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP
-from dpsql.linalg.line_products import LONGEST, Blocks
+from dpsql.linalg.line_products import LONGEST
 from dpsql.linalg.line_spread import ByLength, averaged, averaged_over_ranges
 from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine, Line
 from dpsql.linalg.sine import kernel_of
@@ -147,7 +147,7 @@ def _blocks(n: int, family: str) -> tuple[BlockLine, float]:
         _, weights = weights_of_traces([known[size] for size in sizes], sizes, "laplace")
         whole = [max(1, round(w / weights.max() * 2**_WEIGHT_BITS)) if w > 0 else 0 for w in weights.tolist()]
         kept = [(size, weight) for size, weight in zip(sizes, whole, strict=True) if weight]
-        line = BlockLine(Blocks(n, padded, tuple(s for s, _ in kept), tuple(w for _, w in kept)))
+        line = BlockLine(n, padded, tuple(s for s, _ in kept), tuple(w for _, w in kept))
         total = sum(factor * known[size] for size, factor in zip(line.spread.sizes, line.spread.factors, strict=True))
         error = line.l1**2 * total
         if best is None or error < best[0] * (1.0 - 1e-9):
