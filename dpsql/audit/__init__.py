@@ -21,26 +21,16 @@ from dpsql.audit.ledger import check_ledger
 from dpsql.audit.noise import chi_square, fit
 from dpsql.audit.privacy import distance
 from dpsql.audit.sensitivity import Found, brute_force
-from dpsql.audit.world import World
+from dpsql.audit.world import Check, World
 from dpsql.errors import DataError, OperationalError
 from dpsql.measure.adaptive import noise_of
 from dpsql.policy import Policy
-from dpsql.release.text_table import text_table
+from dpsql.release.text_table import grid_of
 
 __all__ = ["Check", "Report", "audit", "audited"]
 
 Z, P = 5.0, 1e-6
 """A fault is what lies 5 standard errors past its claim, or has a p-value below 1e-6."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: ``found`` and ``limit`` in words, ``holds`` where it passed."""
-
-    name: str
-    holds: bool
-    found: str
-    limit: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,7 @@ class Report:
 
     def __str__(self) -> str:
         rows = [[check.name, check.found, check.limit, "ok" if check.holds else "FAILED"] for check in self.checks]
-        table = text_table(("check", "found", "limit", ""), ["VARCHAR"] * 4, rows, limit=len(rows)).rsplit("\n", 1)[0]
+        table = replace(grid_of(("check", "found", "limit", ""), ["VARCHAR"] * 4, rows, len(rows)), note="").text()
         failed = sum(not check.holds for check in self.checks)
         last = (
             "Every check holds." if self.holds else f"{failed} of {len(rows)} checks FAILED: do not release with this."
@@ -136,7 +126,7 @@ def audited(
     else:
         checks += _noise(world, draws, figures)
     say("ledger")
-    checks += [Check(outcome.name, outcome.holds, outcome.found) for outcome in check_ledger(world)]
+    checks += check_ledger(world)
     return Report(world.plan.privacy, tuple(checks), figures)
 
 

@@ -15,14 +15,12 @@ from fractions import Fraction
 import numpy as np
 from scipy import special
 
+from dpsql.audit.noise import chi_square_of
 from dpsql.audit.sensitivity import NUMBER, Found
 from dpsql.audit.world import World
 from dpsql.errors import InternalError
 from dpsql.measure import synthetic
 from dpsql.measure.adaptive import AdaptiveJob
-
-_LEAST = 20.0
-"""Draws that a candidate is expected to have, or it is counted together with others."""
 
 
 @dataclass(frozen=True)
@@ -114,24 +112,8 @@ def selected(world: World, worst: Found, count: int) -> Draws:
     distances = scores(exact, job.start(exact[0]).whole_answers())
     found = np.bincount(synthetic.selections_of(job, distances, count), minlength=len(distances)).astype(float)
     expected = np.exp(logs(job.selection.exponents(distances))) * count
-    return Draws(count, fit(found, expected), len(distances))
-
-
-def fit(found: np.ndarray, expected: np.ndarray) -> float:
-    """The chi-square p-value of counts; the rarest candidates are counted together."""
-    order = np.argsort(-expected)
-    found, expected = found[order], expected[order]
-    kept = int((expected >= _LEAST).sum())
-    rest = (float(found[kept:].sum()), float(expected[kept:].sum()))
-    if rest[1] >= _LEAST or kept == 0:
-        found, expected = np.append(found[:kept], rest[0]), np.append(expected[:kept], rest[1])
-    else:
-        found, expected = found[:kept].copy(), expected[:kept].copy()
-        found[-1] += rest[0]
-        expected[-1] += rest[1]
-    if len(found) < 2:
-        return 1.0
-    return float(special.chdtrc(len(found) - 1, float(((found - expected) ** 2 / expected).sum())))
+    order = np.argsort(-expected)  # so that the rarest candidates are counted together
+    return Draws(count, chi_square_of(found[order], expected[order]), len(distances))
 
 
 def job_of(world: World) -> AdaptiveJob:

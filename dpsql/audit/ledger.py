@@ -9,37 +9,28 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
-from dpsql.audit.world import World
+from dpsql.audit.world import Check, World
 from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.measure import synthetic
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.privacy.amounts import GRID
-from dpsql.privacy.budget import Budget
+from dpsql.privacy.budget import Purse
 from dpsql.privacy.ledger import Entry, Ledger
+from dpsql.release.books import budget_of
 from dpsql.release.payload import unpack
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One check: what was found in words, and whether it is as it must be."""
-
-    name: str
-    holds: bool
-    found: str
-
-
-def check_ledger(world: World) -> list[Outcome]:
+def check_ledger(world: World) -> list[Check]:
     """Run the batch once, let a scan fail, ask for too much, tamper with a copy."""
     found = [_order(world), _calibration(world)]
     world.tables.fill({})
     try:
         world.con.run(world.plan, fresh=True)
     except BudgetError:
-        return [*found, Outcome("the policy's budget holds the batch", False, "refused: ask for less")]
-    steps: tuple[Callable[[Ledger], Outcome], ...] = (
+        return [*found, Check("the policy's budget holds the batch", False, "refused: ask for less")]
+    steps: tuple[Callable[[Ledger], Check], ...] = (
         lambda ledger: _charged(world, ledger),
         _adds_up,
         _chain,
@@ -52,20 +43,12 @@ def check_ledger(world: World) -> list[Outcome]:
         try:
             found.append(step(_ledger(world)))
         except LedgerError as error:
-            return [*found, Outcome("the ledger stays whole", False, str(error))]
+            return [*found, Check("the ledger stays whole", False, str(error))]
     return found
 
 
 def _ledger(world: World) -> Ledger:
-    declared = world.con.policy.budget
-    figures = Budget.of(
-        epsilon=declared.epsilon,
-        delta=declared.delta,
-        pure_epsilon=declared.pure_epsilon,
-        rho=declared.rho,
-        local_epsilon=declared.local_epsilon,
-    )
-    return Ledger.open(world.con.ledger_path, world.con.policy.dataset, figures)
+    return Ledger.open(world.con.ledger_path, world.con.policy.dataset, budget_of(world.con.policy))
 
 
 class _Steps:
@@ -82,53 +65,53 @@ class _Steps:
         self.log.append("record")
 
 
-def _order(world: World) -> Outcome:
+def _order(world: World) -> Check:
     """A measurement whose scan says when it runs."""
     steps = _Steps()
     synthetic.noisy(world.job, world.tables.engine, steps, before_scan=lambda: steps.log.append("scan"))
     found = [step for i, step in enumerate(steps.log) if i == 0 or step != steps.log[i - 1]]
-    return Outcome("the charge is committed before the scan", found == ["charge", "scan", "record"], ", ".join(found))
+    return Check("the charge is committed before the scan", found == ["charge", "scan", "record"], ", ".join(found))
 
 
-def _calibration(world: World) -> Outcome:
+def _calibration(world: World) -> Check:
     if isinstance(world.job, AdaptiveJob):
         spent, charged = world.job.spent, world.plan.charge.epsilon
-        return Outcome("all parts of the run add up to what is charged", spent == charged, f"{world.job.rounds} rounds")
+        return Check("all parts of the run add up to what is charged", spent == charged, f"{world.job.rounds} rounds")
     paid, claimed = world.paid, world.plan.sensitivity
     same = paid == claimed and world.job.noise == world.plan.noise
     measure = "squared L2" if world.gaussian else "L1"
-    return Outcome("the noise is calibrated to exactly what is charged", same, f"{measure} sensitivity {claimed:.6g}")
+    return Check("the noise is calibrated to exactly what is charged", same, f"{measure} sensitivity {claimed:.6g}")
 
 
-def _charged(world: World, ledger: Ledger) -> Outcome:
+def _charged(world: World, ledger: Ledger) -> Check:
     entry = ledger.entries()[-1]
     kept = unpack(ledger.release(entry.id).payload or b"")[1]
     same = entry.charge == world.plan.charge and kept.parameter == world.plan.noise.parameter
-    return Outcome("the ledger has that charge and that noise", same, entry.charge.guarantee)
+    return Check("the ledger has that charge and that noise", same, entry.charge.guarantee)
 
 
-def _adds_up(ledger: Ledger, when: str = "") -> Outcome:
+def _adds_up(ledger: Ledger, when: str = "") -> Check:
     entries, state = ledger.entries(), ledger.state()
     good = True
     for purse in state.purses:
         units = sum(entry.charge.units for entry in entries if entry.charge.purse == purse.name)
         good = good and purse.spent_units == units <= purse.total_units
-    return Outcome(f"{when}spent is the sum of {_count(entries)} and within the total", good, str(state).split("\n")[0])
+    return Check(f"{when}spent is the sum of {_count(entries)} and within the total", good, str(state).split("\n")[0])
 
 
 def _count(entries: Sequence[Entry]) -> str:
     return f"{len(entries)} charge{'' if len(entries) == 1 else 's'}"
 
 
-def _chain(ledger: Ledger) -> Outcome:
+def _chain(ledger: Ledger) -> Check:
     try:
         links = ledger.verify()
     except LedgerError as error:
-        return Outcome("the hash chain verifies", False, str(error))
-    return Outcome("the hash chain verifies", links >= 3, f"{links} links")
+        return Check("the hash chain verifies", False, str(error))
+    return Check("the hash chain verifies", links >= 3, f"{links} links")
 
 
-def _tampered(ledger: Ledger) -> Outcome:
+def _tampered(ledger: Ledger) -> Check:
     """Each of these changes, made to a copy by hand, must be noticed."""
     changes = (
         "UPDATE purses SET spent = 0",
@@ -161,13 +144,13 @@ def _tampered(ledger: Ledger) -> Outcome:
         finally:
             os.unlink(copy)
     found = f"{len(changes) - len(missed)} of {len(changes)} changes noticed"
-    return Outcome("a ledger altered by hand is refused", not missed, found)
+    return Check("a ledger altered by hand is refused", not missed, found)
 
 
-def _not_refunded(world: World, ledger: Ledger) -> Outcome:
+def _not_refunded(world: World, ledger: Ledger) -> Check:
     """A scan that fails after the charge."""
     name = "a failed scan leaves its charge"
-    before = _spent(ledger, world.plan.charge.purse)
+    before = _account(ledger, world).spent_units
 
     def fail() -> None:
         raise OperationalError("the disk is gone")
@@ -176,21 +159,20 @@ def _not_refunded(world: World, ledger: Ledger) -> Outcome:
     try:
         synthetic.noisy(world.job, world.tables.engine, ledger, before_scan=fail)
     except BudgetError:  # which is an OperationalError, too
-        return Outcome(name, True, "not tried: the budget holds the batch once")
+        return Check(name, True, "not tried: the budget holds the batch once")
     except OperationalError:
         raised = True
-    after = _spent(ledger, world.plan.charge.purse)
+    after = _account(ledger, world).spent_units
     holds = raised and after == before + world.plan.charge.units and len(ledger.unreleased()) == 1
-    return Outcome(name, holds, f"{(after - before) / GRID:.6g} charged, nothing released")
+    return Check(name, holds, f"{(after - before) / GRID:.6g} charged, nothing released")
 
 
-def _refused(world: World, ledger: Ledger) -> Outcome:
+def _refused(world: World, ledger: Ledger) -> Check:
     """Ask for the batch again and again: refused before the account runs over, and a refusal changes nothing."""
-    purse = next(p for p in ledger.state().purses if p.name == world.plan.charge.purse)
-    room = purse.remaining_units // world.plan.charge.units
+    room = _account(ledger, world).remaining_units // world.plan.charge.units
     name = "what the account does not hold is refused"
     if room > 20:
-        return Outcome(name, True, f"not tried: the account holds the batch {room:,} times more")
+        return Check(name, True, f"not tried: the account holds the batch {room:,} times more")
     world.tables.fill({})
     granted = 0
     while granted <= room:
@@ -199,22 +181,20 @@ def _refused(world: World, ledger: Ledger) -> Outcome:
             granted += 1
         except BudgetError:
             break
-    left = next(p for p in ledger.state().purses if p.name == purse.name).remaining_units
-    return Outcome(
-        name, granted == room and 0 <= left < world.plan.charge.units, f"{granted} more granted, then refused"
-    )
+    left = _account(ledger, world).remaining_units
+    return Check(name, granted == room and 0 <= left < world.plan.charge.units, f"{granted} more granted, then refused")
 
 
 class _Always:
     """A ledger that keeps the charges of the one behind it and no measurements."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
         self.charge = ledger.charge
 
     def record(self, *_: object) -> None:
-        return None
+        pass
 
 
-def _spent(ledger: Ledger, name: str) -> int:
-    return next(purse.spent_units for purse in ledger.state().purses if purse.name == name)
+def _account(ledger: Ledger, world: World) -> Purse:
+    """The account that the batch is paid from."""
+    return next(purse for purse in ledger.state().purses if purse.name == world.plan.charge.purse)

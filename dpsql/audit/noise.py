@@ -70,11 +70,15 @@ def chi_square(draws: Sequence[int], noise: Noise) -> float:
     counts = np.bincount(at.astype(np.int64), minlength=len(edges) + 1).astype(float)
     if (counts[expected < 1e-7] > 0).any():
         return 0.0  # a value that the law gives once in ten million audits
+    return chi_square_of(counts, expected)
+
+
+def chi_square_of(counts: Floats, expected: Floats) -> float:
+    """The p-value of counts; neighbours that expect too few draws are counted together."""
     counts, expected = _merged(counts, expected)
     if len(counts) < 2:
-        return 1.0  # nearly no noise: one value holds it all, and no other was drawn
-    statistic = float(((counts - expected) ** 2 / expected).sum())
-    return float(special.chdtrc(len(counts) - 1, statistic))
+        return 1.0  # one value holds it all, and no other was drawn
+    return float(special.chdtrc(len(counts) - 1, float(((counts - expected) ** 2 / expected).sum())))
 
 
 def _edges(noise: Noise) -> list[int]:

@@ -23,6 +23,16 @@ from dpsql.policy.values import fold
 
 
 @dataclass(frozen=True)
+class Check:
+    """One check: ``found`` and ``limit`` in words, ``holds`` where it passed."""
+
+    name: str
+    holds: bool
+    found: str
+    limit: str = ""
+
+
+@dataclass(frozen=True)
 class World:
     """A batch planned over generated tables. Make it with ``World.of``.
 

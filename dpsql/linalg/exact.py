@@ -12,20 +12,24 @@ Python integers otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from math import isqrt
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.arrays import Ints
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.forms import Matrix, Sparse, dense, is_sparse
 
 _CHUNK = 4096
 _LEAST = 4  # bits of the data in a word, at least
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
+_ROOT_BITS = 32
 _SPARSE_COST = 50  # a product of two sparse entries takes as long as so many dense ones
+
+Word = TypeVar("Word", Ints, Floats)
 
 
 def room(growth: int) -> int:
@@ -33,7 +37,7 @@ def room(growth: int) -> int:
     return 62 - growth.bit_length()
 
 
-def words_of(x: Sequence[int], bits: int, width: int, last: int = 0) -> list[Ints]:
+def words_of(x: Sequence[int] | NDArray[np.object_], bits: int, width: int, last: int = 0) -> list[Ints]:
     """x = sum_k word_k 2^(width k) for |x| < 2^bits: words from 0 to below 2^width, the last one signed.
 
     The last is below 2^max(width, last) in size.
@@ -56,11 +60,22 @@ def by_words(
 
     ``bits``: a public bound, |x| < 2^bits. ``apply`` gives int64 or Python integers. Cost: bits / width products.
     """
-    words = words_of(x, bits, width, last)
+    return [int(value) for value in _joined(apply, words_of(x, bits, width, last), width)]
+
+
+def _joined(
+    apply: Callable[[Word], NDArray[np.int64] | NDArray[np.object_]], words: Sequence[Word], width: int
+) -> NDArray[np.object_]:
+    """sum_k apply(word_k) 2^(width k) in Python integers."""
     total = apply(words[-1]).astype(object)
     for word in reversed(words[:-1]):
         total = (total << width) + apply(word).astype(object)
-    return [int(value) for value in total]
+    return total
+
+
+def _whole(matrix: NDArray[Any]) -> NDArray[np.object_]:
+    """The entries as Python integers; floats hold integers below 2^53, whose squares as floats would be rounded."""
+    return (matrix.astype(np.int64) if matrix.dtype == np.float64 else matrix).astype(object)
 
 
 def _row_bound(matrix: Matrix) -> int:
@@ -154,6 +169,68 @@ def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
     return l1, l2
 
 
+def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:
+    """The L1 (``order`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
+
+    Cost and shapes as ``product_chunks``; Python integers where sums leave 2^53.
+    """
+    out: list[int] = []
+    for chunk in product_chunks(mixing, columns):
+        size = np.abs(chunk)
+        top = int(size.max(initial=0))
+        if size.dtype == object or size.shape[0] * top**order >= 2**53:
+            out.extend((_whole(size) ** order).sum(axis=0).tolist())
+        else:
+            out.extend(int(value) for value in (size.astype(np.float64) ** order).sum(axis=0))
+    return out
+
+
+def products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any]:
+    """P^T Q (M x N) for P = mixing @ left and Q = mixing @ right, exactly: int64 below 2^53, else Python integers.
+
+    Long entries are cut into words so short that sums of their products stay below 2^53. Cost: a product of
+    p M N for each pair of words; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
+    as in ``product_chunks``.
+    """
+    few = _sparse_products(mixing, left, right)
+    if few is not None:
+        return few
+    P, Q = (np.concatenate(list(product_chunks(mixing, columns)), axis=1) for columns in (left, right))
+    p, tops = P.shape[0], [int(np.abs(matrix).max(initial=0)) for matrix in (P, Q)]
+    if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
+        return np.asarray(P.astype(np.float64).T @ Q.astype(np.float64)).astype(np.int64)
+    width = (53 - p.bit_length()) // 2
+    lefts, rights = (
+        [word.astype(np.float64) for word in words_of(_whole(matrix), top.bit_length(), width)]
+        for matrix, top in zip((P, Q), tops, strict=True)
+    )
+    return _joined(
+        lambda right: _joined(lambda left: (left.T @ right).astype(np.int64), lefts, width),
+        rights,
+        width,
+    )
+
+
+def _sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any] | None:
+    """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
+    held = sparse.csr_array(mixing)
+    tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
+    if max_abs(held) * max(max_abs(left), max_abs(right)) * tallest >= 2**62:
+        return None
+    meet = int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(left).indptr))
+    meet += int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(right).indptr))
+    if meet * _SPARSE_COST > held.shape[0] * (left.shape[1] + right.shape[1]):
+        return None
+    P, Q = (sparse.csr_array(held @ sparse.csr_array(columns)) for columns in (left, right))
+    deep = min(int(np.diff(sparse.csc_array(matrix).indptr).max(initial=0)) for matrix in (P, Q))
+    if max_abs(P) * max_abs(Q) * deep >= 2**62:
+        return None
+    meet = int(np.diff(P.indptr).astype(np.float64) @ np.diff(Q.indptr))
+    if meet * _SPARSE_COST > P.shape[0] * P.shape[1] * Q.shape[1]:
+        return None
+    return np.asarray(sparse.csr_array(P.T @ Q).toarray())
+
+
 def _sparse_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int] | None:
     """Both norms of a sparse product in int64, or None where a sum might not fit."""
     tallest = int(np.diff(sparse.csc_array(columns).indptr).max(initial=0))
@@ -228,7 +305,15 @@ def _norms_of(chunk: NDArray[Any]) -> tuple[int, int]:
     # Rounded norms are right to a relative 1e-11 (p < 10^4); only columns that may be the
     # largest are summed again in Python integers.
     near = (squares >= squares.max() * (1 - 1e-9)) | (sums >= sums.max() * (1 - 1e-9))
-    chosen = size[:, near]
-    # Floats here hold integers below 2^53; as Python floats their squares would be rounded.
-    exact = (chosen.astype(np.int64) if chosen.dtype == np.float64 else chosen).astype(object)
+    exact = _whole(size[:, near])
     return int(max(exact.sum(axis=0))), int(max((exact * exact).sum(axis=0)))
+
+
+def squared_sum(squares: Sequence[int]) -> int:
+    """(sum of the square roots)^2, rounded up to a whole number: each root is rounded up in 2^-32 parts."""
+    scale = 1 << (2 * _ROOT_BITS)
+    roots = 0
+    for square in squares:
+        root = isqrt(square * scale)
+        roots += root + (root * root < square * scale)
+    return -(-roots * roots // scale)

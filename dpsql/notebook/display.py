@@ -6,17 +6,19 @@ import html
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from dpsql.notebook.results import NotebookResult, Results
-from dpsql.notebook.tables import Look, grid_of, html_of, paragraph, text_of
+from dpsql.notebook.tables import Look, grid_of
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import SHOWN, figure, plan_head
+from dpsql.planning.text import SHOWN, plan_cells, plan_head
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show, show_grantable, show_left
 from dpsql.release import Result
 from dpsql.release.release import Release
+from dpsql.release.text_table import paragraph
 
 _LABEL = re.compile(r"([A-Z][a-z]+) {2,}(.*)", re.DOTALL)
 _CELL = 'style="text-align:left;vertical-align:top"'
@@ -28,7 +30,7 @@ def register(shell: Any, look: Callable[[], Look]) -> None:
     shown: dict[type, tuple[Callable[[Any], str], Callable[[Any], str]]] = {
         Plan: (str, plan_html),
         BudgetState: (str, budget_html),
-        Result: (lambda r: text_of(grid_of(r, look())), lambda r: html_of(grid_of(r, look()))),
+        Result: (lambda r: grid_of(r, look()).text(), lambda r: grid_of(r, look()).html()),
         # A formatter comes before the object's own methods, and the one of a class serves its subclasses, too.
         NotebookResult: (repr, NotebookResult._repr_html_),
         Release: (lambda r: repr(_of_release(r, look())), lambda r: _of_release(r, look())._repr_html_()),
@@ -90,19 +92,7 @@ def plan_html(plan: Plan) -> str:
         head.append(f"<tr><th {_CELL}>{html.escape(label)}</th><td {_CELL}>{html.escape(text)}</td></tr>")
     level = f"{100 * (1 - plan.alpha):g} % within"
     rows = plan.rows()
-    lines = [
-        (
-            row["result"],
-            row["column"] + (f" by {row['groups']}" if row["groups"] else ""),
-            f"{row['numbers']:,}",
-            *(
-                ("with it", "", "")
-                if row["stderr"] is None
-                else (figure(row["stderr"]), f"± {figure(row['half_width'])}", figure(row["naive_stderr"]))
-            ),
-        )
-        for row in rows[:SHOWN]
-    ]
+    lines = [plan_cells(row, "depends on the answer") for row in rows[:SHOWN]]
     kinds = ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
     table = Result(("result", "column", "numbers", "std error", level, "one by one"), kinds, lines)
     more = f"{len(rows) - SHOWN} more result columns; plan.rows() has them all. " if len(rows) > SHOWN else ""
@@ -134,5 +124,4 @@ def budget_html(state: BudgetState) -> str:
 
 def _bare(table: Result) -> str:
     """A table of texts that is to be shown whole, without the count of its rows."""
-    grid = grid_of(table, Look(max(len(table), 1), "columns"))
-    return html_of(grid).split("</table>")[0] + "</table>"
+    return replace(grid_of(table, Look(max(len(table), 1), "columns")), note="").html()

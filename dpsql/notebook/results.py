@@ -9,13 +9,13 @@ from typing import Any, overload
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
-from dpsql.notebook.tables import Look, error_columns, grid_of, half_width, html_of, paragraph, text_of
+from dpsql.notebook.tables import Look, error_columns, grid_of, half_width
 from dpsql.planning.text import figure
 from dpsql.privacy.amounts import show, show_grantable
 from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.release import Release
-from dpsql.release.text_table import clean
+from dpsql.release.text_table import clean, paragraph
 
 _ALPHA = 0.05
 
@@ -49,13 +49,13 @@ class NotebookResult(Result):
         return held
 
     def __str__(self) -> str:
-        return text_of(grid_of(self, self.look, self.level))
+        return grid_of(self, self.look, self.level).text()
 
     def __repr__(self) -> str:
-        return text_of(grid_of(self, self.look, self.level), clean(self.name))
+        return grid_of(self, self.look, self.level).text(clean(self.name))
 
     def _repr_html_(self) -> str:
-        return html_of(grid_of(self, self.look, self.level), clean(self.name))
+        return grid_of(self, self.look, self.level).html(clean(self.name))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
@@ -93,7 +93,7 @@ class Results(Sequence[NotebookResult]):
             for result in self._results:
                 if result.name.lower() == key.lower():
                     return result
-            raise plain(InterfaceError(f"the cell has no result {key}: {_names(key, self.names)}"))
+            raise plain(InterfaceError(f"the cell has no result {key}: {nearest(key, self.names)}"))
         if isinstance(key, int) and not -len(self) <= key < len(self):
             # IndexError ends a loop over old-style sequences, and lists raise it.
             raise IndexError(f"the cell has {len(self)} result{'' if len(self) == 1 else 's'}, counted from 0")
@@ -137,7 +137,7 @@ class Results(Sequence[NotebookResult]):
         return "\n\n".join([*(_titled(result, len(self)) for result in self), self.footer])
 
     def _repr_html_(self) -> str:
-        tables = [html_of(grid_of(r, r.look, r.level), clean(r.name) if _has_title(r, len(self)) else "") for r in self]
+        tables = [grid_of(r, r.look, r.level).html(clean(r.name) if _has_title(r, len(self)) else "") for r in self]
         return f'<div class="dpsql">{"".join(tables)}{paragraph(self.footer, "dpsql-footer")}</div>'
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -168,10 +168,6 @@ def _has_title(result: NotebookResult, count: int) -> bool:
 
 def _titled(result: NotebookResult, count: int) -> str:
     return repr(result) if _has_title(result, count) else str(result)
-
-
-def _names(name: str, known: Sequence[str]) -> str:
-    return nearest(name, known)
 
 
 def level_of(con: Connection, release: Release | None) -> str | None:

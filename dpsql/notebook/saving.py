@@ -12,12 +12,12 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, OperationalError
 from dpsql.notebook.results import NotebookResult
-from dpsql.quoting import identifier, string
-from dpsql.release.writing import write_table
+from dpsql.quoting import identifier
+from dpsql.release.files import write_result
 from dpsql.sql import parse
 from dpsql.sql.parse.options import read_options
 
-FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet", ".json": "FORMAT json, ARRAY true"}
+FORMATS = (".csv", ".parquet", ".json")
 _VIEW = re.compile(r"[^\W\d]\w*")
 
 
@@ -69,23 +69,16 @@ def save_files(name: str, results: Sequence[NotebookResult], con: Connection) ->
     for path in paths:
         if os.path.realpath(path) in kept:
             raise OperationalError(f"--save {path} would replace a file of this connection; choose another name")
-    failure = ""
+    failed: Path | None = None
     for path, result in zip(paths, results, strict=True):
-        columns = [
-            (column, kind, [row[at] for row in result.fetchall()])
-            for at, (column, kind) in enumerate(zip(result.columns, result.types, strict=True))
-        ]
-        with duckdb.connect() as memory:
-            try:
-                write_table(memory, "saved", columns)
-                memory.execute(f"COPY saved TO {string(str(path))} ({FORMATS[path.suffix.lower()]})")
-            except duckdb.Error:
-                failure = str(path)
-        if failure:
+        try:
+            write_result(result, path.suffix.lower()[1:], path)
+        except (OperationalError, duckdb.Error):
+            failed = path
             break
-    if failure:
+    if failed is not None:
         raise OperationalError(
-            f"{failure} cannot be written; choose another place (the answers are kept: the same cell is free now)"
+            f"{failed} cannot be written; choose another place (the answers are kept: the same cell is free now)"
         )
     return [str(path) for path in paths]
 

@@ -1,18 +1,16 @@
-"""What is shown of a result: its cells as text, cut to size; then aligned lines, or HTML with every text escaped."""
+"""What a notebook shows of a result: its cells as text, cut to size."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpsql.release import Result
-from dpsql.release.text_table import cell_width, clean, decimals_of, is_number, show
+from dpsql.release.text_table import Grid, clean, decimals_of, is_number, show
 
 STYLES = ("interval", "columns")
 MOST_COLUMNS = 40
-_NOTE = "opacity:0.7;font-size:0.9em;margin:0.3em 0"
 
 
 @dataclass(frozen=True)
@@ -23,16 +21,6 @@ class Look:
 
     row_limit: int = 40
     style: str = "interval"
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Cells to be shown, row by row; ``right`` says which columns hold numbers, ``note`` what is not shown."""
-
-    heads: tuple[str, ...]
-    right: tuple[bool, ...]
-    cells: tuple[tuple[str, ...], ...]
-    note: str
 
 
 def grid_of(result: Result, look: Look, level: str | None = None) -> Grid:
@@ -102,39 +90,3 @@ def _note(count: int, shown: int, hidden: int) -> str:
     if hidden > 0:
         rows += f"; {hidden:,} more column{'' if hidden == 1 else 's'} in .columns"
     return rows
-
-
-def text_of(grid: Grid, title: str = "") -> str:
-    """Aligned lines: title, header, rule, rows, note."""
-    widths = [
-        max([cell_width(head), *(cell_width(row[at]) for row in grid.cells)]) for at, head in enumerate(grid.heads)
-    ]
-    lines = [title] if title else []
-    for row in [grid.heads, tuple("-" * width for width in widths), *grid.cells]:
-        padded = [
-            " " * (width - cell_width(cell)) + cell if right else cell + " " * (width - cell_width(cell))
-            for cell, width, right in zip(row, widths, grid.right, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join([*lines, f"({grid.note})"])
-
-
-def html_of(grid: Grid, title: str = "") -> str:
-    """The same as an HTML table. All text is escaped; styles stand inline, where front ends keep them."""
-    align = ["right" if right else "left" for right in grid.right]
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        done = (f'<{tag} style="text-align:{a}">{html.escape(c)}</{tag}>' for c, a in zip(cells, align, strict=True))
-        return f"<tr>{''.join(done)}</tr>"
-
-    caption = f'<caption style="text-align:left;caption-side:top"><b>{html.escape(title)}</b></caption>'
-    body = "".join(line("td", row) for row in grid.cells)
-    return (
-        f'<table class="dpsql-table">{caption if title else ""}<thead>{line("th", grid.heads)}</thead>'
-        f"<tbody>{body}</tbody></table>{paragraph(grid.note, 'dpsql-note')}"
-    )
-
-
-def paragraph(text: str, kind: str) -> str:
-    """One escaped line of small print."""
-    return f'<p class="{kind}" style="{_NOTE}">{html.escape(text)}</p>'

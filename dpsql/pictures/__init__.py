@@ -6,8 +6,8 @@ Nothing is registered with pyplot, no global setting is touched, and no display 
 
 from .budgets import budget_picture
 from .matrices import members_picture, pixels_picture
-from .ranges import ranges_picture
-from .results import result_picture, results_picture
+from .ranges import plot_ranges
+from .results import plot_result, results_picture
 from .style import picture_bytes
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "members_picture",
     "picture_bytes",
     "pixels_picture",
-    "ranges_picture",
-    "result_picture",
+    "plot_ranges",
+    "plot_result",
     "results_picture",
 ]

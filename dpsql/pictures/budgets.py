@@ -26,13 +26,9 @@ def budget_picture(purses: Sequence[tuple[str, str, float, Spending]], ax: Axes 
     With ``ax`` the first account that has spent anything, or the first, is drawn. Raises InterfaceError without
     matplotlib.
     """
-    if ax is not None:
-        chosen = [purse for purse in purses if purse[3]] or list(purses)
-        _draw(ax, *chosen[0])
-        return ax.figure  # type: ignore[return-value]
-    made = style.figure(6.4, 0.4 + 2.3 * len(purses))
-    places = np.ravel(made.subplots(len(purses), 1, squeeze=False))
-    for place, purse in zip(places, purses, strict=True):
+    made, places = style.panels(ax, 6.4, 0.4 + 2.3 * len(purses), len(purses))
+    shown = purses if ax is None else [next((purse for purse in purses if purse[3]), purses[0])]
+    for place, purse in zip(places, shown, strict=True):
         _draw(place, *purse)
     return made
 
@@ -58,10 +54,7 @@ def _draw(ax: Axes, name: str, measure: str, total: float, charges: Spending) ->
         ax.plot(times, steps.sum(axis=0), drawstyle="steps-post", color=style.BLACK, linewidth=1)
         style.with_dates(ax.xaxis)
         ax.set_xlim(times[0], times[-1])
-        ax.legend(
-            title="label", title_fontsize=style.SMALL, fontsize=style.SMALL, frameon=False,
-            loc="upper left", bbox_to_anchor=(1.0, 1.02), borderaxespad=0.2, reverse=True,
-        )  # fmt: skip
+        style.legend_beside(ax, "label", reverse=True)
     else:
         ax.text(0.5, 0.4, "nothing spent yet", transform=ax.transAxes, ha="center", fontsize=style.NORMAL, color="0.45")
         ax.set_xticks([])

@@ -29,7 +29,7 @@ def range_keys(shape: Shape) -> tuple[Key | None, Key] | None:
     return None
 
 
-def ranges_picture(table: Table, ax: Axes | None = None, *, value: str | None = None, start: object = None) -> Figure:
+def plot_ranges(table: Table, ax: Axes | None = None, *, value: str | None = None, start: object = None) -> Figure:
     """A table of ranges or prefixes (``dp_ranges``, ``dp_prefixes``) as a curve with a band.
 
     The curve is the answer of the ranges from ``start`` (of the first value without it) up to each value; the band

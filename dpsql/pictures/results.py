@@ -6,7 +6,7 @@ import contextlib
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,12 +28,12 @@ _GROUPS, _SERIES = 12, 5  # of two keys: more than that is a heat map
 _WRITTEN = 150  # pixels of a heat map that have room for their numbers
 
 
-def result_picture(table: Table, ax: Axes | None = None, *, value: str | None = None) -> Figure:
+def plot_result(table: Table, ax: Axes | None = None, *, value: str | None = None) -> Figure:
     """Draw a released table.
 
     ``value``: the column of numbers to draw; without it a panel for each, four at most, or with ``ax`` the first.
     One key gives bars, a curve where the key is ordered and long; two keys grouped bars, or a heat map where they are
-    many; ranges and prefixes a curve (``ranges_picture``). Error bars and bands are the intervals of the table,
+    many; ranges and prefixes a curve (``plot_ranges``). Error bars and bands are the intervals of the table,
     ``c_low`` to ``c_high``; where only ``c_stderr`` is there, 1.96 standard errors. Raises InterfaceError where there
     is no number, and without matplotlib.
     """
@@ -41,23 +41,14 @@ def result_picture(table: Table, ax: Axes | None = None, *, value: str | None = 
     numbers = shape.number(value)[: MOST_PANELS if ax is None else 1]
     if not shape.keys and shape.rows == 1:
         return _single_row(shape.number(value) if ax is None else numbers, ax)
-    ranged = range_keys(shape)
-    width, height = (5.6, 3.2) if ranged else _size(shape)
-    if ax is not None:
-        made: Figure = ax.figure  # type: ignore[assignment]
-        places: list[Any] = [ax]
-    else:
-        across = len(numbers) if width * len(numbers) <= 12 else min(2, len(numbers))
-        down = -(-len(numbers) // across)
-        made = style.figure(min(width * across, 12.0), height * down)
-        places = list(np.ravel(made.subplots(down, across, squeeze=False)))
-        for empty in places[len(numbers) :]:
-            empty.set_visible(False)
+    width, height = _size(shape)
+    across = len(numbers) if width * len(numbers) <= 12 else min(2, len(numbers))
+    down = -(-len(numbers) // across)
+    made, places = style.panels(ax, min(width * across, 12.0), height * down, down, across)
+    for empty in places[len(numbers) :]:
+        empty.set_visible(False)
     for place, number in zip(places, numbers, strict=False):
-        if ranged:
-            draw_ranges(place, shape, ranged, number)
-        else:
-            _draw(place, shape, number)
+        _draw(place, shape, number)
     return made
 
 
@@ -73,21 +64,21 @@ def results_picture(tables: Sequence[tuple[str, Table]]) -> Figure:
     if not shapes:
         raise InterfaceError("no result of the release has numbers to draw")
     shown = shapes[:6]
-    sizes = [(5.6, 3.2) if range_keys(shape) else _size(shape) for _, shape in shown]
-    made = style.figure(min(max(width for width, _ in sizes), 12.0), sum(height for _, height in sizes))
-    places = np.ravel(made.subplots(len(shown), 1, squeeze=False, height_ratios=[height for _, height in sizes]))
+    sizes = [_size(shape) for _, shape in shown]
+    heights = [height for _, height in sizes]
+    width = min(max(width for width, _ in sizes), 12.0)
+    made, places = style.panels(None, width, sum(heights), len(shown), heights=heights)
     for place, (name, shape) in zip(places, shown, strict=True):
-        ranged = range_keys(shape)
-        if ranged:
-            draw_ranges(place, shape, ranged, shape.numbers[0])
-        else:
-            _draw(place, shape, shape.numbers[0])
+        _draw(place, shape, shape.numbers[0])
         style.title(place, f"{style.plain(name)}: {place.get_title(loc='left')}")
     return made
 
 
 def _draw(ax: Axes, shape: Shape, number: Number) -> None:
-    if len(shape.keys) == 1 and _is_curve(shape.keys[0]):
+    ranged = range_keys(shape)
+    if ranged:
+        draw_ranges(ax, shape, ranged, number)
+    elif len(shape.keys) == 1 and _is_curve(shape.keys[0]):
         draw_curve(ax, shape.keys[0], number)
         style.title(ax, style.plain(number.name))
     elif len(shape.keys) == 2 and (grid := _grid(shape)) is not None:
@@ -106,7 +97,7 @@ def _is_curve(key: Key) -> bool:
 
 
 def _size(shape: Shape) -> tuple[float, float]:
-    if len(shape.keys) == 1 and _is_curve(shape.keys[0]):
+    if range_keys(shape) or (len(shape.keys) == 1 and _is_curve(shape.keys[0])):
         return 5.6, 3.2
     if len(shape.keys) == 2 and (grid := _grid(shape)) is not None:
         first, second, _ = grid
@@ -130,36 +121,48 @@ def _grid(shape: Shape) -> tuple[list[str], list[str], dict[tuple[str, str], int
 def _bars(ax: Axes, shape: Shape, number: Number) -> None:
     """Horizontal bars, the first row on top; several keys are written side by side."""
     count = min(shape.rows, MOST_BARS)
-    at = np.arange(count)
+    at = np.arange(count, dtype=np.float64)
     alone = shape.rows == 1
     rows = [", ".join(key.shown[row] for key in shape.keys) for row in range(count)]
     labels = [style.plain(label or ("" if alone else str(row + 1)), 40) for row, label in enumerate(rows)]
-    values = np.nan_to_num(number.values[:count])
-    ax.barh(at, values, height=0.7, color=style.BLUE, alpha=0.85)
+    _add_bars(ax, number, list(range(count)), at, 0.7, style.BLUE, alpha=0.85)
+    _finish_bars(ax, labels, ", ".join(key.name for key in shape.keys))
+    more = f", the first {count} of {shape.rows:,} rows" if count < shape.rows else ""
+    style.title(ax, _named(number) + more)
+
+
+def _named(number: Number) -> str:
+    return style.plain(number.name) + (" with intervals" if number.known else "")
+
+
+def _add_bars(
+    ax: Axes,
+    number: Number,
+    rows: Sequence[int],
+    at: Floats,
+    height: float,
+    colour: str,
+    label: str = "",
+    alpha: float = 1.0,
+) -> None:
+    """Bars of some rows with their intervals; NULL where there is no number."""
+    values = number.values[rows]
+    lengths = np.nan_to_num(values)
+    ax.barh(at, lengths, height=height, color=colour, label=label, alpha=alpha)
     if number.known:
-        ax.errorbar(values, at, xerr=number.arms[:, :count], fmt="none", ecolor=style.BLACK, elinewidth=1.1, capsize=2)
-    _mark_missing(ax, number.values[:count], at)
-    ax.set_yticks(at, labels)
-    ax.set_ylim(count - 0.4, -0.6)
-    ax.set_ylabel(style.plain(", ".join(key.name for key in shape.keys), 60), fontsize=style.SMALL)
+        arms = number.arms[:, rows]
+        ax.errorbar(lengths, at, xerr=arms, fmt="none", ecolor=style.BLACK, elinewidth=1.0, capsize=2)
+    for place in at[np.isnan(values)]:
+        ax.text(0, place, " NULL", fontsize=style.SMALL - 1, color="0.45", va="center")
+
+
+def _finish_bars(ax: Axes, labels: Sequence[str], name: str) -> None:
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.set_ylabel(style.plain(name, 60), fontsize=style.SMALL)
     ax.axvline(0, color=style.PALE, linewidth=0.8)
     style.with_thousands(ax.xaxis)
     style.tidy(ax)
-    style.title(ax, _named(number, shape.rows, count))
-
-
-def _named(number: Number, rows: int, shown: int) -> str:
-    more = f", the first {shown} of {rows:,} rows" if shown < rows else ""
-    return f"{style.plain(number.name)}{_intervals(number)}{more}"
-
-
-def _intervals(number: Number) -> str:
-    return " with intervals" if number.known else ""
-
-
-def _mark_missing(ax: Axes, values: Floats, at: Any) -> None:
-    for place in at[np.isnan(values)]:
-        ax.text(0, place, " NULL", fontsize=style.SMALL - 1, color="0.45", va="center")
 
 
 def _grouped(
@@ -170,29 +173,11 @@ def _grouped(
         rows = [(at, places[label, name]) for at, label in enumerate(first) if (label, name) in places]
         at = np.array([place for place, _ in rows]) + (series - (len(second) - 1) / 2) * thick
         chosen = [row for _, row in rows]
-        values = np.nan_to_num(number.values[chosen])
         colour = style.COLOURS[series % len(style.COLOURS)]
-        ax.barh(at, values, height=thick * 0.92, color=colour, label=style.plain(name, 24))
-        if number.known:
-            arms = number.arms[:, chosen]
-            ax.errorbar(values, at, xerr=arms, fmt="none", ecolor=style.BLACK, elinewidth=0.9, capsize=1.5)
-        _mark_missing(ax, number.values[chosen], at)
-    ax.set_yticks(range(len(first)), [style.plain(label, 28) for label in first])
-    ax.set_ylim(len(first) - 0.4, -0.6)
-    ax.set_ylabel(style.plain(shape.keys[0].name), fontsize=style.SMALL)
-    ax.axvline(0, color=style.PALE, linewidth=0.8)
-    style.with_thousands(ax.xaxis)
-    style.tidy(ax)
-    ax.legend(
-        title=style.plain(shape.keys[1].name),
-        title_fontsize=style.SMALL,
-        fontsize=style.SMALL,
-        frameon=False,
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.02),
-        borderaxespad=0.2,
-    )
-    style.title(ax, style.plain(number.name) + _intervals(number))
+        _add_bars(ax, number, chosen, at, thick * 0.92, colour, label=style.plain(name, 24))
+    _finish_bars(ax, [style.plain(label, 28) for label in first], shape.keys[0].name)
+    style.legend_beside(ax, style.plain(shape.keys[1].name))
+    style.title(ax, _named(number))
 
 
 def _heat_map(
@@ -244,12 +229,7 @@ def _ticks(ax: Axes, axis: str, labels: list[str]) -> None:
 def _single_row(numbers: tuple[Number, ...], ax: Axes | None) -> Figure:
     """Numbers without keys: a line of its own for each, as they may have different units."""
     shown = numbers[: 12 if ax is None else 1]
-    if ax is not None:
-        made: Figure = ax.figure  # type: ignore[assignment]
-        places: list[Any] = [ax]
-    else:
-        made = style.figure(4.8, 0.35 + 0.75 * len(shown))
-        places = list(np.ravel(made.subplots(len(shown), 1, squeeze=False)))
+    made, places = style.panels(ax, 4.8, 0.35 + 0.75 * len(shown), len(shown))
     for place, number in zip(places, shown, strict=True):
         value = number.values[0]
         if np.isfinite(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import InterfaceError
@@ -38,10 +39,18 @@ def figure(width: float, height: float) -> Figure:
 
 def canvas(ax: Axes | None, width: float, height: float) -> tuple[Figure, Axes]:
     """The axes to draw into and their figure; a new one of that size in inches without ``ax``."""
+    made, (axes,) = panels(ax, width, height)
+    return made, axes
+
+
+def panels(
+    ax: Axes | None, width: float, height: float, down: int = 1, across: int = 1, heights: Sequence[float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """``ax`` alone and its figure; without it the panels of a new figure of that size in inches, row by row."""
     if ax is not None:
-        return ax.figure, ax  # type: ignore[return-value]
+        return ax.figure, [ax]  # type: ignore[return-value]
     made = figure(width, height)
-    return made, made.subplots()
+    return made, made.subplots(down, across, squeeze=False, height_ratios=heights).ravel().tolist()
 
 
 def tidy(ax: Axes, *, grid: str = "x") -> None:
@@ -59,6 +68,14 @@ def tidy(ax: Axes, *, grid: str = "x") -> None:
 def title(ax: Axes, text: str) -> None:
     """A heading over the left end."""
     ax.set_title(text, fontsize=NORMAL, loc="left", color=BLACK)
+
+
+def legend_beside(ax: Axes, heading: str, *, reverse: bool = False) -> None:
+    """A legend to the right of the axes."""
+    ax.legend(
+        title=heading, title_fontsize=SMALL, fontsize=SMALL, frameon=False,
+        loc="upper left", bbox_to_anchor=(1.0, 1.02), borderaxespad=0.2, reverse=reverse,
+    )  # fmt: skip
 
 
 def plain(text: object, most: int = 32) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
+from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import KeyOutput, Measured
 
 SHOWN = 60
+_WIDE = 0.05  # a gap that is said to be wide, and why
 
 
 def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
@@ -85,15 +87,7 @@ def plan_text(plan: PlannedBatch) -> str:
     rows = plan_rows(plan)
     lines = [*plan_head(plan), ""]
     header = ("result", "column", "numbers", "std error", f"{level} within", "one by one", "gain")
-    body = [
-        (
-            row["result"],
-            _shortened(row["column"]) + (f" by {row['groups']}" if row["groups"] else ""),
-            f"{row['numbers']}",
-            *_errors(row),
-        )
-        for row in rows
-    ]
+    body = [(*plan_cells({**row, "column": _shortened(row["column"])}), _gain(row)) for row in rows]
     shown = body if len(body) <= SHOWN else body[: SHOWN - 10]
     lines += aligned(header, shown, left=(0, 1))
     if len(shown) < len(body):
@@ -112,7 +106,7 @@ def plan_text(plan: PlannedBatch) -> str:
             "out what clamping to declared bounds changes."
         )
     if any(row["stderr"] is None for row in rows):
-        lines.append("'with it': an average, ratio or quantile of such numbers; its error depends on the answer.")
+        lines.append("'depends': an average, ratio or quantile of such numbers; its error depends on the answer.")
     lines.append(
         "'one by one' is the standard error if each result column were measured apart, with the same noise and total "
         "budget."
@@ -120,11 +114,20 @@ def plan_text(plan: PlannedBatch) -> str:
     return "\n".join(lines)
 
 
-def _errors(row: dict[str, Any]) -> tuple[str, str, str, str]:
-    if row["stderr"] is None:
-        return "with it", "", "", ""
-    gain = f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else ""
-    return figure(row["stderr"]), "±" + figure(row["half_width"]), figure(row["naive_stderr"]), gain
+def plan_cells(row: Mapping[str, Any], depends: str = "depends") -> tuple[str, str, str, str, str, str]:
+    """A record of ``plan_rows`` as people read it: result, column by groups, numbers, error, half-width, one by one.
+
+    ``depends`` stands for an error that depends on the answer.
+    """
+    column = row["column"] + (f" by {row['groups']}" if row["groups"] else "")
+    errors = (depends, "", "")
+    if row["stderr"] is not None:
+        errors = (figure(row["stderr"]), "±" + figure(row["half_width"]), figure(row["naive_stderr"]))
+    return row["result"], column, f"{row['numbers']:,}", *errors
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    return f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -213,10 +216,22 @@ def _strategy(plan: PlannedBatch) -> str:
         without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
         proof = (
             f"{what} squared error {without}certified within {max(gap, 1e-4):.2%} of the least of any Gaussian matrix "
-            "mechanism"
+            f"mechanism{_why_wide(plan, gap)}"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"
     return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"
+
+
+def _why_wide(plan: PlannedBatch, gap: float) -> str:
+    """What a wide certificate stands for."""
+    if gap <= _WIDE:
+        return ""
+    if plan.strategy.method == BY_SOURCE:
+        return "; all that one unit can change at once is too much to list, so that sources are planned one by one"
+    own = plan.strategy.gap
+    if own is not None and own < gap / 2:
+        return "; the bound is for units with rows in one table, and the rest is what units with rows in several cost"
+    return "; the search ended there (tolerance, time_limit)"
 
 
 def _alternatives(plan: PlannedBatch) -> list[str]:

@@ -19,7 +19,11 @@ from .result import Result
 from .store import CATALOG, ReleaseStore
 from .writing import write_table
 
-_FORMATS = {"csv": "FORMAT csv, HEADER true", "parquet": "FORMAT parquet, COMPRESSION zstd"}
+_FORMATS = {
+    "csv": "FORMAT csv, HEADER true",
+    "parquet": "FORMAT parquet, COMPRESSION zstd",
+    "json": "FORMAT json, ARRAY true",
+}
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
@@ -29,7 +33,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 
 
 def write_result(result: Result, kind: str, target: Path) -> None:
-    """One table as "csv" or "parquet". NULL is an empty field of a CSV file, an empty text ``""``.
+    """One table as "csv", "parquet" or "json". NULL is an empty field of a CSV file, an empty text ``""``.
 
     Raises OperationalError where the file cannot be written.
     """
@@ -41,6 +45,13 @@ def write_result(result: Result, kind: str, target: Path) -> None:
         write_table(connection, "held", held)
         listed = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(_distinct(result.columns)))
         _copied(connection, f"SELECT {listed} FROM held", kind, target)  # noqa: S608
+
+
+def write_results(tables: Sequence[tuple[str, Result]], kind: str, folder: Path) -> None:
+    """Named tables as files in ``folder``, which is made; as `write_result`."""
+    _tried(folder, lambda: folder.mkdir(parents=True, exist_ok=True))
+    for name, table in tables:
+        write_result(table, kind, folder / f"{file_name(name)}.{kind}")
 
 
 def export_tables(store: ReleaseStore, release: int, names: Sequence[str], kind: str, folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from dpsql.errors import InterfaceError, quoted
 from dpsql.quoting import identifier
 
 from .columns import PACKED, Coded, Numbers, coded
-from .text_table import SHOWN_ROWS, html_table, text_table
+from .text_table import grid_of
 from .writing import write_table
 
 if TYPE_CHECKING:
@@ -207,24 +207,24 @@ class Result:
         return _arrow_stream(self.columns, columns, requested_schema)
 
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
-        """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.result_picture``).
+        """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.plot_result``).
 
         ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
         no number, and where matplotlib is not installed.
         """
-        from dpsql.pictures import result_picture
+        from dpsql.pictures import plot_result
 
-        return result_picture(self, ax, value=value)
+        return plot_result(self, ax, value=value)
 
     def __str__(self) -> str:
-        return text_table(self.columns, self.types, self.rows)
+        return grid_of(self.columns, self.types, self.rows).text()
 
     def __repr__(self) -> str:
         return f"Result({len(self)} rows: {', '.join(self.columns)})\n{self}"
 
     def _repr_html_(self) -> str:
         """The same table for notebooks, at most ``SHOWN_ROWS`` rows, every text escaped."""
-        return html_table(self.columns, self.types, self.rows, SHOWN_ROWS)
+        return grid_of(self.columns, self.types, self.rows).html()
 
 
 class _Held:

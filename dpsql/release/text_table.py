@@ -6,6 +6,7 @@ import html
 import math
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 SHOWN_ROWS = 40
@@ -13,65 +14,75 @@ _WIDEST = 60
 _SUFFIXES = ("_stderr", "_low", "_high")
 
 
-def text_table(
-    columns: Sequence[str],
-    types: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    limit: int = SHOWN_ROWS,
-) -> str:
-    """Header, rule and at most ``limit`` rows; numbers to the right, text to the left.
+@dataclass(frozen=True)
+class Grid:
+    """Cells to be shown, row by row; ``right`` says which columns hold numbers, ``note`` what is not shown."""
+
+    heads: tuple[str, ...]
+    right: tuple[bool, ...]
+    cells: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def text(self, title: str = "") -> str:
+        """Aligned lines: title, header, rule, rows, note; numbers to the right, text to the left."""
+        widths = [max(map(cell_width, column)) for column in zip(self.heads, *self.cells, strict=True)]
+        lines = [title] if title else []
+        for row in [self.heads, tuple("-" * width for width in widths), *self.cells]:
+            padded = []
+            for cell, width, right in zip(row, widths, self.right, strict=True):
+                blanks = " " * (width - cell_width(cell))
+                padded.append(blanks + cell if right else cell + blanks)
+            lines.append("  ".join(padded).rstrip())
+        return "\n".join([*lines, f"({self.note})"] if self.note else lines)
+
+    def html(self, title: str = "") -> str:
+        """The same as an HTML table. All text is escaped; styles stand inline, where front ends keep them."""
+        align = ["right" if right else "left" for right in self.right]
+
+        def line(tag: str, cells: Sequence[str]) -> str:
+            sides = zip(cells, align, strict=True)
+            done = (f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>' for cell, side in sides)
+            return f"<tr>{''.join(done)}</tr>"
+
+        caption = f'<caption style="text-align:left;caption-side:top"><b>{html.escape(title)}</b></caption>'
+        body = "".join(line("td", row) for row in self.cells)
+        return (
+            f'<table class="dpsql-table">{caption if title else ""}<thead>{line("th", self.heads)}</thead>'
+            f"<tbody>{body}</tbody></table>{paragraph(self.note, 'dpsql-note') if self.note else ''}"
+        )
+
+
+def paragraph(text: str, kind: str) -> str:
+    """One escaped line of small print in HTML."""
+    return f'<p class="{kind}" style="opacity:0.7;font-size:0.9em;margin:0.3em 0">{html.escape(text)}</p>'
+
+
+def grid_of(
+    columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], limit: int = SHOWN_ROWS
+) -> Grid:
+    """At most ``limit`` rows as they are shown.
 
     Columns c, c_stderr, c_low and c_high show the decimals that give the smallest
     c_stderr two significant digits; other floats show six significant digits.
     """
     shown = rows[:limit]
-    cells = _cells(columns, shown)
-    right = [is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
-    lines = []
-    heads = [clean(c) for c in columns]
-    widths = [
-        max([cell_width(head), *(cell_width(line[i]) for line in cells)], default=0) for i, head in enumerate(heads)
-    ]
-    for line in [heads, ["-" * w for w in widths], *cells]:
-        padded = [
-            " " * (w - cell_width(cell)) + cell if r else cell + " " * (w - cell_width(cell))
-            for cell, w, r in zip(line, widths, right, strict=True)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    lines.append(_note(rows, limit))
-    return "\n".join(lines)
-
-
-def html_table(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], limit: int) -> str:
-    """The same cells as an HTML table; everything that is text is escaped."""
-    shown = rows[:limit]
-    right = [is_number(types[i], [row[i] for row in shown]) for i in range(len(columns))]
-    align = ["right" if r else "left" for r in right]
-
-    def line(tag: str, values: Sequence[str]) -> str:
-        tags = (f'<{tag} style="text-align:{a}">{html.escape(v)}</{tag}>' for v, a in zip(values, align, strict=True))
-        return "<tr>" + "".join(tags) + "</tr>"
-
-    body = "".join(line("td", row) for row in _cells(columns, shown))
-    head = line("th", [clean(c) for c in columns])
-    note = html.escape(_note(rows, limit))
-    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{note}</p>"
+    decimals = decimals_of(columns, shown)
+    return Grid(
+        tuple(map(clean, columns)),
+        tuple(is_number(kind, [row[at] for row in shown]) for at, kind in enumerate(types)),
+        tuple(tuple(show(value, digits) for value, digits in zip(row, decimals, strict=True)) for row in shown),
+        _note(rows, limit),
+    )
 
 
 def _note(rows: Sequence[Sequence[object]], limit: int) -> str:
     count = len(rows)
     if count <= limit:
-        return f"({count} row{'' if count == 1 else 's'})"
+        return f"{count} row{'' if count == 1 else 's'}"
     others = getattr(rows, "others", None)  # of ``RangeRows``
     if others is not None:
-        return f"(the first {limit} of {count:,} rows; {others})"
-    return f"({count} rows, the first {limit} shown; fetchall() and df() have them all)"
-
-
-def _cells(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
-    """The shown text of every value, row by row."""
-    decimals = decimals_of(columns, rows)
-    return [[show(value, decimals[i]) for i, value in enumerate(row)] for row in rows]
+        return f"the first {limit} of {count:,} rows; {others}"
+    return f"{count} rows, the first {limit} shown; fetchall() and df() have them all"
 
 
 def decimals_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int | None]:

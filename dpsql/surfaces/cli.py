@@ -12,22 +12,14 @@ import functools
 import io
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import dpsql
 from dpsql.errors import Error, SQLError
-from dpsql.surfaces import (
-    accuracy,
-    auditing,
-    commands,
-    demo,
-    formats,
-    output,
-    policies,
-    releases,
-    synthesizing,
-)
+from dpsql.surfaces import commands, demo, formats, inputs, output, policies, releases, synthesizing
 from dpsql.surfaces.colours import marked
 
 DESCRIPTION = """\
@@ -53,6 +45,237 @@ examples:
 
 exit codes: 0 done, 1 refused or failed (one line on stderr says why), 2 wrong usage, 130 interrupted
 """
+
+Action: TypeAlias = Callable[[argparse.Namespace], int | None]
+
+# -- the grammar, as its help shows it ----------------------------------------------------------------
+# A line a command, and a line each of its options and arguments: names and value, two blanks, what it does. "FILE?"
+# may be left out, "NAME*" may be several, "FILE!" must be given; an argument has its name in the code before it. An
+# indented line goes on with the one above.
+
+_PLACES = """
+--policy FILE!  policy file (TOML)
+--database FILE  DuckDB file with the private tables; not needed where the policy names sources
+--ledger FILE  ledger file; default: beside the policy
+--releases FILE  releases file; default: beside the policy
+--anchor FILE  file kept elsewhere that detects an older copy of the ledger put back
+"""
+_RELEASED = """
+--releases FILE  releases file; the only file that is read
+--policy FILE  policy file, to find the releases file beside it
+"""
+_BUDGET = """
+--epsilon E  budget of the batch: pure, or with the policy's delta
+--delta D  with --epsilon: (epsilon, delta)-differential privacy
+--rho R  instead of both: zero-concentrated differential privacy
+"""
+_ALPHA = """
+--alpha A  1 - confidence of the intervals (default: 0.05)
+"""
+_PLANNING = f"""
+file FILE?  SQL file of the batch, or - for stdin
+--sql TEXT  the batch itself, instead of FILE
+{_BUDGET}{_ALPHA}
+--time-limit SECONDS  stop searching for a better strategy after that
+--objective total|max  what is least: the total squared error, or the largest error of an answer (default: total; with
+    a wanted error, the budget)
+--method auto|mwem|mwem-strategy  auto: the strategy of least error, known before anything is spent; mwem,
+    mwem-strategy: queries chosen by the data in rounds, errors estimated only
+--no-earlier  plan as if nothing had been released before
+--rounds N  rounds of mwem; chosen by simulation if left out
+--rows-per-unit N  at most N rows of a unit count, where the policy lets more count; errors fall
+--max-error [NAME=]E  instead of a budget: spend the least that gives each number +-E (or those of result NAME;
+    repeatable)
+--relative R  the same, +-R times what the policy's expected_rows let expect
+--simultaneous  with a wanted error: all intervals together, not each alone
+--expect NAME=ROWS  with a wanted error: rows that a group of result NAME is guessed to have (repeatable)
+{_PLACES}"""
+_LABEL = """
+--label TEXT  who asks or why, written beside the charge
+"""
+_SCANNING = """
+--memory-limit SIZE  the most memory of a scan, such as 4GB
+--scan-timeout SECONDS  stop a scan after that; it is charged
+"""
+_NO_ERRORS = """
+--no-errors  leave the _stderr, _low and _high columns out
+"""
+_DELIVERED = f"""
+--format {"|".join(formats.FORMATS)}  how to show it; default: by the suffix of --output, else table; json is the
+    document of --json
+-o --output FILE  write to FILE; a folder, such as out/, for a file each of several results
+"""
+_PAGE = """
+-o --output FILE.html!  the page; - for stdout (needs the extra: dpsql[plot])
+"""
+
+# What argparse is told besides.
+_MORE: Mapping[str, Mapping[str, Any]] = {
+    "release": {"type": int},
+    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release")},
+    **{key: {"type": float} for key in ("--time-limit", "--scan-timeout")},
+    "--alpha": {"type": float, "default": 0.05},
+    "--trials": {"type": int, "default": 1000},
+    "--pairs": {"type": int, "default": 200},
+    "--relative": {"type": inputs.number},
+    "--timeout": {"type": inputs.seconds},
+    **{key: {"default": "unbiased"} for key in ("--estimates", "--estimator")},
+    "--method": {"default": "auto"},
+    "--directory": {"default": "demo"},
+    **{key: {"action": "append"} for key in ("--max-error", "--expect")},
+    "--workload": {"action": "append", "default": []},
+    **{key: {"nargs": "+", "action": "extend", "default": []} for key in ("--source", "--result")},
+    "--no-errors": {"dest": "errors", "action": "store_false"},
+    "--no-earlier": {"dest": "earlier", "action": "store_false"},
+}
+
+_GROUPS = {
+    "report": ("write a plan or a release as one HTML page", "Write one self-contained HTML page."),
+    "releases": (
+        "list, show, rename, drop, export or rebuild what was released",
+        "What was released. None of these commands spends or refunds anything.",
+    ),
+    "policy": (
+        "write a first policy, check one, renew one",
+        "What the custodian declares: the only thing that is taken for public.",
+    ),
+}
+
+ACTIONS: dict[str, Action] = {
+    "plan": commands.plan,
+    "run": commands.run,
+    "release": commands.release,
+    "budget": commands.budget,
+    "report plan": commands.report_plan,
+    "report release": commands.report_release,
+    "releases list": releases.list_,
+    "releases show": releases.show,
+    "releases rename": releases.rename,
+    "releases drop": releases.drop,
+    "releases export": releases.export,
+    "releases rebuild": releases.rebuild,
+    "sql": releases.sql,
+    "policy init": policies.init,
+    "policy import": policies.import_,
+    "policy renew": policies.renew,
+    "policy check": policies.check,
+    "synthesize": synthesizing.synthesize,
+    "audit": commands.audit,
+    "demo": demo.demo,
+}
+
+_GRAMMAR = f"""
+dpsql plan  show the error of every answer before anything is spent; free
+{_PLANNING}
+--explain  say of each statement what is private and what follows it
+--what-if  also show error against budget, what each statement costs the others, and what to change
+
+dpsql run  spend the budget of a batch once, show and keep its noisy tables
+{_PLANNING}
+--fresh  measure and pay again even where the ledger has the answers
+{_NO_ERRORS}
+--estimates unbiased|nonnegative|whole  nonnegative: the nearest numbers that a table could have; whole: whole numbers,
+    too. Free, also of an earlier run of the same batch
+{_LABEL}{_SCANNING}{_DELIVERED}
+
+dpsql release  release an expected workload once, so that questions within it are free
+--workload FAMILY  what is expected, repeatable: 'ranges(age)', 'prefixes(age)', 'marginals(2, sex, state)' (all
+    groupings by up to 2 of them), 'groups(sex, state)', each perhaps 'of count, sum(cost)'; instead of SQL or beside it
+--table NAME  the private table, where the policy has several
+--dry-run  show the plan and spend nothing
+{_PLANNING}
+--fresh  measure and pay again even where the ledger has it
+{_LABEL}{_SCANNING}
+
+dpsql budget  show what is spent, by whom and for what, and what is left
+{_PLACES}
+
+dpsql report plan  a page with the error of every number before anything is spent; free
+{_PLANNING}{_PAGE}
+
+dpsql report release  a page with the tables and pictures of a release; free
+release ID?  number of the release; default: the newest
+{_RELEASED}{_PAGE}
+
+dpsql releases list  list every charge of the ledger
+{_PLACES}
+
+dpsql releases show  show one released table
+name NAME  a result of the latest release that has it, such as by_state
+{_DELIVERED}{_RELEASED}
+
+dpsql releases rename  show a result under another name from now on; a rebuild keeps it
+name NAME  what the result is called now
+to TO  what it is to be called
+--release ID  of this release alone; default: of all releases
+{_PLACES}
+
+dpsql releases drop  take results out of the releases file; refunds nothing, and a rebuild keeps it
+name NAME*  results to drop
+--release ID  of this release alone; without NAME all of its results
+{_PLACES}
+
+dpsql releases export  write the results of one release as files
+release ID?  number of the release; default: the newest
+--result NAME  these results; default: all of them
+{_DELIVERED.replace("  how", "|duckdb  how")}{_RELEASED}
+
+dpsql releases rebuild  make the releases file anew from the ledger
+{_PLACES}
+
+dpsql sql  run one SELECT over the releases; free
+query QUERY?  the SELECT, or - to read it from stdin
+--sql TEXT  the same as QUERY
+--timeout SECONDS  stop the query after that; default: 60, 0 for never
+{_DELIVERED}{_RELEASED}
+
+dpsql policy init  print a first policy from the schema, for the custodian to confirm
+--database FILE  DuckDB file with the private tables
+--source PLACE  Parquet or CSV files, folders of Parquet files, or quoted patterns such as 'visits/*.parquet'; a table
+    each, and NAME=PLACE names it; no row is read, of CSV files the header line alone
+--dataset NAME  id of the data set; default: file name and -1
+
+dpsql policy import  print a first policy made from SmartNoise's YAML metadata
+metadata FILE  YAML of one collection (needs the extra: dpsql[yaml])
+--dataset NAME  id of the data set; default: the collection's name and -1
+--epsilon E  the whole budget, where it is decided already
+--delta D  the delta of that budget
+
+dpsql policy renew  declare a new version of the data; what was spent stays spent
+policy POLICY  policy file (TOML) with the new dataset name
+--was NAME!  the dataset name that the ledger knows so far
+--ledger FILE  ledger file; default: beside the policy
+--anchor FILE  the ledger's anchor, if it has one
+
+dpsql policy check  hold a policy against the types of the tables; reads no row
+policy POLICY  policy file (TOML)
+--database FILE  DuckDB file with the private tables
+
+dpsql synthesize  release randomised rows of a table once, and ask them anything; local
+table TABLE  the private table; with --ask, a table or a release's name
+--columns A,B  release these columns together, each row randomised once
+--epsilon E  epsilon of one row; a unit pays it for each row it may have
+--ids A,B  columns that the policy declares public, kept as they are
+--name NAME  view of the released rows; default: TABLE_synthetic
+{_LABEL}
+--ask SQL  answer a SELECT from what was released; free
+--estimator unbiased|proper  proper rounds counts and sums to possible answers (default: unbiased)
+--bounds  with --ask, show bounds of the errors instead of the answers
+{_ALPHA}{_NO_ERRORS}{_SCANNING}{_DELIVERED}{_PLACES}
+
+dpsql audit  hold a batch to its promise on generated neighbouring databases
+policy POLICY  policy file (TOML)
+batch BATCH.sql  SQL file of the batch
+{_BUDGET}
+--method auto|mwem|mwem-strategy  the mechanism of the plan, as for dpsql plan (default: auto)
+--rounds N  rounds of mwem; chosen by simulation if left out
+--database FILE  DuckDB file with the private tables, for the types of their columns alone; else the policy gives them
+--trials N  noisy measurements of each of two neighbouring databases (default: 1000)
+--pairs N  about how many scans to spend on the largest change, for each kind of unit (default: 200)
+
+dpsql demo  the whole way from policy to answers on data of a health-care trial
+--directory DIR  where ledger and releases go (default: ./demo)
+"""  # noqa: S608 - no SQL
 
 INTERRUPTED = "dpsql: interrupted; what was charged stays charged, `dpsql releases list` shows it"
 
@@ -80,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    action: Callable[[argparse.Namespace], int | None] = options.action
+    action: Action = options.action
     try:
         with _warnings(quiet=options.quiet):
             return action(options) or 0
@@ -128,246 +351,44 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=20),
     )
     top.add_argument("--version", action="version", version=f"dpsql {dpsql.__version__}")
-    names = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    add = _adder(names)
-    planned = add("plan", commands.plan, "show the error of every answer before anything is spent; free")
-    _planning(planned)
-    planned.add_argument(
-        "--explain", action="store_true", help="say of each statement what is private and what follows it"
-    )
-    accuracy.what_if_argument(planned)
-    running = add("run", commands.run, "spend the budget of a batch once, show and keep its noisy tables")
-    _running(running)
-    formats.arguments(running)
-    expected = add(
-        "release", commands.release, "release an expected workload once, so that questions within it are free"
-    )
-    commands.release_arguments(expected)
-    _planning(expected)
-    expected.add_argument("--fresh", action="store_true", help="measure and pay again even where the ledger has it")
-    expected.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
-    _scanning(expected)
-    _places(add("budget", commands.budget, "show what is spent, by whom and for what, and what is left"))
-
-    _report(names)
-    _releases(names)
-
-    query = _adder(names)("sql", releases.sql, "run one SELECT over the releases; free")
-    query.add_argument("query", nargs="?", metavar="QUERY", help="the SELECT, or - to read it from stdin")
-    query.add_argument("--sql", metavar="TEXT", help="the same as QUERY")
-    query.add_argument(
-        "--timeout", metavar="SECONDS", type=_seconds, help="stop the query after that; default: 60, 0 for never"
-    )
-    formats.arguments(query)
-    _released(query)
-
-    _policy(names)
-
-    lying = _adder(names)(
-        "synthesize", synthesizing.synthesize, "release randomised rows of a table once, and ask them anything; local"
-    )
-    synthesizing.arguments(lying)
-    _places(lying)
-
-    auditing.arguments(
-        _adder(names)("audit", auditing.audit, "hold a batch to its promise on generated neighbouring databases")
-    )
-
-    shown = _adder(names)("demo", demo.demo, "the whole way from policy to answers on data of a health-care trial")
-    shown.add_argument(
-        "--directory", metavar="DIR", default="demo", help="where ledger and releases go (default: ./demo)"
-    )
+    groups = {"": top.add_subparsers(title="commands", metavar="COMMAND", required=True)}
+    command = top
+    for line in filter(None, re.sub(r"\n +", " ", _GRAMMAR).split("\n")):
+        spelled, said = line.split("  ", 1)
+        if not spelled.startswith("dpsql "):
+            _add(command, spelled, said)
+            continue
+        full = spelled.removeprefix("dpsql ")
+        group, _, name = full.rpartition(" ")
+        if group not in groups:
+            short, long = _GROUPS[group]
+            made = groups[""].add_parser(group, help=short, description=long)
+            groups[group] = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        command = groups[group].add_parser(name, help=said, description=said[0].upper() + said[1:] + ".")
+        # Options that do not go together are wrong usage too: argparse's own message and exit code.
+        command.set_defaults(action=ACTIONS[full], usage=command.error)
+        _add(command, "--json", "print one JSON document instead of text")
+        _add(command, "--quiet", "print results only, no progress or remarks")
     return top
 
 
-def _report(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    nested = names.add_parser(
-        "report", help="write a plan or a release as one HTML page", description="Write one self-contained HTML page."
-    ).add_subparsers(title="commands", metavar="COMMAND", required=True)
-    add = _adder(nested)
-    planned = add("plan", commands.report_plan, "a page with the error of every number before anything is spent; free")
-    _planning(planned)
-    done = add("release", commands.report_release, "a page with the tables and pictures of a release; free")
-    done.add_argument("release", nargs="?", metavar="ID", type=int, help="number of the release; default: the newest")
-    _released(done)
-    for command in (planned, done):
-        command.add_argument(
-            "-o",
-            "--output",
-            metavar="FILE.html",
-            required=True,
-            help="the page; - for stdout (needs the extra: dpsql[plot])",
-        )
-
-
-def _releases(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    nested = names.add_parser(
-        "releases",
-        help="list, show, rename, drop, export or rebuild what was released",
-        description="What was released. None of these commands spends or refunds anything.",
-    ).add_subparsers(title="commands", metavar="COMMAND", required=True)
-    add = _adder(nested)
-    _places(add("list", releases.list_, "list every charge of the ledger"))
-    showing = add("show", releases.show, "show one released table")
-    showing.add_argument("name", metavar="NAME", help="a result of the latest release that has it, such as by_state")
-    formats.arguments(showing)
-    _released(showing)
-    renamed = add("rename", releases.rename, "show a result under another name from now on; a rebuild keeps it")
-    renamed.add_argument("name", metavar="NAME", help="what the result is called now")
-    renamed.add_argument("to", metavar="TO", help="what it is to be called")
-    renamed.add_argument("--release", metavar="ID", type=int, help="of this release alone; default: of all releases")
-    _places(renamed)
-    dropped = add(
-        "drop", releases.drop, "take results out of the releases file; refunds nothing, and a rebuild keeps it"
-    )
-    dropped.add_argument("name", nargs="*", metavar="NAME", help="results to drop")
-    dropped.add_argument(
-        "--release", metavar="ID", type=int, help="of this release alone; without NAME all of its results"
-    )
-    _places(dropped)
-    exported = add("export", releases.export, "write the results of one release as files")
-    exported.add_argument(
-        "release", nargs="?", metavar="ID", type=int, help="number of the release; default: the newest"
-    )
-    exported.add_argument(
-        "--result", metavar="NAME", nargs="+", action="extend", default=[], help="these results; default: all of them"
-    )
-    formats.arguments(exported, (*formats.FORMATS, "duckdb"))
-    _released(exported)
-    _places(add("rebuild", releases.rebuild, "make the releases file anew from the ledger"))
-
-
-def _policy(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    nested = names.add_parser(
-        "policy",
-        help="write a first policy, check one, renew one",
-        description="What the custodian declares: the only thing that is taken for public.",
-    ).add_subparsers(title="commands", metavar="COMMAND", required=True)
-    add = _adder(nested)
-    first = add("init", policies.init, "print a first policy from the schema, for the custodian to confirm")
-    first.add_argument("--database", metavar="FILE", help="DuckDB file with the private tables")
-    first.add_argument(
-        "--source",
-        metavar="PLACE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="Parquet or CSV files, folders of Parquet files, or quoted patterns such as 'visits/*.parquet'; a table "
-        "each, and NAME=PLACE names it; no row is read, of CSV files the header line alone",
-    )
-    first.add_argument("--dataset", metavar="NAME", help="id of the data set; default: file name and -1")
-    imported = add("import", policies.import_, "print a first policy made from SmartNoise's YAML metadata")
-    imported.add_argument("metadata", metavar="FILE", help="YAML of one collection (needs the extra: dpsql[yaml])")
-    imported.add_argument("--dataset", metavar="NAME", help="id of the data set; default: the collection's name and -1")
-    imported.add_argument("--epsilon", metavar="E", help="the whole budget, where it is decided already")
-    imported.add_argument("--delta", metavar="D", help="the delta of that budget")
-    renewed = add("renew", policies.renew, "declare a new version of the data; what was spent stays spent")
-    renewed.add_argument("policy", metavar="POLICY", help="policy file (TOML) with the new dataset name")
-    renewed.add_argument("--was", metavar="NAME", required=True, help="the dataset name that the ledger knows so far")
-    renewed.add_argument("--ledger", metavar="FILE", help="ledger file; default: beside the policy")
-    renewed.add_argument("--anchor", metavar="FILE", help="the ledger's anchor, if it has one")
-    check = add("check", policies.check, "hold a policy against the types of the tables; reads no row")
-    check.add_argument("policy", metavar="POLICY", help="policy file (TOML)")
-    check.add_argument("--database", metavar="FILE", help="DuckDB file with the private tables")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; give one such as 60, or 0 for no limit")
-    return value
-
-
-def _adder(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> Callable[..., argparse.ArgumentParser]:
-    def add(name: str, action: Callable[[argparse.Namespace], int | None], summary: str) -> argparse.ArgumentParser:
-        command = names.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        # Options that do not go together are wrong usage too: argparse's own message and exit code.
-        command.set_defaults(action=action, usage=command.error)
-        command.add_argument("--json", action="store_true", help="print one JSON document instead of text")
-        command.add_argument("--quiet", action="store_true", help="print results only, no progress or remarks")
-        return command
-
-    return add
-
-
-def _places(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--policy", metavar="FILE", required=True, help="policy file (TOML)")
-    command.add_argument(
-        "--database",
-        metavar="FILE",
-        help="DuckDB file with the private tables; not needed where the policy names sources",
-    )
-    command.add_argument("--ledger", metavar="FILE", help="ledger file; default: beside the policy")
-    command.add_argument("--releases", metavar="FILE", help="releases file; default: beside the policy")
-    command.add_argument(
-        "--anchor", metavar="FILE", help="file kept elsewhere that detects an older copy of the ledger put back"
-    )
-
-
-def _released(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--releases", metavar="FILE", help="releases file; the only file that is read")
-    command.add_argument("--policy", metavar="FILE", help="policy file, to find the releases file beside it")
-
-
-def _planning(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", nargs="?", metavar="FILE", help="SQL file of the batch, or - for stdin")
-    command.add_argument("--sql", metavar="TEXT", help="the batch itself, instead of FILE")
-    command.add_argument("--epsilon", metavar="E", help="budget of the batch: pure, or with the policy's delta")
-    command.add_argument("--delta", metavar="D", help="with --epsilon: (epsilon, delta)-differential privacy")
-    command.add_argument("--rho", metavar="R", help="instead of both: zero-concentrated differential privacy")
-    command.add_argument(
-        "--alpha", metavar="A", type=float, default=0.05, help="1 - confidence of the intervals (default: 0.05)"
-    )
-    command.add_argument(
-        "--time-limit", metavar="SECONDS", type=float, help="stop searching for a better strategy after that"
-    )
-    command.add_argument(
-        "--objective",
-        choices=("total", "max"),
-        help="what is least: the total squared error, or the largest error of an answer (default: total; with a wanted "
-        "error, the budget)",
-    )
-    command.add_argument(
-        "--method",
-        choices=("auto", "mwem", "mwem-strategy"),
-        default="auto",
-        help="auto: the strategy of least error, known before anything is spent; mwem, mwem-strategy: queries chosen "
-        "by the data in rounds, errors estimated only",
-    )
-    command.add_argument(
-        "--no-earlier", dest="earlier", action="store_false", help="plan as if nothing had been released before"
-    )
-    command.add_argument("--rounds", metavar="N", type=int, help="rounds of mwem; chosen by simulation if left out")
-    accuracy.arguments(command)
-    _places(command)
-
-
-def _running(command: argparse.ArgumentParser) -> None:
-    _planning(command)
-    command.add_argument(
-        "--fresh", action="store_true", help="measure and pay again even where the ledger has the answers"
-    )
-    command.add_argument(
-        "--no-errors", dest="errors", action="store_false", help="leave the _stderr, _low and _high columns out"
-    )
-    command.add_argument(
-        "--estimates",
-        choices=("unbiased", "nonnegative", "whole"),
-        default="unbiased",
-        help="nonnegative: the nearest numbers that a table could have; whole: whole numbers, too. Free, also of an "
-        "earlier run of the same batch",
-    )
-    command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
-    _scanning(command)
-
-
-def _scanning(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--memory-limit", metavar="SIZE", help="the most memory of a scan, such as 4GB")
-    command.add_argument("--scan-timeout", metavar="SECONDS", type=float, help="stop a scan after that; it is charged")
+def _add(command: argparse.ArgumentParser, spelled: str, said: str) -> None:
+    """An option or a place of a command, from its line of the grammar."""
+    words = spelled.split()
+    flags = [word for word in words if word.startswith("-")] or words[:1]
+    given: dict[str, Any] = {"help": said, **_MORE.get(flags[-1], {})}
+    value = words[-1] if len(words) > len(flags) else ""
+    if value.endswith("!"):
+        given["required"] = True
+    elif value.endswith(("?", "*")):
+        given["nargs"] = value[-1]
+    if "|" in value:
+        given["choices"] = value.split("|")
+    elif value:
+        given["metavar"] = value.rstrip("!?*")
+    else:
+        given.setdefault("action", "store_true")
+    command.add_argument(*flags, **given)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
+from dpsql.audit import audit as run_audit
 from dpsql.driver.connection import Connection
+from dpsql.driver.opening import connect
+from dpsql.errors import OperationalError
 from dpsql.planning.plan import Plan
+from dpsql.policy import Policy
 from dpsql.release.files import write_text
 from dpsql.sql.parse.options import read_options
-from dpsql.surfaces import accuracy, formats, inputs, output
+from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
 
 
 def plan(options: argparse.Namespace) -> None:
     """Show what a batch would release and with which errors; free."""
     with inputs.connected(options) as con:
-        accuracy.explained(planned(con, options, inputs.batch(options)), options)
+        explained(planned(con, options, inputs.batch(options)), options)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -104,21 +109,21 @@ def _write(page: str, options: argparse.Namespace) -> None:
 
 def budget_named(options: argparse.Namespace, text: str) -> bool:
     """Whether the options, the batch's hints or its OPTIONS say what to spend or which error to reach."""
-    if options.epsilon is not None or options.rho is not None or accuracy.wanted(options):
+    if options.epsilon is not None or options.rho is not None or wanted_error(options):
         return True
     return "MAX_ERROR" in text.upper() or any(read_options(text)[1])
 
 
 def _may_be_free(options: argparse.Namespace) -> bool:
     """Whether no option asks for something that earlier releases alone cannot give."""
-    given = options.delta, options.objective, options.rounds
+    given = options.delta, options.objective, options.rounds, options.rows_per_unit
     plain = options.method == "auto" and options.estimates == "unbiased"
     return plain and options.earlier and not options.fresh and all(option is None for option in given)
 
 
 def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
     """The plan of a batch as the options ask for it; wrong usage where they name no budget and no wanted error."""
-    wanted = accuracy.wanted(options)
+    wanted = wanted_error(options)
     if not budget_named(options, text):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, --rho R, or --max-error E")
     progress = output.Progress(quiet=options.quiet)
@@ -134,6 +139,7 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             objective=options.objective,
             method=options.method,
             rounds=options.rounds,
+            rows_per_unit=options.rows_per_unit,
             earlier=options.earlier
             and not getattr(options, "fresh", False)
             and getattr(options, "estimates", "") != "whole",
@@ -141,20 +147,6 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
         )
     finally:
         progress.done()
-
-
-def release_arguments(command: argparse.ArgumentParser) -> None:
-    """The options of ``dpsql release`` beside those of ``run``."""
-    command.add_argument(
-        "--workload",
-        metavar="FAMILY",
-        action="append",
-        default=[],
-        help="what is expected, repeatable: 'ranges(age)', 'prefixes(age)', 'marginals(2, sex, state)' (all groupings "
-        "by up to 2 of them), 'groups(sex, state)', each perhaps 'of count, sum(cost)'; instead of SQL or beside it",
-    )
-    command.add_argument("--table", metavar="NAME", help="the private table, where the policy has several")
-    command.add_argument("--dry-run", action="store_true", help="show the plan and spend nothing")
 
 
 def release(options: argparse.Namespace) -> None:
@@ -200,3 +192,108 @@ def release(options: argparse.Namespace) -> None:
         )
         if not options.quiet:
             print(con.budget)
+
+
+def wanted_error(options: argparse.Namespace) -> dict[str, Any]:
+    """The options as keywords of ``Connection.plan``; those that were not given are left out."""
+    found: dict[str, Any] = {}
+    if options.max_error:
+        found["max_error"] = _by_name(options, "--max-error", options.max_error, alone=True)
+    if options.relative is not None:
+        found["relative"] = options.relative
+    if options.simultaneous:
+        found["simultaneous"] = True
+    if options.expect:
+        found["expected"] = _by_name(options, "--expect", options.expect, alone=False)
+    return found
+
+
+def _by_name(options: argparse.Namespace, flag: str, texts: list[str], *, alone: bool) -> float | dict[str, float]:
+    named: dict[str, float] = {}
+    for text in texts:
+        name, equals, figure = text.rpartition("=")
+        try:
+            value = float(figure)
+        except ValueError:
+            options.usage(
+                f"{flag} {text} ends in no number; write for example {flag} {'50' if alone else 'by_state=1000'}"
+            )
+        if not equals:
+            if not alone or len(texts) > 1:
+                options.usage(
+                    f"{flag} {text} names no result; write {flag} NAME={figure}" + (", or one figure" * alone)
+                )
+            return value
+        named[name] = value
+    return named
+
+
+def explained(plan: Plan, options: argparse.Namespace) -> None:
+    """The plan, and what-if where that was asked, on stdout."""
+    if options.json:
+        shown = output.plan_json(plan)
+        if options.explain:
+            shown |= {"explanation": plan.explain()}
+        if options.what_if:
+            shown |= {"what_if": what_if_json(plan)}
+        output.print_json(shown)
+        return
+    output.show(plan.explain() if options.explain else output.plan_text(plan))
+    if options.what_if:
+        progress = output.Progress(quiet=options.quiet, what="planning again")
+        progress("without each statement, with coarser groups and tighter bounds")
+        try:
+            text = plan.what_if()
+        finally:
+            progress.done()
+        output.show("\n" + text)
+
+
+def what_if_json(plan: Plan) -> dict[str, Any]:
+    """The same figures for programs."""
+    return {
+        "curve": output.table_json(plan.curve()),
+        "marginal_costs": output.table_json(plan.marginal_costs()),
+        "suggestions": output.table_json(plan.suggestions()),
+    }
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Audit a batch; 0 where every check holds, else 1."""
+    text = inputs.from_file(options.batch, otherwise="")
+    if options.epsilon is None and options.rho is None and not any(read_options(text)[1]):
+        options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
+    policy = Policy.load(Path(options.policy))
+    progress = output.Progress(quiet=options.quiet, what="auditing")
+    try:
+        report = run_audit(
+            policy,
+            text,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            rho=options.rho,
+            schemas=_schemas(policy, options),
+            trials=options.trials,
+            pairs=options.pairs,
+            progress=progress,
+            method=options.method,
+            rounds=options.rounds,
+        )
+    finally:
+        progress.done()
+    if options.json:
+        output.print_json(report.as_dict())
+    else:
+        print(report)
+    return 0 if report.holds else 1
+
+
+def _schemas(policy: Policy, options: argparse.Namespace) -> dict[str, dict[str, str]] | None:
+    """The types of the real tables where they can be reached; the policy's own otherwise. No row is read."""
+    paths = [(policy.source_path(name), table.is_pattern) for name, table in policy.tables.items()]
+    if options.database is None and not all(path is not None and (many or path.exists()) for path, many in paths):
+        return None
+    if options.database is not None and not Path(options.database).is_file():
+        raise OperationalError(f"{options.database} is not a file; check the path, or leave --database out")
+    with connect(options.database, policy=policy) as con:
+        return con.schemas()

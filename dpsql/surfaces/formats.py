@@ -11,25 +11,11 @@ from pathlib import Path
 
 from dpsql.errors import OperationalError
 from dpsql.release import Result
-from dpsql.release.files import file_name, write_result, write_text
+from dpsql.release.files import write_result, write_results, write_text
 from dpsql.surfaces import output
 
 FORMATS = ("table", "csv", "json", "parquet")
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".duckdb": "duckdb", ".db": "duckdb"}
-
-
-def arguments(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
-    command.add_argument(
-        "--format",
-        choices=formats,
-        help="how to show it; default: by the suffix of --output, else table; json is the document of --json",
-    )
-    command.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="write to FILE; a folder, such as out/, for a file each of several results",
-    )
 
 
 def chosen(options: argparse.Namespace) -> str:
@@ -102,16 +88,7 @@ def deliver(
         else:
             write_text((text() if kind == "table" else output.json_text(document())) + "\n", Path(target))
     elif target is not None and is_folder(target):
-        folder = Path(target)
-        failure = ""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            failure = error.strerror or "not usable"
-        if failure:
-            raise OperationalError(f"{folder}: {failure}; choose another place")
-        for name, result in tables:
-            write_result(result, kind, folder / f"{file_name(name)}.{kind}")
+        write_results(tables, kind, Path(target))
     elif target is not None:
         write_result(tables[0][1], kind, Path(target))
     else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
-from dpsql.errors import OperationalError
+from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.release import ReleaseStore
-from dpsql.release.limits import QUERY_SECONDS
 
 
 def connected(options: argparse.Namespace) -> Connection:
@@ -36,10 +36,36 @@ def released(options: argparse.Namespace) -> ReleaseStore:
         return ReleaseStore(con.releases_path)
 
 
-def seconds(options: argparse.Namespace) -> float | None:
-    """The seconds of --timeout; 0 means no limit."""
-    given: float | None = options.timeout
-    return QUERY_SECONDS if given is None else given or None
+def seconds(text: str) -> float:
+    """The value of --timeout. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; give one such as 60, or 0 for no limit")
+    return value
+
+
+def number(text: str) -> float:
+    """A float, which argparse calls a number in its messages."""
+    return float(text)
+
+
+def release_record(store: ReleaseStore, release: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of dp.releases for ``release``, the newest by default, and all of its rows, oldest first.
+
+    Raises ProgrammingError where there is none.
+    """
+    held = store.sql("SELECT * FROM dp.releases ORDER BY release_id")
+    rows = [dict(zip(held.columns, values, strict=True)) for values in held]
+    if not rows:
+        raise ProgrammingError(f"{store.path} holds no release yet; run a batch first")
+    found = rows[-1:] if release is None else [row for row in rows if row["release_id"] == release]
+    if not found:
+        known = ", ".join(str(row["release_id"]) for row in rows[-10:])
+        raise ProgrammingError(f"there is no release {release} in {store.path}; it holds {known}")
+    return found[0], rows
 
 
 def batch(options: argparse.Namespace) -> str:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dpsql.local.comparison import LocalComparison
@@ -17,7 +18,7 @@ from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
-from dpsql.release.text_table import text_table
+from dpsql.release.text_table import grid_of
 from dpsql.surfaces.colours import painted
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
@@ -163,8 +164,7 @@ def plan_text(plan: Plan) -> str:
 
 def grid(columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]], indent: int = 0) -> str:
     """An aligned table without the count of its rows; ``rows`` must be all that is to be shown."""
-    text = text_table(columns, types, rows, limit=max(len(rows), 1)).rsplit("\n", 1)[0]
-    return textwrap.indent(text, " " * indent)
+    return textwrap.indent(replace(grid_of(columns, types, rows, len(rows)), note="").text(), " " * indent)
 
 
 def table_text(result: Result) -> str:

@@ -14,12 +14,11 @@ import numpy as np
 from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 from dpsql.linalg import inner as algebra
-from dpsql.pictures import budget_picture, members_picture, pixels_picture, ranges_picture, result_picture
+from dpsql.pictures import budget_picture, members_picture, pixels_picture, plot_ranges, plot_result
 from dpsql.pictures.matrices import PIXELS, extremes
-from dpsql.planning.picture import plan_picture
+from dpsql.planning.picture import plan_picture as plot_plan
 from dpsql.planning.plan import Plan
 from dpsql.privacy.state import BudgetState
-from dpsql.release import Result
 from dpsql.strategy import Strategy, StructuredStrategy
 from dpsql.workload import Workload
 from dpsql.workload.compile.compiled import Compiled
@@ -31,27 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["plot_budget", "plot_plan", "plot_ranges", "plot_result", "plot_strategy", "plot_workload"]
-
-
-def plot_result(result: Result, ax: Axes | None = None, *, value: str | None = None) -> Figure:
-    """A released table with error bars: bars by key, groups or a heat map for two keys, a curve for an ordered one.
-
-    ``value``: the column of numbers to draw, else a panel each. Raises InterfaceError where there is no number.
-    """
-    return result_picture(result, ax, value=value)
-
-
-def plot_ranges(result: Result, ax: Axes | None = None, *, value: str | None = None, start: object = None) -> Figure:
-    """Answers of ``dp_ranges`` or ``dp_prefixes`` as a curve with a band: the ranges from ``start`` up to each value.
-
-    Raises InterfaceError where the result has no ranges.
-    """
-    return ranges_picture(result, ax, value=value, start=start)
-
-
-def plot_plan(plan: Plan, ax: Axes | None = None) -> Figure:
-    """The error of every result column of a plan, beside one by one and, where certified, the least possible."""
-    return plan_picture(plan, ax)
 
 
 def plot_workload(source: Plan | Workload, ax: Axes | None = None) -> Figure:

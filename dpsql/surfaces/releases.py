@@ -9,8 +9,9 @@ from typing import Any
 from dpsql.errors import LedgerError, ProgrammingError, listed
 from dpsql.privacy.ledger import Entry
 from dpsql.quoting import identifier
-from dpsql.release import ReleaseStore, Result
+from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
+from dpsql.release.limits import QUERY_SECONDS
 from dpsql.surfaces import formats, inputs, output
 
 
@@ -39,7 +40,8 @@ def sql(options: argparse.Namespace) -> None:
     """Run one SELECT over the releases; free."""
     store = inputs.released(options)
     formats.check(options, 1, store.path)
-    _deliver(store.sql(inputs.text(options.query, options), seconds=inputs.seconds(options)), "result", options)
+    limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
+    _deliver(store.sql(inputs.text(options.query, options), seconds=limit), "result", options)
 
 
 def rename(options: argparse.Namespace) -> None:
@@ -84,7 +86,7 @@ def rebuild(options: argparse.Namespace) -> None:
 def export(options: argparse.Namespace) -> None:
     """Write the results of one release as files, as a database or as one document."""
     store = inputs.released(options)
-    held = _record(store, options.release)
+    held, _ = inputs.release_record(store, options.release)
     release, names = int(held["release_id"]), _chosen(held, options.result)
     kind, target = formats.chosen(options), options.output
     if kind == "duckdb":
@@ -117,19 +119,6 @@ def export(options: argparse.Namespace) -> None:
 
 def _deliver(result: Result, name: str, options: argparse.Namespace) -> None:
     formats.deliver(options, [(name, result)], lambda: output.table_text(result), lambda: output.table_json(result))
-
-
-def _record(store: ReleaseStore, release: int | None) -> dict[str, Any]:
-    """The row of dp.releases for ``release``, the newest by default."""
-    held = store.sql("SELECT * FROM dp.releases")
-    rows = {row[0]: dict(zip(held.columns, row, strict=True)) for row in held}
-    if not rows:
-        raise ProgrammingError(f"{store.path} holds no release yet; run a batch first")
-    number = max(rows) if release is None else release
-    if number not in rows:
-        known = ", ".join(map(str, sorted(rows)[-10:]))
-        raise ProgrammingError(f"there is no release {number} in {store.path}; it holds {known}")
-    return rows[number]
 
 
 def _chosen(held: dict[str, Any], wanted: list[str]) -> list[str]:

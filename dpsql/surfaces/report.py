@@ -6,23 +6,25 @@ the extra ``dpsql[plot]`` for its pictures.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.errors import InterfaceError
 from dpsql.pictures import budget_picture
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import figure as rounded
+from dpsql.planning.text import plan_cells
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
-from dpsql.release import ReleaseStore, Result
+from dpsql.release import ReleaseStore
 from dpsql.surfaces import plots
 from dpsql.surfaces import report_html as h
+from dpsql.surfaces.inputs import release_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,15 +113,8 @@ def report_release(store: ReleaseStore, release: int | None = None) -> str:
     ProgrammingError where there is no such release, OperationalError where the file is missing, InterfaceError
     without matplotlib.
     """
-    known = _records(store)
-    if not known:
-        raise ProgrammingError(f"{store.path} holds no release yet; run a batch first")
-    number = max(known) if release is None else release
-    if number not in known:
-        raise ProgrammingError(
-            f"there is no release {number} in {store.path}; it holds {', '.join(map(str, sorted(known)[-10:]))}"
-        )
-    held = known[number]
+    held, known = release_record(store, release)
+    number = held["release_id"]
     measure = "mu squared" if held["purse"] == "gaussian" else "epsilon"
     facts: list[tuple[str, object]] = [
         ("Released", f"{held['released_at']:%Y-%m-%d %H:%M} UTC"),
@@ -135,7 +130,7 @@ def report_release(store: ReleaseStore, release: int | None = None) -> str:
         h.paragraph("Every number on this page is public.", "soft"),
         h.box(f"Guarantee: differential privacy at {held['guarantee']}", _meaning(held["guarantee"], "privacy unit")),
         h.facts(facts),
-        *_purse(held, measure, known, number),
+        *_purse(held, measure, known),
         h.heading("How to read the numbers"),
         h.paragraph(_READING),
         h.heading("Results" if names else "Results were dropped"),
@@ -170,14 +165,7 @@ def _meaning(guarantee: str, unit: str) -> str:
 
 
 def _errors(plan: Plan, level: str) -> str:
-    rows = []
-    for row in plan.rows():
-        column = row["column"] + (f" by {row['groups']}" if row["groups"] else "")
-        if row["stderr"] is None:
-            figures = ("worked out of others", "", "")
-        else:
-            figures = (rounded(row["stderr"]), "±" + rounded(row["half_width"]), rounded(row["naive_stderr"]))
-        rows.append((row["result"], column, f"{row['numbers']:,}", *figures))
+    rows = [plan_cells(row, "depends on the answer") for row in plan.rows()]
     shown = rows[: h.MOST_ROWS]
     more = (
         h.paragraph(f"The first {len(shown)} of {len(rows):,} result columns.", "note")
@@ -201,17 +189,22 @@ def _matrices(plan: Plan) -> Iterator[str]:
         (plots.plot_workload, "The workload: what is asked"),
         (plots.plot_strategy, "The strategy: what is measured"),
     ):
-        made: Figure | None = None
-        try:
-            made = draw(plan)
-        except InterfaceError as error:
-            if "matplotlib" in str(error):
-                raise
+        made = _drawn(functools.partial(draw, plan))
         # A matrix too wide to draw is left out: the numbers above do not need it.
         yield h.picture(made, caption) if made is not None else h.paragraph(f"{caption}: too large to draw.", "note")
 
 
-def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]], number: int) -> Iterator[str]:
+def _drawn(draw: Callable[[], Figure]) -> Figure | None:
+    """The picture, None where there is nothing to draw. Raises InterfaceError without matplotlib."""
+    try:
+        return draw()
+    except InterfaceError as error:
+        if "matplotlib" in str(error):
+            raise
+    return None
+
+
+def _purse(held: dict[str, Any], measure: str, known: list[dict[str, Any]]) -> Iterator[str]:
     """What the account held when this release was made, and how it came to that."""
     if held["purse_total"] is None or held["purse_spent"] is None:
         return
@@ -225,8 +218,8 @@ def _purse(held: dict[str, Any], measure: str, known: dict[int, dict[str, Any]],
     yield h.share(spent, total)
     charges = [
         (row["released_at"].isoformat(), row["label"] or "", row["cost"])
-        for at, row in sorted(known.items())
-        if row["purse"] == held["purse"] and at <= number
+        for row in known
+        if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
     ]
     made = budget_picture([(held["purse"], measure, total, charges)])
     yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} account, by label")
@@ -238,26 +231,8 @@ def _results(store: ReleaseStore, release: int, names: list[str]) -> Iterator[st
         result = store.sql(f"SELECT * FROM r{release}.{identifier(name)} LIMIT {_MOST + 1}")  # noqa: S608
         whole = len(result) <= _MOST
         yield h.heading(name, 3)
-        if whole and at < MOST_PICTURES and (made := _drawn(result)) is not None:
-            yield h.picture(made, f"{name}, with intervals")
+        if whole and at < MOST_PICTURES and len(result) > 1:  # a picture of one row tells no more than the table
+            made = _drawn(functools.partial(plots.plot_result, result))
+            if made is not None:
+                yield h.picture(made, f"{name}, with intervals")
         yield h.result_table(result, "" if whole else f"The first {h.MOST_ROWS} of more than {_MOST:,} rows.")
-
-
-def _drawn(result: Result) -> Figure | None:
-    """A picture where one tells more than the table: some rows, and numbers."""
-    if len(result) < 2:
-        return None
-    failure: InterfaceError
-    try:
-        return plots.plot_result(result)
-    except InterfaceError as error:
-        failure = error
-    if "matplotlib" in str(failure):
-        raise failure
-    return None
-
-
-def _records(store: ReleaseStore) -> dict[int, dict[str, Any]]:
-    """The rows of dp.releases by id."""
-    held = store.sql("SELECT * FROM dp.releases")
-    return {row["release_id"]: row for row in (dict(zip(held.columns, values, strict=True)) for values in held)}

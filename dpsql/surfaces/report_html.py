@@ -6,6 +6,7 @@ import base64
 import html
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError
@@ -13,7 +14,7 @@ from dpsql.pictures import picture_bytes
 from dpsql.pictures.style import number
 from dpsql.pictures.tables import Number, read
 from dpsql.release import Result
-from dpsql.release.text_table import html_table
+from dpsql.release.text_table import grid_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,7 +126,7 @@ def result_table(result: Result, note: str = "") -> str:
     try:
         shape = read(part)
     except InterfaceError:
-        return html_table(part.columns, part.types, shown, MOST_ROWS) + (paragraph(more, "note") if more else "")
+        return replace(grid_of(part.columns, part.types, shown, MOST_ROWS), note=more).html()
     head: list[str] = [key.name for key in shape.keys]
     right = [key.ordered for key in shape.keys]
     columns: list[Sequence[str]] = [key.shown for key in shape.keys]

@@ -79,31 +79,3 @@ def _json(made: LocalRelease) -> dict[str, object]:
 
 def _names(given: str | None) -> list[str]:
     return [] if given is None else [name.strip() for name in given.split(",") if name.strip()]
-
-
-def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("table", metavar="TABLE", help="the private table; with --ask, a table or a release's name")
-    command.add_argument("--columns", metavar="A,B", help="release these columns together, each row randomised once")
-    command.add_argument("--epsilon", metavar="E", help="epsilon of one row; a unit pays it for each row it may have")
-    command.add_argument("--ids", metavar="A,B", help="columns that the policy declares public, kept as they are")
-    command.add_argument("--name", metavar="NAME", help="view of the released rows; default: TABLE_synthetic")
-    command.add_argument("--label", metavar="TEXT", help="who asks or why, written beside the charge")
-    command.add_argument("--ask", metavar="SQL", help="answer a SELECT from what was released; free")
-    command.add_argument(
-        "--estimator",
-        choices=("unbiased", "proper"),
-        default="unbiased",
-        help="proper rounds counts and sums to possible answers (default: unbiased)",
-    )
-    command.add_argument(
-        "--bounds", action="store_true", help="with --ask, show bounds of the errors instead of the answers"
-    )
-    command.add_argument(
-        "--alpha", metavar="A", type=float, default=0.05, help="1 - confidence of the intervals (default: 0.05)"
-    )
-    command.add_argument(
-        "--no-errors", dest="errors", action="store_false", help="leave the _stderr, _low and _high columns out"
-    )
-    command.add_argument("--memory-limit", metavar="SIZE", help="the most memory of a scan, such as 4GB")
-    command.add_argument("--scan-timeout", metavar="SECONDS", type=float, help="stop a scan after that; it is charged")
-    formats.arguments(command)

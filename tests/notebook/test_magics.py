@@ -446,7 +446,7 @@ def test_a_file_that_cannot_be_written_loses_no_answer(toys, con, monkeypatch):
     def fail(*_):
         raise duckdb.IOException("private words")
 
-    monkeypatch.setattr("dpsql.notebook.saving.write_table", fail)
+    monkeypatch.setattr("dpsql.release.files.write_table", fail)
     done = toys(f"%%dpsql --epsilon 0.5 --save out.csv\n{BY_COLOUR}")
     done.refused(dpsql.OperationalError, "out.csv cannot be written", "the same cell is free now")
     assert "private words" not in done.printed

@@ -4,7 +4,7 @@ import datetime as dt
 from html.parser import HTMLParser
 
 from dpsql.notebook.results import Note, NotebookResult, Results, error_text
-from dpsql.notebook.tables import MOST_COLUMNS, Look, grid_of, html_of, text_of
+from dpsql.notebook.tables import MOST_COLUMNS, Look, grid_of
 from dpsql.release import Result
 
 NAMES = ("g", "n", "n_stderr", "n_low", "n_high")
@@ -33,7 +33,7 @@ def test_a_number_with_errors_is_one_cell():
     assert grid.heads == ("g", "n ± (95 %)")
     assert grid.cells == (("a", "100.4 ± 10.0"), ("b", "-3.0 ± 10.0"))
     assert grid.right == (False, True)
-    assert text_of(grid, "by_g").splitlines() == [
+    assert grid.text("by_g").splitlines() == [
         *("by_g", "g    n ± (95 %)", "-  ------------", "a  100.4 ± 10.0", "b   -3.0 ± 10.0", "(2 rows)")
     ]
 
@@ -73,7 +73,7 @@ def test_rows_and_columns_are_cut_and_say_so():
 def test_no_text_becomes_html():
     evil = "<img src=x onerror=alert(1)>"
     result = Result((evil, "n"), ("VARCHAR", "BIGINT"), [("</td><script>alert(1)</script>", 1), ("a & 'b' \"c\"", 2)])
-    page = Page(html_of(grid_of(result, Look()), "<script>"))
+    page = Page(grid_of(result, Look()).html("<script>"))
     assert {tag for tag, _ in page.tags} == {"table", "caption", "b", "thead", "tbody", "tr", "th", "td", "p"}
     assert {name for _, given in page.tags for name in given} <= {"class", "style"}
     assert evil in page.texts
@@ -87,8 +87,8 @@ def test_no_text_becomes_html():
 
 def test_control_characters_do_not_reach_a_terminal():
     result = Result(("a\x1b[31m",), ("VARCHAR",), [("b\x1b]0;x\x07\nc",)])
-    assert not set(text_of(grid_of(result, Look()))) & {"\x1b", "\x07"}
-    assert len(text_of(grid_of(result, Look())).splitlines()) == 4
+    assert not set(grid_of(result, Look()).text()) & {"\x1b", "\x07"}
+    assert len(grid_of(result, Look()).text().splitlines()) == 4
 
 
 def test_the_error_of_the_footer():

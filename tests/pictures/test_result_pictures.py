@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpsql.errors import InterfaceError
-from dpsql.pictures import picture_bytes, ranges_picture, result_picture, results_picture
+from dpsql.pictures import picture_bytes, plot_ranges, plot_result, results_picture
 from dpsql.pictures.tables import read
 from dpsql.release import Result
 from dpsql.release.columns import Numbers
@@ -70,7 +70,7 @@ def test_keys_and_numbers_of_a_table() -> None:
 
 
 def test_bars_have_the_intervals_of_the_table() -> None:
-    figure = result_picture(TOWNS)
+    figure = plot_result(TOWNS)
     (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == [10, -3, 0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["here", r"there \$x_1\$", "other"]
@@ -81,7 +81,7 @@ def test_bars_have_the_intervals_of_the_table() -> None:
 
 
 def test_two_keys_are_grouped_and_many_a_heat_map() -> None:
-    figure = result_picture(GROUPED)
+    figure = plot_result(GROUPED)
     (axes,) = figure.axes
     assert sorted(bar.get_width() for bar in axes.patches) == [0, 1, 2, 3, 4, 5]
     legend = axes.get_legend()
@@ -92,7 +92,7 @@ def test_two_keys_are_grouped_and_many_a_heat_map() -> None:
         [("a", "VARCHAR", ["u"] * 9 + ["v"] * 8), ("b", "INTEGER", [*range(9), *range(8)]),
          *numbers("n", [float(i) for i in range(17)])]
     )  # fmt: skip
-    figure = result_picture(wide)
+    figure = plot_result(wide)
     image = figure.axes[0].images[0].get_array()
     assert image.shape == (2, 9)
     assert image[1, 7] == 16
@@ -105,7 +105,7 @@ def test_a_long_ordered_key_is_a_curve_with_a_band() -> None:
     days = [dt.date(2026, 1, 1) + dt.timedelta(days=i) for i in range(20)]
     for kind, keys in (("DATE", [*days, None]), ("INTEGER", [*range(20), None])):
         values = [float(i % 7) for i in range(21)]
-        figure = result_picture(Result.from_columns([("k", kind, keys), *numbers("n", values)]))
+        figure = plot_result(Result.from_columns([("k", kind, keys), *numbers("n", values)]))
         (axes,) = figure.axes
         assert list(axes.lines[0].get_ydata()) == values[:20]
         assert len(axes.collections) == 1  # the band
@@ -118,7 +118,7 @@ def test_three_keys_and_long_tables_are_cut() -> None:
     table = Result.from_columns(
         [(name, "VARCHAR", [str(row[at]) for row in rows]) for at, name in enumerate("xyz")] + numbers("n", [1.0] * 60)
     )
-    figure = result_picture(table)
+    figure = plot_result(table)
     assert len(figure.axes[0].patches) == 40
     assert "first 40 of 60 rows" in figure.axes[0].get_title(loc="left")
     assert figure.axes[0].get_yticklabels()[0].get_text() == "a, c, 0"
@@ -127,23 +127,23 @@ def test_three_keys_and_long_tables_are_cut() -> None:
 
 def test_a_single_row_has_a_line_for_each_number() -> None:
     table = Result.from_columns([*numbers("n", [20000.0], 35.0), *numbers("mean", [2.9], 0.1), *numbers("x", [None])])
-    figure = result_picture(table)
+    figure = plot_result(table)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["n: 20,000 ±35", "mean: 2.9 ±0.1", "x: NULL"]
     drawn(figure)
 
 
 def test_panels_values_and_axes_of_the_caller() -> None:
     two = Result.from_columns([("k", "VARCHAR", ["a", "b"]), *numbers("n", [1.0, 2.0]), *numbers("s", [5.0, 6.0])])
-    assert len(result_picture(two).axes) == 2
-    (axes,) = result_picture(two, value="S").axes
+    assert len(plot_result(two).axes) == 2
+    (axes,) = plot_result(two, value="S").axes
     assert [bar.get_width() for bar in axes.patches] == [5, 6]
     mine = Figure()
     place = mine.subplots(1, 2)
-    assert result_picture(two, place[1], value="n") is mine
+    assert plot_result(two, place[1], value="n") is mine
     assert [bar.get_width() for bar in place[1].patches] == [1, 2]
     assert not place[0].patches
     with pytest.raises(InterfaceError, match="no number 'z' to draw; the result has n, s"):
-        result_picture(two, value="z")
+        plot_result(two, value="z")
 
 
 RANGES = [(a, b) for a in range(5) for b in range(a, 5)]
@@ -157,25 +157,25 @@ def test_ranges_are_a_curve_from_one_value_on() -> None:
             *numbers("n", [float(10 * (b - a + 1)) for a, b in RANGES]),
         ]
     )
-    for figure, expected in ((result_picture(table), [10, 20, 30, 40, 50]), (ranges_picture(table, start=3), [10, 20])):
+    for figure, expected in ((plot_result(table), [10, 20, 30, 40, 50]), (plot_ranges(table, start=3), [10, 20])):
         (axes,) = figure.axes
         assert list(axes.lines[0].get_ydata()) == expected
         assert axes.get_xlabel() == "age"
         drawn(figure)
     with pytest.raises(InterfaceError, match="no range of the result begins at 9"):
-        ranges_picture(table, start=9)
+        plot_ranges(table, start=9)
     prefixes = Result.from_columns([("age_to", "INTEGER", [0, 1, 2]), *numbers("n", [1.0, 4.0, 9.0])])
-    assert list(ranges_picture(prefixes).axes[0].lines[0].get_ydata()) == [1, 4, 9]
+    assert list(plot_ranges(prefixes).axes[0].lines[0].get_ydata()) == [1, 4, 9]
     with pytest.raises(InterfaceError, match="leave start out"):
-        ranges_picture(prefixes, start=1)
+        plot_ranges(prefixes, start=1)
     with pytest.raises(InterfaceError, match="has no ranges"):
-        ranges_picture(TOWNS)
+        plot_ranges(TOWNS)
 
 
 def test_what_has_no_numbers_is_refused() -> None:
     for table in (Result(["k"], ["VARCHAR"], [("a",)]), Result(["n"], ["DOUBLE"], []), Result([], [], [])):
         with pytest.raises(InterfaceError, match="no numbers to draw"):
-            result_picture(table)
+            plot_result(table)
     with pytest.raises(InterfaceError, match="no result of the release"):
         results_picture([("a", Result(["k"], ["VARCHAR"], [("a",)]))])
 
@@ -188,7 +188,7 @@ def test_several_results_share_a_figure() -> None:
 
 def test_packed_columns_are_drawn_as_well() -> None:
     table = Result.from_columns([("k", "INTEGER", list(range(30))), ("n", "DOUBLE", Numbers(np.arange(30.0)))])
-    assert list(result_picture(table).axes[0].lines[0].get_ydata()) == list(range(30))
+    assert list(plot_result(table).axes[0].lines[0].get_ydata()) == list(range(30))
 
 
 def test_a_notebook_shows_it_and_pyplot_does_not_know_it() -> None:

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from dpsql.policy import Policy
-from dpsql.surfaces import commands, output
+from dpsql.surfaces import cli, output
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -322,7 +322,7 @@ def test_interrupt_is_exit_code_130(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "budget", interrupted)
+    monkeypatch.setitem(cli.ACTIONS, "budget", interrupted)
     assert main(["budget", "--policy", "people.toml"]) == 130
     assert "what was charged stays charged" in capsys.readouterr().err
 

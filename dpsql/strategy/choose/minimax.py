@@ -137,7 +137,7 @@ def reweighted(W: Workload, weights: Floats) -> Workload:
     plain = isinstance(W.inner, Diagonal)
     scaled = Diagonal(W.scale * np.sqrt(weights)) if plain else Weighted(W.inner, weights)
     exact = None if W.exact is None else np.sqrt(weights)[:, None] * W.exact
-    return Workload(W.span, scaled, W.contributions, W.groups, W.name, (), exact)
+    return Workload(W.span, scaled, W.contributions, W.groups, W.name, (), exact, W.units)
 
 
 def check_size(queries: int) -> None:
@@ -169,7 +169,7 @@ def minimise_largest(
     found = [(start.largest(W), start.method, start)]
     lower = _least(start) / W.shape[0]
     say(f"{start.method}: largest error {found[0][0]:.6g}")
-    joint = noise == "gaussian" and method in ("auto", "optimal")
+    joint = noise == "gaussian" and method in ("auto", "optimal") and (W.units is None or W.units.listable)
     if joint:
         try:
             pieces, proven, reached = _solve(W, 0.9 * tolerance, deadline)
@@ -287,7 +287,8 @@ def _distinct(W: Workload) -> Workload:
     alive = scale > 0
     if not alive.any():
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
-    return Workload(sparse.csr_array(W.span[found.keep[alive]]), Diagonal(scale[alive]), W.contributions, None, W.name)
+    span = sparse.csr_array(W.span[found.keep[alive]])
+    return Workload(span, Diagonal(scale[alive]), W.contributions, None, W.name, units=W.units)
 
 
 def _queries(block: Block, W: Workload) -> Inner:

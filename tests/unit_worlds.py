@@ -1,0 +1,398 @@
+"""Small worlds of persons with several rows in several tables: random policies and batches, and everything that one
+person can change, found by the scan itself.
+
+What a person can change is enumerated from rows and declared bounds alone, apart from
+``dpsql.workload.families.contributions``: rows that the scan cannot tell apart are one kind of row, and persons with
+all numbers of rows of each kind, as many as count, go through one scan that tells persons apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+import dpsql
+from dpsql import measure
+from dpsql.engines import duckdb as engine_module
+from dpsql.engines.base import Rows, TableSource
+from dpsql.measure.reading import scan_of
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.layout import Layout
+
+Row = tuple[Any, ...]
+Person = Mapping[str, Sequence[Row]]
+"""The rows of one person by table, the person's number left out."""
+
+COLUMNS = {
+    "patients": "patient INTEGER, sex VARCHAR, age INTEGER",
+    "visits": "patient INTEGER, ward VARCHAR, day INTEGER, cost INTEGER",
+    "labs": "patient INTEGER, kind VARCHAR, v INTEGER",
+    "shifts": "nurse INTEGER, ward VARCHAR, hours INTEGER",
+}
+VALUES: dict[str, tuple[Sequence[Any], ...]] = {
+    "patients": (("f", "m", None), (0, 10, None)),
+    "visits": (("a", "b", "x", None), (1, 2, 3, 9, None), (-2, 4, None, 1)),
+    "labs": (("p", "q", None), (-3, 3, None)),
+    "shifts": (("a", "b"), (0, 8, None)),
+}
+"""What the columns of a row hold: all groups, both bounds, and what lies outside or is missing."""
+DECLARED = """dataset = "worlds"
+[budget]
+epsilon = 1e6
+{delta}[tables.patients]
+unit = "patient"
+key = ["patient"]
+max_rows_per_unit = {patients}
+[tables.patients.columns]
+sex = {{ values = ["f", "m"] }}
+age = {{ lower = 0, upper = 10 }}
+[tables.visits]
+unit = "patient"
+references = {{ patient = "patients.patient" }}
+max_rows_per_unit = {visits}
+at_most = [{caps}]
+[tables.visits.columns]
+ward = {{ values = ["a", "b"], other = true }}
+day = {{ lower = 1, upper = 3 }}
+cost = {{ lower = -2, upper = 4 }}
+[tables.labs]
+unit = "patient"
+max_rows_per_unit = {labs}
+[tables.labs.columns]
+kind = {{ values = ["p", "q"] }}
+v = {{ lower = -3, upper = 3 }}
+[tables.shifts]
+unit = "nurse"
+max_rows_per_unit = 2
+[tables.shifts.columns]
+ward = {{ values = ["a", "b"], nulls = false }}
+hours = {{ lower = 0, upper = 8 }}
+"""
+_MOST = 20_000  # contributions of several tables together
+_CAPS: dict[str, int] = {"ward": 1, "day": 2}
+"""The place of a capped column in a row without its person."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A policy and a batch over it: ``most`` rows by table, ``caps`` of visits as (rows, groups, column)."""
+
+    sql: str
+    most: Mapping[str, int]
+    caps: tuple[tuple[int | None, int | None, str], ...] = ()
+
+    def policy(self, noise: str) -> str:
+        """The policy's text; without a delta no Gaussian noise is drawn."""
+        caps = [
+            ", ".join([*(f"{name} = {n}" for name, n in (("rows", r), ("groups", g)) if n), f'per = "{per}"'])
+            for r, g, per in self.caps
+        ]
+        delta = "delta = 1e-6\n" if noise == "gaussian" else ""
+        return DECLARED.format(**self.most, delta=delta, caps=", ".join(f"{{ {cap} }}" for cap in caps))
+
+    @property
+    def joined(self) -> bool:
+        """Whether visits are read with their patient."""
+        return "JOIN" in self.sql
+
+
+def asks(count: int, seed: int) -> list[Ask]:
+    """Random batches over random policies, the same every time."""
+    draw = random.Random(seed)
+    return [_ask(draw) for _ in range(count)]
+
+
+def _ask(draw: random.Random) -> Ask:
+    statements = [_statement(draw) for _ in range(draw.choice((1, 1, 2, 2, 3)))]
+    most = {"patients": draw.choice((1, 1, 1, 2)), "visits": draw.randint(1, 4), "labs": draw.randint(1, 3)}
+    k, caps = most["visits"], []
+    for per in draw.choice(((), (), ("ward",), ("day",), ("day % 2",), ("ward", "day"))):
+        rows, groups = draw.choice(((1, None), (2, None), (None, 1), (None, 2), (1, 2), (2, 1)))
+        caps.append((rows and min(rows, k), groups and min(groups, k), per))
+    return Ask("; ".join(statements), most, tuple(caps))
+
+
+_TABLES: dict[str, tuple[Sequence[str], str, Sequence[str]]] = {
+    "visits": (
+        ("ward", "day", "day % 2", "ward, day"),
+        "cost",
+        ("ward = 'a'", "day >= 2", "ward <> 'b' OR day = 1", "ward IS NULL", "day BETWEEN 1 AND 2 AND ward = 'b'"),
+    ),
+    "visits JOIN patients USING (patient)": (
+        ("sex", "ward", "sex, ward"),
+        "cost",
+        ("sex = 'f'", "ward = 'a'", "sex = 'm' OR day = 3"),
+    ),
+    "patients": (("sex",), "age", ("sex = 'f'", "sex IS NOT NULL")),
+    "labs": (("kind",), "v", ("kind = 'p'", "kind IS NULL")),
+    "shifts": (("ward",), "hours", ("ward = 'b'",)),
+}
+
+
+def _statement(draw: random.Random) -> str:
+    table = draw.choice([*["visits"] * 5, *["visits JOIN patients USING (patient)"] * 2, *_TABLES])
+    keys, summed, conditions = _TABLES[table]
+    key = draw.choice(("", *keys))
+    unit = "nurse" if table == "shifts" else "patient"
+    if draw.random() < 0.3:
+        wanted = [f"COUNT(DISTINCT {unit})"]
+    else:
+        some = draw.choice(conditions)
+        offered = ["COUNT(*)", "COUNT(*)", f"SUM({summed})", f"AVG({summed})", f"COUNT(*) FILTER (WHERE {some})"]
+        offered.append(f"SUM({summed}) FILTER (WHERE {some})")
+        wanted = list(dict.fromkeys(draw.choice(offered) for _ in range(draw.choice((1, 1, 2)))))
+    where = f" WHERE {draw.choice(conditions)}" if draw.random() < 0.35 else ""
+    named = [f"{text} AS c{i}" for i, text in enumerate([*(key.split(", ") if key else []), *wanted])]
+    grouped = f" GROUP BY {', '.join(str(i + 1) for i in range(key.count(',') + 1))}" if key else ""
+    return f"SELECT {', '.join(named)} FROM {table}{where}{grouped}"
+
+
+class World:
+    """One connection over tables that are filled again and again."""
+
+    def __init__(self) -> None:
+        self.duck = duckdb.connect(config={"threads": 1})
+        for name, columns in COLUMNS.items():
+            self.duck.execute(f"CREATE TABLE {name} ({columns})")
+
+    def fill(self, persons: Mapping[Any, Person]) -> None:
+        """Put these persons, by their numbers, in place of all there are."""
+        for name in COLUMNS:
+            rows = [(number, *row) for number, person in persons.items() for row in person.get(name, ())]
+            self.duck.execute(f"DELETE FROM {name}")
+            for at in range(0, len(rows), 4000):
+                text = ", ".join(f"({', '.join(map(_literal, row))})" for row in rows[at : at + 4000])
+                self.duck.execute(f"INSERT INTO {name} VALUES {text}")
+
+    def plan(self, ask: Ask, noise: str, folder: Path, **options: Any) -> dpsql.Plan:
+        """The plan of a batch. Raises what ``Connection.plan`` raises."""
+        path = folder / "p.toml"
+        path.write_text(ask.policy(noise))
+        for old in folder.glob("l*"):
+            old.unlink()
+        with dpsql.connect(self.duck, policy=str(path), ledger=str(folder / "l")) as con:
+            return con.plan(ask.sql, epsilon=1.0, **options)
+
+    def whole(self, compiled: Compiled) -> np.ndarray:
+        """L x of the tables as they are, by the scans that a run would make."""
+        x = np.zeros(compiled.rows.shape[1], dtype=object)
+        for layout in compiled.layouts:
+            found = engine_module._scan(self.duck, *_parted(scan_of(layout, SOURCES)))
+            measure._add(x, layout, found, compiled.common_steps)
+        return x
+
+    def each(self, compiled: Compiled, layouts: Iterable[Layout], count: int) -> np.ndarray:
+        """What each of the persons 0, 1, ... adds to L x (count x entries), by the same scans grouped by person."""
+        x = np.zeros((count, compiled.rows.shape[1]), dtype=object)
+        for layout in layouts:
+            rows, select, keys = scan_of(layout, SOURCES)
+            assert isinstance(rows, Rows)
+            apart = Rows(rows.name, rows.tables, lambda names, text=rows.text: _with_unit(text(names)))  # type: ignore[misc]
+            arguments = apart, f"CAST(coalesce(dpsql_unit, -1) AS BIGINT) AS person, {select}", keys + 1
+            found = engine_module._scan(self.duck, *_parted(arguments))
+            order = np.argsort(found["person"], kind="stable")
+            numbers, starts = np.unique(found["person"][order], return_index=True)
+            for number, mine in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+                if number < 0:
+                    continue
+                part = {name: column[mine] for name, column in found.items()}
+                measure._add(x[number], layout, part, compiled.common_steps)
+        return x
+
+
+SOURCES = {name: TableSource(name) for name in COLUMNS}
+
+
+def _parted(arguments: tuple[Any, str, int]) -> tuple[Any, str, str, int]:
+    rows, select, keys = arguments
+    return rows, "memory", select, keys
+
+
+def _with_unit(text: str) -> str:
+    start = "(SELECT * FROM (SELECT "
+    return f"{start}dpsql_unit, {text.removeprefix(start)}" if text.startswith(start) else text
+
+
+def _literal(value: Any) -> str:
+    return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
+
+
+@dataclass
+class Enumerated:
+    """All that one person can change of L x: ``vectors`` (N x entries), ``whole`` where every person was tried."""
+
+    vectors: np.ndarray = field(repr=False)
+    whole: bool
+
+    @cached_property
+    def floats(self) -> np.ndarray:
+        return self.vectors.astype(np.float64)
+
+
+def enumerated(world: World, ask: Ask, compiled: Compiled, most: int, draw: random.Random) -> list[Enumerated]:
+    """For patients and for nurses all that one can change, over at most about ``most`` persons a table."""
+    found = []
+    for tables in (("patients", "visits", "labs"), ("shifts",)):
+        layouts = [layout for layout in compiled.layouts if layout.source.table in tables]
+        if not layouts:
+            continue
+        read = {name for layout in layouts for name in layout.source.tables}
+        parts: list[Enumerated] = []
+        clusters = [("patients", "visits"), ("labs",)] if ask.joined and "labs" in tables else [(t,) for t in tables]
+        for cluster in clusters:
+            mine = [layout for layout in layouts if layout.source.table in cluster]
+            if mine and read & set(cluster):
+                parts.append(_cluster(world, ask, compiled, mine, [t for t in cluster if t in read], most, draw))
+        vectors, whole = np.zeros((1, compiled.rows.shape[1]), dtype=object), True
+        for part in parts:
+            whole &= part.whole
+            held = np.concatenate([np.zeros((1, vectors.shape[1]), dtype=object), part.vectors])
+            if len(vectors) * len(held) > _MOST:
+                few = max(1, _MOST // len(vectors))
+                held, whole = held[draw.sample(range(len(held)), few)], False
+            vectors = _distinct((vectors[:, None, :] + held[None, :, :]).reshape(-1, vectors.shape[1]))
+        found.append(Enumerated(vectors, whole))
+    return found
+
+
+def _distinct(vectors: np.ndarray) -> np.ndarray:
+    if abs(vectors).max(initial=0) < 2**62:
+        return np.unique(vectors.astype(np.int64), axis=0).astype(object)
+    return np.array(sorted({tuple(v) for v in vectors.tolist()}), dtype=object)
+
+
+def _cluster(
+    world: World,
+    ask: Ask,
+    compiled: Compiled,
+    layouts: Sequence[Layout],
+    tables: Sequence[str],
+    most: int,
+    draw: random.Random,
+) -> Enumerated:
+    """Persons of some tables: a row of patients, or none, and all numbers of rows of each kind of the others."""
+    persons: list[dict[str, list[Row]]] = [{}]
+    whole = True
+    for table in tables:
+        longer: list[dict[str, list[Row]]] = []
+        for person in persons:
+            kinds = _kinds(world, ask, compiled, layouts, person, table)
+            k = 2 if table == "shifts" else ask.most[table]
+            held, all_ = _numbers(kinds, 1 if len(tables) > 1 and table == "patients" else k, most, draw)
+            whole &= all_
+            longer.extend({**person, table: rows} for rows in held)
+        persons = longer
+    if len(tables) > 1 and ask.most["patients"] > 1:
+        whole = False
+    world.fill(dict(enumerate(persons)))
+    return Enumerated(_distinct(world.each(compiled, layouts, len(persons))), whole)
+
+
+def _kinds(
+    world: World, ask: Ask, compiled: Compiled, layouts: Sequence[Layout], person: Person, table: str
+) -> list[Row]:
+    """One row of each kind that the batch and the bounds tell apart."""
+    rows = list(itertools.product(*VALUES[table]))
+    if table == "patients" and ask.joined:
+        return list({row[0]: row for row in rows}.values()) if len(layouts) == 1 else rows
+    world.fill({i: {**person, table: [row]} for i, row in enumerate(rows)})
+    x = world.each(compiled, layouts, len(rows))
+    capped = [_CAPS[per.partition(" ")[0]] - 1 for _, _, per in ask.caps] if table == "visits" else []
+    return list({(tuple(v), *(row[i] for i in capped)): row for v, row in zip(x.tolist(), rows, strict=True)}.values())
+
+
+def _numbers(kinds: Sequence[Row], k: int, most: int, draw: random.Random) -> tuple[list[list[Row]], bool]:
+    """All ways to have 0 to ``k`` rows of the kinds, or some of them; whether these are all."""
+    found: list[list[Row]] = [[]]
+    for size in range(1, k + 1):
+        for rows in itertools.combinations_with_replacement(kinds, size):
+            found.append(list(rows))
+            if len(found) > 20 * most:
+                break
+    if len(found) <= most:
+        return found, True
+    held = [[row] * k for row in kinds]
+    while len(held) < most:
+        held.append([draw.choice(kinds) for _ in range(k)])
+    return held, False
+
+
+def broken(draw: random.Random, persons: int) -> dict[Any, Person]:
+    """Patients with more rows than count, some alike, rows of nobody, and as the last person a nurse."""
+    found: dict[Any, Person] = {}
+    for number in (*range(persons), None):
+        nurse = number == persons - 1
+        found[number] = {
+            name: [tuple(draw.choice(pool) for pool in pools) for _ in range(draw.choice((0, 1, 2, 5, 9)))]
+            for name, pools in VALUES.items()
+            if (name == "shifts") == nurse
+        }
+    return found
+
+
+def norm(plan: dpsql.Plan, vectors: np.ndarray) -> int:
+    """``norm_of`` what the plan measures, in the norm of its noise."""
+    held = plan.strategy.measured.written
+    assert held is not None
+    mixing, basis = (np.asarray(m.toarray() if hasattr(m, "toarray") else m) for m in held)
+    return norm_of(plan.noise.kind, mixing, basis, vectors)
+
+
+def norm_of(noise: str, mixing: np.ndarray, basis: np.ndarray, vectors: np.ndarray) -> int:
+    """The largest L1, or squared L2, norm of mixing @ basis @ c: exact, of those that floats cannot tell from it."""
+    gaussian = noise == "gaussian"
+    change = (vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64)
+    sizes = (change**2).sum(axis=1) if gaussian else abs(change).sum(axis=1)
+    near = np.flatnonzero(sizes >= sizes.max() * (1 - 1e-9))[:20]
+    exact = (vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object)
+    return int(max((v * v).sum() if gaussian else abs(v).sum() for v in exact))
+
+
+def paid(plan: dpsql.Plan) -> Fraction:
+    """The sensitivity (squared for Gaussian noise) that the plan's noise protects at its charge."""
+    if plan.noise.kind == "gaussian":
+        return plan.noise.parameter * plan.charge.mu_squared
+    assert plan.charge.epsilon is not None
+    return plan.noise.parameter * plan.charge.epsilon
+
+
+@dataclass(frozen=True)
+class Least:
+    """Bounds of the least error of any Gaussian matrix mechanism over listed contributions: lower <= least <= upper."""
+
+    lower: float
+    upper: float
+
+
+def least(W: np.ndarray, vectors: np.ndarray, gap: float = 1e-3, steps: int = 20_000) -> Least:
+    """The least error of W (m x n) for units that change x by one of ``vectors`` (N x n), by multiplicative ascent.
+
+    max over weights lambda of (tr (U M U^T)^1/2)^2, M = sum lambda_c c c^T, U^T U = W^T W: every step is a bound from
+    below, and K^-1/2 scaled to the worst contribution one from above. ``steps`` bound the work.
+    """
+    Y = W @ vectors.T.astype(np.float64)
+    Y = np.unique((Y * np.sign(Y[np.argmax(abs(Y) > 1e-12, axis=0), np.arange(Y.shape[1])])).T.round(12), axis=0).T
+    left, size, _ = np.linalg.svd(Y, full_matrices=False)
+    Y = left[:, size > 1e-10 * size[0]].T @ Y
+    lam = np.full(Y.shape[1], 1.0 / Y.shape[1])
+    lower, upper = 0.0, np.inf
+    for _ in range(steps):
+        s, V = np.linalg.eigh((Y * lam) @ Y.T)
+        root = np.sqrt(np.maximum(s, 1e-300))
+        t = float(root.sum())
+        q = ((V.T @ Y) ** 2 / root[:, None]).sum(axis=0)
+        lower, upper = max(lower, t * t), min(upper, t * float(q.max()))
+        if upper <= lower * (1 + gap):
+            break
+        lam = lam * (q / t) ** 2
+        lam = lam / lam.sum()
+    return Least(lower, upper)
