@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
@@ -38,7 +37,7 @@ from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.forms import Matrix, dense, is_sparse
 from dpsql.linalg.inner import Dense, Diagonal, Inner, Ranges
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.axes import Written, find_axes
@@ -123,7 +122,7 @@ class Weighted(Inner):
     def gram(self, weights: Floats | None = None) -> Floats:
         return self.inner.gram(self.weights if weights is None else self.weights * weights)
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         entries = self.inner.matrix()
         root = np.sqrt(self.weights)
         return sparse.csr_array(sparse.diags_array(root) @ entries) if is_sparse(entries) else root[:, None] * entries

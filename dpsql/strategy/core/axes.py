@@ -9,13 +9,13 @@ a step over all N columns costs O(r^3 + r u^2 + G^2 N) instead of O(r^2 N).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import Matrix, Sparse
 from dpsql.linalg.inner import Inner
 
 _SAMPLE = 3000
@@ -34,7 +34,7 @@ class Axes:
     starts: Ints
 
 
-def group_rows(matrix: Any) -> list[list[int]] | None:
+def group_rows(matrix: Sparse) -> list[list[int]] | None:
     """Groups of rows (v x N integer csr) that share an axis, or None where there is no short list of them.
 
     A row joins the group whose number of classes it raises least, if by at most three, on a
@@ -66,7 +66,7 @@ def group_rows(matrix: Any) -> list[list[int]] | None:
     return groups
 
 
-def find_axes(columns: Any) -> Axes | None:
+def find_axes(columns: Sparse) -> Axes | None:
     """Write the columns (v x N, integer csc) as T E, exactly, or None where no short way is found."""
     Y = sparse.csr_array(columns)
     v = Y.shape[0]
@@ -116,7 +116,7 @@ class Written(Inner):
                 L[starts[h] : starts[h + 1], starts[g] : starts[g + 1]] = block.T
         return np.asarray(self._axes.table @ L @ self._axes.table.T)
 
-    def variances(self, root: Any = None) -> Floats:
+    def variances(self, root: Matrix | None = None) -> Floats:
         """||root^T y_j||^2 of every column (N,)."""
         starts, table = self._axes.starts, self._axes.table
         moved = table if root is None else root.T @ table

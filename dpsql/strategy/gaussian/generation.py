@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dpsql.arrays import Floats
+from dpsql.linalg.forms import Sparse
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.core.ascent import Low, Solution, ascend
 from dpsql.strategy.core.reduce import Block
@@ -31,7 +32,7 @@ _ROUNDS = 80
 class _Columns:
     """All columns Y (v x N): scans of squared norms, and dense pieces."""
 
-    def __init__(self, columns: Any) -> None:
+    def __init__(self, columns: Sparse) -> None:
         self._csc = sparse.csc_array(columns)
         v, N = self.shape = (int(columns.shape[0]), int(columns.shape[1]))
         self._dense: list[Any] | None = None
