@@ -86,7 +86,7 @@ def low_rank(W: Workload, gamma: float = 1e-2, r: int | None = None) -> tuple[fl
     start = time.process_time()
     found = decompose(M, rank=r, gamma=gamma, rounds=_ROUNDS)
     seconds = time.process_time() - start
-    noise = found.noise_error / M.shape[0]
+    noise = float((found.left**2).sum()) / M.shape[0]
     bias = float(np.mean(((M - found.left @ found.right) @ stand_in(M.shape[1])) ** 2))
     return noise, 2 * noise / _EPSILON**2 + bias, found.residual, seconds
 

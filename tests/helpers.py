@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql import measure
-from dpsql.linalg.words import product
+from dpsql.linalg.exact import product
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import Answer, Understood, parse, table_of, understand

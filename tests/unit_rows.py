@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 
 from dpsql import measure
-from dpsql.linalg.words import product
+from dpsql.linalg.exact import product
 from dpsql.measure import ConnectionEngine, Engine, TableSource
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema

@@ -17,8 +17,9 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import MATRIX_CAP, Sparse
 from dpsql.strategy.core.reduce import cholesky
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 _GRAM_CELLS = 4096
 
@@ -85,7 +86,7 @@ def structure(W: Workload) -> algebra.Inner | None:
     return inner if is_identity(W.span) else None
 
 
-def is_identity(span: Any) -> bool:
+def is_identity(span: Sparse) -> bool:
     """Is a sparse integer matrix the identity?"""
     n = span.shape[1]
     return bool(

@@ -24,6 +24,7 @@ from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.exact import max_abs
+from dpsql.linalg.forms import Matrix
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ class Centre:
         """C B^+ along one axis: C / d."""
         return np.asarray((y - y.mean(axis=axis, keepdims=True)) / self.d)
 
-    def weights(self, rows: Any) -> Floats:
+    def weights(self, rows: Matrix) -> Floats:
         """rows C B^+ (m x p) of rows (m x d)."""
         held = _dense(rows)
         return np.asarray((held - held.mean(axis=1, keepdims=True)) / self.d)
 
-    def squares(self, rows: Any) -> Floats:
+    def squares(self, rows: Matrix) -> Floats:
         """The squared norms (m,) of ``weights``, without them."""
         total = np.asarray(rows.sum(axis=1)).ravel()
         squared = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if hasattr(rows, "multiply") else (rows**2).sum(1)
@@ -94,11 +95,11 @@ class Plain:
     def solve(self, y: Floats, axis: int) -> Floats:
         return np.asarray(y - y.mean(axis=axis, keepdims=True))
 
-    def weights(self, rows: Any) -> Floats:
+    def weights(self, rows: Matrix) -> Floats:
         held = _dense(rows)
         return np.asarray(held - held.mean(axis=1, keepdims=True))
 
-    def squares(self, rows: Any) -> Floats:
+    def squares(self, rows: Matrix) -> Floats:
         """As ``Centre.squares``, d^2 times as large."""
         return Centre(self.d).squares(rows) * float(self.d) ** 2
 
@@ -162,10 +163,10 @@ class Mixed:
     def solve(self, y: Floats, axis: int) -> Floats:
         return np.moveaxis(np.tensordot(self.inverse, y, axes=(1, axis)), 0, axis)
 
-    def weights(self, rows: Any) -> Floats:
+    def weights(self, rows: Matrix) -> Floats:
         return np.asarray(rows @ self.inverse)
 
-    def squares(self, rows: Any) -> Floats:
+    def squares(self, rows: Matrix) -> Floats:
         """The squared norms of ``weights``."""
         found = self.weights(rows)
         return np.asarray(np.einsum("ij,ij->i", found, found))
@@ -311,5 +312,5 @@ def digest_of(residuals: tuple[Residual, ...], histograms: object) -> str:
     return digest.hexdigest()
 
 
-def _dense(rows: Any) -> Floats:
+def _dense(rows: Matrix) -> Floats:
     return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=np.float64)

@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Ints
+from dpsql.linalg.forms import Matrix
 
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
@@ -31,7 +32,7 @@ class Distinct:
     label: Ints
 
 
-def distinct_columns(matrix: Any, *, up_to_sign: bool = False) -> Distinct:
+def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
     """Group equal non-zero columns of an integer csr matrix (q x n), exactly.
 
     With ``up_to_sign`` columns c and -c fall together as well (their norms are the same).
@@ -90,7 +91,7 @@ def _distinct_slowly(indptr: Any, indices: Any, data: Ints) -> Distinct:
     return Distinct(np.asarray(keep, dtype=np.int64), label)
 
 
-def disjoint_blocks(matrix: Any, coupling: Ints) -> tuple[int, Ints]:
+def disjoint_blocks(matrix: Matrix, coupling: Ints) -> tuple[int, Ints]:
     """(number, labels of the q rows): rows that share a column or a coupling label, transitively.
 
     ``matrix`` is q x N, ``coupling`` (q,) as in ``inner.Inner.coupling``. Cost O(nnz).

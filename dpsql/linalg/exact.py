@@ -1,28 +1,118 @@
-"""Norms of integer columns without rounding.
+"""Integer products of any size and norms of integer columns, without rounding.
 
-Floating point gives a squared norm below the true one for about half of all strategies,
-and a sensitivity that is too small is a privacy fault. Sums run in float64 or int64 only
-where every partial sum provably fits, in Python integers otherwise.
+**Products.** int64 products wrap silently. The data are split into words so short that every product of a word
+provably fits, by a bound on the public matrix alone; the words are put together again as Python integers. How many
+there are follows from a public bound on the data, and no check looks at the data.
+
+**Norms.** Floating point gives a squared norm below the true one for about half of all strategies, and a sensitivity
+that is too small is a privacy fault. Sums run in float64 or int64 only where every partial sum provably fits, in
+Python integers otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.arrays import Floats, Ints
+from dpsql.errors import DataError
+from dpsql.linalg.forms import Matrix, Sparse, dense, is_sparse
 
 _CHUNK = 4096
+_LEAST = 4  # bits of the data in a word, at least
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
 _ROOT_BITS = 32
 _SPARSE_COST = 50  # a product of two sparse entries takes as long as so many dense ones
 
+Word = TypeVar("Word", Ints, Floats)
 
-def product_chunks(mixing: Any, columns: Any) -> Any:
+
+def room(growth: int) -> int:
+    """Bits of a word whose product fits 62 bits, where |B x| <= ``growth`` |x|."""
+    return 62 - growth.bit_length()
+
+
+def words_of(x: Sequence[int] | NDArray[np.object_], bits: int, width: int, last: int = 0) -> list[Ints]:
+    """x = sum_k word_k 2^(width k) for |x| < 2^bits: words from 0 to below 2^width, the last one signed.
+
+    The last is below 2^max(width, last) in size.
+    """
+    rest, found = np.array(x, dtype=object), []
+    while bits > max(width, last):
+        found.append((rest & ((1 << width) - 1)).astype(np.int64))
+        rest, bits = rest >> width, bits - width
+    return [*found, rest.astype(np.int64)]
+
+
+def by_words(
+    apply: Callable[[Ints], NDArray[np.int64] | NDArray[np.object_]],
+    x: Sequence[int],
+    bits: int,
+    width: int,
+    last: int = 0,
+) -> list[int]:
+    """B x exactly, where ``apply`` is B on one word of x as ``words_of`` cuts it: exact for whatever a word holds.
+
+    ``bits``: a public bound, |x| < 2^bits. ``apply`` gives int64 or Python integers. Cost: bits / width products.
+    """
+    return [int(value) for value in _joined(apply, words_of(x, bits, width, last), width)]
+
+
+def _joined(
+    apply: Callable[[Word], NDArray[np.int64] | NDArray[np.object_]], words: Sequence[Word], width: int
+) -> NDArray[np.object_]:
+    """sum_k apply(word_k) 2^(width k) in Python integers."""
+    total = apply(words[-1]).astype(object)
+    for word in reversed(words[:-1]):
+        total = (total << width) + apply(word).astype(object)
+    return total
+
+
+def _whole(matrix: NDArray[Any]) -> NDArray[np.object_]:
+    """The entries as Python integers; floats hold integers below 2^53, whose squares as floats would be rounded."""
+    return (matrix.astype(np.int64) if matrix.dtype == np.float64 else matrix).astype(object)
+
+
+def _row_bound(matrix: Matrix) -> int:
+    """A bound on the largest sum of absolute values of a row."""
+    return max_abs(matrix) * int(matrix.shape[1])
+
+
+def word_width(matrix: Matrix) -> int:
+    """How many bits of the data one int64 product with ``matrix`` (p x v integers) can take.
+
+    w + log2(columns x largest |entry|) < 63. Raises DataError where less than 4 bits are left; it
+    depends on the public matrix alone, so call it before a charge.
+    """
+    width = room(_row_bound(matrix))
+    if width < _LEAST:
+        raise DataError("the strategy's integers are too large to measure exactly; plan with a larger tolerance")
+    return width
+
+
+def product(matrix: Matrix, vector: Sequence[int], bits: int) -> list[int]:
+    """``matrix @ vector``: integer matrix (p x v, dense or sparse) times Python ints (v,), exactly.
+
+    ``bits``: a public bound, |vector| < 2^bits. Raises DataError as ``word_width``.
+    """
+    rows, columns = matrix.shape
+    if rows == 0 or columns == 0:
+        return [0] * rows
+    held = matrix.astype(np.int64)
+    return by_words(lambda word: np.asarray(held @ word), vector, bits, word_width(matrix))
+
+
+def product_bits(matrix: Matrix, bits: int) -> int:
+    """A bound on ``product``: |matrix @ vector| < 2^result for every |vector| < 2^bits."""
+    return bits + _row_bound(matrix).bit_length()
+
+
+def product_chunks(mixing: Matrix, columns: Sparse) -> Iterator[NDArray[Any]]:
     """Yield exact dense chunks of mixing @ columns (p x up to 4096 columns).
 
     ``mixing`` p x v integers (dense or csr), ``columns`` v x N integer csc. Each chunk is float64 where
@@ -47,19 +137,19 @@ def product_chunks(mixing: Any, columns: Any) -> Any:
             else:
                 yield left @ part.toarray()
         return
-    kind: Any = np.int64 if bound < 2**63 else object
+    kind: type = np.int64 if bound < 2**63 else object
     full = dense(mixing).astype(kind)
     for at in range(0, columns.shape[1], _CHUNK):
         yield full @ columns[:, at : at + _CHUNK].toarray().astype(kind)
 
 
-def max_abs(matrix: Any) -> int:
+def max_abs(matrix: Matrix) -> int:
     """Largest absolute entry as a Python integer."""
-    data = matrix.data if is_sparse(matrix) else matrix
+    data: NDArray[Any] = np.asarray(matrix.data if is_sparse(matrix) else matrix)
     return max((abs(int(data.max())), abs(int(data.min()))), default=0) if data.size else 0
 
 
-def column_norms(mixing: Any, columns: Any) -> tuple[int, int]:
+def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
     """(largest L1, largest squared L2) norm of a column of mixing @ columns, exactly.
 
     Cost: one p x v x N product; where nothing is negative and columns hold few entries,
@@ -79,7 +169,7 @@ def column_norms(mixing: Any, columns: Any) -> tuple[int, int]:
     return l1, l2
 
 
-def each_norm(mixing: Any, columns: Any, order: int) -> list[int]:
+def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:
     """The L1 (``order`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
 
     Cost and shapes as ``product_chunks``; Python integers where sums leave 2^53.
@@ -89,18 +179,17 @@ def each_norm(mixing: Any, columns: Any, order: int) -> list[int]:
         size = np.abs(chunk)
         top = int(size.max(initial=0))
         if size.dtype == object or size.shape[0] * top**order >= 2**53:
-            whole = (size.astype(np.int64) if size.dtype == np.float64 else size).astype(object)
-            out.extend((whole**order).sum(axis=0).tolist())
+            out.extend((_whole(size) ** order).sum(axis=0).tolist())
         else:
             out.extend(int(value) for value in (size.astype(np.float64) ** order).sum(axis=0))
     return out
 
 
-def products(mixing: Any, left: Any, right: Any) -> np.ndarray:
+def products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any]:
     """P^T Q (M x N) for P = mixing @ left and Q = mixing @ right, exactly: int64 below 2^53, else Python integers.
 
-    Long entries are cut into limbs of so many bits that sums of their products stay below 2^53. Cost: a product of
-    p M N for each pair of limbs; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
+    Long entries are cut into words so short that sums of their products stay below 2^53. Cost: a product of
+    p M N for each pair of words; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
     as in ``product_chunks``.
     """
     few = _sparse_products(mixing, left, right)
@@ -111,15 +200,18 @@ def products(mixing: Any, left: Any, right: Any) -> np.ndarray:
     if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
         return np.asarray(P.astype(np.float64).T @ Q.astype(np.float64)).astype(np.int64)
     width = (53 - p.bit_length()) // 2
-    total = np.zeros((P.shape[1], Q.shape[1]), dtype=object)
-    rights = _limbs(Q, width, tops[1])
-    for i, one in enumerate(_limbs(P, width, tops[0])):
-        for j, other in enumerate(rights):
-            total += (one.T @ other).astype(np.int64).astype(object) << (width * (i + j))
-    return total
+    lefts, rights = (
+        [word.astype(np.float64) for word in words_of(_whole(matrix), top.bit_length(), width)]
+        for matrix, top in zip((P, Q), tops, strict=True)
+    )
+    return _joined(
+        lambda right: _joined(lambda left: (left.T @ right).astype(np.int64), lefts, width),
+        rights,
+        width,
+    )
 
 
-def _sparse_products(mixing: Any, left: Any, right: Any) -> np.ndarray | None:
+def _sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any] | None:
     """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
     held = sparse.csr_array(mixing)
     tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
@@ -139,18 +231,7 @@ def _sparse_products(mixing: Any, left: Any, right: Any) -> np.ndarray | None:
     return np.asarray(sparse.csr_array(P.T @ Q).toarray())
 
 
-def _limbs(matrix: Any, width: int, top: int) -> list[Any]:
-    """Matrices of ``width`` bits, lowest first, whose sum at their places is ``matrix``; the sign is in the last."""
-    rest = matrix.astype(np.int64).astype(object) if matrix.dtype == np.float64 else matrix.astype(object)
-    found = []
-    for _ in range(top.bit_length() // width + 1):
-        found.append(np.asarray(rest % (1 << width), dtype=np.float64))
-        rest = rest >> width
-    found[-1] += np.asarray(rest, dtype=np.float64) * float(1 << width)
-    return found
-
-
-def _sparse_norms(mixing: Any, columns: Any) -> tuple[int, int] | None:
+def _sparse_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int] | None:
     """Both norms of a sparse product in int64, or None where a sum might not fit."""
     tallest = int(np.diff(sparse.csc_array(columns).indptr).max(initial=0))
     widest = int(np.diff(sparse.csc_array(mixing).indptr).max(initial=0))
@@ -161,7 +242,7 @@ def _sparse_norms(mixing: Any, columns: Any) -> tuple[int, int] | None:
     return int(B.sum(axis=0).max()), int(B.multiply(B).sum(axis=0).max())
 
 
-def few_entries(mixing: Any, columns: Any) -> tuple[Any, Any] | None:
+def few_entries(mixing: Matrix, columns: Sparse) -> tuple[Any, Any] | None:
     """Both norms through mixing^T mixing where mixing, columns >= 0 and columns are very sparse; else None.
 
     Works in the dtype of ``mixing``: for integers None as well where int64 might not hold the sums.
@@ -177,7 +258,7 @@ def few_entries(mixing: Any, columns: Any) -> tuple[Any, Any] | None:
         if p * (int(mixing.max()) * weight) ** 2 >= 2**62:
             return None
     M = mixing.T @ mixing
-    rows = sparse.csr_array(columns.T.astype(mixing.dtype))
+    rows: Any = sparse.csr_array(columns.T.astype(mixing.dtype))
     l1 = (rows @ mixing.sum(axis=0)).max()
     l2 = M.dtype.type(0)
     for at in range(0, N, _CHUNK):
@@ -186,7 +267,7 @@ def few_entries(mixing: Any, columns: Any) -> tuple[Any, Any] | None:
     return l1, l2
 
 
-def largest_norm(mixing: Any, columns: Any, order: int) -> float:
+def largest_norm(mixing: Matrix, columns: Sparse, order: int) -> float:
     """Largest L1 (order 1) or squared L2 (order 2) norm of a column of mixing @ columns, in floating point.
 
     Right to a relative 1e-5; at most a fifth of the cost of ``column_norms``, to check a known norm against.
@@ -211,7 +292,7 @@ def largest_norm(mixing: Any, columns: Any, order: int) -> float:
     return largest * scale**order
 
 
-def _norms_of(chunk: Any) -> tuple[int, int]:
+def _norms_of(chunk: NDArray[Any]) -> tuple[int, int]:
     if chunk.size == 0:
         return 0, 0
     size = np.abs(chunk)
@@ -224,9 +305,7 @@ def _norms_of(chunk: Any) -> tuple[int, int]:
     # Rounded norms are right to a relative 1e-11 (p < 10^4); only columns that may be the
     # largest are summed again in Python integers.
     near = (squares >= squares.max() * (1 - 1e-9)) | (sums >= sums.max() * (1 - 1e-9))
-    chosen = size[:, near]
-    # Floats here hold integers below 2^53; as Python floats their squares would be rounded.
-    exact = (chosen.astype(np.int64) if chosen.dtype == np.float64 else chosen).astype(object)
+    exact = _whole(size[:, near])
     return int(max(exact.sum(axis=0))), int(max((exact * exact).sum(axis=0)))
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+
+MATRIX_CAP = 2**27  # entries of a matrix that is written out: 1 GiB of float64
+
+Sparse: TypeAlias = "sparse.csr_array[Any] | sparse.csc_array[Any]"
+Matrix: TypeAlias = "NDArray[Any] | Sparse"
 
 
 def is_sparse(matrix: Any) -> bool:

@@ -5,56 +5,95 @@ rows but F^T F is 1024 x 1024 with entries known in closed form, so every comput
 only needs the Gram matrix (all of strategy selection) stays small. The rules are those of
 algebra: the Gram matrix of a Kronecker product is the Kronecker product of the Gram
 matrices, that of a stack is block diagonal.
+
+Total error needs F^T F alone. The largest error weighs every row of F: with a covariance root root^T of the spanning
+rows query i has the variance ||f_i root||^2, and under weights w the Gram matrix is F^T diag(w) F. Ranges and prefixes
+do both by running sums, so that all 524,800 ranges of 1024 cells cost O(n^2) and no matrix of entries. Columns that
+are weighed, Y (v x N), are the rows of Y^T.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import reduce
+from math import prod
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.errors import DataError
+from dpsql.linalg.forms import MATRIX_CAP, Matrix, dense, is_sparse
 
 
-class Inner(Protocol):
-    """F (m x q): its shape, Gram matrix F^T F (q x q), entries, and which columns it couples."""
+class Inner(ABC):
+    """F (m x q): its shape, Gram matrices, variances of its rows, entries, and which columns it couples."""
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, int]: ...
 
-    def gram(self) -> Floats:
-        """F^T F (q x q), dense."""
-        ...
-
+    @abstractmethod
     def matrix(self) -> Any:
         """F itself, m x q: ndarray or csr_array of float64."""
-        ...
+
+    def gram(self, weights: Floats | None = None) -> Floats:
+        """F^T F, or F^T diag(weights) F (q x q), dense."""
+        return self.times(np.eye(self.shape[1])).gram(weights)
+
+    def variances(self, root: Any = None) -> Floats:
+        """||f_i root||^2 for every row of F (m,); ``root`` (q x k, dense or csr) is the identity where it is None."""
+        return self.times(np.eye(self.shape[1]) if root is None else root).variances()
+
+    def times(self, coords: Any) -> Inner:
+        """F @ coords (m x v), coords (q x v) dense or csr. Raises DataError above 2^27 entries."""
+        m, q = self.shape
+        if m * max(q, coords.shape[1]) > MATRIX_CAP:
+            raise DataError(
+                f"strategy: the largest error weighs each of {m} queries by itself, too many for its cap of "
+                f"{MATRIX_CAP} entries; use objective='total', or ask fewer queries"
+            )
+        entries = self.matrix() @ coords
+        return Dense(sparse.csr_array(entries) if is_sparse(entries) else np.asarray(entries, dtype=np.float64))
+
+    def without_zeros(self) -> Inner:
+        """The same rows but for those that are zero throughout, where these are known one by one."""
+        return self if np.any(self.variances()) else Dense(np.zeros((0, self.shape[1])))
 
     def coupling(self) -> Ints:
         """Labels (q,): columns with different labels never meet in one row of F."""
-        ...
+        return np.zeros(self.shape[1], dtype=np.int64)
 
     def diagonal(self) -> Floats | None:
         """The diagonal of F^T F where that matrix is diagonal, else None."""
-        ...
+        return None
+
+    @property
+    def log2_scale(self) -> float:
+        """log2 of the factor by which the F that is meant exceeds this one: 0 but for huge ``Predicates``."""
+        return 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal:
+class Diagonal(Inner):
     scale: Floats
 
     @property
     def shape(self) -> tuple[int, int]:
         return (self.scale.size, self.scale.size)
 
-    def gram(self) -> Floats:
-        return np.diag(self.scale**2)
+    def gram(self, weights: Floats | None = None) -> Floats:
+        return np.diag(self.scale**2 if weights is None else weights * self.scale**2)
 
     def matrix(self) -> Any:
         return sparse.csr_array(sparse.diags_array(self.scale))
+
+    def times(self, coords: Any) -> Inner:
+        if is_sparse(coords):
+            return Dense(sparse.csr_array(sparse.diags_array(self.scale) @ coords))
+        return Dense(np.asarray(self.scale[:, None] * coords))
 
     def coupling(self) -> Ints:
         return np.arange(self.scale.size)
@@ -64,30 +103,59 @@ class Diagonal:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
-    """F given by its entries (m x q)."""
+class Dense(Inner):
+    """F given by its entries (m x q), an ndarray; a csr_array where it stands for rows one by one."""
 
-    entries: Floats
+    entries: Any
 
     @property
     def shape(self) -> tuple[int, int]:
-        return (self.entries.shape[0], self.entries.shape[1])
+        return (int(self.entries.shape[0]), int(self.entries.shape[1]))
 
-    def gram(self) -> Floats:
-        return np.asarray(self.entries.T @ self.entries)
+    def gram(self, weights: Floats | None = None) -> Floats:
+        held = self.entries
+        if is_sparse(held):
+            weighted = held if weights is None else sparse.diags_array(weights) @ held
+            return np.asarray((held.T @ weighted).toarray())
+        scaled = held if weights is None else held * np.sqrt(weights)[:, None]
+        return np.asarray(scaled.T @ scaled)
 
     def matrix(self) -> Any:
         return self.entries
 
-    def coupling(self) -> Ints:
-        return np.zeros(self.entries.shape[1], dtype=np.int64)
+    def variances(self, root: Any = None) -> Floats:
+        moved = self.entries if root is None else self.entries @ root
+        if is_sparse(moved):
+            return np.asarray(moved.multiply(moved).sum(axis=1), dtype=np.float64).ravel()
+        return np.asarray(np.einsum("ij,ij->i", moved, moved))
 
-    def diagonal(self) -> Floats | None:
-        return None
+    def without_zeros(self) -> Inner:
+        return Dense(self.entries[np.flatnonzero(abs(self.entries).sum(axis=1) > 0)])
 
 
 @dataclass(frozen=True, eq=False)
-class Ranges:
+class Product(Inner):
+    """``left`` @ ``coords`` (q x v), kept apart because the Gram matrices of ``left`` are cheap."""
+
+    left: Inner
+    coords: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.left.shape[0], self.coords.shape[1])
+
+    def gram(self, weights: Floats | None = None) -> Floats:
+        return np.asarray(self.coords.T @ self.left.gram(weights) @ self.coords)
+
+    def matrix(self) -> Any:
+        return self.left.matrix() @ self.coords
+
+    def variances(self, root: Any = None) -> Floats:
+        return self.left.variances(self.coords if root is None else self.coords @ root)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges(Inner):
     """F = all n (n + 1) / 2 intervals of n ordered columns.
 
     (F^T F)_ij = (min(i, j) + 1) (n - max(i, j)) from 0: the intervals that hold both i and
@@ -101,27 +169,38 @@ class Ranges:
     def shape(self) -> tuple[int, int]:
         return (self.n * (self.n + 1) // 2, self.n)
 
-    def gram(self) -> Floats:
-        i = np.arange(self.n, dtype=np.float64)
-        return np.asarray((np.minimum.outer(i, i) + 1.0) * (self.n - np.maximum.outer(i, i)))
+    def gram(self, weights: Floats | None = None) -> Floats:
+        n, i = self.n, np.arange(self.n, dtype=np.float64)
+        if weights is None:
+            return np.asarray((np.minimum.outer(i, i) + 1.0) * (n - np.maximum.outer(i, i)))
+        table = np.zeros((n, n))
+        table[np.triu_indices(n)] = weights
+        upper = np.triu(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
+        return np.asarray(upper + np.triu(upper, 1).T)
 
     def matrix(self) -> Any:
         first, last = np.triu_indices(self.n)
         j = np.arange(self.n)
         return ((first[:, None] <= j) & (j <= last[:, None])).astype(np.float64)
 
-    def coupling(self) -> Ints:
-        return np.zeros(self.n, dtype=np.int64)
+    def times(self, coords: Any) -> Inner:
+        return Product(self, np.asarray(dense(coords), dtype=np.float64))
 
-    def diagonal(self) -> Floats | None:
-        return None
+    def variances(self, root: Any = None) -> Floats:
+        moved = np.eye(self.n) if root is None else np.asarray(dense(root), dtype=np.float64)
+        sums = np.vstack([np.zeros((1, moved.shape[1])), moved.cumsum(axis=0)])
+        products = sums @ sums.T
+        length = np.diag(products)
+        first, last = np.triu_indices(self.n)
+        out = length[first] + length[last + 1] - 2.0 * products[first, last + 1]
+        return np.asarray(np.maximum(out, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Prefixes:
+class Prefixes(Inner):
     """F = the n intervals that start at the first column: lower triangular ones.
 
-    (F^T F)_ij = n - max(i, j), counted from 0.
+    (F^T F)_ij = n - max(i, j), counted from 0: the rows from max(i, j) on hold both.
     """
 
     n: int
@@ -130,46 +209,31 @@ class Prefixes:
     def shape(self) -> tuple[int, int]:
         return (self.n, self.n)
 
-    def gram(self) -> Floats:
-        i = np.arange(self.n, dtype=np.float64)
-        return np.asarray(self.n - np.maximum.outer(i, i))
+    def gram(self, weights: Floats | None = None) -> Floats:
+        i = np.arange(self.n)
+        after = np.cumsum((np.ones(self.n) if weights is None else weights)[::-1])[::-1]
+        return np.asarray(after[np.maximum.outer(i, i)])
 
     def matrix(self) -> Any:
         return np.tril(np.ones((self.n, self.n)))
 
-    def coupling(self) -> Ints:
-        return np.zeros(self.n, dtype=np.int64)
-
-    def diagonal(self) -> Floats | None:
-        return None
+    def times(self, coords: Any) -> Inner:
+        return Dense(np.asarray(dense(coords), dtype=np.float64).cumsum(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
-class Kron:
+class Kron(Inner):
     factors: tuple[Inner, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
-        m = q = 1
-        for f in self.factors:
-            m, q = m * f.shape[0], q * f.shape[1]
-        return (m, q)
+        return (prod(f.shape[0] for f in self.factors), prod(f.shape[1] for f in self.factors))
 
-    def gram(self) -> Floats:
-        out: Any = np.ones((1, 1))
-        for f in self.factors:
-            out = np.kron(out, f.gram())
-        return np.asarray(out)
+    def gram(self, weights: Floats | None = None) -> Floats:
+        return super().gram(weights) if weights is not None else reduce(_kron, (f.gram() for f in self.factors))
 
     def matrix(self) -> Any:
-        out: Any = self.factors[0].matrix()
-        for f in self.factors[1:]:
-            right = f.matrix()
-            if is_sparse(out) and is_sparse(right):
-                out = sparse.csr_array(sparse.kron(out, right, format="csr"))
-            else:
-                out = np.kron(dense(out), dense(right))
-        return out
+        return reduce(_kron, (f.matrix() for f in self.factors))
 
     def coupling(self) -> Ints:
         label = np.zeros(1, dtype=np.int64)
@@ -179,17 +243,22 @@ class Kron:
         return label
 
     def diagonal(self) -> Floats | None:
-        out: Any = np.ones(1)
-        for f in self.factors:
-            own = f.diagonal()
-            if own is None:
-                return None
-            out = np.kron(out, own)
-        return np.asarray(out)
+        own = [f.diagonal() for f in self.factors]
+        return None if any(d is None for d in own) else reduce(_kron, (d for d in own if d is not None))
+
+    @property
+    def log2_scale(self) -> float:
+        return sum(f.log2_scale for f in self.factors)
+
+
+def _kron(left: Matrix, right: Matrix) -> Any:
+    if is_sparse(left) and is_sparse(right):
+        return sparse.csr_array(sparse.kron(left, right, format="csr"))
+    return np.kron(dense(left), dense(right))
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class Blocks(Inner):
     """F = the block diagonal matrix of its parts, each multiplied by its weight."""
 
     parts: tuple[Inner, ...]
@@ -199,18 +268,23 @@ class Blocks:
     def shape(self) -> tuple[int, int]:
         return (sum(p.shape[0] for p in self.parts), sum(p.shape[1] for p in self.parts))
 
-    def gram(self) -> Floats:
+    def gram(self, weights: Floats | None = None) -> Floats:
         q = self.shape[1]
         out, at = np.zeros((q, q)), 0
-        for part, weight in zip(self.parts, self.weights, strict=True):
+        for part, weight, own in zip(self.parts, self.weights, _split(self.parts, weights), strict=True):
             k = part.shape[1]
-            out[at : at + k, at : at + k] = weight**2 * part.gram()
+            out[at : at + k, at : at + k] = weight**2 * part.gram(own)
             at += k
         return out
 
     def matrix(self) -> Any:
         parts = [w * p.matrix() for p, w in zip(self.parts, self.weights, strict=True)]
         return sparse.csr_array(sparse.block_diag([sparse.csr_array(p) for p in parts], format="csr"))
+
+    def times(self, coords: Any) -> Inner:
+        ends = np.cumsum([0, *(part.shape[1] for part in self.parts)]).tolist()
+        held = zip(self.parts, self.weights, ends, ends[1:], strict=False)
+        return Stack(tuple(part.times(weight * coords[at:end]) for part, weight, at, end in held))
 
     def coupling(self) -> Ints:
         labels, at = [], 0
@@ -221,17 +295,50 @@ class Blocks:
         return np.concatenate(labels)
 
     def diagonal(self) -> Floats | None:
-        out = []
-        for part, weight in zip(self.parts, self.weights, strict=True):
-            own = part.diagonal()
-            if own is None:
-                return None
-            out.append(weight**2 * own)
-        return np.concatenate(out)
+        own = [part.diagonal() for part in self.parts]
+        found = [w**2 * d for w, d in zip(self.weights, own, strict=True) if d is not None]
+        return np.concatenate(found) if len(found) == len(own) else None
+
+    @property
+    def log2_scale(self) -> float:
+        """Parts of a stack have one scale in common."""
+        return self.parts[0].log2_scale
 
 
 @dataclass(frozen=True, eq=False)
-class Predicates:
+class Stack(Inner):
+    """Rows of several parts over the same columns, one after the other."""
+
+    parts: tuple[Inner, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (sum(part.shape[0] for part in self.parts), self.parts[0].shape[1])
+
+    def gram(self, weights: Floats | None = None) -> Floats:
+        pieces = [part.gram(w) for part, w in zip(self.parts, _split(self.parts, weights), strict=True)]
+        return np.asarray(np.sum(pieces, axis=0))
+
+    def matrix(self) -> Any:
+        return np.vstack([dense(part.matrix()) for part in self.parts])
+
+    def variances(self, root: Any = None) -> Floats:
+        return np.concatenate([part.variances(root) for part in self.parts])
+
+    def without_zeros(self) -> Inner:
+        kept = tuple(part for part in (part.without_zeros() for part in self.parts) if part.shape[0])
+        return kept[0] if len(kept) == 1 else Stack(kept)
+
+
+def _split(parts: tuple[Inner, ...], weights: Floats | None) -> list[Floats] | list[None]:
+    """The weights of each part's rows."""
+    if weights is None:
+        return [None] * len(parts)
+    return np.split(weights, np.cumsum([part.shape[0] for part in parts])[:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Predicates(Inner):
     """F = all 2^n sums of subsets of n columns, times 2^-``log2_scale``.
 
     Before scaling F^T F = 2^(n-2) (I + J): a column is in half of the subsets, a pair of columns in
@@ -245,29 +352,11 @@ class Predicates:
     def shape(self) -> tuple[int, int]:
         return (2**self.n, self.n)
 
-    def gram(self) -> Floats:
+    def gram(self, weights: Floats | None = None) -> Floats:
+        if weights is not None:
+            return super().gram(weights)
         return np.asarray(np.exp2(self.n - 2 - 2 * self.log2_scale) * (np.eye(self.n) + 1.0))
 
     def matrix(self) -> Any:
         subsets = np.arange(2**self.n)
         return ((subsets[:, None] >> np.arange(self.n)) & 1) * np.exp2(-self.log2_scale)
-
-    def coupling(self) -> Ints:
-        return np.zeros(self.n, dtype=np.int64)
-
-    def diagonal(self) -> Floats | None:
-        return None
-
-
-def log2_scale(inner: Inner) -> float:
-    """log2 of the factor by which the true F exceeds what ``inner`` gives: 0 but for huge ``Predicates``.
-
-    Factors of a Kronecker product multiply; parts of a stack have one scale in common.
-    """
-    if isinstance(inner, Predicates):
-        return inner.log2_scale
-    if isinstance(inner, Kron):
-        return sum(log2_scale(f) for f in inner.factors)
-    if isinstance(inner, Blocks):
-        return log2_scale(inner.parts[0])
-    return 0.0

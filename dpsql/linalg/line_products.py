@@ -1,13 +1,16 @@
-"""Exact products with long integer vectors: cyclic and causal convolutions, and sums over nested blocks.
+"""Exact products of long integer vectors with cyclic and causal convolutions.
 
-All take a vector of n Python integers below 2^bits in size, ``bits`` a public bound, and give Python integers. Long
+They take a vector of n Python integers below 2^bits in size, ``bits`` a public bound, and give Python integers. Long
 values are cut into words by that bound alone, so that no step depends on the data but in its result.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,44 +19,52 @@ from scipy import fft
 from dpsql.arrays import Ints
 from dpsql.errors import DataError
 from dpsql.linalg.convolution import balanced_digits, carried, digit_count, digit_width, scaled
+from dpsql.linalg.exact import by_words
 
 LONGEST = 2**20
 _WORD, _LAST = 60, 63  # bits of a word that is convolved, and of the last one, signed: counts are one word
-_SUMMED = 40  # bits of a word that is summed: 2^20 of them stay below 2^62
-_LARGEST = 2**24
-
-
-def words_of(x: Sequence[int], bits: int, width: int, last: int) -> list[Ints]:
-    """x = sum_k word_k 2^(width k) for |x| < 2^bits: words from 0 to below 2^width, the last signed, below 2^last."""
-    held = np.asarray(x, dtype=object)
-    found = []
-    while bits > last:
-        found.append((held & ((1 << width) - 1)).astype(np.int64))
-        held, bits = held >> width, bits - width
-    return [*found, held.astype(np.int64)]
+LARGEST = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
     """The n x n integer matrix with entries f(i - j): ``cyclic`` of period n, else f(k) = 0 for k < 0 (causal).
 
+    No column is longer than the first.
     ``kernel`` (n,) int64 is f(0), ..., f(n - 1), below 2^24 in size. Raises DataError for others, and where the
     kernel is so long or large that no digit of the data is convolved with it exactly by FFT.
     """
 
     kernel: Ints = field(repr=False)
-    cyclic: bool
+    cyclic: ClassVar[bool]
 
     def __post_init__(self) -> None:
         f = self.kernel
-        if f.dtype != np.int64 or f.ndim != 1 or not 1 <= f.size <= LONGEST or int(np.abs(f).max()) >= _LARGEST:
-            raise DataError(f"linalg: a kernel is a vector of 1 to {LONGEST:,} int64 below {_LARGEST:,}")
+        if f.dtype != np.int64 or f.ndim != 1 or not 1 <= f.size <= LONGEST or int(np.abs(f).max()) >= LARGEST:
+            raise DataError(f"linalg: a kernel is a vector of 1 to {LONGEST:,} int64 below {LARGEST:,}")
         if self.width < 4:
             raise DataError("linalg: this kernel is too long or too large for exact products; round it to fewer bits")
 
     @property
     def n(self) -> int:
         return self.kernel.size
+
+    @property
+    def rows(self) -> int:
+        return self.kernel.size
+
+    @cached_property
+    def l1(self) -> int:
+        return int(np.abs(self.kernel).sum())
+
+    @cached_property
+    def l2_squared(self) -> int:
+        """sum f^2, in Python integers."""
+        return int((self.kernel.astype(object) ** 2).sum())
+
+    def digest(self) -> bytes:
+        """The SHA-256 of the integers."""
+        return hashlib.sha256((b"cyclic" if self.cyclic else b"causal") + self.kernel.tobytes()).digest()
 
     @property
     def length(self) -> int:
@@ -70,11 +81,8 @@ class Convolution:
         """The product with x (n,), exactly. Cost: a pair of FFTs of length 2 n to 4 n for every ``width`` bits."""
         if len(x) != self.n:
             raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
-        total = np.zeros(self.n, dtype=object)
         spectrum = fft.rfft(self.kernel.astype(np.float64), self.length)
-        for number, word in enumerate(words_of(x, bits, _WORD, _LAST)):
-            total += self._convolved(word, spectrum) << (_WORD * number)
-        return [int(value) for value in total]
+        return by_words(lambda word: self._convolved(word, spectrum), x, bits, _WORD, _LAST)
 
     def _convolved(self, word: Ints, spectrum: NDArray[np.complex128]) -> NDArray[np.object_]:
         width, n = self.width, self.n
@@ -98,61 +106,9 @@ class Convolution:
     def matrix(self) -> Ints:
         """Written out. Raises DataError above 2^24 entries."""
         n = self.n
-        if n * n > _LARGEST:
+        if n * n > LARGEST:
             raise DataError(f"linalg: a matrix of {n} x {n} entries is not written out; use its products")
         at = np.arange(n)
         apart = at[:, None] - at
         held = self.kernel[apart % n]
         return held if self.cyclic else np.where(apart >= 0, held, 0)
-
-
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """Weighted sums over nested blocks of a line: level l has the blocks of ``sizes[l]`` cells, times ``weights[l]``.
-
-    ``n`` cells are followed by empty ones up to ``padded``; every size divides the one before, and the first divides
-    ``padded``. Blocks without a cell are rows of zeros, measured all the same so that all blocks of a level are
-    alike. Rows: level by level. Raises DataError for other sizes, and for weights below 1.
-    """
-
-    n: int
-    padded: int
-    sizes: tuple[int, ...]
-    weights: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        nested = all(a % b == 0 for a, b in zip((self.padded, *self.sizes[:-1]), self.sizes, strict=True))
-        if not nested or not 1 <= self.n <= self.padded or len(self.weights) != len(self.sizes):
-            raise DataError("linalg: sizes of blocks divide each other and the whole, and each level has a weight")
-        if self.sizes[-1] != 1 or min(self.weights) < 1:
-            raise DataError("linalg: the last level of blocks is single cells, and weights are at least 1")
-
-    @property
-    def rows(self) -> int:
-        """How many blocks there are."""
-        return sum(self.padded // size for size in self.sizes)
-
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """The product with x (n,), exactly. Cost O(n) a level and word."""
-        if len(x) != self.n:
-            raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
-        words = [
-            np.concatenate([w, np.zeros(self.padded - self.n, np.int64)]) for w in words_of(x, bits, _SUMMED, _SUMMED)
-        ]
-        found: list[int] = []
-        for size, weight in zip(self.sizes, self.weights, strict=True):
-            total = np.zeros(self.padded // size, dtype=object)
-            for number, word in enumerate(words):
-                total += word.reshape(-1, size).sum(axis=1).astype(object) << (_SUMMED * number)
-            found.extend(int(value) * weight for value in total)
-        return found
-
-    def matrix(self) -> Ints:
-        """Written out. Raises DataError above 2^24 entries."""
-        if self.rows * self.n > _LARGEST:
-            raise DataError(f"linalg: a matrix of {self.rows} x {self.n} entries is not written out; use its products")
-        cell = np.arange(self.n)
-        parts = []
-        for size, weight in zip(self.sizes, self.weights, strict=True):
-            parts.append(weight * (np.arange(self.padded // size)[:, None] == cell // size))
-        return np.vstack(parts).astype(np.int64)

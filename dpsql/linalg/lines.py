@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import fft
 
 from dpsql.arrays import Floats, Ints
-from dpsql.errors import InternalError
-from dpsql.linalg.line_products import Blocks, Convolution
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg.exact import by_words
+from dpsql.linalg.line_products import LARGEST, Convolution
 from dpsql.linalg.line_spread import ByBlocks, ByLength, Spread
+
+_SUMMED = 40  # bits of a word that is summed: 2^20 of them stay below 2^62
 
 
 class Line(Protocol):
@@ -69,46 +72,7 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class _KernelLine:
-    """A square matrix that convolves with a ``kernel`` (n,) int64; no column is longer than the first."""
-
-    kernel: Ints = field(repr=False)
-    _cyclic: ClassVar[bool]
-
-    @property
-    def n(self) -> int:
-        return self.kernel.size
-
-    @property
-    def rows(self) -> int:
-        return self.kernel.size
-
-    @cached_property
-    def l1(self) -> int:
-        return int(np.abs(self.kernel).sum())
-
-    @cached_property
-    def l2_squared(self) -> int:
-        """sum f^2, in Python integers."""
-        return int((self.kernel.astype(object) ** 2).sum())
-
-    @cached_property
-    def _product(self) -> Convolution:
-        return Convolution(self.kernel, cyclic=self._cyclic)
-
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        return self._product.times(x, bits)
-
-    def digest(self) -> bytes:
-        """The SHA-256 of the integers."""
-        return hashlib.sha256((b"cyclic" if self._cyclic else b"causal") + self.kernel.tobytes()).digest()
-
-    def matrix(self) -> Ints:
-        return self._product.matrix()
-
-
-@dataclass(frozen=True, eq=False)
-class CyclicLine(_KernelLine):
+class CyclicLine(Convolution):
     """B_ij = f(i - j), ``kernel`` (n,) int64 = f of period n, symmetric: f(k) = f(n - k).
 
     With the eigenvalues c_m of B, real, the range of k cells has the spread (1 / n) sum_m |1_k^(m)|^2 / c_m^2,
@@ -116,7 +80,7 @@ class CyclicLine(_KernelLine):
     is the least squares estimate. Raises InternalError where an eigenvalue might be zero.
     """
 
-    _cyclic = True
+    cyclic = True
 
     @cached_property
     def eigenvalues(self) -> Floats:
@@ -153,14 +117,14 @@ class CyclicLine(_KernelLine):
 
 
 @dataclass(frozen=True, eq=False)
-class CausalLine(_KernelLine):
+class CausalLine(Convolution):
     """B_ij = f(i - j) for i >= j, else 0, ``kernel`` (n,) int64 = f, f(0) > 0.
 
     With rho the coefficients of 1 / ((1 - z) f(z)), prefix j is sum_i rho_(j-1-i) y_i, of spread
     rho_0^2 + ... + rho_(j-1)^2. B is square. The spread is that of prefixes alone.
     """
 
-    _cyclic = False
+    cyclic = False
 
     @cached_property
     def _rho(self) -> Floats:
@@ -196,69 +160,96 @@ class CausalLine(_KernelLine):
 
 @dataclass(frozen=True)
 class BlockLine:
-    """Weighted counts of nested blocks (``Blocks``).
+    """Weighted sums over nested blocks of a line: level l has the blocks of ``sizes[l]`` cells, times ``weights[l]``.
+
+    ``n`` cells are followed by empty ones up to ``padded``; every size divides the one before, and the first divides
+    ``padded``. Blocks without a cell are rows of zeros, measured all the same so that all blocks of a level are
+    alike. Rows: level by level. Raises DataError for other sizes, and for weights below 1.
 
     Let P_l average over the blocks of level l and inner_l = sum over k >= l of w_k^2 s_k. The projections are nested,
     so (B^T B)^-1 = sum_l (P_l - P_(l-1)) / inner_l = sum_l factor_l P_l, and the least squares estimate over the
     padded line is sum_l factor_l P_l B^T y. A level's column norm is its weight, so L1 is the sum of weights.
     """
 
-    blocks: Blocks
+    n: int
+    padded: int
+    sizes: tuple[int, ...]
+    weights: tuple[int, ...]
 
-    @property
-    def n(self) -> int:
-        return self.blocks.n
+    def __post_init__(self) -> None:
+        nested = all(a % b == 0 for a, b in zip((self.padded, *self.sizes[:-1]), self.sizes, strict=True))
+        if not nested or not 1 <= self.n <= self.padded or len(self.weights) != len(self.sizes):
+            raise DataError("linalg: sizes of blocks divide each other and the whole, and each level has a weight")
+        if self.sizes[-1] != 1 or min(self.weights) < 1:
+            raise DataError("linalg: the last level of blocks is single cells, and weights are at least 1")
 
     @property
     def rows(self) -> int:
-        return self.blocks.rows
+        """How many blocks there are."""
+        return sum(self.padded // size for size in self.sizes)
 
     @property
     def l1(self) -> int:
         """A cell is in one block of each level."""
-        return sum(self.blocks.weights)
+        return sum(self.weights)
 
     @property
     def l2_squared(self) -> int:
-        """A cell is in one block of each level."""
-        return sum(weight * weight for weight in self.blocks.weights)
+        return sum(weight * weight for weight in self.weights)
+
+    def digest(self) -> bytes:
+        """The SHA-256 of the sizes and weights, as ledgers have it."""
+        text = f"Blocks(n={self.n}, padded={self.padded}, sizes={self.sizes}, weights={self.weights})"
+        return hashlib.sha256(text.encode()).digest()
+
+    def times(self, x: Sequence[int], bits: int) -> list[int]:
+        """The product with x (n,), exactly. Cost O(n) a level and word."""
+        if len(x) != self.n:
+            raise DataError(f"linalg: {len(x)} values for a matrix of {self.n} columns")
+
+        def sums(word: Ints) -> Ints:
+            held = np.concatenate([word, np.zeros(self.padded - self.n, np.int64)])
+            return np.concatenate([held.reshape(-1, size).sum(axis=1) for size in self.sizes])
+
+        weight = np.repeat(np.array(self.weights, dtype=object), [self.padded // size for size in self.sizes])
+        return [int(w) * value for w, value in zip(weight, by_words(sums, x, bits, _SUMMED), strict=True)]
+
+    def matrix(self) -> Ints:
+        """Written out. Raises DataError above 2^24 entries."""
+        if self.rows * self.n > LARGEST:
+            raise DataError(f"linalg: a matrix of {self.rows} x {self.n} entries is not written out; use its products")
+        cell = np.arange(self.n)
+        parts = []
+        for size, weight in zip(self.sizes, self.weights, strict=True):
+            parts.append(weight * (np.arange(self.padded // size)[:, None] == cell // size))
+        return np.vstack(parts).astype(np.int64)
 
     @cached_property
     def spread(self) -> ByBlocks:
         """By the parts of blocks that a range covers."""
-        inner = [0] * (len(self.blocks.sizes) + 1)
-        for level in reversed(range(len(self.blocks.sizes))):
-            inner[level] = inner[level + 1] + self.blocks.weights[level] ** 2 * self.blocks.sizes[level]
+        inner = [0] * (len(self.sizes) + 1)
+        for level in reversed(range(len(self.sizes))):
+            inner[level] = inner[level + 1] + self.weights[level] ** 2 * self.sizes[level]
         factors = [1.0 / a - (1.0 / b if b else 0.0) for a, b in pairwise(inner)]
-        return ByBlocks(self.blocks.sizes, tuple(factors))
-
-    def times(self, x: Sequence[int], bits: int) -> list[int]:
-        return self.blocks.times(x, bits)
+        return ByBlocks(self.sizes, tuple(factors))
 
     def prefix_sums(self, y: Floats) -> Floats:
         """Of the estimate of the padded line, its first n cells. Cost O(n) a level."""
-        blocks, at = self.blocks, 0
-        v = np.zeros(blocks.padded)
-        for size, weight in zip(blocks.sizes, blocks.weights, strict=True):
-            count = blocks.padded // size
+        at = 0
+        v = np.zeros(self.padded)
+        for size, weight in zip(self.sizes, self.weights, strict=True):
+            count = self.padded // size
             v += weight * np.repeat(y[at : at + count], size)
             at += count
-        x = np.zeros(blocks.padded)
-        for size, factor in zip(blocks.sizes, self.spread.factors, strict=True):
+        x = np.zeros(self.padded)
+        for size, factor in zip(self.sizes, self.spread.factors, strict=True):
             x += factor * np.repeat(v.reshape(-1, size).mean(axis=1), size)
         return np.concatenate([[0.0], np.cumsum(x[: self.n])])
 
     def largest_norm(self, order: int) -> float:
         """The norm of the first column, counted block by block."""
-        first = [float(weight) for size, weight in zip(self.blocks.sizes, self.blocks.weights, strict=True) if size]
+        first = [float(weight) for size, weight in zip(self.sizes, self.weights, strict=True) if size]
         return sum(value**order for value in first)
-
-    def digest(self) -> bytes:
-        """The SHA-256 of the integers."""
-        return hashlib.sha256(repr(self.blocks).encode()).digest()
-
-    def matrix(self) -> Ints:
-        return self.blocks.matrix()
 
 
 def _series(a: Floats, b: Floats, size: int) -> Floats:

@@ -24,7 +24,7 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
 from dpsql.strategy.marginals.marginal_strategy import MarginalStrategy, block_strategy, residual_strategy
 from dpsql.strategy.marginals.residual import ResidualPlan, residual_plan
-from dpsql.strategy.ranges.lined_strategy import LinedStrategy, lined_strategy
+from dpsql.strategy.ranges.line_strategy import LinedStrategy, lined_strategy
 from dpsql.strategy.ranges.range_strategy import RangeStrategy
 from dpsql.strategy.ranges.range_transform import RangeTransform, range_transform
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import DataError
-from dpsql.linalg.exact import largest_norm
-from dpsql.linalg.line_products import Blocks, Convolution, words_of
+from dpsql.linalg.exact import largest_norm, words_of
+from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine
 
 
 def _long(rng: np.random.Generator, n: int) -> list[int]:
@@ -18,27 +18,27 @@ def _long(rng: np.random.Generator, n: int) -> list[int]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 100])
-@pytest.mark.parametrize("cyclic", [True, False])
-def test_convolutions_are_exact(n: int, cyclic: bool) -> None:
+@pytest.mark.parametrize("line", [CyclicLine, CausalLine])
+def test_convolutions_are_exact(n: int, line: type[CyclicLine | CausalLine]) -> None:
     rng = np.random.default_rng(n)
-    held = Convolution(rng.integers(-(2**20), 2**20, n), cyclic)
+    held = line(rng.integers(-(2**20), 2**20, n))
     x = _long(rng, n)
     assert held.times(x, 112) == list(held.matrix().astype(object) @ np.array(x, dtype=object))
 
 
-@pytest.mark.parametrize("cyclic", [True, False])
-def test_the_largest_counts_are_exact(cyclic: bool) -> None:
-    held = Convolution(np.full(5000, 2**20 - 1, dtype=np.int64), cyclic)
+@pytest.mark.parametrize("line", [CyclicLine, CausalLine])
+def test_the_largest_counts_are_exact(line: type[CyclicLine | CausalLine]) -> None:
+    held = line(np.full(5000, 2**20 - 1, dtype=np.int64))
     x = [2**63 - 1] * 5000
     each = (2**20 - 1) * (2**63 - 1)
-    expected = [5000 * each] * 5000 if cyclic else [i * each for i in range(1, 5001)]
+    expected = [5000 * each] * 5000 if line.cyclic else [i * each for i in range(1, 5001)]
     assert held.times(x, 63) == expected
 
 
 @pytest.mark.parametrize("n", [1, 5, 16, 100, 128])
 def test_sums_over_blocks_are_exact(n: int) -> None:
     rng = np.random.default_rng(n)
-    held = Blocks(n, 128, (128, 16, 4, 1), (3, 5, 1, 2))
+    held = BlockLine(n, 128, (128, 16, 4, 1), (3, 5, 1, 2))
     x = _long(rng, n)
     assert held.rows == 1 + 8 + 32 + 128
     assert held.times(x, 112) == list(held.matrix().astype(object) @ np.array(x, dtype=object))
@@ -52,17 +52,17 @@ def test_words_add_up_to_the_numbers() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(DataError, match="kernel is a vector"):
-        Convolution(np.array([2**24]), True)
+        CyclicLine(np.array([2**24]))
     with pytest.raises(DataError, match="3 values for a matrix of 2 columns"):
-        Convolution(np.array([1, 2]), True).times([1, 2, 3], 63)
+        CyclicLine(np.array([1, 2])).times([1, 2, 3], 63)
     with pytest.raises(DataError, match="divide each other"):
-        Blocks(10, 16, (16, 5, 1), (1, 1, 1))
+        BlockLine(10, 16, (16, 5, 1), (1, 1, 1))
     with pytest.raises(DataError, match="single cells"):
-        Blocks(10, 16, (16, 4), (1, 1))
+        BlockLine(10, 16, (16, 4), (1, 1))
     with pytest.raises(DataError, match="2 values for a matrix of 10 columns"):
-        Blocks(10, 16, (4, 1), (1, 1)).times([1, 2], 63)
+        BlockLine(10, 16, (4, 1), (1, 1)).times([1, 2], 63)
     with pytest.raises(DataError, match="not written out"):
-        Convolution(np.ones(5000, dtype=np.int64), True).matrix()
+        CyclicLine(np.ones(5000, dtype=np.int64)).matrix()
 
 
 def test_the_norms_of_single_counts_of_very_many_groups() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import DataError
-from dpsql.linalg.words import product, product_bits, word_width
+from dpsql.linalg.exact import product, product_bits, word_width
 
 
 @pytest.mark.parametrize("bits", [1, 63, 64, 120, 263, 500])

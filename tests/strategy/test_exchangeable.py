@@ -52,7 +52,7 @@ def test_sums_of_classes_cost_what_they_cost_over_all_regions(sizes):
     gram = _gram(rng, sizes)
     held = classes_of(gram)
     assert held is not None
-    few, whole = exchangeable_sums.Objective(held), p_identity.Objective(gram, None)
+    few, whole = exchangeable_sums.over_classes(held), p_identity.Objective(gram, None)
     k, d = held.sizes.size, len(gram)
     theta = rng.uniform(0.1, 1.0, (3, k))
     value, gradient = few(theta.ravel())

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from dpsql import workload
+from dpsql.linalg.inner import Dense, Product
 from dpsql.strategy.core import parts
 from dpsql.strategy.core.ascent import Full, Low
-from dpsql.strategy.core.axes import Factored, Written, find_axes
+from dpsql.strategy.core.axes import Written, find_axes
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.published import decomposition, eigen_design
 from dpsql.strategy.pure import low_rank
@@ -78,11 +79,11 @@ def test_slope_of_the_dual_is_half_of_q():
     # t = tr (Lambda^1/2 G Lambda^1/2)^1/2 has dt / dlambda_j = q_j / 2: what the ascent climbs by.
     U = rng.normal(size=(3, 7))
     lam = rng.random(7) + 0.1
-    assert np.allclose(2 * slopes(lambda x: Low(U, x).t, lam), Low(U, lam).q, rtol=1e-6)
+    assert np.allclose(2 * slopes(lambda x: Low(Dense(U.T), x).t, lam), Low(Dense(U.T), lam).q, rtol=1e-6)
     root = rng.normal(size=(6, 6))
     G, lam = root @ root.T, rng.random(6) + 0.1
     assert np.allclose(2 * slopes(lambda x: Full(G, x, False).t, lam), Full(G, lam, False).q, rtol=1e-6)
-    assert Full(G, lam, False).t == pytest.approx(Low(root.T, lam).t)
+    assert Full(G, lam, False).t == pytest.approx(Low(Dense(root), lam).t)
 
 
 def test_slope_of_the_dual_over_axes():
@@ -98,10 +99,10 @@ def test_slope_of_the_dual_over_axes():
     (block,) = reduce_workload(W)
     axes = find_axes(block.columns)
     assert axes is not None
-    R, columns = block.factor(), Written(axes)
+    columns = Product(Written(axes), block.factor().T)
     lam = rng.random(block.columns.shape[1]) + 0.1
-    found = slopes(lambda x: Factored(R, columns, x).t, lam)
-    assert np.allclose(2 * found, Factored(R, columns, lam).q, rtol=1e-5)
+    found = slopes(lambda x: Low(columns, x).t, lam)
+    assert np.allclose(2 * found, Low(columns, lam).q, rtol=1e-5)
 
 
 def test_slope_of_the_eigen_design():

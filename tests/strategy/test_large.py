@@ -5,8 +5,9 @@ import pytest
 from scipy import sparse
 
 from dpsql import strategy, workload
+from dpsql.linalg.inner import Dense, Product
 from dpsql.strategy.core.ascent import Low
-from dpsql.strategy.core.axes import Factored, Written, find_axes, group_rows
+from dpsql.strategy.core.axes import Written, find_axes, group_rows
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.gaussian import optimal
 from dpsql.strategy.gaussian.generation import generate
@@ -36,6 +37,7 @@ def test_axes_are_found_and_exact():
     for g, code in enumerate(axes.codes):
         E[axes.starts[g] + code, np.arange(code.size)] = 1
     assert np.array_equal(axes.table @ E, block.columns.toarray())
+    assert np.array_equal(Written(axes).matrix(), block.columns.T.toarray())
 
 
 def test_factored_state_equals_the_plain_one():
@@ -43,8 +45,8 @@ def test_factored_state_equals_the_plain_one():
     axes, R = find_axes(block.columns), block.factor()
     lam = np.random.default_rng(1).random(block.columns.shape[1])
     lam /= lam.sum()
-    plain = Low(R @ block.columns.toarray(), lam)
-    wide = Factored(R, Written(axes), lam)
+    plain = Low(Dense((R @ block.columns.toarray()).T), lam)
+    wide = Low(Product(Written(axes), R.T), lam)
     assert wide.t == pytest.approx(plain.t)
     assert np.allclose(wide.q, plain.q)
     assert np.allclose(wide.metric(), plain.metric())

@@ -28,7 +28,7 @@ def _inverse(line: object, n: int) -> np.ndarray:
     """The estimate of the n cells as a matrix, by numpy's pseudo-inverse of what is measured, empty cells included."""
     if not isinstance(line, BlockLine):
         return np.linalg.inv(line.matrix().astype(float))  # type: ignore[attr-defined]
-    held = line.blocks
+    held = line
     cell = np.arange(held.padded)
     levels = zip(held.sizes, held.weights, strict=True)
     whole = [w * (np.arange(held.padded // s)[:, None] == cell // s) for s, w in levels]

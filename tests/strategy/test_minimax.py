@@ -10,7 +10,7 @@ from dpsql import strategy, workload
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.strategy.choose import minimax
-from dpsql.strategy.core.queries import Weighted, queries_of, reweighted, without_zeros
+from dpsql.strategy.choose.minimax import Weighted, reweighted
 from dpsql.workload import Workload
 
 _CORNERS = np.array([[1, 1, 0, 0], [1, -1, 0, 0], [0, 0, 1, 1], [0, 0, 1, -1]]).T
@@ -150,13 +150,13 @@ def test_brute_force_does_no_better_and_comes_near(seed):
 def test_the_iteration_certifies_and_its_slopes_are_right():
     rng = np.random.default_rng(5)
     E, Y = rng.normal(size=(6, 3)), rng.normal(size=(3, 5))
-    queries = queries_of(algebra.Diagonal(np.ones(6)), E)
+    queries = algebra.Diagonal(np.ones(6)).times(E)
     weights = rng.dirichlet(np.ones(11))
 
     def t(p):
         return 2 * nuclear(np.sqrt(p[:6])[:, None] * (E @ Y) * np.sqrt(p[6:])[None, :])
 
-    state = minimax.Balance(queries, minimax.Entries(Y), weights)
+    state = minimax.Balance(queries, algebra.Dense(Y.T), weights)
     assert state.t == pytest.approx(t(weights))
     assert weights @ state.q == pytest.approx(state.t)
     step = 1e-6
@@ -164,7 +164,7 @@ def test_the_iteration_certifies_and_its_slopes_are_right():
         up, down = weights.copy(), weights.copy()
         up[i], down[i] = up[i] + step, down[i] - step
         assert (t(up) - t(down)) / (2 * step) == pytest.approx(state.q[i], rel=1e-5)
-    found = minimax.balance(queries, minimax.Entries(Y), 1e-6, np.inf)
+    found = minimax.balance(queries, algebra.Dense(Y.T), 1e-6, np.inf)
     M = found.metric
     assert (Y * (M @ Y)).sum(axis=0).max() == pytest.approx(1)
     assert (E * (E @ np.linalg.inv(M))).sum(axis=1).max() == pytest.approx(found.upper)
@@ -191,12 +191,12 @@ def test_queries_by_structure_are_those_by_entries(inner, stored):
     F = inner.matrix()
     E = (F.toarray() if sparse.issparse(F) else F) @ coords
     w = rng.random(E.shape[0])
-    queries = queries_of(inner, stored(coords))
-    assert queries.count == E.shape[0]
+    queries = inner.times(stored(coords))
+    assert queries.shape[0] == E.shape[0]
     assert queries.gram(w) == pytest.approx(E.T @ np.diag(w) @ E)
     assert queries.variances() == pytest.approx((E * E).sum(axis=1))
     assert queries.variances(root) == pytest.approx(((E @ root) ** 2).sum(axis=1))
-    assert without_zeros(queries).count == np.count_nonzero(np.abs(E).sum(axis=1))
+    assert queries.without_zeros().shape[0] == np.count_nonzero(np.abs(E).sum(axis=1))
     scaled = Weighted(inner, w)
     half = scaled.matrix()
     half = half.toarray() if sparse.issparse(half) else half
@@ -216,7 +216,7 @@ def test_reweighted_errors_are_weighted_sums():
 def test_zeros_inside_blocks_leave_the_other_parts():
     inner = algebra.Blocks((algebra.Ranges(2), algebra.Ranges(2)), (1.0, 1.0))
     held = np.vstack([np.zeros((2, 1)), np.ones((2, 1))])
-    assert without_zeros(queries_of(inner, held)).count == 3
+    assert inner.times(held).without_zeros().shape[0] == 3
 
 
 def test_too_many_entries_are_planned_in_rounds_with_a_certificate(monkeypatch):
@@ -249,7 +249,7 @@ def test_time_limit_states_the_gap_reached():
 
 def test_more_queries_than_can_be_weighed_are_refused():
     with pytest.raises(DataError, match="objective='total'"):
-        queries_of(algebra.Kron((algebra.Ranges(200), algebra.Ranges(200))), np.zeros((40_000, 1)))
+        algebra.Kron((algebra.Ranges(200), algebra.Ranges(200))).times(np.zeros((40_000, 1)))
 
 
 @pytest.mark.parametrize("objective", ["least", "Max", None])

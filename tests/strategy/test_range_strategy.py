@@ -91,9 +91,9 @@ def test_variances_of_ranges_against_simulation():
     n, runs = 50, 4000
     S = range_strategy(workload.all_range(n))
     first, last = np.array([0, 10, 24]), np.array([49, 20, 24])
-    predicted = S.range_variances(first, last)
     rows = np.array([(np.arange(n) >= i) & (np.arange(n) <= j) for i, j in zip(first, last, strict=True)], dtype=float)
-    R = S.reconstruction(workload.from_matrix(rows))
+    ranges = workload.from_matrix(rows)
+    predicted, R = S.variances(ranges), S.reconstruction(ranges)
     assert predicted == pytest.approx(S.l2_squared * (R * R).sum(axis=1), rel=1e-9)
     noise = np.random.default_rng(11).normal(size=(runs, n)) * S.sensitivity
     errors = np.array([S.answers(S.solve(np.rint(z).astype(np.int64).tolist()), first, last) for z in noise])
@@ -149,7 +149,7 @@ def test_refused_values():
         S.solve([2**401] * 6)
     for first, last in (([0], [6]), ([-1], [2]), ([3], [2]), ([0, 1], [2]), ([0.5], [2])):
         with pytest.raises(DataError, match="range"):
-            S.range_variances(first, last)
+            S.answers(np.zeros(6), first, last)
     with pytest.raises(DataError, match="columns"):
         S.error(workload.all_range(7))
     with pytest.raises(DataError, match="columns"):

@@ -15,8 +15,9 @@ from dpsql.arrays import Floats
 from dpsql.bounds.spectrum import record_columns, root, structure
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.workload.families.marginals import AttributeSet, Marginals
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 
 @taking(W=one_of(Workload, Marginals))

@@ -45,6 +45,7 @@ from scipy import sparse
 
 from dpsql.errors import DataError, Error
 from dpsql.linalg import inner as algebra
+from dpsql.linalg.forms import Matrix
 from dpsql.strategy.cached.cache_checks import admitted
 from dpsql.strategy.cached.cache_entries import FORMAT, packed, read
 from dpsql.strategy.core.certificate import Certificate
@@ -181,7 +182,7 @@ def _feed_workload(digest: Any, W: Workload) -> None:
         _feed_workload(digest, factor)
 
 
-def _feed_matrix(digest: Any, tag: str, matrix: Any) -> None:
+def _feed_matrix(digest: Any, tag: str, matrix: Matrix) -> None:
     csr = sparse.csr_array(matrix)
     if not csr.has_canonical_format:
         csr = csr.copy()

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from dpsql.linalg import exact, modular
 from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.forms import Matrix, Sparse, is_sparse
 from dpsql.strategy.cached.cache_entries import unpack_certificate, unpack_matrix
 from dpsql.strategy.core.certificate import dual_value
 from dpsql.strategy.core.frame import Frame
@@ -78,7 +78,7 @@ def _same(found: float, kept: Any) -> float:
     return kept if isinstance(kept, float) and abs(kept - found) <= _ROUNDING * found else found
 
 
-def _framed(mixing: Any, basis: Any, W: Workload) -> tuple[Frame, Any]:
+def _framed(mixing: Matrix, basis: Sparse, W: Workload) -> tuple[Frame, Any]:
     """(least squares with B, coordinates of W); ValueError where W is not in the row space of B.
 
     The exact test comes first: what it proves need not be found out again in floats.
@@ -98,7 +98,7 @@ def _framed(mixing: Any, basis: Any, W: Workload) -> tuple[Frame, Any]:
     return frame, frame.coordinates(W)
 
 
-def _fits(mixing: Any, basis: Any, contributions: Any) -> bool:
+def _fits(mixing: Matrix, basis: Sparse, contributions: Sparse) -> bool:
     """Do basis @ contributions and the sums of its columns fit int64? (Products with ``mixing`` watch themselves.)"""
     reach = 1
     if contributions is not None:
@@ -106,7 +106,7 @@ def _fits(mixing: Any, basis: Any, contributions: Any) -> bool:
     return exact.max_abs(basis) * reach * int(mixing.shape[1]) < 2**62
 
 
-def _full_rank(mixing: Any) -> bool:
+def _full_rank(mixing: Matrix) -> bool:
     """Has the integer ``mixing`` (p x u) full column rank? Its connected parts are proved one by one."""
     held = sparse.csc_array(mixing)
     held.eliminate_zeros()

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.linalg import exact
-from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.forms import MATRIX_CAP, is_sparse
 from dpsql.strategy.core.certificate import Certificate
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
-from dpsql.workload.families.matrix import MATRIX_CAP
 
 FORMAT = 1
 _ENTRY = 2**52  # as in rounding: integers of B's factors stay below

@@ -29,24 +29,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Protocol
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
-from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import dense
+from dpsql.linalg.forms import Matrix, dense, is_sparse
+from dpsql.linalg.inner import Dense, Diagonal, Inner, Ranges
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.axes import Written, find_axes
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.product import product_piece
-from dpsql.strategy.core.queries import Queries, Rows, queries_of, reweighted, without_zeros
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
 from dpsql.strategy.core.simple import single_rows
 from dpsql.workload.families.matrix import Workload
@@ -72,20 +70,20 @@ class Minimax:
 
 
 class Balance:
-    """State of the iteration for weights of the queries (first ``queries.count`` entries) and of the columns."""
+    """State of the iteration for weights of the queries (first entries) and of the columns."""
 
-    def __init__(self, queries: Queries, Y: Columns, weights: Floats) -> None:
-        w, lam = weights[: queries.count], weights[queries.count :]
+    def __init__(self, queries: Inner, columns: Inner, weights: Floats) -> None:
+        w, lam = weights[: queries.shape[0]], weights[queries.shape[0] :]
         R = cholesky(queries.gram(w))
-        squares, V = linalg.eigh(R @ Y.gram(lam) @ R.T, driver="evd", check_finite=False)
+        squares, V = linalg.eigh(R @ columns.gram(lam) @ R.T, driver="evd", check_finite=False)
         top = max(float(squares[-1]), 1e-300)
         s = np.sqrt(np.maximum(squares, top * 1e-15))
         self._half = (V / np.sqrt(s)).T @ R
         self.t = 2.0 * float(s.sum())
-        columns = Y.squares(self._half)
+        lengths = columns.variances(self._half.T)
         variances = queries.variances(linalg.solve_triangular(R, V * np.sqrt(s), check_finite=False))
-        self.q = np.concatenate([variances, columns])
-        self._largest = float(variances.max()), float(columns.max())
+        self.q = np.concatenate([variances, lengths])
+        self._largest = float(variances.max()), float(lengths.max())
         # Rounding moves no eigenvalue farther than a few eps times the largest: what it may have added is taken off.
         slack = (64.0 + 4.0 * s.size) * np.finfo(np.float64).eps * top
         self.lower = float(np.sqrt(np.maximum(squares - slack, 0.0)).sum()) ** 2 / float(w.sum()) / float(lam.sum())
@@ -98,43 +96,47 @@ class Balance:
         return np.asarray(self._half.T @ self._half) / self._largest[1]
 
 
-class Columns(Protocol):
-    """The columns Y (v x N) of a block, dense or written as sums of few parts (``dpsql.strategy.core.axes``)."""
-
-    @property
-    def count(self) -> int: ...
-    def gram(self, lam: Floats) -> Floats: ...
-    def squares(self, half: Floats) -> Floats: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Entries:
-    """Columns by their entries (v x N)."""
-
-    values: Floats
-
-    @property
-    def count(self) -> int:
-        return int(self.values.shape[1])
-
-    def gram(self, lam: Floats) -> Floats:
-        return np.asarray((self.values * lam) @ self.values.T)
-
-    def squares(self, half: Floats) -> Floats:
-        moved = half @ self.values
-        return np.asarray(np.einsum("ij,ij->j", moved, moved))
-
-
-def balance(queries: Queries, Y: Columns, tolerance: float, deadline: float) -> Minimax:
-    """The least largest variance of ``queries`` over the columns Y (v x N), to a gap of ``tolerance``.
+def balance(queries: Inner, columns: Inner, tolerance: float, deadline: float) -> Minimax:
+    """The least largest variance of ``queries`` E (m x v) over ``columns`` Y^T (N x v), to a gap of ``tolerance``.
 
     Cost a step: an eigendecomposition of order v, two v x v x N products and one pass over the queries'
     entries; 3 to 40 steps. Stops at ``deadline`` (monotonic seconds) with the gap reached.
     """
-    m, N = queries.count, Y.count
+    m, N = queries.shape[0], columns.shape[0]
     start = np.concatenate([np.full(m, 0.5 / m), np.full(N, 0.5 / N)])
-    state, _, count = ascend(lambda both: Balance(queries, Y, both), start, tolerance, deadline, _STEPS)
+    state, _, count = ascend(lambda both: Balance(queries, columns, both), start, tolerance, deadline, _STEPS)
     return Minimax(state.metric(), state.lower, state.upper(), count)
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Inner):
+    """The inner factor diag(sqrt(weights)) F: squared errors of query i count ``weights[i]`` times."""
+
+    inner: Inner
+    weights: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.inner.shape
+
+    def gram(self, weights: Floats | None = None) -> Floats:
+        return self.inner.gram(self.weights if weights is None else self.weights * weights)
+
+    def matrix(self) -> Matrix:
+        entries = self.inner.matrix()
+        root = np.sqrt(self.weights)
+        return sparse.csr_array(sparse.diags_array(root) @ entries) if is_sparse(entries) else root[:, None] * entries
+
+    def coupling(self) -> Ints:
+        return self.inner.coupling()
+
+
+def reweighted(W: Workload, weights: Floats) -> Workload:
+    """diag(sqrt(weights)) W: its total squared error is the weighted sum of the squared errors of W's queries."""
+    plain = isinstance(W.inner, Diagonal)
+    scaled = Diagonal(W.scale * np.sqrt(weights)) if plain else Weighted(W.inner, weights)
+    exact = None if W.exact is None else np.sqrt(weights)[:, None] * W.exact
+    return Workload(W.span, scaled, W.contributions, W.groups, W.name, (), exact, W.units)
 
 
 def check_size(queries: int) -> None:
@@ -257,7 +259,7 @@ def _solve(W: Workload, tolerance: float, deadline: float) -> tuple[tuple[Piece,
             found.append(piece)
             lower, upper = max(lower, least), max(upper, least)
             continue
-        rows = W.inner.shape[1] if isinstance(W.inner, algebra.Ranges) else W.shape[0]
+        rows = W.inner.shape[1] if isinstance(W.inner, Ranges) else W.shape[0]
         if block.rank * max(rows, block.columns.shape[1]) > _ENTRIES:
             raise DataError("strategy: too many queries and cells to weigh each; use objective='total'")
         solution = balance(_queries(block, W), _columns(block), tolerance, deadline)
@@ -267,15 +269,15 @@ def _solve(W: Workload, tolerance: float, deadline: float) -> tuple[tuple[Piece,
     return tuple(found), lower, upper
 
 
-def _columns(block: Block) -> Columns:
-    """The columns as sums of few parts where they are many and that is known to be short, else written out."""
+def _columns(block: Block) -> Inner:
+    """Y^T: as sums of few parts where columns are many and that is known to be short, else written out."""
     axes = find_axes(block.columns) if block.rank * block.columns.shape[1] > _DENSE_ENTRIES else None
-    return Entries(block.columns.toarray().astype(np.float64)) if axes is None else Written(axes)
+    return Dense(block.columns.T.toarray().astype(np.float64)) if axes is None else Written(axes)
 
 
 def _distinct(W: Workload) -> Workload:
     """W with each row once, up to sign, at its largest scale; W itself where it is not kept row by row."""
-    if not isinstance(W.inner, algebra.Diagonal):
+    if not isinstance(W.inner, Diagonal):
         return W
     found = distinct_columns(sparse.csr_array(W.span.T), up_to_sign=True)
     used = found.label >= 0
@@ -285,16 +287,16 @@ def _distinct(W: Workload) -> Workload:
     if not alive.any():
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
     span = sparse.csr_array(W.span[found.keep[alive]])
-    return Workload(span, algebra.Diagonal(scale[alive]), W.contributions, None, W.name, units=W.units)
+    return Workload(span, Diagonal(scale[alive]), W.contributions, None, W.name, units=W.units)
 
 
-def _queries(block: Block, W: Workload) -> Queries:
+def _queries(block: Block, W: Workload) -> Inner:
     """The queries of W that concern one block, in coordinates of its basis."""
     seen = (abs(block.basis).sum(axis=0) > 0).astype(np.int64)
     mine = np.flatnonzero(np.asarray(abs(W.span) @ seen) > 0)
     coords = dense(coordinates(sparse.csr_array(W.span[mine]), block.basis))
-    if isinstance(W.inner, algebra.Diagonal):
-        return Rows(W.inner.scale[mine][:, None] * coords)
+    if isinstance(W.inner, Diagonal):
+        return Diagonal(W.inner.scale[mine]).times(coords)
     held = np.zeros((W.span.shape[0], block.rank))
     held[mine] = coords
-    return without_zeros(queries_of(W.inner, held))
+    return W.inner.times(held).without_zeros()

@@ -17,6 +17,7 @@ from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.linalg.folding import Spectrum
+from dpsql.linalg.inner import Inner
 
 _DEPTH = 8
 _CLIP = 3.0
@@ -144,16 +145,14 @@ class Full:
 
 
 class Low:
-    """State for U (r x N): K = U Lambda U^T, X = U^T K^-1/2 U."""
+    """State for U (r x N), given as the rows of U^T: K = U Lambda U^T, X = U^T K^-1/2 U."""
 
-    def __init__(self, U: Floats, lam: Floats) -> None:
-        K = (U * lam) @ U.T
-        s, V = linalg.eigh(K, driver="evd", check_finite=False)
+    def __init__(self, columns: Inner, lam: Floats) -> None:
+        s, V = linalg.eigh(columns.gram(lam), driver="evd", check_finite=False)
         self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
         root = np.sqrt(self._s)
         self.t = float(root.sum())
-        half = (V / np.sqrt(root)).T @ U
-        self.q = np.einsum("ij,ij->j", half, half)
+        self.q = columns.variances(V / np.sqrt(root))
 
     def upper(self) -> float:
         return self.t * float(self.q.max())

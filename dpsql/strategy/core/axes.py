@@ -9,13 +9,14 @@ a step over all N columns costs O(r^3 + r u^2 + G^2 N) instead of O(r^2 N).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.forms import Matrix, Sparse
+from dpsql.linalg.inner import Inner
 
 _SAMPLE = 3000
 _ROWS_CAP = 1500
@@ -33,7 +34,7 @@ class Axes:
     starts: Ints
 
 
-def group_rows(matrix: Any) -> list[list[int]] | None:
+def group_rows(matrix: Sparse) -> list[list[int]] | None:
     """Groups of rows (v x N integer csr) that share an axis, or None where there is no short list of them.
 
     A row joins the group whose number of classes it raises least, if by at most three, on a
@@ -65,7 +66,7 @@ def group_rows(matrix: Any) -> list[list[int]] | None:
     return groups
 
 
-def find_axes(columns: Any) -> Axes | None:
+def find_axes(columns: Sparse) -> Axes | None:
     """Write the columns (v x N, integer csc) as T E, exactly, or None where no short way is found."""
     Y = sparse.csr_array(columns)
     v = Y.shape[0]
@@ -87,20 +88,24 @@ def find_axes(columns: Any) -> Axes | None:
     return Axes(np.hstack(tables), np.stack(codes), np.array(starts))
 
 
-class Written:
-    """Columns Y = T E that are never written out: what the iterations need of them, under weights of the columns."""
+class Written(Inner):
+    """Y^T for columns Y = T E that are never written out: what the iterations need, under weights of the columns."""
 
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._flat = flat_codes(axes)
 
     @property
-    def count(self) -> int:
-        return int(self._axes.codes.shape[1])
+    def shape(self) -> tuple[int, int]:
+        return int(self._axes.codes.shape[1]), int(self._axes.table.shape[0])
 
-    def gram(self, lam: Floats) -> Floats:
-        """Y diag(lam) Y^T (v x v), from the pairwise marginals of lam."""
-        starts = self._axes.starts
+    def matrix(self) -> Floats:
+        classes = self._axes.starts[:-1, None] + self._axes.codes
+        return np.asarray(self._axes.table.T[classes].sum(axis=0))
+
+    def gram(self, weights: Floats | None = None) -> Floats:
+        """Y diag(weights) Y^T (v x v), from the pairwise marginals of the weights."""
+        starts, lam = self._axes.starts, weights
         u = int(starts[-1])
         L = np.zeros((u, u))
         for (g, h), place in self._flat.items():
@@ -111,33 +116,16 @@ class Written:
                 L[starts[h] : starts[h + 1], starts[g] : starts[g + 1]] = block.T
         return np.asarray(self._axes.table @ L @ self._axes.table.T)
 
-    def squares(self, half: Floats) -> Floats:
-        """||half y_j||^2 of every column (N,)."""
-        starts = self._axes.starts
-        moved = half @ self._axes.table
+    def variances(self, root: Matrix | None = None) -> Floats:
+        """||root^T y_j||^2 of every column (N,)."""
+        starts, table = self._axes.starts, self._axes.table
+        moved = table if root is None else root.T @ table
         H = moved.T @ moved
-        q = np.zeros(self.count)
+        q = np.zeros(self.shape[0])
         for (g, h), place in self._flat.items():
             part = H[starts[g] : starts[g + 1], starts[h] : starts[h + 1]].ravel()
             q += (1.0 if g == h else 2.0) * part[place]
         return q
-
-
-class Factored:
-    """State of the dual iteration for U = R Y, Y as ``Written``; see ``ascent.Low`` for the meaning of its parts."""
-
-    def __init__(self, R: Floats, columns: Written, lam: Floats) -> None:
-        s, V = linalg.eigh(R @ columns.gram(lam) @ R.T, driver="evd", check_finite=False)
-        self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * 1e-15), V
-        powers = np.sqrt(self._s)
-        self.t = float(powers.sum())
-        self.q: Floats = columns.squares((V / np.sqrt(powers)).T @ R)
-
-    def upper(self) -> float:
-        return self.t * float(self.q.max())
-
-    def metric(self) -> Floats:
-        return np.asarray((self._V / np.sqrt(self._s)) @ self._V.T)
 
 
 def flat_codes(axes: Axes) -> dict[tuple[int, int], Ints]:

@@ -19,6 +19,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.basis import Basis
+from dpsql.linalg.forms import Matrix, Sparse
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
 from dpsql.workload.families.matrix import Workload
 
@@ -87,7 +88,7 @@ def equal_weights_bound(block: Block, fits: Callable[[float], bool]) -> float:
     return found * (1.0 - _ROUNDING)
 
 
-def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None, moved: Any = None) -> float:
+def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None, moved: Sparse | None = None) -> float:
     """The lower bound that the weights prove for W; below the exact value by rounding at most, never above it.
 
     ``known``: independent rows and coordinates of W in them, where they are at hand, and ``moved``: these rows
@@ -111,7 +112,7 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
     if not np.isfinite(lam).all() or float(lam.min()) < 0 or not 0 < float(lam.sum()) < np.inf:
         raise DataError("strategy: the weights of a certificate are finite, not negative and not all zero")
     lam = lam / float(lam.sum())
-    if known is not None:
+    if known is not None and moved is not None:
         return nuclear_norm(known.gram(W.inner), sparse.csc_array(moved)[:, places], lam) ** 2
     total = 0.0
     for block in reduce_workload(W):
@@ -131,12 +132,12 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
     return total**2
 
 
-def _moved(rows: Any, W: Workload, places: Ints) -> Any:
+def _moved(rows: Matrix, W: Workload, places: Ints) -> Any:
     moved = rows if W.contributions is None else rows @ W.contributions
     return sparse.csc_array(sparse.csc_array(moved)[:, places])
 
 
-def nuclear_norm(gram: Floats, Y: Any, lam: Floats) -> float:
+def nuclear_norm(gram: Floats, Y: Sparse, lam: Floats) -> float:
     """A lower bound on the nuclear norm of R Y Lambda^1/2, R^T R = gram.
 
     Rows of Y are scaled to length 1 under lambda first. The eigenvalues s of R (Y Lambda Y^T) R^T are computed with

@@ -7,12 +7,13 @@ cells that they are about and in nothing else, so that one strategy, moved from 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
+from dpsql.linalg.forms import Matrix, Sparse
 
 if TYPE_CHECKING:
     from dpsql.strategy.core.integer import Piece
@@ -35,7 +36,7 @@ class Copies:
         return int(self.cells.shape[0])
 
 
-def alike(span: Any, weight: Floats, moved: Any, label: Ints) -> list[Copies]:
+def alike(span: Sparse, weight: Floats, moved: Sparse, label: Ints) -> list[Copies]:
     """The problems of at least two rows, those that are alike together, in the order of their first.
 
     ``span`` (q x n integer csr) and ``moved`` (q x N) fall apart by ``label`` (q,), ``weight`` (q,) is what errors of
@@ -59,7 +60,7 @@ def alike(span: Any, weight: Floats, moved: Any, label: Ints) -> list[Copies]:
 class _Rows:
     """Rows of a csr matrix in another order, sliced by position."""
 
-    def __init__(self, matrix: Any, order: Ints) -> None:
+    def __init__(self, matrix: Matrix, order: Ints) -> None:
         held = sparse.csr_array(matrix)[order]
         held.sort_indices()
         self.ends, self.columns, self.data = held.indptr.astype(np.int64), held.indices.astype(np.int64), held.data

@@ -16,9 +16,8 @@ from scipy.sparse.csgraph import connected_components
 from dpsql.arrays import Floats
 from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.forms import Matrix, Sparse, dense, is_sparse
 from dpsql.linalg.inner import Diagonal
-from dpsql.strategy.core.queries import queries_of
 from dpsql.workload.families.matrix import Workload
 
 _LARGE_PRODUCT = 2**31  # multiplications
@@ -28,14 +27,14 @@ _DIRECTIONS, _SEED = 16, 20_261
 class Frame:
     """B = root @ rows in parts. ``thin``: every part is a single measurement of a single row."""
 
-    def __init__(self, mixing: Any, basis: Any, independent: bool = False) -> None:
+    def __init__(self, mixing: Matrix, basis: Sparse, independent: bool = False) -> None:
         """``independent``: the rows of ``basis`` are known to be."""
         root = mixing.astype(np.float64)
         self._rows = basis
         if not independent:
             chosen = choose_basis(basis, Diagonal(np.ones(basis.shape[0])))
             self._rows, root = chosen.rows, root @ chosen.coords
-        self._held: tuple[Any, Any] | None = None
+        self._held: tuple[Sparse, Matrix] | None = None
         self._root = sparse.csc_array(root)
         self._p, v = self._root.shape
         graph: Any = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
@@ -79,11 +78,11 @@ class Frame:
         """The independent integer rows that span what is measured (v x n csr)."""
         return self._rows
 
-    def hold(self, span: Any, coords: Any) -> None:
+    def hold(self, span: Sparse, coords: Matrix) -> None:
         """Keep coordinates that are known: span = coords @ rows."""
         self._held = span, coords
 
-    def coordinates(self, W: Workload) -> Any:
+    def coordinates(self, W: Workload) -> Matrix:
         """coords (q x v), W.span = coords @ rows; InternalError where W is not in the row space."""
         # Two workloads of one batch differ in their scales only: the coordinates of the last span are kept.
         if self._held is None or not same_rows(self._held[0], W.span):
@@ -111,9 +110,9 @@ class Frame:
         halves += [
             linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T for _, v_rows, (_, R) in self._parts
         ]
-        return np.asarray(np.sum([queries_of(W.inner, half).variances() for half in halves], axis=0))
+        return np.asarray(np.sum([W.inner.variances(half) for half in halves], axis=0))
 
-    def reconstruction(self, W: Workload) -> Any:
+    def reconstruction(self, W: Workload) -> Matrix:
         """R (m x p) with R B = W, csr where all parts are single measurements."""
         coords = self.coordinates(W)
         F = W.inner.matrix()
@@ -195,7 +194,7 @@ def _residual(R: Floats, block: Floats, answers: Floats) -> float:
     return float(np.abs(R @ (block @ directions) - answers @ directions).max(initial=0.0))
 
 
-def same_rows(a: Any, b: Any) -> bool:
+def same_rows(a: Sparse, b: Sparse) -> bool:
     """Are two csr matrices stored alike?"""
     return a is b or (
         a.shape == b.shape

@@ -11,14 +11,14 @@ import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InternalError, quoted
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.reconstruct import Answers, MatrixAnswers
 from dpsql.strategy.core.base import NOISES, AnyWorkload, Batch, Strategy
 from dpsql.strategy.core.frame import Frame
 from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.families.marginals import Marginals
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 
 @dataclass(frozen=True, eq=False)

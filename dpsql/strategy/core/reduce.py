@@ -22,8 +22,9 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import disjoint_blocks, distinct_columns
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.copies import Copies, alike
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 RANK_CAP = 6000
 _FEW = 16  # problems that are reduced whatever the time: a plan is worth more than a refusal
@@ -243,7 +244,7 @@ def _merge_rows(span: Any, weight: Floats) -> tuple[Any, Floats]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Given:
+class _Given(algebra.Inner):
     """An inner factor known by its Gram matrix alone."""
 
     values: Floats
@@ -252,14 +253,8 @@ class _Given:
     def shape(self) -> tuple[int, int]:
         return (self.values.shape[0], self.values.shape[0])
 
-    def gram(self) -> Floats:
-        return self.values
+    def gram(self, weights: Floats | None = None) -> Floats:
+        return self.values if weights is None else super().gram(weights)
 
     def matrix(self) -> Any:
         return cholesky(self.values)
-
-    def coupling(self) -> NDArray[np.int64]:
-        return np.zeros(self.values.shape[0], dtype=np.int64)
-
-    def diagonal(self) -> Floats | None:
-        return None

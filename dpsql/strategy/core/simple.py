@@ -10,7 +10,7 @@ from scipy import sparse
 from dpsql.errors import DataError
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import dense
+from dpsql.linalg.forms import Matrix, Sparse, dense
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block
 from dpsql.workload.families.matrix import Workload
@@ -27,7 +27,7 @@ def cells_of(block: Block) -> tuple[Any, Any]:
     return lift, sparse.csr_array(block.basis[:, found.keep])
 
 
-def moved_columns(rows: Any, W: Workload) -> Any:
+def moved_columns(rows: Matrix, W: Workload) -> Sparse:
     """Distinct columns, up to sign, of rows @ contributions (csc)."""
     moved = rows if W.contributions is None else sparse.csr_array(rows @ W.contributions)
     return sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])

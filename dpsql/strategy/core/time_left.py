@@ -14,8 +14,9 @@ from time import monotonic
 
 import numpy as np
 
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.reduce import Block
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 SHARE, GRACE = 1.15, 0.7
 """A selection, and what its strategy makes of a plan, may take SHARE times the limit and GRACE seconds."""

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dpsql.arrays import Floats
+from dpsql.linalg.forms import Sparse
+from dpsql.linalg.inner import Dense
 from dpsql.strategy.core.ascent import Low, Solution, ascend
 from dpsql.strategy.core.reduce import Block
 
@@ -30,7 +32,7 @@ _ROUNDS = 80
 class _Columns:
     """All columns Y (v x N): scans of squared norms, and dense pieces."""
 
-    def __init__(self, columns: Any) -> None:
+    def __init__(self, columns: Sparse) -> None:
         self._csc = sparse.csc_array(columns)
         v, N = self.shape = (int(columns.shape[0]), int(columns.shape[1]))
         self._dense: list[Any] | None = None
@@ -71,7 +73,7 @@ def generate(
     weights = np.zeros(Y.shape[1])
     steps, inner = 0, 0.05
     for round_ in range(_ROUNDS):
-        U = R @ Y.some(active)
+        U = Dense((R @ Y.some(active)).T)
         state, lam, count = ascend(lambda lam, U=U: Low(U, lam), lam, inner, deadline, 30)  # type: ignore[misc]
         steps += count
         q = Y.squares(state.half() @ R)

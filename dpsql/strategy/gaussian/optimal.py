@@ -22,8 +22,9 @@ from collections.abc import Callable
 import numpy as np
 
 from dpsql.arrays import Floats
+from dpsql.linalg.inner import Dense, Inner, Product
 from dpsql.strategy.core.ascent import Full, Low, Solution, ascend
-from dpsql.strategy.core.axes import Factored, Written, find_axes
+from dpsql.strategy.core.axes import Written, find_axes
 from dpsql.strategy.core.reduce import Block
 from dpsql.strategy.core.time_left import LateError, step_seconds
 from dpsql.strategy.gaussian.exchangeable import EXACTLY, classes_of, solve_classes
@@ -66,17 +67,19 @@ def solve(
     if v * N <= _DENSE_ENTRIES:
         _check(fits, v, N)
         U = R @ block.columns.toarray().astype(np.float64)
-        low, lam, count = ascend(lambda lam: Low(U, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
-        H = low.metric() / low.q.max()
-        return Solution(R.T @ H @ R, low.t**2, low.upper(), count, lam)
+        return _over(Dense(U.T), R, tolerance, deadline)
     axes = find_axes(block.columns)
     _check(fits, v, N if axes is None else v)  # sums over axes take next to nothing
     if axes is not None:
-        columns = Written(axes)
-        wide, lam, count = ascend(lambda lam: Factored(R, columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
-        H = wide.metric() / wide.q.max()
-        return Solution(R.T @ H @ R, wide.t**2, wide.upper(), count, lam)
+        return _over(Product(Written(axes), R.T), R, tolerance, deadline)
     return generate(block, R, tolerance, deadline, progress)
+
+
+def _over(columns: Inner, R: Floats, tolerance: float, deadline: float) -> Solution:
+    """``solve`` by steps that take all ``columns`` U^T (N x v), U = R Y."""
+    N = columns.shape[0]
+    state, lam, count = ascend(lambda lam: Low(columns, lam), np.full(N, 1.0 / N), tolerance, deadline, 2000)
+    return Solution(R.T @ (state.metric() / state.q.max()) @ R, state.t**2, state.upper(), count, lam)
 
 
 def _check(fits: Callable[[float], bool] | None, v: int, N: int) -> None:

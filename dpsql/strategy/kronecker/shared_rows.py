@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.linalg.forms import Matrix
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.regions import LineAxis
 
@@ -99,7 +100,7 @@ def dead_regions(batch: Structured, table: int) -> Mapping[tuple[int, int], int]
     return out
 
 
-def treated(matrix: Any) -> NDArray[np.int64]:
+def treated(matrix: Matrix) -> NDArray[np.int64]:
     """Labels (d,) of the columns: equal ones for equal columns, and for lone equal entries in rows of their own."""
     columns = sparse.csc_array(matrix)
     columns.sort_indices()

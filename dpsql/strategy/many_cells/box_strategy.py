@@ -21,6 +21,7 @@ from scipy import linalg, sparse
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.basis import Basis, choose_basis
+from dpsql.linalg.forms import Matrix
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.certificate import nuclear_norm
 from dpsql.strategy.core.integer import Piece, finish
@@ -291,7 +292,7 @@ class _Search:
         columns = sparse.csc_array(self.basis @ self.boxes.columns(active))
         return float(nuclear_norm(self.gram, columns, lam) ** 2)
 
-    def piece(self, metric: Any) -> Piece:
+    def piece(self, metric: Matrix) -> Piece:
         """The strategy of these weights; its columns are those of most weight, which serve to round it."""
         M = self.R.T @ metric @ self.R
         _, active, lam = self.least

@@ -39,6 +39,7 @@ from scipy import sparse
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import Centre, Plain, Residual, RowBlock, RowFactor
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.reconstruct import Answers, ResidualAnswers
 from dpsql.strategy.core.base import MATRIX_ENTRIES, AnyWorkload, Batch, Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -48,7 +49,7 @@ from dpsql.strategy.marginals.residual import residual_plan
 from dpsql.workload.compile.histograms import homes_of
 from dpsql.workload.compile.kronecker import Histogram, KroneckerIntegers
 from dpsql.workload.families.marginals import Marginals, spelled
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 RESIDUALS, BLOCKS = "residual-basis", "marginal-blocks"
 NUMBERS_CAP = 2**25  # integers measured

@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dpsql.errors import DataError
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.strategy.marginals.multipliers import Subset
 from dpsql.workload.families.marginals import Marginals
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 ENTRIES_CAP = 2**24
 

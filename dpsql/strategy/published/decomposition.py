@@ -48,16 +48,6 @@ class Decomposition:
     residual: float
     rounds: int
 
-    @property
-    def noise_error(self) -> float:
-        """tr(B^T B): the noise part of the error, times 2 / epsilon^2."""
-        return float(np.sum(self.left**2))
-
-    @property
-    def bias_coefficient(self) -> float:
-        """residual^2, the public coefficient of sum_i x_i^2 in the error of Thm 3."""
-        return self.residual**2
-
 
 def project_columns(U: ArrayLike) -> Floats:
     """The nearest matrix whose columns have L1 norm at most 1 (Duchi et al. 2008; Eq. 11). Cost O(r n log r)."""

@@ -15,11 +15,10 @@ over cells, and up to 65 % better where the errors differed, for it comes to an 
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.strategy.gaussian.exchangeable import Classes
-from dpsql.strategy.pure.p_identity import optimise, root_of, tree
+from dpsql.strategy.pure.p_identity import Objective, optimise, root_of, tree
 
 MOST_CLASSES = 64
 _SEED = 20_260
@@ -27,26 +26,10 @@ _STEPS = 300
 _LEAST_GAIN = 1e-6  # of the error: below it the cells alone are measured
 
 
-class Objective:
+def over_classes(held: Classes) -> Objective:
     """f and its gradient in theta (p x k), scaled to f = 1 at theta = 0."""
-
-    def __init__(self, held: Classes) -> None:
-        self.sizes = held.sizes
-        self._totals = held.between * np.sqrt(np.outer(held.sizes, held.sizes))
-        self._diagonal = held.within * (held.sizes - 1) + np.diag(held.between)
-        self._unit = float(self._diagonal.sum())
-
-    def __call__(self, flat: Floats) -> tuple[float, Floats]:
-        theta = flat.reshape(-1, self.sizes.size)
-        c = 1.0 + theta.sum(axis=0)
-        S = (theta * self.sizes) @ theta.T
-        S.flat[:: S.shape[0] + 1] += 1.0
-        T = linalg.cho_solve(linalg.cho_factor(S, check_finite=False), theta, check_finite=False)
-        X = ((T * c) @ self._totals) * c
-        f = float(self._diagonal @ c**2) - float(np.einsum("ij,ij->", X, theta))
-        slope = 2.0 * (self._diagonal * c - np.einsum("ij,ij->j", theta, X) / c)
-        gradient = slope[None, :] - 2.0 * (X - (X @ theta.T) @ T * self.sizes)
-        return f / self._unit, (gradient / self._unit).ravel()
+    totals = held.between * np.sqrt(np.outer(held.sizes, held.sizes))
+    return Objective(totals, None, (), held.sizes, held.within * (held.sizes - 1) + np.diag(held.between))
 
 
 def sums_of_classes(held: Classes, deadline: float = np.inf) -> Floats:
@@ -54,7 +37,7 @@ def sums_of_classes(held: Classes, deadline: float = np.inf) -> Floats:
 
     ``deadline``: monotonic seconds, after which the best so far is taken. Cost besides that of A: some 30 ms.
     """
-    objective = Objective(held)
+    objective = over_classes(held)
     best: tuple[float, Floats] = (1.0 - _LEAST_GAIN, np.zeros((0, held.sizes.size)))
     for first in _starts(held):
         value, theta = optimise(objective, first, deadline, _STEPS)

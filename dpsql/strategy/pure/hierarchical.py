@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import optimize
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
@@ -153,10 +153,3 @@ def weighted_hierarchical_piece(block: Block, W: Workload, noise: str) -> Piece:
     G = cell_gram(block, D)
     partitions, w = best_tree(G, noise)
     return Piece(lift, rows_of(partitions, w.tolist(), noise), moved_columns(lift, W), G)
-
-
-def indicator(partition: Ints) -> sparse.csr_array:
-    """The 0/1 rows (blocks x N) of a partition given by its edges."""
-    sizes = np.diff(partition)
-    ones = np.ones(int(partition[-1]), dtype=np.int64)
-    return sparse.csr_array((ones, (np.repeat(np.arange(sizes.size), sizes), np.arange(ones.size))))

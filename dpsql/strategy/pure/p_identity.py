@@ -31,13 +31,26 @@ _MOST_ROWS = 128
 
 
 class Objective:
-    """f and its gradient for G = U^T U (U r x N) or G (N x N) itself, scaled to f = 1 at Theta = 0."""
+    """f and its gradient for G = U^T U (U r x N) or G (N x N) itself, scaled to f = 1 at Theta = 0.
 
-    def __init__(self, G: Floats | None, U: Floats | None, shape: tuple[int, ...] = ()) -> None:
+    ``sizes`` (N,): where a column of Theta stands for so many alike cells, G has the totals of their entries, and
+    ``diagonal`` (N,) the sums of theirs on the diagonal; None where each column is one cell.
+    """
+
+    def __init__(
+        self,
+        G: Floats | None,
+        U: Floats | None,
+        shape: tuple[int, ...] = (),
+        sizes: Floats | None = None,
+        diagonal: Floats | None = None,
+    ) -> None:
         """``shape``: the sizes of the axes of a product workload, whose G may be a product too."""
-        self._G, self._U = G, U
+        self._G, self._U, self._sizes = G, U, sizes
         self._quick = None if G is None else gram_times(G, shape)
-        if G is not None:
+        if diagonal is not None:
+            self.diagonal = diagonal
+        elif G is not None:
             self.diagonal = np.diag(G).copy()
         else:
             assert U is not None  # noqa: S101 - one of the two is given by construction
@@ -59,14 +72,17 @@ class Objective:
     def __call__(self, flat: Floats) -> tuple[float, Floats]:
         Theta = flat.reshape(-1, self.N)
         c = 1.0 + Theta.sum(axis=0)
-        S = Theta @ Theta.T
+        S = self._counted(Theta) @ Theta.T
         S.flat[:: S.shape[0] + 1] += 1.0
         T = linalg.cho_solve(linalg.cho_factor(S, check_finite=False), Theta, check_finite=False)
         X = self.times(T * c) * c
         f = float(self.diagonal @ c**2) - float(np.einsum("ij,ij->", X, Theta))
         slope = 2.0 * (self.diagonal * c - np.einsum("ij,ij->j", Theta, X) / c)
-        gradient = slope[None, :] - 2.0 * (X - (X @ Theta.T) @ T)
+        gradient = slope[None, :] - 2.0 * (X - (X @ Theta.T) @ self._counted(T))
         return f / self.unit, (gradient / self.unit).ravel()
+
+    def _counted(self, Z: Floats) -> Floats:
+        return Z if self._sizes is None else Z * self._sizes
 
 
 def tree(N: int, p: int) -> Floats:

@@ -25,11 +25,12 @@ from scipy import fft, sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.linalg.sine import SineMatrix, cosine_sums
 from dpsql.strategy.core.base import AnyWorkload
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.ranges.range_transform import all_ranges, range_transform, roots, total_error
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.workload.families.matrix import Workload
 
 _KERNEL_BITS = 17
 _FACTOR_BITS = 18
@@ -84,19 +85,6 @@ class RangeStrategy(MatrixStrategy):
         """l2_squared ||w_i B^-1||^2 for every query of W (m,). O(n log n) each; DataError as ``reconstruction``."""
         R = self.reconstruction(W)
         return np.asarray(self.l2_squared * (R * R).sum(axis=1))
-
-    def range_variances(self, first: ArrayLike, last: ArrayLike) -> Floats:
-        """``variances`` of the ranges first..last (inclusive, from 0), without a workload of them.
-
-        Raises DataError where a range does not lie inside the cells.
-        """
-        low, high = self._ranges(first, last)
-        out = np.empty(low.size)
-        for k, (i, j) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-            row = np.zeros(self.shape[1])
-            row[i : j + 1] = 1.0
-            out[k] = self.l2_squared * float((self._solved(row) ** 2).sum())
-        return out
 
     def answers(self, x: Floats, first: ArrayLike, last: ArrayLike) -> Floats:
         """The ranges first..last (inclusive, from 0) of an estimate ``x`` of ``solve``, by its prefix sums."""

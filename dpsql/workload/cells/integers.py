@@ -15,9 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from dpsql.linalg.exact import column_norms, largest_norm
+from dpsql.linalg.exact import column_norms, largest_norm, product, product_bits, word_width
 from dpsql.linalg.forms import is_sparse
-from dpsql.linalg.words import product, product_bits, word_width
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.expr.regions import IntArray
 

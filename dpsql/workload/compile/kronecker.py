@@ -27,9 +27,9 @@ import numpy as np
 from dpsql.arrays import Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.blocks import Residual, digest_of
+from dpsql.linalg.exact import by_words, room
 from dpsql.workload.expr.regions import IntArray
 
-_WORD = 62
 _LEAST = 8  # bits of the data in a word, at least
 
 
@@ -84,8 +84,11 @@ class KroneckerIntegers:
 
     @cached_property
     def _width(self) -> int:
-        """Bits of the data in one word: no partial sum of any residual leaves int64."""
-        return _WORD - max(self._growth(residual) for residual in self.residuals).bit_length()
+        """Bits of the data in one word: every product of a word with a residual fits int64.
+
+        Sums on the way may leave it, as int64 is exact modulo 2^64: ``Centre(1)`` grows by 0, what it gives is 0.
+        """
+        return room(max(self._growth(residual) for residual in self.residuals))
 
     def check(self) -> None:
         """DataError where less than 8 bits of the data fit an int64 product."""
@@ -96,34 +99,21 @@ class KroneckerIntegers:
             )
 
     def times(self, x: Sequence[int], bits: int) -> list[int]:
-        """B x in words of x: |x| < 2^bits, two's complement, the sign in the top word."""
+        """B x in words of x: |x| < 2^bits."""
         self.check()
-        width = self._width
-        count = bits // width + 1
-        mask = (1 << width) - 1
-        rest = np.array(x, dtype=object)
-        words = np.empty((count, len(rest)), dtype=np.int64)
-        for number in range(count - 1):
-            words[number] = (rest & mask).astype(np.int64)
-            rest = rest >> width
-        words[count - 1] = rest.astype(np.int64)
-        out: list[int] = []
-        for residual in self.residuals:
-            held = self.histograms[residual.histogram]
-            table = words[:, held.start : held.stop].reshape(count, *held.sizes)
-            parts = self._applied(residual, table, held).reshape(count, -1)
-            total = parts[count - 1].astype(object)
-            for number in range(count - 2, -1, -1):
-                total = (total << width) + parts[number].astype(object)
-            out.extend(total.tolist())
-        return out
+        return by_words(
+            lambda word: np.concatenate([self._applied(residual, word).ravel() for residual in self.residuals]),
+            *(x, bits, self._width),
+        )
 
-    def _applied(self, residual: Residual, words: Ints, held: Histogram) -> Ints:
-        """k B_T of each word of a histogram (words x sizes), in int64."""
-        gone = tuple(1 + at for at, axis in enumerate(held.axes) if axis not in residual.axes)
-        part = words.sum(axis=gone, dtype=np.int64) if gone else words
+    def _applied(self, residual: Residual, word: Ints) -> Ints:
+        """k B_T of one word of x, in int64."""
+        held = self.histograms[residual.histogram]
+        table = word[held.start : held.stop].reshape(held.sizes)
+        gone = tuple(at for at, axis in enumerate(held.axes) if axis not in residual.axes)
+        part = table.sum(axis=gone, dtype=np.int64) if gone else table
         for at, integers in enumerate(residual.integers):
-            part = integers.times(part, 1 + at)
+            part = integers.times(part, at)
         return np.asarray(residual.multiplier * part)
 
     def _of(self, entry: IntArray) -> list[Residual]:

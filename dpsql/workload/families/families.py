@@ -19,10 +19,10 @@ from dpsql.arguments import LARGEST, all_of, one_of, sizes, taking
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
-from dpsql.linalg.forms import dense
+from dpsql.linalg.forms import MATRIX_CAP, dense
 from dpsql.linalg.modular import identity_csr
 from dpsql.workload.families.marginals import Marginals, spelled
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload, from_matrix
+from dpsql.workload.families.matrix import Workload, from_matrix
 
 __all__ = ["all_predicate", "all_range", "from_matrix", "identity", "kron", "prefix", "stack", "total", "weighted"]
 

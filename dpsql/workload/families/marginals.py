@@ -19,7 +19,8 @@ from scipy import sparse
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload
+from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.workload.families.matrix import Workload
 
 AttributeSet = tuple[int, ...]
 

@@ -19,10 +19,9 @@ from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs
-from dpsql.linalg.forms import dense, is_sparse
+from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.workload.families.contributions import Contributions
 
-MATRIX_CAP = 2**27  # entries: 1 GiB of float64
 INTEGER_CAP = 2**62  # spanning rows and what one record does to them stay below
 _LARGEST = 1e150  # weights and entries lie between its inverse and it, so that their squares are floats
 _FLOAT_BITS = 36  # spanning rows of a rank-deficient float matrix are kept to 2^-36
@@ -152,7 +151,7 @@ class Workload:
 
         Errors and bounds of the workload meant are 4^log2_scale times those of W.
         """
-        return algebra.log2_scale(self.inner)
+        return self.inner.log2_scale
 
     def gram(self) -> Floats:
         """G = W^T W (n x n), dense. Raises DataError above 2^27 entries."""

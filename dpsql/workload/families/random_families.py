@@ -15,8 +15,9 @@ from scipy import sparse
 from dpsql.arguments import real, sizes, taking, whole
 from dpsql.arrays import Ints
 from dpsql.errors import DataError
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.workload.families.families import check_size
-from dpsql.workload.families.matrix import MATRIX_CAP, Workload, from_matrix
+from dpsql.workload.families.matrix import Workload, from_matrix
 
 __all__ = ["covering_ranges", "random_ranges", "sampled_ranges", "wdiscrete", "wrange", "wrelated"]
 
