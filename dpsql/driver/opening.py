@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -20,7 +19,7 @@ from dpsql.release.limits import QUERY_SECONDS
 
 
 def connect(
-    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | Any | None = None,
+    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | object | None = None,
     *,
     policy: Policy | str | os.PathLike[str],
     ledger: str | os.PathLike[str] | None = None,
@@ -70,7 +69,7 @@ def connect(
     anchor_path = None if anchor is None else Path(anchor).absolute()
     file = None
     if not (database is None or isinstance(database, duckdb.DuckDBPyConnection) or is_session(database)):
-        file = Path(database)
+        file = Path(database)  # type: ignore[arg-type]  # a path, as was checked above
     check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
     limits = Limits(memory_limit, scan_timeout)
     engine: Engine

@@ -6,10 +6,13 @@ traceback; values of Python variables enter SQL as literals (``template``); foot
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 
-def load(shell: Any) -> None:
+def load(shell: InteractiveShell) -> None:
     """Give ``shell`` (an InteractiveShell) the magics, the way results are shown, and completion. Twice is as once."""
     # Imported here: the classes need IPython, and who imports dpsql.notebook for its values need not have it.
     from dpsql.notebook import completion, display, magics
@@ -19,7 +22,7 @@ def load(shell: Any) -> None:
     completion.register(shell, found)
 
 
-def unload(shell: Any) -> None:
+def unload(shell: InteractiveShell) -> None:
     """Take back what ``load`` did. Connections stay open."""
     from dpsql.notebook import completion, display, magics
 

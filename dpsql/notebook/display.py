@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.notebook.results import NotebookResult, Results
 from dpsql.notebook.tables import Look, grid_of
@@ -20,12 +20,16 @@ from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.release.text_table import paragraph
 
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+    from matplotlib.figure import Figure
+
 _LABEL = re.compile(r"([A-Z][a-z]+) {2,}(.*)", re.DOTALL)
 _CELL = 'style="text-align:left;vertical-align:top"'
 _FIGURE = ("matplotlib.figure", "Figure")
 
 
-def register(shell: Any, look: Callable[[], Look]) -> None:
+def register(shell: InteractiveShell, look: Callable[[], Look]) -> None:
     """Show these types in ``shell`` as dpsql does; ``look`` gives the settings of the moment."""
     shown: dict[type, tuple[Callable[[Any], str], Callable[[Any], str]]] = {
         Plan: (str, plan_html),
@@ -35,7 +39,7 @@ def register(shell: Any, look: Callable[[], Look]) -> None:
         NotebookResult: (repr, NotebookResult._repr_html_),
         Release: (lambda r: repr(_of_release(r, look())), lambda r: _of_release(r, look())._repr_html_()),
     }
-    formatters = shell.display_formatter.formatters
+    formatters = shell.display_formatter.formatters  # type: ignore[union-attr,unused-ignore]
     for kind, (text, page) in shown.items():
         formatters["text/plain"].for_type(kind, _printed(text))
         formatters["text/html"].for_type(kind, page)
@@ -45,9 +49,9 @@ def register(shell: Any, look: Callable[[], Look]) -> None:
         png.for_type_by_name(*_FIGURE, figure_png)
 
 
-def unregister(shell: Any) -> None:
+def unregister(shell: InteractiveShell) -> None:
     """Take the formatters back."""
-    formatters = shell.display_formatter.formatters
+    formatters = shell.display_formatter.formatters  # type: ignore[union-attr,unused-ignore]
     for kind in (Plan, BudgetState, Result, NotebookResult, Release):
         for name in ("text/plain", "text/html"):
             formatters[name].pop(kind, None)
@@ -70,7 +74,7 @@ def _printed(text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
     return show
 
 
-def figure_png(figure: Any) -> bytes:
+def figure_png(figure: Figure) -> bytes:
     """A matplotlib figure as PNG."""
     held = io.BytesIO()
     figure.savefig(held, format="png", dpi=110, bbox_inches="tight")

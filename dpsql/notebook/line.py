@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -62,36 +62,40 @@ def read_line(text: str, variables: Mapping[str, object]) -> Line:
 
     Raises InterfaceError for an option that is unknown, given twice, or lacks its value.
     """
-    line, rest = Line(), text
+    given: dict[str, Any] = {}
+    rest = text
     while True:
         found = _ASSIGN.match(rest)
         if found is not None:
-            if line.assign is not None:
+            if "assign" in given:
                 raise InterfaceError("two names stand before <<; one cell has one list of results, so keep one name")
-            line, rest = replace(line, assign=found[1]), rest[found.end() :]
+            given["assign"], rest = found[1], rest[found.end() :]
             continue
         found = _OPTION.match(rest)
         if found is None:
-            return replace(line, rest=rest.strip())
+            return Line(**given, rest=rest.strip())
         name, sign = found[1], found[2]
         rest = rest[found.end() :]
         if name not in OPTIONS:
-            near = get_close_matches(name, OPTIONS, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
-            raise InterfaceError(f"%dpsql has no option {name}: {advice}")
+            raise InterfaceError(f"%dpsql has no option {name}: {_advice(name, OPTIONS)}")
         known = OPTIONS[name]
-        if getattr(line, known) not in (None, False):
+        if known in given:
             raise InterfaceError(f"{name} is given twice; keep one of the two")
         if known in _FLAGS:
             if sign == "=":
                 raise InterfaceError(f"{name} does not accept a value; write {name} alone")
-            line = _set(line, known, True)
+            given[known] = True
             continue
         value = _VALUE.match(rest)
         if value is None:
             raise InterfaceError(f"{name} needs a value after it, such as {_EXAMPLES[known]}")
         rest = rest[value.end() :]
-        line = _set(line, known, filled(value[1], variables))
+        given[known] = filled(value[1], variables)
+
+
+def _advice(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 _EXAMPLES = {
@@ -103,11 +107,6 @@ _EXAMPLES = {
     "alpha": "--alpha 0.05",
     "save": "--save by_state, or --save by_state.csv",
 }
-
-
-def _set(line: Line, name: str, value: object) -> Line:
-    changed: dict[str, Any] = {name: value}
-    return replace(line, **changed)
 
 
 def filled(value: str, variables: Mapping[str, object]) -> str:
@@ -167,9 +166,7 @@ def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
         elif word.startswith("--"):
             name, sign, value = word.partition("=")
             if name not in (*CONNECT_OPTIONS, "--database"):
-                near = get_close_matches(name, CONNECT_OPTIONS, n=1)
-                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(CONNECT_OPTIONS)}"
-                raise InterfaceError(f"connect has no option {name}: {advice}")
+                raise InterfaceError(f"connect has no option {name}: {_advice(name, CONNECT_OPTIONS)}")
             if sign:
                 options[name[2:]] = filled(value, variables)
             else:

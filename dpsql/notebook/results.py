@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from dpsql.driver.connection import Connection
+from dpsql.driver.result_sets import Row
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width
@@ -16,6 +17,10 @@ from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.release import Release
 from dpsql.release.text_table import clean, paragraph
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 _ALPHA = 0.05
 
@@ -40,7 +45,7 @@ class NotebookResult(Result):
         name: str,
         level: str | None = None,
         look: Look | None = None,
-        rows: Sequence[tuple[Any, ...]] | None = None,
+        rows: Sequence[Row] | None = None,
     ) -> NotebookResult:
         """The same table under a name. ``rows`` may be worked out as they are taken, as those of long ranges are."""
         held = cls.from_rows(result.columns, result.types, result.rows if rows is None else rows)
@@ -108,7 +113,7 @@ class Results(Sequence[NotebookResult]):
     def __contains__(self, key: object) -> bool:
         return key in self._results or (isinstance(key, str) and key.lower() in {name.lower() for name in self.names})
 
-    def df(self) -> Any:
+    def df(self) -> pd.DataFrame:
         """The one result as a pandas frame. InterfaceError where there are several, or pandas is not installed."""
         return self._only("df").df()
 
@@ -116,11 +121,11 @@ class Results(Sequence[NotebookResult]):
         """The one result as a ``pyarrow.Table``. InterfaceError where there are several, or pyarrow is missing."""
         return self._only("arrow").arrow()
 
-    def plot(self, **options: Any) -> Any:
+    def plot(self, **options: Any) -> Figure:
         """The one result as a figure; ``options`` as ``Result.plot`` has them. InterfaceError as for ``df``."""
         return self._only("plot").plot(**options)
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[Row]:
         """The rows of the one result. InterfaceError where there are several."""
         return self._only("fetchall").fetchall()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from sqlglot import Token, TokenType
@@ -74,7 +73,7 @@ def _double(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
     return first.token_type is kind and second.token_type is kind and second.start == first.end + 1
 
 
-def _written(name: str, value: Any, alone: bool) -> str:
+def _written(name: str, value: object, alone: bool) -> str:
     shown = "{{" + name + "}}"
     items = _items(value)
     if items is None:
@@ -90,7 +89,7 @@ def _written(name: str, value: Any, alone: bool) -> str:
     return ", ".join(literal(item, shown) for item in items)
 
 
-def _items(value: Any) -> list[object] | None:
+def _items(value: object) -> list[object] | None:
     """The items of a list-like value, sets in order; None for a scalar and for what has no literal."""
     if isinstance(value, list | tuple | range):
         return list(value)

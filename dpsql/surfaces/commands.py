@@ -126,8 +126,7 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
     wanted = wanted_error(options)
     if not budget_named(options, text):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, --rho R, or --max-error E")
-    progress = output.Progress(quiet=options.quiet)
-    try:
+    with output.Progress(quiet=options.quiet) as progress:
         return con.plan(
             text,
             options.epsilon,
@@ -144,8 +143,6 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             and getattr(options, "estimates", "") != "whole",
             **wanted,
         )
-    finally:
-        progress.done()
 
 
 def release(options: argparse.Namespace) -> None:
@@ -234,27 +231,16 @@ def explained(plan: Plan, options: argparse.Namespace) -> None:
         if options.explain:
             shown |= {"explanation": plan.explain()}
         if options.what_if:
-            shown |= {"what_if": what_if_json(plan)}
+            tables = {"curve": plan.curve(), "marginal_costs": plan.marginal_costs(), "suggestions": plan.suggestions()}
+            shown |= {"what_if": {name: output.table_json(table) for name, table in tables.items()}}
         output.print_json(shown)
         return
     output.show(plan.explain() if options.explain else output.plan_text(plan))
     if options.what_if:
-        progress = output.Progress(quiet=options.quiet, what="planning again")
-        progress("without each statement, with coarser groups and tighter bounds")
-        try:
+        with output.Progress(quiet=options.quiet, what="planning again") as progress:
+            progress("without each statement, with coarser groups and tighter bounds")
             text = plan.what_if()
-        finally:
-            progress.done()
         output.show("\n" + text)
-
-
-def what_if_json(plan: Plan) -> dict[str, Any]:
-    """The same figures for programs."""
-    return {
-        "curve": output.table_json(plan.curve()),
-        "marginal_costs": output.table_json(plan.marginal_costs()),
-        "suggestions": output.table_json(plan.suggestions()),
-    }
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -263,8 +249,7 @@ def audit(options: argparse.Namespace) -> int:
     if options.epsilon is None and options.rho is None and not any(read_options(text)[1]):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
     policy = Policy.load(Path(options.policy))
-    progress = output.Progress(quiet=options.quiet, what="auditing")
-    try:
+    with output.Progress(quiet=options.quiet, what="auditing") as progress:
         report = run_audit(
             policy,
             text,
@@ -278,8 +263,6 @@ def audit(options: argparse.Namespace) -> int:
             method=options.method,
             rounds=options.rounds,
         )
-    finally:
-        progress.done()
     if options.json:
         output.print_json(report.as_dict())
     else:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.release import ReleaseStore
+
+Record: TypeAlias = "dict[str, Any]"
+"""A row of dp.releases, by column."""
 
 
 def connected(options: argparse.Namespace) -> Connection:
@@ -52,7 +55,7 @@ def number(text: str) -> float:
     return float(text)
 
 
-def release_record(store: ReleaseStore, release: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def release_record(store: ReleaseStore, release: int | None) -> tuple[Record, list[Record]]:
     """The row of dp.releases for ``release``, the newest by default, and all of its rows, oldest first.
 
     Raises ProgrammingError where there is none.

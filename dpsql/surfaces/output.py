@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Self
 
 from dpsql.local.comparison import LocalComparison
 from dpsql.planning.plan import Plan
@@ -72,13 +72,13 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)
 
 
-def table_json(result: Result) -> dict[str, Any]:
+def table_json(result: Result) -> dict[str, object]:
     """A table for programs: columns with DuckDB types, and rows."""
     columns = [{"name": name, "type": kind} for name, kind in zip(result.columns, result.types, strict=True)]
     return {"columns": columns, "rows": result.fetchall()}
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def plan_json(plan: Plan) -> dict[str, object]:
     """A plan for programs: guarantee, cost, sizes, strategy, and a row for each result column."""
     return {
         "dataset": plan.dataset,
@@ -105,7 +105,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _local_json(found: LocalComparison) -> dict[str, Any]:
+def _local_json(found: LocalComparison) -> dict[str, object]:
     """A comparison with a local release for programs; ``why_not`` where there is none."""
     if found.why_not:
         return {"why_not": found.why_not}
@@ -115,7 +115,7 @@ def _local_json(found: LocalComparison) -> dict[str, Any]:
     }
 
 
-def budget_json(state: BudgetState) -> dict[str, Any]:
+def budget_json(state: BudgetState) -> dict[str, object]:
     """A budget for programs: comparable totals, and the accounts whose numbers add up."""
     return {
         "measure": state.measure,
@@ -134,7 +134,7 @@ def budget_json(state: BudgetState) -> dict[str, Any]:
     }
 
 
-def release_json(release: Release, state: BudgetState) -> dict[str, Any]:
+def release_json(release: Release, state: BudgetState) -> dict[str, object]:
     """A run for programs: what it cost, its tables, and the budget after it."""
     return {
         "release": release.id,
@@ -288,7 +288,10 @@ class Progress:
             print(f"dpsql: {self._what}, {now - self._start:.0f} s: {message}", file=sys.stderr, flush=True)
             self._next = now + 5 * PATIENCE
 
-    def done(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Clear the line on a terminal."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

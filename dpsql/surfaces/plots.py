@@ -113,7 +113,7 @@ def _axes(batch: Structured) -> tuple[list[str], dict[tuple[int, int], int]]:
 def _blocks(batch: Structured, at: dict[tuple[int, int], int]) -> tuple[list[str], list[list[int]]]:
     labels, members = [], []
     for block in batch.blocks:
-        held: list[Any] = sorted({at[block.table, axis] for factor in block.factors for axis in factor.axes})
+        held = sorted({at[block.table, axis] for factor in block.factors for axis in factor.axes})
         rows = block.stop - block.start
         labels.append(f"{rows:,} number{'' if rows == 1 else 's'}")
         members.append(held)

@@ -6,7 +6,6 @@ import argparse
 import glob
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from dpsql.driver.draft import draft_policy
 from dpsql.driver.opening import connect
@@ -138,7 +137,7 @@ def _table_line(table: TablePolicy) -> str:
     return ", ".join(parts)
 
 
-def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, Any]:
+def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]:
     return {
         "public": table.public,
         "unit": table.unit,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from dpsql.errors import LedgerError, ProgrammingError, listed
 from dpsql.privacy.ledger import Entry
@@ -121,7 +120,7 @@ def _deliver(result: Result, name: str, options: argparse.Namespace) -> None:
     formats.deliver(options, [(name, result)], lambda: output.table_text(result), lambda: output.table_json(result))
 
 
-def _chosen(held: dict[str, Any], wanted: list[str]) -> list[str]:
+def _chosen(held: inputs.Record, wanted: list[str]) -> list[str]:
     """The results of a release that are asked for, all of them by default."""
     names = {name.lower(): name for name in held["names"]}
     if not names:
@@ -139,7 +138,7 @@ def _views(entries: list[Entry]) -> list[tuple[int, str]]:
     return [(entry.id, name) for entry in entries if entry.released is not None for name in entry.views]
 
 
-def entry_json(entry: Entry) -> dict[str, Any]:
+def entry_json(entry: Entry) -> dict[str, object]:
     return {
         "release": entry.id,
         "time": entry.time,

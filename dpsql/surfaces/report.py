@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError
 from dpsql.pictures import budget_picture
@@ -24,7 +24,7 @@ from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore
 from dpsql.surfaces import plots
 from dpsql.surfaces import report_html as h
-from dpsql.surfaces.inputs import release_record
+from dpsql.surfaces.inputs import Record, release_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,7 +204,7 @@ def _drawn(draw: Callable[[], Figure]) -> Figure | None:
     return None
 
 
-def _purse(held: dict[str, Any], measure: str, known: list[dict[str, Any]]) -> Iterator[str]:
+def _purse(held: Record, measure: str, known: list[Record]) -> Iterator[str]:
     """What the account held when this release was made, and how it came to that."""
     if held["purse_total"] is None or held["purse_spent"] is None:
         return

@@ -244,10 +244,12 @@ def test_the_demo_is_quiet_where_it_is_asked_to_be(place: Path, capsys: pytest.C
     # A policy of few statements stands for the demo's in the tests of its whole text.
     from dpsql.surfaces import demo
 
-    demo._results_only("a paragraph")
-    demo._results_only("SELECT 1", table=True)
+    say = demo._Say(quiet=True, silent=False)
+    say("a paragraph")
+    say("SELECT 1", table=True)
+    demo._Say(quiet=False, silent=True)("t\nn", result=True)
     assert capsys.readouterr().out == ""
-    demo._results_only("t\nn", result=True)
+    say("t\nn", result=True)
     assert capsys.readouterr().out == "t\nn\n\n"
 
 
