@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import io
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsql.notebook.results import NotebookResult, Results
 from dpsql.notebook.tables import Look, grid_of
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import SHOWN, plan_cells, plan_head
+from dpsql.planning.text import SHOWN, plan_cells, plan_facts
 from dpsql.privacy.accountant import BudgetState
 from dpsql.privacy.amounts import show, show_grantable, show_left
 from dpsql.release import Result
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
     from matplotlib.figure import Figure
 
-_LABEL = re.compile(r"([A-Z][a-z]+) {2,}(.*)", re.DOTALL)
 _CELL = 'style="text-align:left;vertical-align:top"'
 _FIGURE = ("matplotlib.figure", "Figure")
 
@@ -89,11 +87,10 @@ def _of_release(release: Release, look: Look) -> Results:
 
 def plan_html(plan: Plan) -> str:
     """A plan: what it promises and costs, then the error of every result column. Every text is escaped."""
-    head = []
-    for line in plan_head(plan):
-        found = _LABEL.match(line)
-        label, text = (found[1], found[2]) if found else ("", line)
-        head.append(f"<tr><th {_CELL}>{html.escape(label)}</th><td {_CELL}>{html.escape(text)}</td></tr>")
+    head = "".join(
+        f"<tr><th {_CELL}>{html.escape(label)}</th><td {_CELL}>{html.escape(text)}</td></tr>"
+        for label, text in plan_facts(plan)
+    )
     level = f"{100 * (1 - plan.alpha):g} % within"
     rows = plan.rows()
     lines = [plan_cells(row, "depends on the answer") for row in rows[:SHOWN]]
@@ -101,7 +98,7 @@ def plan_html(plan: Plan) -> str:
     table = Result(("result", "column", "numbers", "std error", level, "one by one"), kinds, lines)
     more = f"{len(rows) - SHOWN} more result columns; plan.rows() has them all. " if len(rows) > SHOWN else ""
     return (
-        f'<div class="dpsql"><table class="dpsql-plan"><tbody>{"".join(head)}</tbody></table>'
+        f'<div class="dpsql"><table class="dpsql-plan"><tbody>{head}</tbody></table>'
         f"{_bare(table)}"
         + paragraph(
             f"{more}Errors are known before anything is spent. 'one by one': the standard error if each result column "

@@ -244,11 +244,10 @@ def _single(result: Result) -> list[tuple[str, float | None, float | None, str]]
         return None
     row = dict(zip(result.columns, result.fetchall()[0], strict=True))
     found = []
-    for name, value in row.items():
-        parts = [f"{name}_stderr", f"{name}_low", f"{name}_high"]
-        if all(part in row for part in parts):
+    for name, parts in ((name, _beside(name, row)) for name in row):
+        if parts:
             error, low, high = (row[part] for part in parts)
-            found.append((name, value, error, f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"))
+            found.append((name, row[name], error, f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"))
     return found if 4 * len(found) == len(row) else None
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dpsql.errors import InterfaceError
 from dpsql.pictures import budget_picture
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import plan_cells
+from dpsql.planning.text import plan_cells, plan_facts
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
@@ -58,31 +58,14 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     ``state``: what is spent of the budget so far (``con.budget``), for a picture of it. Spends nothing and reads no
     row. Raises InterfaceError without matplotlib.
     """
-    charge = plan.charge
-    measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
     level = f"{100 * (1 - plan.alpha):g} %"
-    unit = _unit_of(plan.privacy)
-    facts: list[tuple[str, object]] = [
-        ("Data set", plan.dataset),
-        ("Cost", f"{measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch"),
-        (
-            "Can be paid",
-            "yes" if plan.affordable else "no: more than is left of that account, or than one release may cost",
-        ),
-        ("Questions", f"{len(plan.queries)} statements, {plan.compiled.numbers:,} numbers"),
-        ("Strategy", f"{plan.strategy.method}, {plan.strategy.shape[0]:,} measurements"),
-    ]
-    if plan.gap is not None:
-        facts.append(("Certificate", f"total squared error within {max(plan.gap, 1e-6):.2%} of the least possible"))
+    facts = [("Data set", plan.dataset), *plan_facts(plan)[1:]]
     if plan.estimated:
         facts.append(("Errors", "estimates, by simulation on public stand-ins for the data"))
-    facts += [("Note", note) for note in plan.notes]
-    for way in plan.alternatives:
-        facts.append(("Instead", f"{way.charge.guarantee} from the {way.charge.purse} account"))
     parts = [
         h.heading("Plan of a release", 1),
         h.paragraph("Nothing was spent and no row was read for this page.", "soft"),
-        h.box(f"Guarantee: {plan.privacy}", _meaning(charge.guarantee, unit)),
+        h.box(f"Guarantee: {plan.privacy}", _meaning(plan.charge.guarantee, _unit_of(plan.privacy))),
         h.facts(facts),
         h.heading("How precise the answers will be"),
         h.paragraph(
