@@ -19,6 +19,7 @@ from dpsql.privacy.amounts import show
 from dpsql.privacy.response import Codes, Response
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
+from dpsql.release.record import Value
 from dpsql.sql.outer.relation import companion_names
 
 FLOATS = ("DOUBLE", "FLOAT")
@@ -56,7 +57,7 @@ class Released:
         who = "unit" if self.has_units else "row"
         return f"epsilon {show(self.response.unit_epsilon(rows))} (local, replace one {who}{each})"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """JSON that `of` reads back."""
         columns = [
             {"name": c.name, "type": t, "values": [_written(v) for v in c.values], "other": c.other, "nulls": c.nulls}
@@ -96,9 +97,9 @@ class Released:
         return found
 
 
-def table_of_rows(released: Released, codes: Codes, ids: Sequence[Any]) -> ReleaseTable:
+def table_of_rows(released: Released, codes: Codes, ids: Sequence[NDArray[Any]]) -> ReleaseTable:
     """The table that users see: public columns, then released ones, OTHER as NULL with <column>_other = TRUE."""
-    columns: list[tuple[str, str, Any]] = [
+    columns: list[tuple[str, str, Sequence[Value]]] = [
         (name, shown_type(kind), _plain(values)) for (name, kind), values in zip(released.ids, ids, strict=True)
     ]
     flags = _flags(released)
@@ -127,18 +128,18 @@ def counted(codes: Codes, size: int) -> tuple[Codes, Codes]:
     return distinct, every[distinct]
 
 
-def places_of(released: Released, table: ReleaseTable) -> tuple[NDArray[Any], ...]:
+def places_of(released: Released, table: ReleaseTable) -> tuple[NDArray[np.integer], ...]:
     """The category of each released column in every row of its table: the inverse of `table_of_rows`."""
     held = {name: values for name, _, values in table.columns}
     flags = _flags(released)
-    out = []
+    out: list[NDArray[np.integer]] = []
     for column, kind in zip(released.domain.columns, released.types, strict=True):
         values = held[column.name]
         if isinstance(values, Coded):
             out.append(values.codes)
             continue
         other = held[flags[column.name]] if column.other else [False] * len(values)
-        number: dict[Any, int] = {
+        number: dict[tuple[object, object], int] = {
             (None if v is OTHER or v is None else float(v) if kind in FLOATS else v, v is OTHER): at
             for at, v in enumerate(column.all)
         }
@@ -160,15 +161,15 @@ def shown_type(kind: str) -> str:
     return "VARCHAR" if kind.upper().startswith("ENUM") else kind
 
 
-def _plain(values: Any) -> list[Any]:
+def _plain(values: NDArray[Any]) -> list[Value]:
     """Public values as Python holds them, NULL as None; dates and times without numpy's own types."""
     held = np.ma.getdata(values)
-    listed: list[Any] = (held.astype("datetime64[us]") if held.dtype.kind == "M" else held).tolist()
+    listed: list[Value] = (held.astype("datetime64[us]") if held.dtype.kind == "M" else held).tolist()
     null = np.ma.getmaskarray(values)
     return [None if gone else value for value, gone in zip(listed, null.tolist(), strict=True)]
 
 
-def _written(value: Any) -> object:
+def _written(value: object) -> object:
     if isinstance(value, Decimal):
         return {"decimal": str(value)}
     if isinstance(value, dt.datetime):
