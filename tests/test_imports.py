@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "device": {"errors", "privacy", "policy"},
     "release": {"errors", "quoting", "arguments", "pictures", "privacy", "policy"},
     "workload": {"arrays", "errors", "quoting", "arguments", "linalg", "policy", "reconstruct"},
-    "measure": {"errors", "quoting", "engines", "privacy", "policy", "workload"},
+    "measure": {"arrays", "errors", "quoting", "engines", "privacy", "policy", "workload"},
     "sql": {"errors", "quoting", "policy", "reconstruct", "workload"},
     "strategy": {"arrays", "errors", "arguments", "linalg", "reconstruct", "workload"},
     "bounds": {"arrays", "errors", "arguments", "linalg", "workload", "strategy"},

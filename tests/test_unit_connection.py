@@ -113,6 +113,26 @@ def test_errors_grow_with_the_rows_of_a_unit(database: Path) -> None:
     assert errors[2] == pytest.approx(8 * errors[0], rel=1e-3)
 
 
+def test_a_plan_may_count_fewer_rows_of_a_unit(database: Path) -> None:
+    """As a policy of fewer rows does: the same errors, the same text; and the release is one of that question alone."""
+    batch = "SELECT kind, COUNT(*) AS n FROM visits GROUP BY kind"
+    with connect(database) as con:
+        whole, fewer = (con.plan(batch, epsilon=2, delta=1e-10, rows_per_unit=k) for k in (None, 2))
+        assert fewer.stderr["q1"] == pytest.approx(whole.stderr["q1"] / 2, rel=0.01)
+        assert "(at most 2 count)" in fewer.privacy
+        assert con.plan(batch, epsilon=2, delta=1e-10, rows_per_unit=9).stderr["q1"] == pytest.approx(
+            whole.stderr["q1"]
+        )
+        assert con.budget_for(batch, 20.0, rows_per_unit=2) < con.budget_for(batch, 20.0)
+        plans = [con.plan(batch, epsilon=1000, delta=1e-10, rows_per_unit=k) for k in (None, 2, 2)]
+        both = [con.run(plan, errors=False) for plan in plans]
+        assert [round(sum(n for _, n in release["q1"].fetchall()), -2) for release in both] == [200, 100, 100]
+        assert [release.cost > 0 for release in both] == [True, True, False]
+        for wrong in (0, 1.5, "2"):
+            with pytest.raises(dpsql.Error, match="rows_per_unit"):
+                con.plan(batch, epsilon=1, rows_per_unit=wrong)
+
+
 def test_a_plan_that_forgot_the_rows_of_a_unit_is_not_measured(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(database) as con:
         with monkeypatch.context() as patch:

@@ -202,6 +202,14 @@ def test_each_suggestion_does_what_it_says(con: dpsql.Connection) -> None:
     assert "declare v from 0 to 500 instead of 0 to 1000" in bound.text
     assert "declare w from -5 to 5 instead of -10 to 10" in found["bound", "t.w"].text
 
+    one = con.plan(STATEMENTS["by_g"], rho=0.1)
+    spread = next(s for s in suggest(one, time_limit=None) if s.kind == "spread")
+    capped = 'max_rows_per_unit = 4\nat_most = [{{ rows = 1, per = "g" }}]'
+    policy = dpsql.Policy.parse(POLICY.replace("max_rows_per_unit = 4", capped).format("rho = 0.5"))
+    assert 'at_most = [{ rows = 1, per = "g" }]' in spread.text
+    again = planned(con, policy, STATEMENTS["by_g"]).stderr["by_g"].max()
+    assert spread.error == pytest.approx(again / one.stderr["by_g"].max(), rel=0.02)
+
     rows = found["rows", "t"]
     policy = dpsql.Policy.parse(POLICY.format("rho = 0.5").replace("max_rows_per_unit = 4", "max_rows_per_unit = 2"))
     again = planned(con, policy)
@@ -209,11 +217,11 @@ def test_each_suggestion_does_what_it_says(con: dpsql.Connection) -> None:
     assert rows.error == pytest.approx(again.stderr["total"][0] / plan.stderr["total"][0], rel=0.02)
 
 
-def planned(con: dpsql.Connection, policy: dpsql.Policy) -> dpsql.Plan:
-    """The batch under another policy of the same table."""
+def planned(con: dpsql.Connection, policy: dpsql.Policy, sql: str = BATCH) -> dpsql.Plan:
+    """A batch under another policy of the same table."""
     folder = con.ledger_path.parent
     other = dpsql.connect(folder / "t.duckdb", policy=policy, ledger=folder / "other.ledger")
-    return other.plan(BATCH, rho=0.1)
+    return other.plan(sql, rho=0.1)
 
 
 def test_coarser_groups_are_planned_with_half_of_them(con: dpsql.Connection) -> None:

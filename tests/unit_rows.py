@@ -17,11 +17,12 @@ from dpsql.linalg.words import product
 from dpsql.measure import ConnectionEngine, Engine, TableSource
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema
+from dpsql.sql import table_of
 from dpsql.sql.resolve.batch_tables import distinct_table, united
 from dpsql.sql.resolve.joins import RowScope, read_rows
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope, key_domain, table_of
+from dpsql.sql.values.scope import Scope, key_domain
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.expr.batch import Output, Query, Table, Term
 from dpsql.workload.expr.conditions import TRUE, And, gather

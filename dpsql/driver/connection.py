@@ -110,7 +110,7 @@ class Connection(Exceptions):
         self._check_open()
         return self._holdings.schemas()
 
-    @taking(progress=maybe(function()), earlier=flag(), method=text())
+    @taking(progress=maybe(function()), earlier=flag(), method=text(), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def plan(
         self,
         sql: str,
@@ -130,6 +130,7 @@ class Connection(Exceptions):
         method: str = "auto",
         rounds: int | None = None,
         earlier: bool = True,
+        rows_per_unit: int | None = None,
     ) -> Plan:
         """What a batch would release, with an error bar on every number. Free.
 
@@ -142,13 +143,18 @@ class Connection(Exceptions):
         at the same charge, and the plan's errors are those of all measurements together
         (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "mwem" and
         "mwem-strategy" (``dpsql.strategy.adaptive.mwem``), whose errors depend on the data and are estimated only;
-        ``rounds`` of theirs. Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
+        ``rounds`` of theirs. ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more
+        count; noise falls, and what is left out of larger units is not estimated. Earlier releases are not used then.
+        Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
         DataError, BudgetError, all before anything is spent.
         """
         self._check_open()
         targets = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
         named = wish_of(sql, epsilon, rho, targets) is None
-        options = PlanOptions(targets.alpha, tolerance, time_limit, progress, objective, method, rounds, earlier)
+        earlier = earlier and rows_per_unit is None
+        options = PlanOptions(
+            targets.alpha, tolerance, time_limit, progress, objective, method, rounds, earlier, rows_per_unit
+        )
         if not named:
             if method != "auto":
                 raise DataError(
@@ -163,7 +169,7 @@ class Connection(Exceptions):
         plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         return self._batches.past.with_earlier(plan) if earlier else plan
 
-    @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()))
+    @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
         self,
         sql: str,
@@ -180,6 +186,7 @@ class Connection(Exceptions):
         time_limit: float | None = None,
         progress: Callable[[str], None] | None = None,
         earlier: bool = True,
+        rows_per_unit: int | None = None,
     ) -> NeededBudget:
         """The least epsilon (or rho) that gives each number of a batch the wanted half-width at 1 - alpha. Free.
 
@@ -193,23 +200,26 @@ class Connection(Exceptions):
         answer that the policy's ``expected_rows`` (or ``expected``, rows of a group by result) let one guess;
         averages, ratios and quantiles always need such a guess (``dpsql.planning.target_errors``). ``simultaneous``:
         all intervals together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the
-        strategy that ``plan`` takes; the default chooses the one that needs the least. ``earlier``: what earlier
-        releases know counts, too; 0 is found where they suffice, and ``run`` of it is free. Raises
-        BudgetError, with the least error within reach, where no budget that is left and allowed gives it; DataError for
-        wishes that do not fit.
+        strategy that ``plan`` takes; the default chooses the one that needs the least.
+        ``rows_per_unit``: as in ``plan``. ``earlier``: what earlier releases know counts, too; 0 is found where they
+        suffice, and ``run`` of it is free. Raises BudgetError, with the least error within reach, where no budget that
+        is left and allowed gives it; DataError for wishes that do not fit.
         """
         self._check_open()
         targets = wanted_of(max_error, relative, alpha, simultaneous, expected, objective)
         if wish_of(sql, None, None, targets) is None:
             raise DataError("no error is wanted; give max_error=50, relative=0.05, or hints /*+ MAX_ERROR(50) */")
-        options = PlanOptions(targets.alpha, tolerance, time_limit, progress, objective, earlier=earlier)
+        earlier = earlier and rows_per_unit is None
+        options = PlanOptions(
+            targets.alpha, tolerance, time_limit, progress, objective, earlier=earlier, rows_per_unit=rows_per_unit
+        )
         return self._needed(sql, targets, options, delta, measure)
 
     def _needed(
         self, sql: str, targets: Wanted, options: PlanOptions, delta: object = None, measure: str | None = None
     ) -> NeededBudget:
         at = None if delta is None else Request.of(1, delta).delta
-        prepared = prepare(sql, self.policy, self.schemas(), options.progress)
+        prepared = prepare(sql, self.policy, self.schemas(), options.progress, rows_per_unit=options.rows_per_unit)
         known = self._batches.past.known(prepared, targets.alpha) if options.earlier else None
         return find_budget(prepared, self.budget, targets, options, delta=at, measure=measure, known=known)
 

@@ -48,6 +48,7 @@ def _meaning(plan: Plan) -> list[str]:
             schemas = [sorted(plan.schemas[table].items()) for table in layout.source.tables]
             values = sorted(layout.values.items(), key=lambda v: v[0])
             found.append(repr((layout.table, layout.source, schemas, layout.measures, values)))
+            found.extend(repr(cap) for cap in layout.source.caps)
         every = {id(axis): axis for axis in (*layout.cells.axes, *layout.whole.cells.axes)}
         axes = [axis for number, axis in every.items() if number not in said]
         found.extend(f"{axis!r} {np.asarray(getattr(axis, 'pieces', ())).tolist()}" for axis in axes)

@@ -7,6 +7,8 @@ where every partial sum provably fits, in Python integers otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from dpsql.linalg.forms import dense, is_sparse
 
 _CHUNK = 4096
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
+_ROOT_BITS = 32
 _SPARSE_COST = 50  # a product of two sparse entries takes as long as so many dense ones
 
 
@@ -74,6 +77,77 @@ def column_norms(mixing: Any, columns: Any) -> tuple[int, int]:
         a, b = _norms_of(chunk)
         l1, l2 = max(l1, a), max(l2, b)
     return l1, l2
+
+
+def each_norm(mixing: Any, columns: Any, order: int) -> list[int]:
+    """The L1 (``order`` 1) or squared L2 (2) norm of every column of mixing @ columns, exactly.
+
+    Cost and shapes as ``product_chunks``; Python integers where sums leave 2^53.
+    """
+    out: list[int] = []
+    for chunk in product_chunks(mixing, columns):
+        size = np.abs(chunk)
+        top = int(size.max(initial=0))
+        if size.dtype == object or size.shape[0] * top**order >= 2**53:
+            whole = (size.astype(np.int64) if size.dtype == np.float64 else size).astype(object)
+            out.extend((whole**order).sum(axis=0).tolist())
+        else:
+            out.extend(int(value) for value in (size.astype(np.float64) ** order).sum(axis=0))
+    return out
+
+
+def products(mixing: Any, left: Any, right: Any) -> np.ndarray:
+    """P^T Q (M x N) for P = mixing @ left and Q = mixing @ right, exactly: int64 below 2^53, else Python integers.
+
+    Long entries are cut into limbs of so many bits that sums of their products stay below 2^53. Cost: a product of
+    p M N for each pair of limbs; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
+    as in ``product_chunks``.
+    """
+    few = _sparse_products(mixing, left, right)
+    if few is not None:
+        return few
+    P, Q = (np.concatenate(list(product_chunks(mixing, columns)), axis=1) for columns in (left, right))
+    p, tops = P.shape[0], [int(np.abs(matrix).max(initial=0)) for matrix in (P, Q)]
+    if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
+        return np.asarray(P.astype(np.float64).T @ Q.astype(np.float64)).astype(np.int64)
+    width = (53 - p.bit_length()) // 2
+    total = np.zeros((P.shape[1], Q.shape[1]), dtype=object)
+    rights = _limbs(Q, width, tops[1])
+    for i, one in enumerate(_limbs(P, width, tops[0])):
+        for j, other in enumerate(rights):
+            total += (one.T @ other).astype(np.int64).astype(object) << (width * (i + j))
+    return total
+
+
+def _sparse_products(mixing: Any, left: Any, right: Any) -> np.ndarray | None:
+    """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
+    held = sparse.csr_array(mixing)
+    tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
+    if max_abs(held) * max(max_abs(left), max_abs(right)) * tallest >= 2**62:
+        return None
+    meet = int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(left).indptr))
+    meet += int(np.diff(held.tocsc().indptr).astype(np.float64) @ np.diff(sparse.csr_array(right).indptr))
+    if meet * _SPARSE_COST > held.shape[0] * (left.shape[1] + right.shape[1]):
+        return None
+    P, Q = (sparse.csr_array(held @ sparse.csr_array(columns)) for columns in (left, right))
+    deep = min(int(np.diff(sparse.csc_array(matrix).indptr).max(initial=0)) for matrix in (P, Q))
+    if max_abs(P) * max_abs(Q) * deep >= 2**62:
+        return None
+    meet = int(np.diff(P.indptr).astype(np.float64) @ np.diff(Q.indptr))
+    if meet * _SPARSE_COST > P.shape[0] * P.shape[1] * Q.shape[1]:
+        return None
+    return np.asarray(sparse.csr_array(P.T @ Q).toarray())
+
+
+def _limbs(matrix: Any, width: int, top: int) -> list[Any]:
+    """Matrices of ``width`` bits, lowest first, whose sum at their places is ``matrix``; the sign is in the last."""
+    rest = matrix.astype(np.int64).astype(object) if matrix.dtype == np.float64 else matrix.astype(object)
+    found = []
+    for _ in range(top.bit_length() // width + 1):
+        found.append(np.asarray(rest % (1 << width), dtype=np.float64))
+        rest = rest >> width
+    found[-1] += np.asarray(rest, dtype=np.float64) * float(1 << width)
+    return found
 
 
 def _sparse_norms(mixing: Any, columns: Any) -> tuple[int, int] | None:
@@ -154,3 +228,13 @@ def _norms_of(chunk: Any) -> tuple[int, int]:
     # Floats here hold integers below 2^53; as Python floats their squares would be rounded.
     exact = (chosen.astype(np.int64) if chosen.dtype == np.float64 else chosen).astype(object)
     return int(max(exact.sum(axis=0))), int(max((exact * exact).sum(axis=0)))
+
+
+def squared_sum(squares: Sequence[int]) -> int:
+    """(sum of the square roots)^2, rounded up to a whole number: each root is rounded up in 2^-32 parts."""
+    scale = 1 << (2 * _ROOT_BITS)
+    roots = 0
+    for square in squares:
+        root = isqrt(square * scale)
+        roots += root + (root * root < square * scale)
+    return -(-roots * roots // scale)

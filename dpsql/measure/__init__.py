@@ -7,10 +7,10 @@ Guarantee. Let B be the integers that are measured, L the common steps of the me
 Gaussian, L1 for Laplace noise), in exact integers, by which one unit can move L B x. A row that counts lies in at most
 one cell of each layout of its table and moves its entry of x by (1, z), z in the box [-1, 1]^s of its measures (0 for
 NULL); norms are convex, so the corners of the box decide. A unit moves at most k rows that count and leaves all others
-as they are (``dpsql.workload.expr.rows``), so D is k times the largest corner, added over the layouts that share the
-unit (``dpsql.workload.compile.sensitivity``). y = L B x + noise, with integer noise calibrated to D by the charge:
-rounded Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the Gaussian mechanism, as
-L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
+as they are (``dpsql.workload.expr.rows``), in all layouts that share it, so that D is the largest norm over the finite
+set of its contributions (``dpsql.workload.families.contributions``), or a bound of it. y = L B x + noise, with integer
+noise calibrated to D by the charge: rounded Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the
+Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the
@@ -42,7 +42,7 @@ from dpsql.measure.shield import shielded
 from dpsql.privacy.ledger import Ledger
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sensitivity import by_unit
+from dpsql.workload.compile.sensitivity import rough_sensitivity
 
 __all__ = [
     "ConnectionEngine",
@@ -111,20 +111,13 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
 def _check_sensitivity(job: Job) -> None:
     """Work the sensitivity out again, from what will be measured and the cells that the scan fills.
 
-    For each layout the largest norm of B c over all changes c that one row can make there,
-    times the rows that a unit has there, added up over layouts that share the unit, whatever
-    the plan says. The plan's own figure is exact; this one is right to 1e-5 and holds
-    the two together. Before the charge; depends on public values only.
+    Over all that a unit can change in the layouts (``dpsql.workload.families.contributions``), whatever the plan says.
+    The plan's own figure is exact or a bound; this one, in floats, is right to 1e-5 and holds the two together. Before
+    the charge; depends on public values only.
     """
     job.integers.check()
     order = 1 if job.charge.noise == "laplace" else 2
-    found = 0.0
-    for mates in by_unit(job.layouts):
-        norms = [job.integers.largest_norm(layout.entry, order) for layout in mates]
-        reached = [layout.multiplicity * norm ** (1 / order) for layout, norm in zip(mates, norms, strict=True)]
-        apart = order == 2 and job.integers.are_apart([layout.entry for layout in mates])
-        moved = sum(r * r for r in reached) if apart else sum(reached) ** order
-        found = max(found, moved)
+    found = rough_sensitivity(job.charge.noise, job.integers, job.layouts)
     if not found <= float(Fraction(job.sensitivity, job.common_steps**order)) * (1.0 + 1e-4):
         raise IntegrityError("the plan's sensitivity is not that of its strategy; plan again (nothing was charged)")
 

@@ -14,6 +14,11 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   with at most k rows loses none. The hash is over the unit too, so that no cell is favoured for all units.
   Where columns of the rows are released as they are, ``public``, these choose first: ORDER BY hash(unit, public),
   public, and only then the rest. Which public values remain is then a function of public values alone.
+- Caps come first: at most r of a unit's rows in each group, ``row_number() OVER (PARTITION BY unit, group ORDER BY as
+  above) <= r``, then the rows of at most g groups, ``dense_rank() OVER (PARTITION BY unit ORDER BY hash(unit, group),
+  group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
+- Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
+  these are depends on the row and the batch alone.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit.
 
 NULL is a unit like any other. There is no condition on a row's values anywhere: the two comparisons of a place
@@ -24,6 +29,7 @@ macro could replace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dpsql.engines.base import BASE
 from dpsql.policy.types import column_type
@@ -32,7 +38,7 @@ from dpsql.workload.expr.rows import MATCHED, Join, RowSource
 from dpsql.workload.expr.value_sql import VALUES, Once
 from dpsql.workload.expr.values import Stored
 
-UNIT, PLACE = "dpsql_unit", "dpsql_place"
+UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
 
 References = Mapping[str, str]
 """How the engine writes each table that the scan reads, by the policy's name of it."""
@@ -46,6 +52,8 @@ def rows_text(
     once: Sequence[Once] = (),
     cells: int | None = None,
     public: Sequence[str] = (),
+    caps: Sequence[CapColumn] = (),
+    counted: str | None = None,
 ) -> Callable[[References], str]:
     """The FROM clause of a scan over ``source``, once the engine says how it writes the tables.
 
@@ -54,7 +62,8 @@ def rows_text(
     columns; for a source without units one row for each row of the base, else at most ``limit`` for each unit.
     ``cells``: how many there are that a distinct source counts in, if known; a unit that cannot be in more than
     ``limit`` needs no truncation. ``public``: names among the columns that are released as they are, and choose which
-    rows of a unit remain.
+    rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
+    FALSE for rows that no query counts; NULL counts as FALSE.
     """
     names = [column.rpartition(" AS ")[2] for column in columns]
     wanted = tuple(used)
@@ -62,24 +71,32 @@ def rows_text(
     def text(references: References) -> str:
         joined = joined_text(source, wanted, references)
         if source.unit is None:
-            held = values_text(once, joined) if once else joined
-            return f"(SELECT {', '.join(columns) or '1'} FROM {held})"  # noqa: S608
+            base = values_text(once, joined) if once else joined
+            return f"(SELECT {', '.join(columns) or '1'} FROM {base})"  # noqa: S608
         unit = f"{_key(source.unit)} AS {identifier(UNIT)}"
         if once:
             joined, unit = values_text(once, joined, unit), identifier(UNIT)
-        rows = f"(SELECT {', '.join([unit, *columns])} FROM {joined})"  # noqa: S608
+        capped = [f"{cap.group} AS {cap.name}" for cap in caps]
+        rows = f"(SELECT {', '.join([unit, *columns, *capped])} FROM {joined})"  # noqa: S608
+        held = [*names, *(cap.name for cap in caps)]
+        first: list[str] = []
+        matters = f"{names[0]} >= 0" if source.distinct else counted
+        if matters is not None and (caps or not source.distinct):
+            marked = f"CASE WHEN {matters} THEN 0 ELSE 1 END AS {LAST}"
+            rows = f"(SELECT {', '.join([identifier(UNIT), *held, marked])} FROM {rows})"  # noqa: S608
+            first, held = [LAST], [*held, LAST]
+        for cap in caps:
+            rows = _capped(rows, held, first, cap)
         if source.distinct:
             # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
             (cell,) = names
-            counted = f"CASE WHEN {identifier(UNIT)} IS NULL THEN -1 ELSE {cell} END"
-            rows = f"(SELECT {identifier(UNIT)}, {counted} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
+            owned = f"CASE WHEN {identifier(UNIT)} IS NULL THEN -1 ELSE {cell} END"
+            rows = f"(SELECT {identifier(UNIT)}, {owned} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
             if cells is not None and cells <= source.limit:
                 return rows
             first = [f"({cell} < 0)"]
         elif public:
             first = [f"system.main.hash({', '.join([identifier(UNIT), *public])})", *public]
-        else:
-            first = []
         return _truncated(rows, names, first, source.limit)
 
     return text
@@ -94,6 +111,41 @@ def values_text(once: Sequence[Once], rows: str, *beside: str) -> str:
         then += [f"{value.then or identifier(value.name)} AS {identifier(value.name)}" for value in once]
         text = f"SELECT {', '.join(then)} FROM ({text})"  # noqa: S608
     return f"({text}) AS {identifier(VALUES)}"
+
+
+@dataclass(frozen=True)
+class CapColumn:
+    """A cap by what the scan computes: the expression ``group``, a whole number, under ``name``."""
+
+    name: str
+    group: str
+    rows: int | None
+    groups: int | None
+
+
+def _capped(rows: str, names: Sequence[str], first: Sequence[str], cap: CapColumn) -> str:
+    """At most ``cap.rows`` of the rows of each unit in each group, of at most ``cap.groups`` groups."""
+    unit = identifier(UNIT)
+    if cap.rows is not None:
+        order = _ascending([*first, f"system.main.hash({', '.join([unit, *names])})", *names])
+        place = f"system.main.row_number() OVER (PARTITION BY {unit}, {cap.name} ORDER BY {order})"
+        rows = _within(rows, [unit, *names], place, cap.rows)
+    if cap.groups is not None:
+        best = [f"{BEST}_{cap.name}"] if first else []
+        if first:
+            least = f"system.main.min({first[0]}) OVER (PARTITION BY {unit}, {cap.name}) AS {best[0]}"
+            rows = f"(SELECT {', '.join([unit, *names, least])} FROM {rows})"  # noqa: S608
+        order = _ascending([*best, f"system.main.hash({unit}, {cap.name})", cap.name])
+        place = f"system.main.dense_rank() OVER (PARTITION BY {unit} ORDER BY {order})"
+        rows = _within(rows, [unit, *names], place, cap.groups)
+    return rows
+
+
+def _within(rows: str, names: Sequence[str], place: str, most: int) -> str:
+    """The rows whose place is at most ``most``."""
+    listed = ", ".join([*names, f"{place} AS {identifier(PLACE)}"])
+    held = f"(SELECT {listed} FROM {rows})"  # noqa: S608
+    return f"(SELECT {', '.join(names)} FROM {held} WHERE {identifier(PLACE)} <= {most})"  # noqa: S608
 
 
 def _truncated(rows: str, names: Sequence[str], first: Sequence[str], limit: int) -> str:

@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.engines.base import BASE, Rows, TableSource
-from dpsql.measure.from_sql import rows_text, values_text
-from dpsql.measure.scan_sql import KEPT, row_columns, select_list
+from dpsql.measure.from_sql import CapColumn, rows_text, values_text
+from dpsql.measure.scan_sql import KEPT, counted_text, region, row_columns, select_list
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import Axis, OpaqueAxis
+from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.value_sql import VALUES, Once, read_once
 from dpsql.workload.expr.values import Stored, stored
 
@@ -128,8 +129,23 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: str) ->
         )
         return rows, select, keys
     cells = len(np.unique(layout.entry[layout.entry >= 0]))
-    text = rows_text(source, used, row_columns(layout.whole), once=once, cells=cells)
+    values, caps = _caps(source)
+    columns = row_columns(layout.whole)
+    whole = layout.whole
+    counted = None if source.distinct else counted_text(whole, [f"a{i}" for i in range(len(whole.cells.axes))])
+    text = rows_text(source, used, columns, once=(*once, *values), cells=cells, caps=caps, counted=counted)
     return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys
+
+
+def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:
+    """The values that decide a row's group of each cap, and the caps by their region numbers."""
+    once, caps = [], []
+    for number, cap in enumerate(source.caps):
+        held = Stored(f"v{number}", cap.line.type, VALUES)
+        once.append(read_once(cap.computed, cap.line, held.name))
+        group = region(cap.axis, {cap.column: held})
+        caps.append(CapColumn(f"p{number}", group, cap.rows, cap.groups))
+    return once, caps
 
 
 def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:

@@ -15,13 +15,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsql.arrays import Flags
 from dpsql.quoting import string
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
-from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, RunAxis
+from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis
 from dpsql.workload.expr.value_sql import call, like, literal, operand
 from dpsql.workload.expr.values import Value
 
@@ -35,6 +36,7 @@ LISTED_TEXTS = 1024
 WORD = 2**32
 # The key that says whether a row counts, of a scan by no axis.
 KEPT = "kept"
+_WALKED, _WALKED_CONSTANTS = 4, 4_096  # axes and constants by which a row is told to be in a cell that is read
 MOST_COMPARED = 8  # cuts of an axis up to which "is in a region" is comparisons
 
 
@@ -263,28 +265,76 @@ def _constants(regions: Sequence[int], kind: str) -> str:
 def cell_text(layout: Layout, regions: Sequence[str]) -> str:
     """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
 
-    ``Cells`` sends a row's regions to its cell by one table for each axis. Here the tables are lists of constants and
-    the walk is nested ``list_extract``; a region -1 (no cell) asks for position 0, which gives NULL to the end.
-    ``regions`` are expressions of the region numbers, an axis each. ``layout`` has no measures. Its tables
-    are held small by ``dpsql.workload.compile.compiled``.
+    ``layout`` has no measures. Its tables are held small by ``dpsql.workload.compile.compiled``.
     """
     cells, entry = layout.cells, layout.entry[0]
     assert isinstance(cells, Cells)  # noqa: S101 - distinct sources are compiled to merged cells
+    return _walk(cells, entry, regions)
+
+
+def counted_text(layout: Layout, regions: Sequence[str]) -> str | None:
+    """A condition that is FALSE for rows that no query counts, for most of them at least; None where all may count.
+
+    ``regions`` as in ``cell_text``. Rows without a region on an axis are in no cell; others may be in cells that the
+    batch does not read, which is told where the tables of cells are short.
+    """
+    cells, whole = layout.cells, [np.ones(axis.size, dtype=np.bool_) for axis in layout.cells.axes]
+    if isinstance(cells, Cells):
+        read = np.asarray((layout.entry >= 0).any(axis=0))
+        if not read.all() or (cells.cell_of_state < 0).any():
+            if len(cells.axes) <= _WALKED and sum(table.size for table in cells.transitions) <= _WALKED_CONSTANTS:
+                return f"{_walk(cells, np.where(read, 0, -1), regions)} >= 0"
+            whole = _reading(cells, read)
+    told = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, whole, strict=True)]
+    return " AND ".join(filter(None, told)) or None
+
+
+def _reading(cells: Cells, read: Flags) -> list[Flags]:
+    """Of each axis which regions are in some cell of ``read`` (cells,), whatever the other axes are."""
+    ends = np.zeros(len(cells.cell_of_state), dtype=np.bool_)
+    known = cells.cell_of_state >= 0
+    ends[known] = read[cells.cell_of_state[known]]
+    leading = []
+    for table in reversed(cells.transitions):
+        leading.append(ends[table])
+        ends = np.asarray(leading[-1].any(axis=1))
+    states, found = np.array([0]), []
+    for table, leads in zip(cells.transitions, reversed(leading), strict=True):
+        found.append(np.asarray(leads[states].any(axis=0)))
+        states = np.unique(table[states])
+    return found
+
+
+def _one_of(axis: Axis, region: str, wanted: Flags) -> str:
+    """Whether a region is a wanted one, or, where these are many runs, one at all; nothing where each row's is."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]))).reshape(-1, 2).tolist()
+    if wanted.all() or len(edges) > MOST_COMPARED:
+        return "" if is_total(axis) else f"{region} >= 0"
+    return f"({' OR '.join(f'({region} >= {low} AND {region} < {high})' for low, high in edges) or 'FALSE'})"
+
+
+def _walk(cells: Cells, values: IntArray, regions: Sequence[str]) -> str:
+    """Of a row's cell its place in ``values``, a whole number each, as BIGINT; -1 for a row in no cell.
+
+    ``Cells`` sends a row's regions to its cell by one table for each axis. Here the tables are lists of constants and
+    the walk is nested ``list_extract``; a region -1 (no cell) asks for position 0, which gives NULL to the end.
+    ``regions`` are expressions of the region numbers, an axis each.
+    """
     if not cells.axes:
-        return f"CAST({int(entry[0]) if len(entry) else -1} AS BIGINT)"
-    # What the last state stands for: a cell, and the entry of x that holds its count.
+        return f"CAST({int(values[0]) if len(values) else -1} AS BIGINT)"
+    # What the last state stands for: a cell, and its value.
     known = cells.cell_of_state >= 0
     last = np.full(len(cells.cell_of_state), -1, dtype=np.int64)
-    last[known] = entry[cells.cell_of_state[known]]
+    last[known] = values[cells.cell_of_state[known]]
     state = ""
     for number, (axis, table, region) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
-        values = last[table] if number + 1 == len(cells.axes) else table
+        constants = last[table] if number + 1 == len(cells.axes) else table
         place = f'system.main."+"(CAST({region} AS BIGINT), CAST(1 AS BIGINT))'
         if state:
             row = f'system.main."*"(CAST({state} AS BIGINT), CAST({axis.size} AS BIGINT))'
             place = f'system.main."+"({row}, {place})'
         inside = f"CASE WHEN {region} < 0 THEN CAST(0 AS BIGINT) ELSE {place} END"
-        listed = ", ".join(map(str, values.ravel().tolist()))
+        listed = ", ".join(map(str, constants.ravel().tolist()))
         state = f"system.main.list_extract([{listed}], {inside})"
     return f"CAST(COALESCE({state}, -1) AS BIGINT)"
 

@@ -140,6 +140,11 @@ class _WithZeros:
         p, n = self.integers.shape
         return p + self.count, n
 
+    @property
+    def written(self) -> tuple[Any, Any] | None:
+        """Those of the integers: rows of zeros move nothing."""
+        return self.integers.written
+
     def check(self) -> None:
         self.integers.check()
 

@@ -123,8 +123,8 @@ def make_adaptive_plan(
     method = options.method
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
-    prepared = prepare(sql, policy, schemas, options.progress)
-    understood = prepared.understood
+    prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
+    understood, policy = prepared.understood, prepared.policy
     compiled = prepared.compiled
     if isinstance(compiled, Structured) and method == "mwem-strategy":
         raise DataError(
@@ -188,6 +188,7 @@ def make_adaptive_plan(
         affordable=state.affords(charge),
         notes=understood.notes,
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
+        rows_per_unit=prepared.rows_per_unit,
     )
 
 

@@ -17,7 +17,8 @@ class PlanOptions:
     ``alpha`` = 1 - confidence. ``tolerance``: the certified gap that is aimed at for Gaussian noise. ``time_limit``:
     seconds; ``progress`` hears how far planning is. ``objective``: "total" or "max"; None lets the batch's errors
     decide. ``method`` and ``rounds``: "auto", or a mechanism of ``strategy.adaptive.mwem``. ``earlier``: whether
-    answers rest on earlier releases, too.
+    answers rest on earlier releases, too. ``rows_per_unit``: how many rows of a unit count where the policy lets more
+    count; None counts as many as the policy lets.
     """
 
     alpha: float = 0.05
@@ -28,6 +29,7 @@ class PlanOptions:
     method: str = "auto"
     rounds: int | None = None
     earlier: bool = True
+    rows_per_unit: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("tolerance", self.tolerance), ("time_limit", self.time_limit)):

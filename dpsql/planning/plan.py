@@ -121,7 +121,8 @@ def make_plan(
     SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
     began, time_limit = monotonic(), options.time_limit
-    prepared = prepare(sql, policy, schemas, options.progress, Deadline.within(began, time_limit))
+    deadline = Deadline.within(began, time_limit)
+    prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
     compiled, chooser = prepared.compiled, Chooser(prepared.compiled)
     ways = []
     charges = tuple(charge_for(request, state.budget))
@@ -175,4 +176,5 @@ def plan_of(
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         origin=origin,
         wanted=wanted,
+        rows_per_unit=prepared.rows_per_unit,
     )

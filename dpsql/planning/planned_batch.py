@@ -65,7 +65,8 @@ class PlannedBatch:
     ``notes`` say what may be a slip of the pen: a constant that is none of a column's declared values.
     ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
     (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
-    answers rest on besides the new measurement, and ``without_earlier`` the plan without them.
+    answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
+    many rows of a unit count, where the call lets fewer count than the policy.
     """
 
     sql: str
@@ -89,6 +90,7 @@ class PlannedBatch:
     wanted: Wanted | None = field(default=None, repr=False)
     rests_on: tuple[int, ...] = ()
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
+    rows_per_unit: int | None = None
 
     @property
     def estimated(self) -> bool:
@@ -129,13 +131,13 @@ class PlannedBatch:
     def gap(self) -> float | None:
         """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for Laplace.
 
-        The strategy's lower bound is for units with rows in one table; a mechanism for units with rows in several
-        can do no better, and what such units cost beyond it counts as gap.
+        The bound is over all that one unit can change of all tables (``dpsql.workload.families.contributions``). For
+        batches of blocks and of long lines it is for units with rows in one table: a mechanism for units with rows in
+        several can do no better, and what such units cost beyond it counts as gap.
         """
-        alone = self.strategy.gap
-        if alone is None:
-            return None
-        compiled = self.compiled
+        alone, compiled = self.strategy.gap, self.compiled
+        if alone is None or isinstance(compiled, Compiled):
+            return alone
         rows = compiled.common_steps * common_multiplicity(compiled.layouts)
         shared = self.sensitivity / (self.strategy.l2_squared * rows**2)
         return alone if shared == 1.0 else (1.0 + alone) * shared - 1.0
@@ -238,19 +240,15 @@ def _naive(compiled: Compiled | Structured | Lined, charge: Charge) -> Floats | 
         return RangeErrors.alike(scale, compiled.length)
     if isinstance(compiled, Structured):
         return _naive_blocks(compiled, charge)
-    share = len(compiled.spans) * common_multiplicity(compiled.layouts)
     errors = np.zeros(len(compiled.scale))
     weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
     for span in compiled.spans:
         rows = weighted[span.start : span.stop]
-        reached = rows if compiled.contributions is None else rows @ compiled.contributions
         if charge.noise == "laplace":
-            reach = float(abs(reached).sum(axis=0).max()) if reached.nnz else 0.0
-            errors[span.start : span.stop] = reach * share * charge.unit_variance**0.5
+            reach = compiled.units.longest(rows, 1) * len(compiled.spans)
         else:
-            reach = float((reached * reached).sum(axis=0).max()) if reached.nnz else 0.0
-            squared = reach * common_multiplicity(compiled.layouts) ** 2
-            errors[span.start : span.stop] = (squared * len(compiled.spans) * charge.unit_variance) ** 0.5
+            reach = (compiled.units.longest(rows, 2) * len(compiled.spans)) ** 0.5
+        errors[span.start : span.stop] = reach * charge.unit_variance**0.5
     return errors
 
 

@@ -40,6 +40,7 @@ class Prepared:
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     understood: Understood = field(repr=False)
     compiled: Compiled | Structured | Lined = field(repr=False)
+    rows_per_unit: int | None = None
 
 
 def prepare(
@@ -48,12 +49,13 @@ def prepare(
     schemas: Mapping[str, Mapping[str, str]],
     progress: Say | None = None,
     deadline: Deadline = NONE,
+    rows_per_unit: int | None = None,
 ) -> Prepared:
     """Understand and compile a batch. Raises SQLError and PolicyError; a refusal shows its place in the text.
 
-    SQLError past ``deadline``, too, with how far it came.
+    SQLError past ``deadline``, too, with how far it came. ``rows_per_unit``: as in ``PlanOptions``.
     """
-    say = progress or (lambda _: None)
+    say, policy = progress or (lambda _: None), policy.counting(rows_per_unit)
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     with _pointing(sql):
         text, clauses = read_options(sql)
@@ -74,7 +76,7 @@ def prepare(
         why = "".join(f" ({note})" for note in understood.notes[:3])
         raise SQLError(f"no number of the batch depends on the data; there is nothing to measure{why}")
     say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
-    return Prepared(sql, policy, schemas, understood, compiled)
+    return Prepared(sql, policy, schemas, understood, compiled, rows_per_unit)
 
 
 def understood_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Understood:
@@ -130,10 +132,14 @@ class Chooser:
 
 def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lined) -> int:
     """L1, or squared L2, sensitivity of L B, L the batch's common steps, by the kind of noise."""
-    laplace, compiled = strategy.noise == "laplace", strategy.as_measured(compiled)
-    known = strategy.l1 if laplace else strategy.l2_squared
-    found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, known)
-    return found * compiled.common_steps ** (1 if laplace else 2)
+    compiled = strategy.as_measured(compiled)
+    order = 1 if strategy.noise == "laplace" else 2
+    if isinstance(compiled, Compiled):
+        # The strategy's own is over all contributions.
+        found = (strategy.l1 if order == 1 else strategy.l2_squared) * compiled.units.common**order
+    else:
+        found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts)
+    return int(found * compiled.common_steps**order)
 
 
 def true_error(strategy: Strategy, compiled: Compiled | Structured | Lined) -> float:

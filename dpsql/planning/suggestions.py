@@ -20,6 +20,7 @@ from dpsql.planning.prepare import Chooser, Prepared, prepare, scaled_sensitivit
 from dpsql.planning.target_errors import overlapping
 from dpsql.planning.what_if import TOLERANCE, Cost, comparable, costs, origin_of
 from dpsql.policy import Policy
+from dpsql.policy.model import AtMost
 from dpsql.release import Result
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
@@ -37,7 +38,7 @@ _LISTED = 12
 class Suggestion:
     """A change of the batch or of the policy and its effect. ``error``: standard error after it over that before.
 
-    ``kind``: "drop", "coarsen", "bound" or "rows"; ``about``: whose error that is.
+    ``kind``: "drop", "coarsen", "bound", "rows" or "spread"; ``about``: whose error that is.
     """
 
     kind: str
@@ -53,8 +54,9 @@ def suggest(
     """Changes that would lower errors by at least 5 %, most helpful first; each planned again at the same charge.
 
     Statements to drop; keys with at least 4 groups to pair up neighbours of; columns to declare with half the bounds;
-    units to count half the rows of. ``known``: ``costs`` of the plan, where they were worked out already. Whether a
-    bound or a coarser group still says what is wanted is the custodian's and the analyst's to judge.
+    units to count half the rows of, or to count one row of in each group, or rows of half as many groups. ``known``:
+    ``costs`` of the plan, where they were worked out already. Whether a bound or a coarser group still says what is
+    wanted is the custodian's and the analyst's to judge.
     """
     began = monotonic()
     found: list[Suggestion] = []
@@ -62,7 +64,7 @@ def suggest(
         if cost.times is not None and 1 / cost.times <= _WORTH:
             text = f"drop {cost.result}: the errors of all others fall by {1 - 1 / cost.times:.0%}"
             found.append(Suggestion("drop", cost.result, "the other statements", 1 / cost.times, text))
-    tries: tuple[Callable[[PlannedBatch], Iterator[Suggestion]], ...] = (_coarser, _tighter, _fewer_rows)
+    tries: tuple[Callable[[PlannedBatch], Iterator[Suggestion]], ...] = (_coarser, _tighter, _fewer_rows, _spread)
     for attempt in tries:
         for suggestion in attempt(plan):
             if suggestion.error <= _WORTH:
@@ -221,10 +223,42 @@ def _fewer_rows(plan: PlannedBatch) -> Iterator[Suggestion]:
             continue
         old, new = (_mean(np.asarray(e) * units) for e in (plan.errors, again))
         text = (
-            f"count at most {fewer} rows of a unit of {name} instead of {rows}: all errors fall by "
-            f"{1 - new / old:.0%}, and further rows of a unit are left out"
+            f"count at most {fewer} rows of a unit of {name} instead of {rows} (rows_per_unit={fewer}): all errors "
+            f"fall by {1 - new / old:.0%}, and further rows of a unit are left out"
         )
         yield Suggestion("rows", name, "all numbers", new / old, text)
+
+
+def _spread(plan: PlannedBatch) -> Iterator[Suggestion]:
+    """The plan if a unit had one row in each group of a key, or rows in half as many of its groups."""
+    prepared, units = origin_of(plan).prepared, comparable(plan)
+    if units is None:
+        return
+    keys = {
+        (prepared.understood.tables[core.queries[0].table].policy.name, key.name): len(key)
+        for core, _ in plan.cores
+        for key in core.keys
+    }
+    for (name, per), groups in list(keys.items())[:_KEYS]:
+        table = prepared.policy.table(name)
+        rows = table.max_rows_per_unit
+        if rows is None or rows < 2 or any(bound.per.lower() == per.lower() for bound in table.at_most):
+            continue
+        fewer = min(rows, groups) // 2
+        bounds = {"rows = 1": AtMost(per, rows=1)}
+        if fewer:
+            bounds[f"groups = {fewer}"] = AtMost(per, groups=fewer)
+        for figure, bound in bounds.items():
+            again = _planned_under(plan, name, {}, at_most=(*table.at_most, bound))
+            if again is None:
+                continue
+            old, new = (_mean(np.asarray(e) * units) for e in (plan.errors, again))
+            what = "one row for each" if bound.rows else f"rows of {fewer} groups" if fewer > 1 else "rows of one group"
+            text = (
+                f'count of a unit of {name} {what} of {per} (at_most = [{{ {figure}, per = "{per}" }}]): all errors '
+                f"fall by {1 - new / old:.0%}, and further rows of a unit are left out"
+            )
+            yield Suggestion("spread", f"{name}.{per}", "all numbers", new / old, text)
 
 
 def _planned_under(plan: PlannedBatch, table: str, columns: Mapping[str, Mapping[str, Any]], **changed: Any) -> Any:

@@ -9,12 +9,14 @@ import numpy as np
 
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
+from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.batch import KeyOutput, Measured
 
 SHOWN = 60
+_WIDE = 0.05  # a gap that is said to be wide, and why
 
 
 def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
@@ -209,10 +211,22 @@ def _strategy(plan: PlannedBatch) -> str:
         without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
         proof = (
             f"{what} squared error {without}certified within {max(gap, 1e-4):.2%} of the least of any Gaussian matrix "
-            "mechanism"
+            f"mechanism{_why_wide(plan, gap)}"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"
     return f"{strategy.method}, {measured} with integer {kind} noise; {proof}"
+
+
+def _why_wide(plan: PlannedBatch, gap: float) -> str:
+    """What a wide certificate stands for."""
+    if gap <= _WIDE:
+        return ""
+    if plan.strategy.method == BY_SOURCE:
+        return "; all that one unit can change at once is too much to list, so that sources are planned one by one"
+    own = plan.strategy.gap
+    if own is not None and own < gap / 2:
+        return "; the bound is for units with rows in one table, and the rest is what units with rows in several cost"
+    return "; the search ended there (tolerance, time_limit)"
 
 
 def _alternatives(plan: PlannedBatch) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from fractions import Fraction
 
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.settings import fix, flag, folded, names, positive, references, text
-from dpsql.policy.values import dotted, fold, number, shown
+from dpsql.policy.values import dotted, fold, kind_of, number, shown
 
 SPARK = "spark:"
 """How a source that names a table of a Spark catalog begins: ``source = "spark:catalog.schema.table"``."""
@@ -99,14 +99,40 @@ class BudgetPolicy:
 
 
 @dataclass(frozen=True)
+class AtMost:
+    """How many rows one unit has for each value of ``per``, an expression over the table's columns, and for how many.
+
+    ``rows`` of them count for each value, and rows of ``groups`` values; None where that is not bounded. Data that
+    break a bound are cut to it inside the scan.
+    """
+
+    per: str
+    rows: int | None = None
+    groups: int | None = None
+
+    def __str__(self) -> str:
+        said = []
+        if self.rows is not None:
+            said.append(f"{self.rows} row{'' if self.rows == 1 else 's'} for each value of {self.per}")
+        if self.groups is not None:
+            said.append(f"{self.groups} value{'' if self.groups == 1 else 's'} of {self.per}")
+        return " and ".join(said)
+
+    def within(self, most: int) -> AtMost:
+        """What is left to bound where at most ``most`` rows of a unit count anyway."""
+        rows, groups = (None if figure is None or figure >= most else figure for figure in (self.rows, self.groups))
+        return AtMost(self.per, rows, groups)
+
+
+@dataclass(frozen=True)
 class TablePolicy:
     """What is public about one table, and what its privacy unit is.
 
     ``unit`` is "row" or the column whose value identifies whom to protect; such a unit has at most
-    ``max_rows_per_unit`` rows in the answers. "visits.patient_id" is a unit that another table holds, found
-    through declared references. ``key`` are the columns that no two rows share, ``references`` says which
-    column refers to which (table, column of its key). ``expected_rows`` is a public guess for plans,
-    ``rows_public`` allows releases that publish the number of rows, ``counts`` names the column of
+    ``max_rows_per_unit`` rows in the answers, and ``at_most`` says how they spread. "visits.patient_id" is a unit that
+    another table holds, found through declared references. ``key`` are the columns that no two rows share,
+    ``references`` says which column refers to which (table, column of its key). ``expected_rows`` is a public guess for
+    plans, ``rows_public`` allows releases that publish the number of rows, ``counts`` names the column of
     a pre-aggregated table that says how many units a row stands for.
 
     Key and references are the custodian's word: data that break them change answers, never the
@@ -117,6 +143,7 @@ class TablePolicy:
     columns: Mapping[str, ColumnPolicy] = field(default_factory=dict)
     unit: str = "row"
     max_rows_per_unit: int | None = None
+    at_most: tuple[AtMost, ...] = ()
     expected_rows: int | None = None
     rows_public: bool = False
     public: bool = False
@@ -142,6 +169,7 @@ class TablePolicy:
         for name in ("max_rows_per_unit", "expected_rows"):
             if getattr(self, name) is not None:
                 positive(self.key(name), getattr(self, name))
+        fix(self, "at_most", at_most(self.key("at_most"), self.at_most, self.max_rows_per_unit))
         if self.public:
             self._check_public()
         else:
@@ -163,6 +191,14 @@ class TablePolicy:
             )
         return found
 
+    def counting(self, rows: int) -> TablePolicy:
+        """The table where at most ``rows`` rows of a unit count, if the policy lets more count."""
+        if self.max_rows_per_unit is None or self.max_rows_per_unit <= rows:
+            return self
+        held = [bound.within(rows) for bound in self.at_most]
+        kept = tuple(bound for bound in held if bound.rows is not None or bound.groups is not None)
+        return replace(self, max_rows_per_unit=rows, at_most=kept)
+
     @property
     def is_csv(self) -> bool:
         """Whether the source is CSV files, whose types only the policy can give."""
@@ -182,6 +218,7 @@ class TablePolicy:
         given = {
             "unit": self.unit != "row",
             "max_rows_per_unit": self.max_rows_per_unit is not None,
+            "at_most": bool(self.at_most),
             "rows_public": self.rows_public,
             "counts": self.counts is not None,
             "references": bool(self.references),
@@ -199,6 +236,8 @@ class TablePolicy:
             raise PolicyError(
                 f"{self.key('max_rows_per_unit')} is missing; say how many rows of one {self.unit} may count"
             )
+        if self.unit == "row" and self.at_most:
+            raise PolicyError(f'{self.key("at_most")} needs a unit column; a unit of "row" has one row, leave it out')
         if self.unit == "row" and self.counts is None and self.max_rows_per_unit not in (None, 1):
             raise PolicyError(
                 f'{self.key("max_rows_per_unit")} needs a unit column; a unit of "row" has one row, leave it out'
@@ -236,6 +275,37 @@ class TablePolicy:
         """The columns that the settings name; a unit with a dot is another table's."""
         unit = None if self.unit == "row" or "." in self.unit else self.unit
         return [c for c in (unit, self.counts, *self.unique, *self.references) if c is not None]
+
+
+def at_most(where: str, value: object, most: int | None) -> tuple[AtMost, ...]:
+    """``value``, checked to be a list of bounds that agree with each other and with ``most`` rows a unit."""
+    if not isinstance(value, list | tuple):
+        raise PolicyError(f'{where} is {kind_of(value)}; write a list such as [{{ rows = 1, per = "month(day)" }}]')
+    out: list[AtMost] = []
+    for i, item in enumerate(value):
+        here = f"{where}[{i}]"
+        given = {f.name: getattr(item, f.name) for f in fields(item)} if isinstance(item, AtMost) else item
+        if not isinstance(given, Mapping):
+            raise PolicyError(f'{here} is {kind_of(given)}; write {{ rows = 1, per = "month(day)" }}')
+        for name in given:
+            if name not in ("per", "rows", "groups"):
+                raise PolicyError(f"{here}.{dotted(name)} is not a setting; {nearest(name, ('per', 'rows', 'groups'))}")
+        if given.get("per") is None:
+            raise PolicyError(f'{here}.per is missing; name a column or an expression of it, such as "month(day)"')
+        bound = AtMost(text(f"{here}.per", given["per"]), given.get("rows"), given.get("groups"))
+        if bound.rows is None and bound.groups is None:
+            raise PolicyError(f"{here} bounds nothing; write rows, how many a unit has for each value, or groups")
+        for name in ("rows", "groups"):
+            figure = getattr(bound, name)
+            if figure is not None and most is not None and positive(f"{here}.{name}", figure) > most:
+                raise PolicyError(
+                    f"{here}.{name} is {figure}, but at most {most} rows of a unit count (max_rows_per_unit); write "
+                    "less, or leave it out"
+                )
+        if any(fold(other.per) == fold(bound.per) for other in out):
+            raise PolicyError(f"{here} bounds {bound.per} again; write rows and groups of it together")
+        out.append(bound)
+    return tuple(out)
 
 
 def is_spark(source: object) -> bool:

@@ -6,7 +6,7 @@ import functools
 import glob
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Self
@@ -26,6 +26,7 @@ TOP_KEYS = ("dataset", "budget", "tables", "views")
 TABLE_KEYS = (
     "unit",
     "max_rows_per_unit",
+    "at_most",
     "expected_rows",
     "rows_public",
     "public",
@@ -138,6 +139,12 @@ class Policy:
         """Catalog, schema and table of Spark that table ``name`` names as its source; None for any other."""
         table = self.table(name)
         return spark_parts(table.key("source"), table.source) if table.source is not None and table.is_spark else None
+
+    def counting(self, rows: int | None) -> Policy:
+        """The policy under which at most ``rows`` rows of a unit count, of each table with a unit column."""
+        if rows is None:
+            return self
+        return replace(self, tables={name: table.counting(rows) for name, table in self.tables.items()})
 
     def to_toml(self) -> str:
         """TOML text that parses back to an equal policy; comments of the original are not kept."""

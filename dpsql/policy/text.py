@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, AtMost, BudgetPolicy, TablePolicy
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
 
@@ -122,6 +122,8 @@ def _table_lines(table: TablePolicy) -> list[str]:
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {value}")
+    if table.at_most:
+        lines.append(f"at_most = [{', '.join(_bound_text(bound) for bound in table.at_most)}]")
     if table.rows_public:
         lines.append("rows_public = true")
     if table.unique:
@@ -130,6 +132,11 @@ def _table_lines(table: TablePolicy) -> list[str]:
         listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in table.references.items())
         lines.append(f"references = {{ {', '.join(listed)} }}")
     return lines
+
+
+def _bound_text(bound: AtMost) -> str:
+    figures = [f"{name} = {getattr(bound, name)}" for name in ("rows", "groups") if getattr(bound, name) is not None]
+    return f"{{ {', '.join([*figures, f'per = {quote(bound.per)}'])} }}"
 
 
 def _settings(column: ColumnPolicy) -> str:

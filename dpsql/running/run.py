@@ -53,7 +53,7 @@ class Batches:
         policy = self.holdings.policy
         if plan.dataset != policy.dataset:
             raise IntegrityError(f"the plan was made for data set {plan.dataset!r}, this is {policy.dataset!r}")
-        if plan.policy != policy.to_toml():
+        if plan.policy != policy.counting(plan.rows_per_unit).to_toml():
             raise IntegrityError("the plan was made under another policy of this data set; plan again")
         self.past.check_held(plan)
         check_estimates(plan, estimates)
@@ -82,7 +82,8 @@ class Batches:
         earlier = self.earlier(key, plan, errors=errors, estimates=estimates)
         if earlier is not None:
             return earlier
-        free = self.past.as_good_as(plan) if estimates == "unbiased" and not plan.estimated else None
+        combines = estimates == "unbiased" and not plan.estimated and plan.rows_per_unit is None
+        free = self.past.as_good_as(plan) if combines else None
         return None if free is None else self.free(free, errors=errors, label=label)
 
     def earlier(

@@ -16,6 +16,7 @@ aggregate/              a SELECT over private rows (queries) -> a core and its o
   cores                 the columns of the core, as they are asked for
   grouping, keys        GROUP BY -> keys and grouping sets; expressions as keys (range_keys: all ranges of a column)
   aggregates            items -> linear outputs and formulas (sums: what SUM adds up; quantiles)
+  caps                  a policy's at_most: how the rows of one unit spread over groups
   over_cores            HAVING, ORDER BY, windows and the like over the core's columns
 values/                 expressions of a row
   predicates            Boolean expressions -> conditions "is TRUE" and "is FALSE" (comparisons, operands, patterns)
@@ -30,9 +31,9 @@ outer/                  what DuckDB does after the noise
   probes                WHERE 1=0 and LIMIT 0: the columns of a result, worked out over nothing
 """
 
+from dpsql.sql.aggregate.caps import capped_table as table_of
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.parse.statements import Statement, parse
 from dpsql.sql.understand import understand
-from dpsql.sql.values.scope import table_of
 
 __all__ = ["Answer", "Statement", "Understood", "parse", "table_of", "understand"]

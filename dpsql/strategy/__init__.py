@@ -17,7 +17,8 @@ Notation, used inside functions here and in ``dpsql.workload`` and ``dpsql.linal
 
 from __future__ import annotations
 
-from dpsql.strategy.choose.select import CATALOGUE, select
+from dpsql.strategy.choose.select import select
+from dpsql.strategy.choose.task import CATALOGUE
 from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy

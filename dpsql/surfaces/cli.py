@@ -83,6 +83,7 @@ file FILE?  SQL file of the batch, or - for stdin
     mwem-strategy: queries chosen by the data in rounds, errors estimated only
 --no-earlier  plan as if nothing had been released before
 --rounds N  rounds of mwem; chosen by simulation if left out
+--rows-per-unit N  at most N rows of a unit count, where the policy lets more count; errors fall
 --max-error [NAME=]E  instead of a budget: spend the least that gives each number +-E (or those of result NAME;
     repeatable)
 --relative R  the same, +-R times what the policy's expected_rows let expect
@@ -111,7 +112,7 @@ _PAGE = """
 # What argparse is told besides.
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "release": {"type": int},
-    **{key: {"type": int} for key in ("--rounds", "--release")},
+    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release")},
     **{key: {"type": float} for key in ("--time-limit", "--scan-timeout")},
     "--alpha": {"type": float, "default": 0.05},
     "--trials": {"type": int, "default": 1000},

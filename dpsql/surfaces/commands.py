@@ -116,7 +116,7 @@ def budget_named(options: argparse.Namespace, text: str) -> bool:
 
 def _may_be_free(options: argparse.Namespace) -> bool:
     """Whether no option asks for something that earlier releases alone cannot give."""
-    given = options.delta, options.objective, options.rounds
+    given = options.delta, options.objective, options.rounds, options.rows_per_unit
     plain = options.method == "auto" and options.estimates == "unbiased"
     return plain and options.earlier and not options.fresh and all(option is None for option in given)
 
@@ -138,6 +138,7 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             objective=options.objective,
             method=options.method,
             rounds=options.rounds,
+            rows_per_unit=options.rows_per_unit,
             earlier=options.earlier
             and not getattr(options, "fresh", False)
             and getattr(options, "estimates", "") != "whole",

@@ -129,7 +129,7 @@ def _table_line(table: TablePolicy) -> str:
     if table.public:
         return "public"
     unit = "one row" if table.unit == "row" else f"all rows of one {table.unit}, at most {table.max_rows_per_unit}"
-    parts = [f"privacy unit is {unit}"]
+    parts = [f"privacy unit is {unit}", *(f"at most {bound}" for bound in table.at_most)]
     if table.source is not None:
         parts.append(f"from {table.source}")
     if table.expected_rows is not None:
@@ -141,6 +141,8 @@ def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]
     return {
         "public": table.public,
         "unit": table.unit,
+        "max_rows_per_unit": table.max_rows_per_unit,
+        "at_most": [{"per": bound.per, "rows": bound.rows, "groups": bound.groups} for bound in table.at_most],
         "source": table.source,
         "columns": [
             {

@@ -48,8 +48,7 @@ from dpsql.privacy import ledger as ledgers
 from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
 from dpsql.workload.cells import integers
-from dpsql.workload.compile import compiled as compiling
-from dpsql.workload.compile import layout
+from dpsql.workload.compile import layout, units
 
 Patch = pytest.MonkeyPatch
 Check = Callable[[World, dpsql.Plan], None]
@@ -120,7 +119,7 @@ def one_column_at_a_time(patch: Patch) -> None:
 
         return sparse.csr_array(sparse.eye_array(size, dtype=np.int64))
 
-    patch.setattr(compiling, "corners_of", apart)
+    patch.setattr(units, "corners_of", apart)
     patch.setattr(integers, "corners_of", apart)
 
 

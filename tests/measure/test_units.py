@@ -25,7 +25,7 @@ from dpsql.engines.base import Rows
 from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
 from dpsql.workload.cells.integers import Factored
-from dpsql.workload.compile import sensitivity
+from dpsql.workload.compile import sensitivity, units
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.sensitivity import sensitivity_of
@@ -219,8 +219,11 @@ def measured_apart(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Seq
         else:
             columns.append("dpsql_base.db AS db")
             select = f"db, {select}"
+        places = [f"a{i}" for i in range(len(layout.cells.axes))]
+        counted = None if layout.source.distinct else scan_sql.counted_text(layout, places)
         text = alone(
-            from_sql.rows_text(layout.source, joined_columns(layout), columns), distinct=layout.source.distinct
+            from_sql.rows_text(layout.source, joined_columns(layout), columns, counted=counted),
+            distinct=layout.source.distinct,
         )
         tables = tuple(sources_of(POLICY)[name] for name in layout.source.tables)
         scanned = engine_module._scan(con, Rows(layout.table, tables, text), "memory", select, keys + 1)
@@ -343,13 +346,12 @@ def k_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def sharing_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sensitivity, "by_unit", lambda layouts: [[layout] for layout in layouts])
+    patch.setattr(units, "by_unit", lambda layouts: [[layout] for layout in layouts])
 
 
 def squares_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = Layout.multiplicity.fget
-    assert real is not None
-    patch.setattr(Layout, "multiplicity", property(lambda layout: real(layout) ** 0.5))
+    real = sensitivity.sensitivity_over
+    patch.setattr(sensitivity, "sensitivity_over", lambda *given: real(*given) // given[-1].common)
 
 
 def duplicates_kept(patch: pytest.MonkeyPatch) -> None:

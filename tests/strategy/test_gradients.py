@@ -63,6 +63,17 @@ def test_shares_of_a_union(squares):
     assert value == pytest.approx(np.log(np.trace(np.linalg.solve(M, gram))))
 
 
+@pytest.mark.parametrize("squares", [True, False])
+def test_shares_of_two_parts_are_the_best(squares):
+    """Of two metrics, one of them singular, no other share has less error."""
+    roots = [rng.normal(size=(2, 5)), rng.normal(size=(5, 5))]
+    metrics, gram = np.array([root.T @ root for root in roots]), workload.prefix(5).gram()
+    share = parts._refine(np.array([0.5, 0.5]), metrics, gram, squares)
+    best = parts.log_error(np.log(share), metrics, gram, squares)[0]
+    others = [parts.log_error(np.array([log, 0.0]), metrics, gram, squares)[0] for log in np.linspace(-6, 6, 400)]
+    assert best <= min(others) + 1e-9
+
+
 def test_slope_of_the_dual_is_half_of_q():
     # t = tr (Lambda^1/2 G Lambda^1/2)^1/2 has dt / dlambda_j = q_j / 2: what the ascent climbs by.
     U = rng.normal(size=(3, 7))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from math import sqrt
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.layout import Layout, common_multiplicity
 from dpsql.workload.compile.relation import relation_text
-from dpsql.workload.compile.sensitivity import by_unit, sensitivity_of
+from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workload.compile.units import by_unit, contributions_of
 from dpsql.workload.expr.rows import Join, RowSource, united
 from dpsql.workload.expr.values import Stored
 
@@ -75,11 +75,11 @@ def test_a_measurement_of_two_tables_adds_norms() -> None:
     B = np.array([[1, 1], [1, 0], [0, 1]])
     pair = [layout("a", [[0]], unit="u"), layout("b", [[1]], k=3, unit="u")]
     assert not Factored(np.eye(3, dtype=int), sparse.csr_array(B)).are_apart([held.entry for held in pair])
-    # (sqrt 2 + 3 sqrt 2)^2 = 32 exactly, rounded outward.
-    assert 32 <= sizes(B, pair)[1] <= 33
-    assert sizes(B, pair)[0] == 8
-    B = np.array([[1, 2], [5, 1]])
-    assert sizes(B, pair)[1] >= (sqrt(26) + 3 * sqrt(5)) ** 2
+    # B (1, 3) = (4, 1, 3).
+    assert sizes(B, pair) == (8, 26)
+    assert sizes(np.array([[1, 2], [5, 1]]), pair) == (15, 113)
+    # What is subtracted makes one table alone the worst: B (1, 3) = (-2, 3), B (0, 3) = (-3, 3).
+    assert sizes(np.array([[1, -1], [0, 1]]), pair) == (6, 18)
 
 
 def test_what_cancels_counts_as_reached() -> None:
@@ -103,11 +103,8 @@ def test_against_all_that_a_unit_can_do(seed: int) -> None:
     if seed % 2:
         B[:3, 4:6] = 0
         B[3:, :4] = 0
-    found, true = sizes(B, layouts), reached(B, layouts)
-    assert found[0] >= true[0]
-    assert found[1] >= true[1]
+    assert sizes(B, layouts) == reached(B, layouts)
     for one in layouts:
-        # One table to a unit: exact.
         assert sizes(B, [one]) == reached(B, [one])
 
 
@@ -118,15 +115,14 @@ def test_units_are_counted_in_few_cells() -> None:
     assert layout("a", [[0, 1, 2]], k=2, unit="u").multiplicity == 2
 
 
-def test_a_known_norm_is_scaled() -> None:
-    B = sparse.csr_array(np.array([[2, 1], [0, 1]]))
-    eye = np.eye(2, dtype=int)
+def test_lists_leave_a_common_factor_out() -> None:
     layouts = [layout("a", [[0]], k=4, unit="u"), layout("b", [[1]], k=6, unit="w")]
     assert common_multiplicity(layouts) == 2
-    # Corners 2 e_0 and 3 e_1 over the common 2: the largest squared norm is 18, L1 6.
-    held = Factored(eye, B)
-    assert sensitivity_of("gaussian", held, layouts, 18) == sensitivity_of("gaussian", held, layouts) == 72
-    assert sensitivity_of("laplace", held, layouts, 6) == sensitivity_of("laplace", held, layouts) == 12
+    units = contributions_of(layouts, 2)
+    assert units.common == 2
+    assert units.columns.toarray().tolist() == [[2, 0], [0, 3]]
+    # Corners 4 e_0 and 6 e_1.
+    assert sizes(np.array([[2, 1], [0, 1]]), layouts) == (12, 72)
 
 
 def test_in_words() -> None:

@@ -61,6 +61,7 @@ def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowS
         tuple(join.name for join in joins),
         1 if limit is None else limit,
         policy.labels[table.name],
+        caps=table.caps,
     )
 
 

@@ -152,9 +152,9 @@ def _trim(folder: Path, cap: int) -> None:
 def _code() -> str:
     """A digest of the code that selects: another optimiser finds other strategies."""
     digest = hashlib.sha256()
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     for room in ("linalg", "strategy"):
-        for path in sorted((package / room).glob("*.py")):
+        for path in sorted((package / room).rglob("*.py")):
             with suppress(OSError):
                 digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()

@@ -166,7 +166,7 @@ def minimise_largest(
     found = [(start.largest(W), start.method, start)]
     lower = _least(start) / W.shape[0]
     say(f"{start.method}: largest error {found[0][0]:.6g}")
-    joint = noise == "gaussian" and method in ("auto", "optimal")
+    joint = noise == "gaussian" and method in ("auto", "optimal") and (W.units is None or W.units.listable)
     if joint:
         try:
             pieces, proven, reached = _solve(W, 0.9 * tolerance, deadline)
@@ -284,9 +284,8 @@ def _distinct(W: Workload) -> Workload:
     alive = scale > 0
     if not alive.any():
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
-    return Workload(
-        sparse.csr_array(W.span[found.keep[alive]]), algebra.Diagonal(scale[alive]), W.contributions, None, W.name
-    )
+    span = sparse.csr_array(W.span[found.keep[alive]])
+    return Workload(span, algebra.Diagonal(scale[alive]), W.contributions, None, W.name, units=W.units)
 
 
 def _queries(block: Block, W: Workload) -> Queries:

@@ -12,12 +12,14 @@ from typing import overload
 import numpy as np
 
 from dpsql.arguments import maybe, real, taking
-from dpsql.errors import DataError, InternalError, nearest, quoted
+from dpsql.errors import DataError, nearest, quoted
 from dpsql.strategy.cached import cache as kept
+from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
+from dpsql.strategy.choose.by_source import plan_by_source, strategy_by_source
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
-from dpsql.strategy.choose.task import CELLS_AUTO, WORK, Task
+from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task, drafts
 from dpsql.strategy.core.base import NOISES, OBJECTIVES
-from dpsql.strategy.core.integer import Piece, finish, normalise
+from dpsql.strategy.core.integer import finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.many_cells.box_strategy import box_strategy
@@ -29,25 +31,12 @@ from dpsql.strategy.marginals.marginal_strategy import (
     residual_strategy,
 )
 from dpsql.strategy.marginals.residual import fits, residual_piece, residual_plan
-from dpsql.strategy.published import PUBLISHED
 from dpsql.strategy.ranges.range_strategy import range_strategy
 from dpsql.strategy.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workload.cells.boxes import BoxWorkload
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
 
-CATALOGUE = (
-    "optimal",
-    "identity",
-    "workload",
-    "p-identity",
-    "low-rank",
-    "union-of-parts",
-    "workload-separation",
-    *PUBLISHED,
-)
-
-_QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
 _WORTH = 0.2  # seconds of selection from which a strategy is worth keeping in the cache
 
 
@@ -184,6 +173,8 @@ def select(
     if noise == "gaussian" and method in ("auto", "range-transform") and W.shape[1] > MATRIX_CELLS and all_ranges(W):
         return range_strategy(W)
     say = progress or _silent
+    if W.units is not None and not W.units.listable:
+        return strategy_by_source(W, noise, tolerance, left_of_all, say, effort * WORK)
     key = None if cache is None else kept.key_of(W, noise, method, tolerance, effort)
     if cache is not None and key is not None:
         found = kept.load(Path(cache), key, W, noise, method, tolerance, CATALOGUE)
@@ -200,29 +191,14 @@ def select(
 def _best(task: Task, method: str) -> MatrixStrategy:
     """The draft of least error among the methods that are tried, in integers."""
     W, noise, tolerance = task.W, task.noise, task.tolerance
-    drafts: list[tuple[float, str, tuple[Piece, ...]]] = []
     lower = task.optimum().lower if noise == "gaussian" else None
-    for name in CATALOGUE if method == "auto" else (method,):
-        if drafts and lower is not None and drafts[0][0] <= (1.0 + tolerance) * lower:
-            break  # certified: the others cannot be better by more than the tolerance
-        if method == "auto" and not task.worthwhile(name, drafts):
-            continue
-        if drafts and monotonic() > task.deadline and name not in _QUICK:
-            continue
-        if drafts and not task.time.fits(task.seconds(name)):
-            continue
-        try:
-            pieces, error = task.plan(name)
-        except (DataError, InternalError):  # too large, or too ill-conditioned for this way to plan
-            if method != "auto":
-                raise
-            continue
-        task.say(f"{name}: error {error:.6g}")
-        drafts.append((error, name, pieces))
-    if not drafts:
-        raise DataError("strategy: the workload is too large for every method; split the batch")
-    error, name, pieces = min(drafts, key=lambda d: d[0])
-    considered = tuple((label, value) for value, label, _ in drafts)
+    found = drafts(task, method)
+    if noise == "laplace" and W.units is not None and method == "auto":
+        pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
+        if error < (1.0 - 1e-6) * min(draft[0] for draft in found):
+            found.append((error, BY_SOURCE, pieces))
+    error, name, pieces = min(found, key=lambda d: d[0])
+    considered = tuple((label, value) for value, label, _ in found)
     return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.time.less(task.finish).deadline)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from time import monotonic
 
 import numpy as np
 
 from dpsql.arrays import Floats
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InternalError
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, normalise
@@ -26,6 +27,19 @@ from dpsql.workload.families.matrix import Workload
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
 _MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
+
+
+CATALOGUE = (
+    "optimal",
+    "identity",
+    "workload",
+    "p-identity",
+    "low-rank",
+    "union-of-parts",
+    "workload-separation",
+    *PUBLISHED,
+)
+_QUICK = ("identity", "workload")  # methods without a search: computed even past the deadline
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +253,35 @@ class Task:
         several = sum(not block.solo for block in self.blocks())
         self._optimum = Optimum(tuple(found), upper, lower, of_blocks(weights), late < max(1, several))
         return self._optimum
+
+
+def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]]:
+    """(error, method, pieces of sensitivity 1) of every method that is tried, or of the one that is asked for.
+
+    Raises DataError where none of them takes so large a workload.
+    """
+    found: list[tuple[float, str, tuple[Piece, ...]]] = []
+    lower = task.optimum().lower if task.noise == "gaussian" else None
+    for name in CATALOGUE if method == "auto" else (method,):
+        if found and lower is not None and found[0][0] <= (1.0 + task.tolerance) * lower:
+            break  # certified: the others cannot be better by more than the tolerance
+        if method == "auto" and not task.worthwhile(name, found):
+            continue
+        if found and monotonic() > task.deadline and name not in _QUICK:
+            continue
+        if found and not task.time.fits(task.seconds(name)):
+            continue
+        try:
+            pieces, error = task.plan(name)
+        except (DataError, InternalError):  # too large, or too ill-conditioned for this way to plan
+            if method != "auto":
+                raise
+            continue
+        task.say(f"{name}: error {error:.6g}")
+        found.append((error, name, pieces))
+    if not found:
+        raise DataError("strategy: the workload is too large for every method; split the batch")
+    return found
 
 
 def _published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:

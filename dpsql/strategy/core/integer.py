@@ -20,6 +20,7 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.workload.compile.sensitivity import sensitivity_over
 from dpsql.workload.families.matrix import Workload
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
@@ -177,12 +178,14 @@ def finish(
 ) -> MatrixStrategy:
     """Round ``pieces``, each of real sensitivity 1, to integers whose error is at most (1 + tolerance/10) target.
 
-    No record may move two pieces: sensitivities are then the largest of the pieces', not their sum. Raises
+    No record may move two pieces: sensitivities are then the largest of the pieces', not their sum; where ``W.units``
+    may, the sensitivity is that of all pieces together. Raises
     InternalError where one does, and where 52 bits do not suffice (rank would be lost). Past ``deadline`` (monotonic
     seconds) the first rounding that keeps the rank is taken, with its own error. Cost a round: one
     triangular inverse and one p x v x N product a piece.
     """
-    if len(pieces) > 1 or pieces[0].copies > 1:
+    units = W.units
+    if units is None and (len(pieces) > 1 or pieces[0].copies > 1):
         _check_apart(W, pieces)
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
@@ -196,8 +199,13 @@ def finish(
         mixings = [m // divisor for m in mixings] if divisor > 1 else mixings
         if not all(full_rank(m) for m in mixings):
             continue
-        norms = [p.norms(m) for p, m in zip(pieces, mixings, strict=True)]
-        l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
+        if units is None:
+            norms = [p.norms(m) for p, m in zip(pieces, mixings, strict=True)]
+            l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
+        else:
+            whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
+            over = (sensitivity_over(kind, *whole, units) for kind in ("laplace", "gaussian"))
+            l1, l2 = (-(-value // units.common**order) for order, value in enumerate(over, 1))
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
         if best is None or error < best[0]:
@@ -214,7 +222,7 @@ def finish(
         method,
         noise,
         _assemble(mixings, [p.copies for p in pieces]),
-        sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64),
+        _stacked(pieces),
         W.contributions,
         l1,
         l2,
@@ -226,8 +234,12 @@ def finish(
     )
 
 
+def _stacked(pieces: tuple[Piece, ...]) -> Any:
+    return sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64)
+
+
 def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
-    rows = sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr"))
+    rows = _stacked(pieces)
     sizes = [p.rows.shape[0] // p.copies for p in pieces for _ in range(p.copies)]
     owner = np.repeat(np.arange(len(sizes)), sizes)
     moved = sparse.csc_array(rows if W.contributions is None else rows @ W.contributions)

@@ -117,12 +117,30 @@ def _refine(share: Floats, metrics: Any, gram: Floats, squares: bool) -> Floats:
     if share.size == 1:
         return share
     try:
+        if share.size == 2:
+            return _of_two(metrics, gram, squares)
         found = optimize.minimize(
             log_error, np.log(share), (metrics, gram, squares), jac=True, method="L-BFGS-B", options={"maxiter": 40}
         )
     except linalg.LinAlgError:
         return share
     return _normal(np.asarray(found.x), squares)
+
+
+def _of_two(metrics: Any, gram: Floats, squares: bool) -> Floats:
+    """``_refine`` of two parts: in the basis that makes both metrics diagonal the error is a sum of fractions."""
+    L = linalg.cholesky(metrics[0] + metrics[1], lower=True)
+    first, V = linalg.eigh(linalg.solve_triangular(L, linalg.solve_triangular(L, metrics[0], lower=True).T, lower=True))
+    turned = linalg.solve_triangular(L, V, lower=True, trans="T")
+    asked = np.einsum("ij,ij->j", turned, gram @ turned)
+    first = np.clip(first, 0.0, 1.0)
+
+    def error(log: float) -> float:
+        alpha = _normal(np.array([log, 0.0]), squares)
+        return float(np.log(np.sum(asked / (alpha[0] ** 2 * first + alpha[1] ** 2 * (1.0 - first)))))
+
+    found = optimize.minimize_scalar(error, bounds=(-12.0, 12.0), method="bounded", options={"xatol": 1e-6})
+    return _normal(np.array([found.x, 0.0]), squares)
 
 
 def log_error(logs: Floats, metrics: Any, gram: Floats, squares: bool) -> tuple[float, Floats]:

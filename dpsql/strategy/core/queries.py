@@ -180,4 +180,4 @@ def reweighted(W: Workload, weights: Floats) -> Workload:
     else:
         scaled = Weighted(W.inner, weights)
     exact = None if W.exact is None else np.sqrt(weights)[:, None] * W.exact
-    return Workload(W.span, scaled, W.contributions, W.groups, W.name, (), exact)
+    return Workload(W.span, scaled, W.contributions, W.groups, W.name, (), exact, W.units)

@@ -41,7 +41,7 @@ from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
 from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategy.kronecker.structured_blocks import block_residuals
-from dpsql.strategy.kronecker.structured_bound import structured_bound
+from dpsql.strategy.kronecker.structured_bound import bound_of_tables, structured_bound
 from dpsql.strategy.marginals.multipliers import Place, homes, subsets, whole_multipliers
 from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import common_multiplicity
@@ -183,7 +183,7 @@ def structured_strategy(
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
     until = np.inf if chooser.deadline is None else chooser.deadline
-    lower = _bound(drafts, units) if exact else structured_bound(batch, until)
+    lower = _bound(batch, drafts) if exact else structured_bound(batch, until)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 
@@ -333,15 +333,14 @@ def _rounded(
     return residuals, sensitivity * squares(k), -(-l1 // units.common), -(-l2 // units.common**2)
 
 
-def _bound(drafts: Sequence[tuple[Residual, float]], units: _Units) -> float:
-    """The singular value bound of marginals, table by table: (sum_T (e_T n_T)^1/2)^2 for k rows of a unit.
-
-    Tables apart: what units with rows in several cost beyond it is part of the gap.
-    """
-    found: dict[int, float] = {}
+def _bound(batch: Structured, drafts: Sequence[tuple[Residual, float]]) -> float:
+    """The singular value bound of marginals: t = sum_T (e_T n_T)^1/2 of a table, of which the empty T has |m|."""
+    found: dict[int, tuple[float, float]] = {}
     for residual, error in drafts:
-        found[residual.table] = found.get(residual.table, 0.0) + sqrt(error * residual.norms[1])
-    return sum((units.rows[table] / units.common) ** 2 * root**2 for table, root in found.items())
+        t, mean = found.get(residual.table, (0.0, 0.0))
+        own = sqrt(error * residual.norms[1])
+        found[residual.table] = t + own, mean if residual.axes or residual.component else own
+    return bound_of_tables(batch, found)
 
 
 __all__ = ["METHOD", "MIXED", "OneUnit", "StructuredStrategy", "structured_strategy"]

@@ -19,16 +19,21 @@ contrast to anything else. A class of c regions is one coordinate for its mean a
 falls apart by the contrasts that are taken. Where that loses anything (the norms are compared) no bound is given.
 
 Regions that no block counts get little weight or none: the best of a few amounts is taken, each being valid. Without
-weight they have no coordinates, so that marginals over hundreds of columns leave parts of one row. Tables
-add up, (k_t t_t)^2 for k_t rows of a unit: the error on one table is no less than the table's own optimum.
+weight they have no coordinates, so that marginals over hundreds of columns leave parts of one row.
+
+Tables. With t_t the norm of table t and k_t rows of a unit, the error is at least sum_t (k_t t_t)^2, since that on one
+table is no less than the table's own optimum. A unit of several tables can move all of them at once, independently:
+then M has the tables' K_t = E[W c c^T W^T] on the diagonal and m_t m_u^T beside it, m_t = E[W c]. As M is at least its
+diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, the error is at least
+(sum_t k_t (t_t - |m_t|))^2 too, and |m_t|^2 is the entry of K_t in the first coordinate of every axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from math import prod
+from math import prod, sqrt
 from time import monotonic
 from typing import Any
 
@@ -58,18 +63,27 @@ def structured_bound(batch: Structured, deadline: float = np.inf) -> float | Non
     together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
     that share rows take contrasts of one axis to others' of another.
     """
-    common = common_multiplicity(batch.layouts)
-    total = 0.0
-    for table, owned in enumerate(batch.owners):
+    norms: dict[int, tuple[float, float]] = {}
+    for table in range(len(batch.owners)):
         blocks = [block for block in batch.blocks if block.table == table]
         if not blocks:
             continue
         try:
-            found = _Table(batch, table, blocks).bound(deadline)
+            norms[table] = _Table(batch, table, blocks).bound(deadline)
         except LostError:
             return None
-        total += (batch.layouts[owned[0]].multiplicity / common) ** 2 * found**2
-    return total
+    return bound_of_tables(batch, norms)
+
+
+def bound_of_tables(batch: Structured, norms: Mapping[int, tuple[float, float]]) -> float:
+    """The lower bound for all tables, from t and |m| of each; see the module."""
+    common = common_multiplicity(batch.layouts)
+    units: dict[str, list[tuple[float, float]]] = {}
+    for table, (t, mean) in norms.items():
+        layout = batch.layouts[batch.owners[table][0]]
+        k = layout.multiplicity / common
+        units.setdefault(layout.source.protects, []).append((k * t, k * max(t - mean, 0.0)))
+    return sum(max(sum(t * t for t, _ in held), sum(rest for _, rest in held) ** 2) for held in units.values())
 
 
 @dataclass(frozen=True)
@@ -102,18 +116,18 @@ class _Table:
         self.products: dict[tuple[object, ...], Any] = {}
         self.spent = 0
 
-    def bound(self, deadline: float) -> float:
-        """tr K^1/2 at the best of a few weights. Raises LostError."""
+    def bound(self, deadline: float) -> tuple[float, float]:
+        """tr K^1/2 at the best of a few weights, and |m| there. Raises LostError."""
         every = {axis: self._classes(axis) for axis in self.axes}
         idle = any(self._idle(axis).any() for axis in self.axes)
-        best: float | None = None
+        best: tuple[float, float] | None = None
         lost = False
         for share in _UNCOUNTED if idle else (1.0,):
             if lost and share:
                 continue  # as many coordinates as before
             self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
             try:
-                best = max(best or 0.0, self._at(share))
+                best = max(best or (0.0, 0.0), self._at(share))
             except LostError:
                 lost = True
             if self.spent > _CUBES / 20 or monotonic() > deadline:
@@ -235,7 +249,7 @@ class _Table:
             self.products[key] = found
         return np.asarray(self.products[key])
 
-    def _at(self, share: float) -> float:
+    def _at(self, share: float) -> tuple[float, float]:
         self.share = share
         self.bases.clear()
         self.products.clear()
@@ -262,14 +276,17 @@ class _Table:
         by_part: dict[Label, list[Any]] = {}
         for contrasts, *item in added:
             by_part.setdefault(contrasts, []).append(item)
-        total = 0.0
+        total = mean = 0.0
         for contrasts, items in by_part.items():
             K = np.zeros((len(places[contrasts]),) * 2)
             for rows, columns, parts, scale in items:
                 K[np.ix_(rows, columns)] += scale * _kron(parts)
             times = prod(len(self.classes[axis][number]) - 1 for axis, number in contrasts)
             total += times * _root_trace((K + K.T) / 2.0)
-        return total
+            first = places[contrasts].get((0, ()))
+            if first is not None and not contrasts:
+                mean = sqrt(max(float(K[first, first]), 0.0))
+        return total, mean
 
     def _numbers(
         self, held: dict[tuple[int, Label], int], memo: dict[object, Any], contrasts: Label, component: int, order: Any

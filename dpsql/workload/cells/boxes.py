@@ -227,6 +227,11 @@ class BoxIntegers(Factored):
 
     boxes: Boxes = field(kw_only=True, repr=False)
 
+    @property
+    def written(self) -> None:
+        """None: what a row can do is the boxes', never a list of columns."""
+        return None
+
     def _whole(self) -> Any:
         return dense(self.mixing @ self.basis)
 

@@ -30,6 +30,11 @@ class Integers(Protocol):
         """(p measurements, n entries of x)."""
         ...
 
+    @property
+    def written(self) -> tuple[Any, Any] | None:
+        """(mixing, basis) with B = mixing @ basis, as ``Factored`` has them; None where B is never written out."""
+        ...
+
     def check(self) -> None:
         """DataError where a product could not be formed exactly; depends on B alone."""
         ...
@@ -65,6 +70,10 @@ class Factored:
     @property
     def shape(self) -> tuple[int, int]:
         return (self.mixing.shape[0], self.basis.shape[1])
+
+    @property
+    def written(self) -> tuple[Any, Any] | None:
+        return self.mixing, self.basis
 
     def check(self) -> None:
         """Both products leave room for words of the data."""

@@ -22,7 +22,8 @@ from dpsql.workload.cells.boxes import Boxes, BoxWorkload
 from dpsql.workload.cells.cell_table import Block, Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.tell_apart import compile_cells
-from dpsql.workload.compile.layout import Layout, Span, common_multiplicity, common_steps, spans_of
+from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
+from dpsql.workload.compile.units import contributions_of
 from dpsql.workload.expr.batch import CaseKey, Query, Table, Term
 from dpsql.workload.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workload.expr.deadline import NONE, Deadline
@@ -31,6 +32,7 @@ from dpsql.workload.expr.regions import BoolArray, IntArray, KeyDomain
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.terms import Measures, axes_of, case_groups, common_unit, keys_of
 from dpsql.workload.expr.too_many import check_numbers
+from dpsql.workload.families.contributions import Contributions
 from dpsql.workload.families.matrix import Workload
 
 MAX_NUMBERS = 1_000_000
@@ -43,9 +45,9 @@ class Compiled:
 
     ``rows`` (m x n, primitive integer rows), ``scale`` (m,), ``objective`` (m,): the scale that
     the strategy minimises errors by, that is weight x scale / single-query sensitivity where
-    sums are involved. ``contributions`` (n x c) or None: the corners by which the rows of one unit in one
-    table can change x, over ``common_multiplicity``; for ``Boxes`` some of them. ``groups`` (m,) labels rows over the
-    same columns.
+    sums are involved. ``units``: what one unit can change of all tables. ``contributions`` (n x c), or None for unit
+    vectors: its columns, over ``units.common``; where it is not listable, and for ``Boxes``, some of them. ``groups``
+    (m,) labels rows over the same columns.
     """
 
     queries: tuple[Query, ...]
@@ -54,6 +56,7 @@ class Compiled:
     rows: sparse.csr_array = field(repr=False)
     scale: np.ndarray = field(repr=False)
     objective: np.ndarray = field(repr=False)
+    units: Contributions = field(repr=False)
     contributions: sparse.csr_array | None = field(repr=False)
     groups: IntArray = field(repr=False)
 
@@ -87,7 +90,11 @@ class Compiled:
             boxes = self.layouts[0].cells
             return BoxWorkload.over(boxes, self.rows[kept], scale[kept], self.groups[kept], self.contributions)
         return Workload.from_rows(
-            self.rows[kept], scale[kept], contributions=self.contributions, groups=self.groups[kept]
+            self.rows[kept],
+            scale[kept],
+            contributions=self.contributions,
+            groups=self.groups[kept],
+            units=None if self.units.single else self.units,
         )
 
 
@@ -115,10 +122,11 @@ def compile_batch(
     for span in spans:
         weight[span.start : span.stop] = queries[span.query].weight
     objective = weight * scale / _units(spans, rows, scale, plain)
-    contributions = _contributions(layouts, plain, size)
-    if isinstance(layouts[0].cells, Boxes):
-        contributions = layouts[0].cells.some_columns()
-    return Compiled(tuple(queries), layouts, spans, rows, scale, objective, contributions, _groups(queries, spans))
+    units = contributions_of(layouts, size)
+    contributions = None if units.plain else units.columns
+    return Compiled(
+        *(tuple(queries), layouts, spans, rows, scale, objective, units, contributions, _groups(queries, spans))
+    )
 
 
 def compile_rows(
@@ -142,24 +150,6 @@ def compile_rows(
         offset += piece.rows.shape[1]
     rows, divisor = _primitive(sparse.csr_array(rows))
     return tuple(layouts), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
-
-
-def contributions_of(layouts: Sequence[Layout], size: int) -> sparse.csr_array | None:
-    """``Compiled.contributions`` of any layouts over ``size`` entries of x."""
-    plain = None
-    if any(layout.measures for layout in layouts):
-        plain = corners_of([layout.entry for layout in layouts], size)
-    return _contributions(layouts, plain, size)
-
-
-def _contributions(layouts: Sequence[Layout], plain: sparse.csr_array | None, size: int) -> sparse.csr_array | None:
-    """The corners of each table times its multiplicity, all over ``common_multiplicity``; None for unit vectors."""
-    common = common_multiplicity(layouts)
-    times = [layout.multiplicity // common for layout in layouts]
-    if set(times) <= {1}:
-        return plain
-    parts = [corners_of([layout.entry], size) * k for layout, k in zip(layouts, times, strict=True)]
-    return sparse.csr_array(sparse.hstack(parts, format="csr"))
 
 
 def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:

@@ -71,6 +71,11 @@ class KroneckerIntegers:
         """(p measurements, n entries of x)."""
         return sum(residual.rows for residual in self.residuals), max((h.stop for h in self.histograms), default=0)
 
+    @property
+    def written(self) -> None:
+        """None: B is never written out."""
+        return None
+
     def _growth(self, residual: Residual) -> int:
         """|B_T x| <= growth x the largest |entry| of the histogram."""
         held = self.histograms[residual.histogram]

@@ -51,9 +51,10 @@ class Layout:
     @property
     def multiplicity(self) -> int:
         """How many rows one unit has at most; for a distinct source, in how many entries of x it counts."""
+        most = min([cap.most(self.source.limit) for cap in self.source.caps], default=self.source.limit)
         if not self.source.distinct:
-            return self.source.limit
-        return max(1, min(self.source.limit, len(np.unique(self.entry[self.entry >= 0]))))
+            return most
+        return max(1, min(most, len(np.unique(self.entry[self.entry >= 0]))))
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def spans_of(queries: Sequence[Query]) -> tuple[Span, ...]:
 
 
 def common_multiplicity(layouts: Sequence[Layout]) -> int:
-    """What ``Compiled.contributions`` leave out: one of them stands for that many rows of a unit."""
+    """The greatest common divisor of the layouts' multiplicities."""
     return math.gcd(*(layout.multiplicity for layout in layouts)) or 1
 
 

@@ -92,6 +92,11 @@ class LineIntegers:
         p, n = self.rest.shape
         return p * self.line.rows, n * self.line.n
 
+    @property
+    def written(self) -> None:
+        """None: B is never written out."""
+        return None
+
     def check(self) -> None:
         """As M: the line's products are exact for every number of bits."""
         self.rest.check()

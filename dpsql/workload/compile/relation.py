@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.workload.compile.layout import Layout
-from dpsql.workload.compile.sensitivity import by_unit
+from dpsql.workload.compile.units import by_unit
 
 
 def relation_text(layouts: Sequence[Layout]) -> str:

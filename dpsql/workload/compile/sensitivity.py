@@ -2,42 +2,70 @@
 
 Neighbours: all rows of one unit are added or removed, in every table that shares the unit
 (``dpsql.policy.units``); for tables of single rows, one row of one table. ``dpsql.workload.expr.rows`` proves that a
-source then gains or loses at most ``limit`` rows that count and keeps the others as they are.
+source then gains or loses at most ``limit`` rows that count and keeps the others as they are. So B x moves by B c for a
+c whose norm is at most the largest over ``dpsql.workload.families.contributions``.
 
-One source. A row moves B x by B c, c in the convex hull of the source's corners (``dpsql.workload.cells.corners``), or
-not at all. Let b be the largest ||B c|| over the corners, a convex function's maximum over the hull. k rows
-move B x by a sum of k such vectors: at most k b by the triangle inequality, and exactly k b where all k rows are in
-the corner that attains b. So the L1 sensitivity is k b, the squared L2 one k^2 b^2, for counts, sums and both. A
-distinct source moves by at most k different cells' corners, again at most k b.
-
-Sources that share a unit: the changes add, so the norms do at most: sum_t k_t b_t. Squared L2: where no measurement
-(no row of B) reaches two of the sources, the changes are orthogonal and the squares add, sum_t k_t^2 b_t^2; else the
-square of the sum, rounded up. Sources that share none: no neighbour moves both, so the largest counts. Two sources
-over one table of single rows share that row.
+Where B is a matrix and the contributions are few, or multiples of single corners, that is the largest norm of a column
+of B C: exact. Of many contributions it is a bound (``dpsql.workload.compile.unlisted``), exact where B treats groups
+alike. Where B is never written out (``dpsql.workload.compile.kronecker``), the norms of sources add, and their squares
+where no measurement reaches two of them: sum_t k_t b_t with b_t the longest single corner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isqrt
+from typing import Any
 
+from scipy import sparse
+
+from dpsql.linalg.exact import column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
-from dpsql.workload.compile.layout import Layout, common_multiplicity
+from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.units import by_unit, contributions_of
+from dpsql.workload.compile.unlisted import bounded_norm
+from dpsql.workload.families.contributions import Contributions
 
-_BITS = 32
 
+def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
+    """L1 (``noise`` "laplace") or *squared* L2 sensitivity of B = ``integers``; never below the true one.
 
-def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout], known: int | None = None) -> int:
-    """L1 (``noise`` "laplace") or *squared* L2 sensitivity of B = ``integers``.
-
-    See the module for neighbours and proof. Exact for one matrix where no two of ``layouts`` share a unit, and for L1
-    and separately measured ones a bound that is attained if the largest columns do not cancel. ``known`` is
-    the largest L1 (squared L2) norm over ``Compiled.contributions``, as the strategy has it: with it nothing is
-    computed where no two layouts share a unit. Cost else: the norms of all columns of B, once.
+    See the module for neighbours, proof, and where it is exact. Cost: the norms of B over all listed contributions, or
+    all products of columns of B.
     """
-    if known is not None and all(len(mates) == 1 for mates in by_unit(layouts)):
-        common = common_multiplicity(layouts)
-        return known * (common if noise == "laplace" else common**2)
+    held = integers.written
+    if held is None:
+        return _triangle(noise, integers, layouts)
+    units = contributions_of(layouts, integers.shape[1])
+    return sensitivity_over(noise, *held, units)
+
+
+def sensitivity_over(noise: str, mixing: Any, basis: Any, units: Contributions) -> int:
+    """``sensitivity_of`` a matrix mixing @ basis over ``units``."""
+    order = 1 if noise == "laplace" else 2
+    if units.listable:
+        if not units.units:
+            return 0
+        found = column_norms(mixing, sparse.csc_array(basis @ units.columns))[order - 1]
+        return int(found * units.common**order)
+    return max(bounded_norm(order, mixing, basis, parts) for parts in units.units)
+
+
+def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout]) -> float:
+    """The same by another way, in floats: right to a relative 1e-5, what is only bounded by the same bound."""
+    order = 1 if noise == "laplace" else 2
+    held = integers.written
+    if held is None:
+        return _rough_triangle(order, integers, layouts)
+    mixing, basis = held
+    units = contributions_of(layouts, integers.shape[1])
+    if units.listable:
+        found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order)
+        return found * float(units.common) ** order
+    return float(max(bounded_norm(order, mixing, basis, parts) for parts in units.units))
+
+
+def _triangle(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
+    """The sum of what the sources of a unit can do, or of its squares where they are measured apart."""
     order = 0 if noise == "laplace" else 1
     largest = 0
     for mates in by_unit(layouts):
@@ -47,24 +75,16 @@ def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout], kn
         elif integers.are_apart([layout.entry for layout in mates]):
             found = sum(k * k * b for k, b in reached)
         else:
-            found = _squared_sum([k * k * b for k, b in reached])
+            found = squared_sum([k * k * b for k, b in reached])
         largest = max(largest, found)
     return largest
 
 
-def by_unit(layouts: Sequence[Layout]) -> list[list[Layout]]:
-    """The layouts whose sources share a unit, together."""
-    found: dict[str, list[Layout]] = {}
-    for layout in layouts:
-        found.setdefault(layout.source.protects, []).append(layout)
-    return list(found.values())
-
-
-def _squared_sum(squares: Sequence[int]) -> int:
-    """(sum of the square roots)^2, rounded up to a whole number: each root is rounded up in 2^-32 parts."""
-    scale = 1 << (2 * _BITS)
-    roots = 0
-    for square in squares:
-        root = isqrt(square * scale)
-        roots += root + (root * root < square * scale)
-    return -(-roots * roots // scale)
+def _rough_triangle(order: int, integers: Integers, layouts: Sequence[Layout]) -> float:
+    found = 0.0
+    for mates in by_unit(layouts):
+        norms = [integers.largest_norm(layout.entry, order) for layout in mates]
+        reached = [layout.multiplicity * norm ** (1 / order) for layout, norm in zip(mates, norms, strict=True)]
+        apart = order == 2 and integers.are_apart([layout.entry for layout in mates])
+        found = max(found, sum(r * r for r in reached) if apart else sum(reached) ** order)
+    return found

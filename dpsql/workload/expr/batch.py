@@ -14,7 +14,7 @@ from dpsql.reconstruct.formulas import Formula
 from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.lines import Interval, Line, Scalar
 from dpsql.workload.expr.regions import KeyDomain
-from dpsql.workload.expr.rows import RowSource
+from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.expr.values import Value
 
 
@@ -57,6 +57,7 @@ class Table:
     columns: Mapping[str, Column] = field(repr=False)
     schema: Mapping[str, str] = field(repr=False)
     source: RowSource | None = None  # None: the table itself, every row
+    caps: tuple[Cap, ...] = field(default=(), repr=False)  # what the policy says of the rows of a unit
 
 
 @dataclass(frozen=True)

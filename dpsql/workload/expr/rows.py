@@ -28,10 +28,14 @@ Truncation looks at the rows of one unit only (``measure/from_sql.py``), so that
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from dpsql.errors import InternalError
-from dpsql.workload.expr.values import Stored
+from dpsql.workload.expr.conditions import LineAtom
+from dpsql.workload.expr.lines import Line
+from dpsql.workload.expr.regions import LineAxis, line_axis
+from dpsql.workload.expr.values import Stored, Value
 
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
@@ -56,13 +60,47 @@ class Join:
 
 
 @dataclass(frozen=True)
+class Cap:
+    """Of one unit at most ``rows`` rows count in each group of a column, and rows of at most ``groups`` of them.
+
+    None where that is not bounded. ``parts`` are the declared groups, each where the column, on ``line``, is in some
+    intervals; rows in none of them are one group together, and so are those where the column is NULL. ``value``
+    computes the column, None where the base table stores it.
+    """
+
+    column: str
+    line: Line
+    value: Value | None
+    parts: tuple[LineAtom, ...]
+    rows: int | None
+    groups: int | None
+
+    @cached_property
+    def axis(self) -> LineAxis:
+        """The column cut into the groups: a region for each."""
+        found = line_axis(self.column, self.line, self.parts).axis
+        assert isinstance(found, LineAxis)  # noqa: S101 - a line has a line axis
+        return found
+
+    @property
+    def computed(self) -> Value:
+        """What decides a row's group."""
+        return Stored(self.column, self.line.type) if self.value is None else self.value
+
+    def most(self, limit: int) -> int:
+        """How many of at most ``limit`` rows of a unit count."""
+        size = self.axis.size
+        return min(limit, (limit if self.rows is None else self.rows) * min(size, self.groups or size))
+
+
+@dataclass(frozen=True)
 class RowSource:
     """The rows of ``table`` with what ``joins`` find for each, at most ``limit`` of which count for a unit.
 
     ``unit`` is the column that says who owns a row, None where every row is a unit of its own. ``path`` names
     the joins that lead to it. ``protects`` labels the unit: sources with equal labels share it. ``distinct``
     sources count units instead of rows: a unit counts once in each cell, in at most ``limit`` cells, and
-    where the unit is NULL in none. See the module for what neighbours may change.
+    where the unit is NULL in none. ``caps`` bound how its rows spread. See the module for what neighbours may change.
     """
 
     table: str
@@ -72,6 +110,7 @@ class RowSource:
     limit: int = 1
     protects: str = ""
     distinct: bool = False
+    caps: tuple[Cap, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
@@ -85,7 +124,7 @@ class RowSource:
                 raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")
             known.add(join.name)
         if self.unit is None:
-            if self.limit != 1 or self.path or self.distinct or any(join.private for join in self.joins):
+            if self.limit != 1 or self.path or self.distinct or self.caps or any(join.private for join in self.joins):
                 raise InternalError(f"{self.table}: a single row owns nothing but itself")
         elif self.limit < 1 or self.unit.source != (self.path[-1] if self.path else ""):
             raise InternalError(f"{self.table}: its unit is not where the path leads")

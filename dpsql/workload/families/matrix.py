@@ -20,6 +20,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, is_sparse
+from dpsql.workload.families.contributions import Contributions
 
 MATRIX_CAP = 2**27  # entries: 1 GiB of float64
 INTEGER_CAP = 2**62  # spanning rows and what one record does to them stay below
@@ -34,7 +35,9 @@ class Workload:
     ``contributions`` (n x c, integer csr) holds the extreme points by which one record may
     change x; None stands for the identity, one record in one column. ``groups`` (m,) labels
     rows that concern the same set of attributes. ``exact`` keeps the entries of a workload
-    given in floats whose spanning rows are integers only to 2^-36.
+    given in floats whose spanning rows are integers only to 2^-36. ``units``: what one unit can change, where it is
+    more than one corner of one source; ``contributions`` are then its columns, or some of them where they are too many
+    to be listed.
     """
 
     span: Any
@@ -44,6 +47,7 @@ class Workload:
     name: str = ""
     factors: tuple[Workload, ...] = ()
     exact: Floats | None = None
+    units: Contributions | None = None
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +81,7 @@ class Workload:
         contributions: Any = None,
         groups: ArrayLike | None = None,
         name: str = "",
+        units: Contributions | None = None,
     ) -> Workload:
         """W = diag(scale) @ rows for integer ``rows`` (m x n, sparse or dense) and floats ``scale`` (m,).
 
@@ -106,7 +111,7 @@ class Workload:
                 weights = weights * divisor
         labels = None if groups is None else np.asarray(groups, dtype=np.int64)
         extreme = None if contributions is None else _integer_csr(contributions, "contributions")
-        return cls(matrix, algebra.Diagonal(weights), extreme, labels, name)
+        return cls(matrix, algebra.Diagonal(weights), extreme, labels, name, units=units)
 
     def __repr__(self) -> str:
         return f"<Workload {self.name or 'W'}: {self.shape[0]} queries over {self.shape[1]} columns>"

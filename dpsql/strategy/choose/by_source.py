@@ -1,0 +1,443 @@
+"""Strategies where one unit moves several sources, in more ways than are listed.
+
+What a unit can change (``dpsql.workload.families.contributions``) is a choice for each source, so that the ways
+multiply: a source by 50 groups that a unit may all be in has 2^50 on its own. The sources of one kind of unit are
+gathered into teams. A team is planned over all that a unit can change of its sources together: by its list, or by
+orbits where groups are alike (``dpsql.strategy.gaussian.alike_groups``). Teams are measured apart. Team i at share
+alpha_i of the sensitivity has the error E_i / alpha_i^2; for Gaussian noise the squares of the shares add up to 1 and
+the least total is (sum_i E_i^1/2)^2, for Laplace noise the shares do and it is (sum_i E_i^1/3)^3.
+
+A lower bound for the teams together. Weights lambda_i of each team's own bound say how a unit moves team i; let it move
+all teams at once, independently, with probability w_0, and team i alone with w_i. That mixes contributions, so
+
+    M = sum_i (w_0 + w_i) M_i on the diagonal, w_0 m_i m_j^T beside it,   M_i = E[c c^T], m_i = E[c],
+
+proves (tr (G^1/2 M G^1/2)^1/2)^2 <= E* for every w. With w_0 = 1 and m_i = 0 that is the least of teams apart, (sum_i
+E_i^1/2)^2: what teams together could gain is what their means m_i share. Different kinds of unit are problems of their
+own, each at full sensitivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+
+from dpsql.arrays import Floats, Ints
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg import inner as algebra
+from dpsql.linalg.basis import Basis, choose_basis
+from dpsql.linalg.columns import distinct_columns
+from dpsql.strategy.choose.task import Task, drafts
+from dpsql.strategy.core.certificate import Certificate
+from dpsql.strategy.core.integer import Piece, finish
+from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.core.parts import union_piece
+from dpsql.strategy.core.reduce import cholesky
+from dpsql.strategy.core.time_left import TimeLeft
+from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.workload.compile.unlisted import reach
+from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
+from dpsql.workload.families.matrix import Workload
+
+METHOD = "by-source"
+
+_WRITTEN = 1500  # groups up to which the contrasts between them are written out as rows of B
+_CLASSES = 4  # weights of groups of one source that are told apart
+_DIGITS = 9
+_FAR = 1.5  # error over the lower bound from which on sums of corners that are alike are planned
+_ALIKE = 20_000_000  # steps of finding these
+_DRAFTED = 20_000  # parts of queries by class up to which these are planned
+_ORDER = 2500  # of the matrix whose eigenvalues bound teams together
+_MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """What a unit adds to one source, and the spanning rows of W that read it."""
+
+    part: Part
+    rows: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class _Proof:
+    """M_i and m_i of a team in coordinates in which the Gram matrix is the identity, and what stands apart from both.
+
+    ``apart``: terms of tr (G^1/2 M G^1/2)^1/2 whose share of M is a multiple of the identity and of mean 0.
+    """
+
+    second: Floats
+    first: Floats
+    apart: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Team:
+    """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof."""
+
+    pieces: tuple[Piece, ...]
+    error: float
+    lower: float
+    proof: _Proof | None
+
+
+def strategy_by_source(
+    W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+) -> MatrixStrategy:
+    """The strategy of least computed error by teams of sources, for ``W.units``, whose parts W reads one by one.
+
+    Raises DataError where a query reads two sources, and as selections of the teams do.
+    """
+    pieces, error, lower = plan_by_source(W, noise, tolerance, time, say, work)
+    least = lower if noise == "gaussian" else None
+    return finish(W, METHOD, noise, pieces, error, tolerance, least, ((METHOD, error),), time.deadline)
+
+
+def plan_by_source(
+    W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+) -> tuple[tuple[Piece, ...], float, float]:
+    """(pieces that together have sensitivity 1 to ``W.units``, error, lower bound, 0 for Laplace noise)."""
+    units = W.units
+    if units is None:
+        raise InternalError("strategy: a workload without units has no sources to plan by")
+    found: list[Piece] = []
+    error = lower = 0.0
+    for parts in units.units:
+        mine = [_Source(part, rows) for part in parts if (rows := _rows_of(W, part)).size]
+        if not mine:
+            continue
+        planner = _Planner(W, noise, tolerance, time, say, work)
+        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one) for one in mine]
+        shares, total = _shares([team.error for team in teams], noise)
+        for team, share in zip(teams, shares, strict=True):
+            found.extend(_scaled(team.pieces, float(share)))
+        error += total
+        lower += _together(teams)
+    return tuple(found), error, lower
+
+
+def _rows_of(W: Workload, part: Part) -> Ints:
+    """The spanning rows that the part's corners move."""
+    return np.flatnonzero(np.diff(sparse.csr_array(W.span @ abs(part.corners)).indptr)).astype(np.int64)
+
+
+def _shares(errors: Sequence[float], noise: str) -> tuple[Floats, float]:
+    """Shares of the sensitivity of least total error, and that error."""
+    power = 4 if noise == "gaussian" else 3
+    root = np.asarray(errors) ** (1.0 / power)
+    if noise == "gaussian":
+        return root / float(np.sqrt((root**2).sum())), float((root**2).sum()) ** 2
+    return root / float(root.sum()), float(root.sum()) ** 3
+
+
+def _together(teams: Sequence[_Team]) -> float:
+    """The best lower bound of the module over a few chances of meeting; else that of the worst team."""
+    best = max(team.lower for team in teams)
+    proofs = [team.proof for team in teams if team.proof is not None]
+    if len(teams) == 1 or len(proofs) < len(teams) or sum(p.first.size for p in proofs) > _ORDER:
+        return best
+    root = np.sqrt([team.lower for team in teams])
+    starts = np.cumsum([0, *(proof.first.size for proof in proofs)])
+    mean = np.concatenate([proof.first for proof in proofs])
+    cross = np.outer(mean, mean)
+    for a, b in pairwise(starts.tolist()):
+        cross[a:b, a:b] = 0.0
+    blocks = linalg.block_diag(*[proof.second for proof in proofs])
+    for meeting in _MEETING:
+        alone = (1.0 - meeting) * root / root.sum()
+        weight = np.repeat(meeting + alone, np.diff(starts))
+        M = blocks * weight[:, None] + meeting * cross
+        t = _squared_root_trace(M) ** 0.5
+        t += sum(float(np.sqrt(meeting + a)) * p.apart for a, p in zip(alone, proofs, strict=True))
+        best = max(best, t * t)
+    return best
+
+
+class _Planner:
+    """Plans teams of one kind of unit."""
+
+    def __init__(
+        self, W: Workload, noise: str, tolerance: float, time: TimeLeft, say: Callable[[str], None], work: float
+    ) -> None:
+        assert W.units is not None  # noqa: S101 - asked before
+        self.W, self.noise, self.tolerance, self.time, self.say, self.work = W, noise, tolerance, time, say, work
+        self.common = W.units.common
+
+    def gaussian(self, mine: Sequence[_Source]) -> list[_Team]:
+        """Teams: all that fits one list or one set of orbits together, else source by source."""
+        groups = [one for one in mine if one.part.most > 1 and self._classes(one) is not None]
+        others = [one for one in mine if one not in groups]
+        listed = prod(1 + one.part.count for one in others) - 1
+        if groups and listed <= MOST_LISTED:
+            together = self._alike(groups, others)
+            if together is not None:
+                return [together]
+        teams: list[_Team] = []
+        if groups:
+            together = self._alike(groups, []) if len(groups) > 1 else None
+            teams += [together] if together is not None else [self._alone(one) for one in groups]
+        if others:
+            teams += [self._listed(others)] if listed <= MOST_LISTED else [self._alone(one) for one in others]
+        return teams
+
+    def laplace(self, source: _Source) -> _Team:
+        """One source by its single corners: in L1 what ``most`` of them move adds up."""
+        task = Task(self._only([source], single=True), "laplace", self.tolerance, self.time, self.say, self.work)
+        error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
+        return _Team(_scaled(pieces, 1.0 / source.part.most), error * source.part.most**2, 0.0, None)
+
+    def _classes(self, source: _Source) -> list[tuple[float, Ints]] | None:
+        """(squared weight, entries of x) of each class of alike groups, each group asked by itself; else None."""
+        diagonal, corners = self.W.inner.diagonal(), source.part.corners
+        span = sparse.csr_array(self.W.span[source.rows])
+        groups = corners.shape[1]
+        single = corners.nnz == groups and source.part.label is None and bool((corners.data == 1).all())
+        if diagonal is None or not single or span.nnz != span.shape[0] or groups > _WRITTEN:
+            return None
+        weights = np.zeros(self.W.span.shape[1])
+        np.add.at(weights, span.indices, diagonal[source.rows] * span.data.astype(np.float64) ** 2)
+        held = weights[corners.indices]
+        values = np.unique(held.round(_DIGITS - int(np.floor(np.log10(held.max())))) if held.min() > 0 else held)
+        if held.min() <= 0 or values.size > _CLASSES:
+            return None
+        nearest = np.abs(held[:, None] - values[None, :]).argmin(axis=1)
+        return [
+            (float(held[nearest == k].mean()), corners.indices[nearest == k].astype(np.int64))
+            for k in range(values.size)
+        ]
+
+    def _only(self, mine: Sequence[_Source], *, single: bool = False) -> Workload:
+        """The queries on these sources and what a unit changes of them: one corner of each at a time if ``single``."""
+        rows = np.unique(np.concatenate([one.rows for one in mine]))
+        held = tuple(replace(one.part, most=1) if single else one.part for one in mine)
+        columns = Contributions((held,), self.W.shape[1]).columns
+        common = Contributions((held,), self.W.shape[1]).common
+        diagonal = self.W.inner.diagonal()
+        if diagonal is None:
+            raise DataError("strategy: queries that are no list of rows are not planned by source")
+        inner = algebra.Diagonal(np.sqrt(diagonal[rows]))
+        groups = None if self.W.groups is None else self.W.groups[rows]
+        span = sparse.csr_array(self.W.span[rows])
+        return Workload(span, inner, columns * (common // self.common), groups, self.W.name)
+
+    def _listed(self, mine: Sequence[_Source]) -> _Team:
+        """All that a unit can change of these sources, one by one."""
+        V = self._only(mine)
+        task = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work)
+        optimum = task.optimum()
+        places, lam = optimum.certificate.places, optimum.certificate.weights
+        few = sum(block.count * block.rank for block in task.blocks()) <= _ORDER
+        proof = _proof(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
+        return _Team(optimum.pieces, optimum.upper, optimum.lower, proof)
+
+    def _alone(self, source: _Source) -> _Team:
+        """One source: by orbits or its list where these are few, else by its single corners, measured apart."""
+        most = source.part.most
+        if most == 1:
+            return self._listed([source])
+        team = self._alike([source], []) if self._classes(source) is not None else None
+        if team is not None:
+            return team
+        if source.part.count <= MOST_LISTED:
+            return self._listed([source])
+        return self._classed(source)
+
+    def _classed(self, source: _Source) -> _Team:
+        """One source of which a unit has a corner in each of ``most`` classes.
+
+        What is measured class by class, every query by its part in each class, has squares that add up over most
+        classes; of queries over several classes, measured as they are, the longest corner counts most times. Both
+        together, or one of them. Bounded by units with a corner in most classes at random.
+        """
+        V, most = self._only([source], single=True), source.part.most
+        optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+        team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
+        label = source.part.labels
+        seen = sparse.csr_array(abs(V.span) @ abs(source.part.corners))
+        across = np.array([np.unique(label[seen.indices[a:b]]).size > 1 for a, b in pairwise(seen.indptr.tolist())])
+        apart = [(_by_class(V, source.part), most**0.5)]
+        drafts = [apart, [*apart, (_rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
+        for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
+            order = iter([by for _, by in draft])
+
+            def planned(part: Workload, order: Iterator[float] = order) -> tuple[tuple[Piece, ...], float]:
+                by = next(order)
+                found = Task(part, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+                return _scaled(found.pieces, 1.0 / by), found.upper * by**2
+
+            piece, error = union_piece(V, tuple(part for part, _ in draft), planned, "gaussian")
+            if error < team.error:
+                team = _Team((piece,), error, 0.0, None)
+        proof = _random_classes(source.part, across, V, optimum.certificate)
+        lower = optimum.lower if proof is None else max(optimum.lower, _squared_root_trace(proof.second))
+        alike = self._of_alike(source, V) if team.error > lower * _FAR else None
+        if alike is not None and alike.proof is not None:
+            team = min(team, alike, key=lambda one: one.error)
+            mixed = [alike.proof] if proof is None else [_mixed(alike.proof, proof, t) for t in (1.0, 0.9)]
+            bounds = [(_squared_root_trace(one.second), one) for one in mixed]
+            best = max(bounds, key=lambda bound: bound[0])
+            if best[0] > lower:
+                lower, proof = best
+        return replace(team, lower=lower, proof=proof)
+
+    def _of_alike(self, source: _Source, V: Workload) -> _Team | None:
+        """The optimum over sums of corners that are most alike, whose length is bounded by ``reach`` over all sums.
+
+        None where corners are too many.
+        """
+        basis, label, most = choose_basis(V.span, V.inner), source.part.labels, source.part.most
+        if basis.rows.shape[0] > _ORDER // 2 or most * label.size**2 > _ALIKE:
+            return None
+        corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
+        sums = _alike_sums(corners.T @ corners, label, most)
+        together = replace(V, contributions=sparse.csr_array(V.contributions @ sums), _cache={})
+        optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+        moved = np.concatenate([_moved(piece, V) for piece in optimum.pieces])
+        far = float(reach(moved.T @ moved, [(label, most)]))
+        places, lam = optimum.certificate.places, optimum.certificate.weights
+        proof = _proof(basis, together, places, lam / float(lam.sum()))
+        return _Team(_scaled(optimum.pieces, far**-0.5), optimum.upper * far, optimum.lower, proof)
+
+    def _alike(self, mine: Sequence[_Source], others: Sequence[_Source]) -> _Team | None:
+        """Sources by groups that are alike, beside others whose contributions are listed, by orbits; None for many."""
+        n = self.W.shape[1]
+        factor, moved, basis = np.zeros((0, 0)), np.zeros((0, 0)), sparse.csr_array((0, n), dtype=np.int64)
+        if others:
+            V = self._only(others)
+            chosen = choose_basis(V.span, V.inner)
+            basis, factor = sparse.csr_array(chosen.rows), cholesky(chosen.gram(V.inner))
+            columns = sparse.csc_array(basis @ V.contributions)
+            moved = columns[:, distinct_columns(columns).keep].toarray().astype(np.float64)
+        classes = [(t, *one) for t, source in enumerate(mine) for one in self._classes(source) or ()]
+        groups, gammas = [entries.size for _, _, entries in classes], [weight for _, weight, _ in classes]
+        most = np.array([source.part.most for source in mine])
+        times = np.array([source.part.times // self.common for source in mine])
+        held = orbits(factor, moved, groups, gammas, [t for t, _, _ in classes], most, times)
+        if held is None:
+            return None
+        found = solve_alike(held, 0.9 * self.tolerance, self.time.deadline)
+        w, C = factor.shape[0], cholesky(found.metric)
+        entries = np.concatenate([one for _, _, one in classes])
+        place = (np.arange(entries.size), entries)
+        ones = sparse.csr_array((np.ones(entries.size, dtype=np.int64), place), shape=(entries.size, n))
+        contrasts = [x**0.5 * (np.eye(g) - 1.0 / g) for x, g in zip(found.contrasts, groups, strict=True)]
+        root = np.zeros((C.shape[0] + entries.size, w + entries.size))
+        root[: C.shape[0]] = np.concatenate([C[:, :w], np.repeat(C[:, w:], groups, axis=1)], axis=1)
+        root[C.shape[0] :, w:] = linalg.block_diag(*contrasts)
+        gram = np.asarray(linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
+        joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
+        U = held.factor @ held.columns
+        apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
+        proof = _Proof((U * found.weights) @ U.T, U @ found.weights, apart)
+        return _Team((Piece(joined, root, sparse.csc_array(joined @ ones.T), gram),), found.upper, found.lower, proof)
+
+
+def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
+    return tuple(replace(piece, root=piece.root * by) for piece in pieces)
+
+
+def _alike_sums(K: Floats, label: Ints, most: int) -> Any:
+    """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
+    size, home = label.size, np.unique(label, return_inverse=True)[1]
+    classes = [np.flatnonzero(home == number) for number in range(int(home.max()) + 1)]
+    best = np.stack([own[np.argmax(K[:, own], axis=1)] for own in classes], axis=1)
+    value = np.take_along_axis(K, best, axis=1)
+    best[np.arange(size), home], value[np.arange(size), home] = np.arange(size), np.inf
+    chosen = np.take_along_axis(best, np.argsort(-value, axis=1, kind="stable")[:, :most], axis=1)
+    place = (chosen.ravel(), np.repeat(np.arange(size), chosen.shape[1]))
+    return sparse.csc_array((np.ones(chosen.size, dtype=np.int64), place), shape=(size, size))
+
+
+def _moved(piece: Piece, V: Workload) -> Floats:
+    """What each contribution of V moves of a piece (p x N)."""
+    columns = (piece.rows @ V.contributions).toarray().astype(np.float64)
+    rows = columns.reshape(piece.copies, -1, columns.shape[1])
+    turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
+    return np.asarray(turned).reshape(-1, columns.shape[1])
+
+
+def _rows_only(V: Workload, rows: Ints) -> Workload:
+    """Some queries of V, which is kept row by row."""
+    diagonal = np.asarray(V.inner.diagonal())[rows]
+    return Workload(sparse.csr_array(V.span[rows]), algebra.Diagonal(np.sqrt(diagonal)), V.contributions, None, V.name)
+
+
+def _by_class(V: Workload, part: Part) -> Workload:
+    """Every query, taken apart into its parts in each class of corners; corners of several classes go to the first."""
+    weight, rows, scales = np.sqrt(np.asarray(V.inner.diagonal())), [], []
+    span, taken = sparse.csc_array(V.span), np.zeros(V.shape[1], dtype=bool)
+    for own in part.classes:
+        inside = np.zeros(V.shape[1], dtype=bool)
+        inside[np.unique(part.corners[:, own].indices)] = True
+        inside &= ~taken
+        taken |= inside
+        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64), dtype=np.int64))
+        held.eliminate_zeros()
+        some = np.flatnonzero(np.diff(held.indptr))
+        rows.append(held[some])
+        scales.append(weight[some])
+    stacked = sparse.csr_array(sparse.vstack(rows, format="csr"))
+    return Workload(stacked, algebra.Diagonal(np.concatenate(scales)), V.contributions, None, V.name)
+
+
+def _random_classes(part: Part, across: Any, V: Workload, certificate: Certificate) -> _Proof | None:
+    """M and m where a unit has one corner in each of ``most`` random classes; the best of a few such units.
+
+    Corners are drawn in each class by the certificate's weights, apart from each other, or all of them alike to the
+    queries ``across`` classes.
+    """
+    basis = choose_basis(V.span, V.inner)
+    classes, v = part.classes, basis.rows.shape[0]
+    if v > _ORDER:
+        return None
+    corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
+    weights = np.bincount(certificate.places, weights=certificate.weights, minlength=corners.shape[1])
+    one = part.most / len(classes)
+    two = one * (part.most - 1) / max(1, len(classes) - 1)
+
+    def drawn(chances: Floats, share: Floats) -> _Proof:
+        """Corners drawn in each class by a row of ``chances``, which is taken with its ``share``."""
+        second, first = np.zeros((v, v)), np.zeros((v, share.size))
+        for own in classes:
+            total = chances[:, own].sum(axis=1, keepdims=True)
+            lam = np.divide(chances[:, own], total, out=np.zeros((share.size, own.size)), where=total > 0)
+            mean = corners[:, own] @ lam.T
+            second += one * (corners[:, own] * (share @ lam)) @ corners[:, own].T - two * (mean * share) @ mean.T
+            first += mean
+        return _Proof(second + two * (first * share) @ first.T, one * first @ share)
+
+    chance = np.maximum(weights, 1e-12 * weights.max())
+    apart = drawn(chance[None, :], np.ones(1))
+    proofs = [apart]
+    if across.any():
+        label = distinct_columns(sparse.csc_array(sparse.csr_array(V.span)[across] @ V.contributions)).label
+        share = np.bincount(label[label >= 0], weights=weights[label >= 0])
+        kinds = np.where(label[None, :] == np.arange(share.size)[:, None], chance, 0.0)
+        alike = drawn(kinds, share / share.sum())
+        proofs += [_mixed(alike, apart, t) for t in (0.3, 0.6, 0.9)]
+    return max(proofs, key=lambda proof: _squared_root_trace(proof.second))
+
+
+def _mixed(one: _Proof, other: _Proof, share: float) -> _Proof:
+    """A unit that is the ``one`` with chance ``share``, else the ``other``."""
+    rest = 1.0 - share
+    return _Proof(share * one.second + rest * other.second, share * one.first + rest * other.first)
+
+
+def _squared_root_trace(M: Floats) -> float:
+    """(tr M^1/2)^2, below by what rounding may have added."""
+    s = np.maximum(linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
+    return float(np.sqrt(s).sum()) ** 2
+
+
+def _proof(basis: Basis, V: Workload, places: Ints, lam: Floats) -> _Proof:
+    """M_i and m_i for weights ``lam`` of the columns ``places``."""
+    moved = sparse.csc_array(basis.rows @ V.contributions)[:, places].toarray()
+    U = cholesky(basis.gram(V.inner)) @ moved.astype(np.float64)
+    return _Proof((U * lam) @ U.T, U @ lam)

@@ -1,0 +1,194 @@
+"""A bound on how far one unit can move B x where its contributions are too many to be listed.
+
+A contribution c adds k_t times s_t different corners of each source t, so
+
+    ||B c||^2 <= sum_t k_t^2 (the s_t longest ||B b||^2 + s_t (s_t - 1) o_t) + 2 sum_(t<u) k_t k_u s_t s_u o_tu
+
+with o_t the largest product of two different columns of B of one source and o_tu of two sources, at the worst sizes s:
+exact where the columns of a source are alike, such as groups that B treats alike or that no measurement has two of. A
+source whose columns are of a few lengths counts as so many sources under one limit, and the one source of single
+corners that has most of them is looked at corner by corner. In L1 the norms add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.arrays import Ints
+from dpsql.linalg.columns import distinct_columns
+from dpsql.linalg.exact import each_norm, products, squared_sum
+from dpsql.workload.families.contributions import Part
+
+_SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
+_KINDS = 4  # lengths of columns of one source that are told apart
+_ALL_PRODUCTS = 1_500  # columns of all sources between which all products are formed
+_PRODUCTS = 4_000  # columns between which all products are formed
+_MEETINGS = 20_000_000  # sizes x corners that are tried
+_CHUNK = 4096
+
+
+def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> int:
+    """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
+
+    For c what one unit can change of the sources ``parts``. Cost: the norms of all columns, products of those of all
+    sources but the widest of single corners, and the sizes; above a few thousand columns or 100,000 sizes the squared
+    sum of the norms that count, of each source the longest.
+    """
+    held = [_Source.of(mixing, basis, part, order) for part in parts]
+    held = [source for source in held if source.norms.size]
+    if order == 1:
+        return sum(source.part.times * int(source.longest[-1]) for source in held)
+    if len(held) == 1 and held[0].part.most == 1:
+        return held[0].part.times ** 2 * int(held[0].norms.max())
+    triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
+    triangle = int(min(triangle, _by_products(mixing, held)))
+    single = [source for source in held if source.part.most == 1]
+    wide = max(single, key=lambda source: source.norms.size, default=None)
+    narrow = [source for source in held if source is not wide]
+    kinds = [kind for source in narrow for kind in source.kinds()]
+    few = sum(source.norms.size for source in narrow) <= _PRODUCTS
+    if not few or prod(kind.limit + 1 for kind in kinds) > _SIZES:
+        return triangle
+    sizes = np.stack(np.meshgrid(*(np.arange(kind.limit + 1) for kind in kinds), indexing="ij")).reshape(len(kinds), -1)
+    for source in narrow:
+        mine = [k for k, kind in enumerate(kinds) if kind.part is source.part]
+        sizes = sizes[:, sizes[mine].sum(axis=0) <= source.part.most]
+    total = np.zeros(sizes.shape[1], dtype=object)
+    for k, kind in enumerate(kinds):
+        total += kind.longest[sizes[k]] * kind.part.times**2
+        if kind.limit > 1:
+            total += (sizes[k] * (sizes[k] - 1)).astype(object) * (kind.inside(mixing) * kind.part.times**2)
+        for j, other in enumerate(kinds[:k]):
+            most = int(products(mixing, kind.columns, other.columns).max())
+            total += (sizes[k] * sizes[j]).astype(object) * (2 * most * kind.part.times * other.part.times)
+    if wide is None:
+        return min(triangle, int(total.max(initial=0)))
+    beside = np.zeros((len(kinds), wide.norms.size), dtype=object)
+    for k, kind in enumerate(kinds):
+        most_each = products(mixing, wide.columns, kind.columns).max(axis=1).astype(object)
+        beside[k] = most_each * (2 * wide.part.times * kind.part.times)
+    return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
+
+
+def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+    """Never below the largest c^T K c, for K = ``products`` (N x N) and c with at most one column of each of ``most``
+    classes, for every (labels of its columns, most) of ``parts``, which follow each other.
+
+    c^T K c adds up, over the columns i of c, what the K_ij of its columns j come to: a row adds at most its own entry
+    and the largest of as many other classes, and c at most the largest such rows.
+    """
+    diagonal = np.diag(products).copy()
+    row = diagonal.copy()
+    start = 0
+    for label, most in parts:
+        own = np.arange(start, start + label.size)
+        best = _of_classes(products[:, own], label)
+        best[own, np.unique(label, return_inverse=True)[1]] = 0
+        best = np.maximum(best, 0)
+        some = np.sort(best, axis=1)[:, ::-1]
+        row += some[:, :most].sum(axis=1)
+        row[own] -= some[own, most - 1] if some.shape[1] >= most else 0
+        start += label.size
+    start, total = 0, 0
+    for label, most in parts:
+        held = np.maximum(_of_classes(row[None, start : start + label.size], label)[0], 0)
+        total += np.sort(held)[::-1][:most].sum()
+        start += label.size
+    return total
+
+
+def _of_classes(values: Any, label: Ints) -> Any:
+    """The largest of each class along the second axis, in the order of their labels."""
+    order = np.argsort(label, kind="stable")
+    return np.maximum.reduceat(values[:, order], np.flatnonzero(np.diff(label[order], prepend=-1)), axis=1)
+
+
+def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
+    """``reach`` of all sources together; no bound where there are many columns."""
+    if sum(source.norms.size for source in held) > _ALL_PRODUCTS:
+        return inf
+    columns = sparse.csc_array(sparse.hstack([source.columns * source.part.times for source in held]))
+    labels = [np.asarray(source.part.label) if source.labelled else np.arange(source.norms.size) for source in held]
+    parts = [(label, source.part.most) for label, source in zip(labels, held, strict=True)]
+    K = products(mixing, columns, columns)
+    fits = K.dtype != object and int(abs(K).max(initial=0)) * K.size < 2**62
+    return int(reach(K if fits else K.astype(object), parts))
+
+
+def _meeting(alone: Any, beside: Any, sizes: Any, total: Any) -> int:
+    """The largest of total_s, with or without alone_j + sum_k beside_kj sizes_ks, over all s and j."""
+    if alone.size * sizes.shape[1] > _MEETINGS:
+        alone, beside = alone.max(keepdims=True), beside.max(axis=1, keepdims=True)
+    reach = [int(abs(row).max()) * int(size.max()) for row, size in zip(beside, sizes, strict=True)]
+    fits = int(abs(total).max()) + int(alone.max()) + sum(reach) < 2**62
+    alone, beside, total = (values.astype(np.int64 if fits else object) for values in (alone, beside, total))
+    worst = int(total.max())
+    for at in range(0, sizes.shape[1], _CHUNK):
+        here = sizes[:, at : at + _CHUNK].astype(total.dtype)
+        worst = max(worst, int((alone[:, None] + beside.T @ here + total[None, at : at + _CHUNK]).max()))
+    return worst
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Columns (v x c) of basis @ corners of a source, or some of one length, and the exact norms of mixing @ them."""
+
+    part: Part
+    columns: Any
+    norms: Any
+
+    @classmethod
+    def of(cls, mixing: Any, basis: Any, part: Part, order: int) -> _Source:
+        columns = sparse.csc_array(basis @ part.corners)
+        if part.most == 1:
+            columns = columns[:, distinct_columns(columns).keep]
+        return cls(part, columns, np.array(each_norm(mixing, columns, order), dtype=object))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether classes of several columns count one at a time."""
+        return self.part.label is not None and self.part.most > 1
+
+    @cached_property
+    def by_class(self) -> Any:
+        """The largest norm of each class."""
+        return self.part.longest(self.norms) if self.labelled else self.norms
+
+    @property
+    def limit(self) -> int:
+        """How many of them count at most."""
+        return min(self.part.most, int(self.by_class.size))
+
+    @property
+    def largest(self) -> list[int]:
+        """The ``limit`` largest norms."""
+        return [int(norm) for norm in np.sort(self.by_class)[::-1][: self.limit]]
+
+    @cached_property
+    def longest(self) -> Any:
+        """The sums of the 0, 1, ..., ``limit`` largest norms."""
+        return np.array([0, *accumulate(self.largest)], dtype=object)
+
+    def kinds(self) -> list[_Source]:
+        """The columns of each length, which tells those apart that B treats apart; all as one where lengths are many,
+        and where one column counts at a time.
+        """
+        values = sorted(set(self.norms.tolist()))
+        if self.part.most == 1 or self.labelled or len(values) > _KINDS:
+            return [self]
+        places = [np.flatnonzero(self.norms == value) for value in values]
+        return [_Source(self.part, self.columns[:, mine], self.norms[mine]) for mine in places]
+
+    def inside(self, mixing: Any) -> int:
+        """The largest product of two columns that count together."""
+        whole = products(mixing, self.columns, self.columns)
+        label = np.asarray(self.part.label) if self.labelled else np.arange(len(whole))
+        return max(int(row[label != own].max()) for row, own in zip(whole, label, strict=True))

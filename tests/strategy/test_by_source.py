@@ -1,0 +1,121 @@
+"""Plans over what one unit can change: closed forms, the listed optimum, and bounds that hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import linalg, sparse
+
+from dpsql import strategy
+from dpsql.strategy.choose import by_source
+from dpsql.workload.families import contributions
+from dpsql.workload.families.contributions import Contributions, Part
+from dpsql.workload.families.matrix import Workload
+
+
+def part(entries: range, times: int, most: int, size: int) -> Part:
+    """A source of counts: its corners are unit vectors."""
+    held = np.arange(entries.start, entries.stop)
+    ones = np.ones(held.size, dtype=np.int64)
+    return Part(sparse.csc_array((ones, (held, np.arange(held.size))), shape=(size, held.size)), times, most)
+
+
+def counts(*given: tuple[int, int, int]) -> Workload:
+    """Every entry asked by itself, of sources given as (groups, times, most)."""
+    stops = np.cumsum([groups for groups, _, _ in given]).tolist()
+    parts = tuple(
+        part(range(stop - groups, stop), times, most, stops[-1])
+        for stop, (groups, times, most) in zip(stops, given, strict=True)
+    )
+    return over(np.eye(stops[-1], dtype=np.int64), parts)
+
+
+def over(rows: np.ndarray, parts: tuple[Part, ...]) -> Workload:
+    units = Contributions((parts,), rows.shape[1])
+    return Workload.from_rows(rows, np.ones(len(rows)), contributions=units.columns, units=units)
+
+
+def error(W: Workload, noise: str = "gaussian") -> float:
+    """The total squared error to a whole unit, in units of 1 / mu^2 or 2 / epsilon^2."""
+    assert W.units is not None
+    return strategy.select(W, noise).expected * W.units.common**2
+
+
+def symmetric(g: int, most: int) -> float:
+    """The least of (g - 1) / a + 1 / (a + g b) with s a + s^2 b <= 1 for all s <= most, by a fine search over a."""
+    a = np.linspace(1e-4, 2.0, 400_001)[:, None]
+    s = np.arange(1, most + 1)[None, :]
+    b = ((1.0 - s * a) / s**2).min(axis=1)
+    a = a[:, 0]
+    held = a + g * b > 0
+    return float(((g - 1) / a[held] + 1 / (a[held] + g * b[held])).min())
+
+
+@pytest.mark.parametrize(("groups", "most"), [(2, 2), (4, 4), (12, 12), (50, 10), (50, 50)])
+def test_groups_that_are_alike_have_the_closed_form(groups: int, most: int) -> None:
+    W = counts((groups, 1, most))
+    found = strategy.select(W, "gaussian")
+    assert found.gap is not None
+    assert found.gap < 2e-3
+    assert found.expected == pytest.approx(symmetric(groups, most), rel=2e-3)
+
+
+def test_two_tables_of_one_unit() -> None:
+    assert error(counts((1, 1, 1), (1, 1, 1))) == pytest.approx(8 / 3, rel=1e-3)
+    assert error(counts((1, 10, 1), (1, 1, 1))) == pytest.approx(110.51, rel=1e-3)
+    # In L1 each count alone, at a sensitivity of 2 for both, has a total of 8; sum and difference have 4.
+    assert error(counts((1, 1, 1), (1, 1, 1)), "laplace") <= 5.0
+
+
+CASES = {
+    "alike groups beside counts": counts((4, 1, 3), (5, 3, 1)),
+    "two sources of alike groups": counts((4, 1, 4), (3, 1, 3)),
+    "rows in two tables": counts((4, 5, 1), (6, 2, 1)),
+    "prefixes beside alike groups": over(
+        linalg.block_diag(np.tri(4, dtype=np.int64), np.eye(3, dtype=np.int64)),
+        (part(range(4), 2, 1, 7), part(range(4, 7), 1, 2, 7)),
+    ),
+    "prefixes of one row a day": over(np.tri(12, dtype=np.int64), (part(range(12), 1, 3, 12),)),
+    "weights that differ": Workload.from_rows(
+        np.eye(5, dtype=np.int64),
+        [1.0, 2.0, 3.0, 4.0, 1.0],
+        contributions=(u := Contributions(((part(range(4), 1, 3, 5), part(range(4, 5), 2, 1, 5)),), 5)).columns,
+        units=u,
+    ),
+}
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("name", CASES)
+def test_unlisted_plans_hold_against_the_listed_optimum(name: str, noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    W = CASES[name]
+    listed = strategy.select(W, noise)
+    assert W.units is not None
+    columns = W.units.columns.toarray()
+    monkeypatch.setattr(contributions, "MOST_LISTED", 0)
+    monkeypatch.setattr(by_source, "MOST_LISTED", 8)
+    apart = strategy.select(W, noise)
+    assert apart.method == by_source.METHOD
+    # The sensitivity holds for every contribution, and the error is that of the integers.
+    moved = apart.matrix() @ columns
+    true = float((moved**2).sum(axis=0).max() if noise == "gaussian" else abs(moved).sum(axis=0).max())
+    claimed = apart.l2_squared if noise == "gaussian" else apart.l1
+    assert claimed >= true * (1 - 1e-12)
+    assert apart.error(replace(W)) == pytest.approx(apart.expected)
+    if noise == "gaussian":
+        assert apart.lower_bound is not None
+        assert listed.lower_bound is not None
+        assert apart.lower_bound <= listed.expected * (1 + 1e-9)
+        assert apart.expected >= listed.lower_bound * (1 - 1e-9)
+        assert apart.expected <= 1.5 * listed.expected
+
+
+def test_a_bound_of_teams_uses_what_they_share() -> None:
+    """Teams that are measured apart are bounded together: far above the bound of either."""
+    W = counts((60, 3, 1), (120, 2, 1))
+    found = strategy.select(W, "gaussian")
+    assert found.method == by_source.METHOD
+    assert found.gap is not None
+    assert found.gap < 0.05
