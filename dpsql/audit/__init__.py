@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dpsql.audit.adaptive import job_of, quotients, selected
 from dpsql.audit.ledger import check_ledger
 from dpsql.audit.noise import chi_square, fit
-from dpsql.audit.privacy import distance
+from dpsql.audit.privacy import distance, job_of, quotients, selected
 from dpsql.audit.sensitivity import Found, brute_force
 from dpsql.audit.world import Check, World
 from dpsql.errors import DataError, OperationalError

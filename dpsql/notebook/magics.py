@@ -18,12 +18,11 @@ from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
 from dpsql.notebook.connections import Connections, connections_of, releases_of, tables_of
-from dpsql.notebook.line import HELP, Line, command_of, read_connect, read_line
+from dpsql.notebook.line import HELP, Line, command_of, fill, read_connect, read_line
 from dpsql.notebook.plain import plain
 from dpsql.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
 from dpsql.notebook.saving import as_view, check_save, is_file, save_files, view_said
 from dpsql.notebook.tables import STYLES, Look
-from dpsql.notebook.template import fill
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result

@@ -27,10 +27,9 @@ from dpsql.sql.parse.statements import Statement, refuse
 from dpsql.sql.parse.trees import uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.batch_tables import united
-from dpsql.sql.resolve.flatten import Rows, flattened, is_row_wise
+from dpsql.sql.resolve.flatten import Rows, flattened, from_the_private_side, is_row_wise
 from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
-from dpsql.sql.resolve.public_keys import from_the_private_side
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.sql.values.scope import find_table

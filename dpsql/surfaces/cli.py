@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 import dpsql
 from dpsql.errors import Error, SQLError
-from dpsql.surfaces import commands, demo, formats, inputs, output, policies, releases, synthesizing
-from dpsql.surfaces.colours import marked
+from dpsql.surfaces import commands, demo, formats, inputs, output, policies, releases
+from dpsql.surfaces.output import marked
 
 DESCRIPTION = """\
 Differentially private answers to whole batches of SQL queries, with error bars before the
@@ -159,7 +159,7 @@ ACTIONS: dict[str, Action] = {
     "policy import": policies.import_,
     "policy renew": policies.renew,
     "policy check": policies.check,
-    "synthesize": synthesizing.synthesize,
+    "synthesize": commands.synthesize,
     "audit": commands.audit,
     "demo": demo.demo,
 }

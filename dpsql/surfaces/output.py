@@ -1,9 +1,13 @@
-"""How the command line shows things: aligned tables, wrapped prose, JSON, and progress on stderr."""
+"""How the command line shows things: aligned tables, wrapped prose, colours, JSON, and progress on stderr.
+
+Colours are for terminals only: none where NO_COLOR is set or the terminal is a dumb one.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -11,7 +15,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Self, TextIO
 
 from dpsql.local.comparison import LocalComparison
 from dpsql.planning.plan import Plan
@@ -19,7 +23,6 @@ from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.release.text_table import grid_of
-from dpsql.surfaces.colours import painted
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
 _LABEL = re.compile(r"[A-Z][a-z]+ {2,}")
@@ -295,3 +298,36 @@ class Progress:
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self._shown = False
+
+
+_BOLD, _DIM, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+_RULE = re.compile(r" *-+(?:  +-+)* *\Z")
+_MARKED = re.compile(r"(?:Guarantee|Cost|Batch|Scan|Strategy|Instead|Note|Release|Policy|Budget|Ledger|Releases) {2,}")
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether ``stream`` is shown by something that understands colours and a reader who wants them."""
+    # no-color.org: any value but the empty one says no
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, stream: TextIO) -> str:
+    """``text`` with heads of tables and labels of lines set off where ``stream`` takes colours; else as it is."""
+    if not coloured(stream):
+        return text
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        label = _MARKED.match(line)
+        if _RULE.match(line) and at and lines[at - 1].strip():
+            lines[at - 1] = f"{_BOLD}{lines[at - 1]}{_END}"
+            lines[at] = f"{_DIM}{line}{_END}"
+        elif label:
+            lines[at] = f"{_BOLD}{label[0]}{_END}{line[label.end() :]}"
+    return "\n".join(lines)
+
+
+def marked(word: str, stream: TextIO) -> str:
+    """The word, "error:" in red and "warning:" in yellow, where ``stream`` takes colours."""
+    if not coloured(stream):
+        return word
+    return f"{_RED if word.startswith('error') else _YELLOW}{word}{_END}"

@@ -7,8 +7,7 @@ import glob
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.driver.draft import draft_policy
-from dpsql.driver.opening import connect
+from dpsql.driver.opening import connect, draft_policy
 from dpsql.errors import OperationalError
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.smartnoise import policy_from_smartnoise

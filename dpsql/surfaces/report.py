@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError
-from dpsql.pictures import budget_picture
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import plan_cells, plan_facts
 from dpsql.privacy.amounts import show, show_left
@@ -204,7 +203,7 @@ def _purse(held: Record, measure: str, known: list[Record]) -> Iterator[str]:
         for row in known
         if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
     ]
-    made = budget_picture([(held["purse"], measure, total, charges)])
+    made = plots.budget_picture([(held["purse"], measure, total, charges)])
     yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} account, by label")
 
 

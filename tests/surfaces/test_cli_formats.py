@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.surfaces import colours
+from dpsql.surfaces import output
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -223,9 +223,9 @@ def test_colours_are_for_terminals(
 
 
 def test_a_table_has_its_head_set_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(colours, "coloured", lambda _: True)
+    monkeypatch.setattr(output, "coloured", lambda _: True)
     text = "by_town\ntown   n\n----  --\nhere  60\n\n(1 row)"
-    assert colours.painted(text, sys.stdout).split("\n") == [
+    assert output.painted(text, sys.stdout).split("\n") == [
         *("by_town", "\x1b[1mtown   n\x1b[0m", "\x1b[2m----  --\x1b[0m", "here  60", "", "(1 row)"),
     ]
 

@@ -16,7 +16,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from dpsql.errors import SQLError
-from dpsql.sql.parse.source import Source
+from dpsql.sql.parse.names import Source
 from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected, written
 
 MAX_BATCH = 8_000_000
