@@ -20,19 +20,16 @@ from typing import Any
 
 import numpy as np
 from sqlglot import Token, TokenType
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import TokenError
 
 from dpsql.errors import DataError, InterfaceError, ProgrammingError, SQLError
 from dpsql.sql.parse.parameters import literal
 from dpsql.sql.parse.statements import MAX_BATCH
+from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
 
 # option -> field of Line; those in _FLAGS take no value.
 _FIELDS = ("connection", "output", "epsilon", "delta", "rho", "alpha", "dry_run", "save", "help")
-OPTIONS = {
-    **{"-c": "connection", "-o": "output", "-h": "help"},
-    **{f"--{field.replace('_', '-')}": field for field in _FIELDS},
-}
+_SHORT = {"connection": ("-c",), "output": ("-o",), "help": ("-h",)}
+OPTIONS = {flag: name for name in _FIELDS for flag in (*_SHORT.get(name, ()), f"--{name.replace('_', '-')}")}
 _FLAGS = frozenset({"dry_run", "help"})
 COMMANDS = ("connect", "connections", "close", "tables", "budget", "releases", "help")
 CONNECT_OPTIONS = (
@@ -155,14 +152,10 @@ class Connect:
 
 def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
     """Read the arguments of ``connect``. Raises InterfaceError where they make no sense."""
-    failure = ""
-    words: Sequence[str] = ()
     try:
         words = shlex.split(text, posix=True)
     except ValueError:
-        failure = "connect: a quote is not closed; close it"
-    if failure:
-        raise InterfaceError(failure)
+        raise InterfaceError("connect: a quote is not closed; close it") from None
     places: list[str] = []
     options: dict[str, str] = {}
     pending = ""
@@ -240,15 +233,14 @@ def fill(text: str, variables: Mapping[str, object]) -> str:
     """
     if not any(mark in text for mark in ("{{", "{%")) or len(text) > MAX_BATCH:
         return text
-    tokens: list[Token] = []
     try:
-        tokens = Dialect.get_or_raise("duckdb").tokenize(text)
-    except TokenError:
+        tokens = tokens_of(text)
+    except SQLError:
         return text  # the parser says what is wrong with it
-    out, last, at = [], 0, 0
+    parts, at = [], 0
     while at < len(tokens):
         token = tokens[at]
-        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        if token.token_type in QUOTED:
             _refuse_quoted(text, token)
         if token.token_type in (TokenType.BLOCK_START, TokenType.BLOCK_END):
             raise _refuse("{% ... %} is not answered: only {{x}} is filled in; write loops in Python", token)
@@ -264,10 +256,10 @@ def fill(text: str, variables: Mapping[str, object]) -> str:
             raise _refuse("{{...}} holds the name of one variable; compute the value in a cell before this one", token)
         alone = at > 0 and tokens[at - 1].token_type is TokenType.L_PAREN
         alone = alone and stop + 2 < len(tokens) and tokens[stop + 2].token_type is TokenType.R_PAREN
-        out += [text[last : token.start], f" {_written(found[1], variable(found[1], variables), alone)} "]
-        last = tokens[stop + 1].end + 1
+        new = f" {_written(found[1], variable(found[1], variables), alone)} "
+        parts.append((token.start, tokens[stop + 1].end + 1, new))
         at = stop + 2
-    return "".join(out) + text[last:]
+    return replaced(text, parts)
 
 
 def _double(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
@@ -317,6 +309,4 @@ def _refuse_quoted(text: str, token: Token) -> None:
 
 
 def _refuse(message: str, token: Token) -> SQLError:
-    return SQLError(
-        message, int(token.line), max(1, int(token.col) - (int(token.end) - int(token.start))), code="syntax"
-    )
+    return refuse_token(message, token, "syntax")

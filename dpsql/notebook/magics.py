@@ -67,16 +67,13 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
 
     @validate("epsilon", "delta", "rho")
     def _amount(self, proposal: Bunch) -> object:
-        failure = ""
         try:
             if proposal.value is not None:
                 Request.of(**({"epsilon": 1} if proposal.trait.name == "delta" else {}), **{
                     proposal.trait.name: proposal.value
                 })  # fmt: skip
         except Error as error:
-            failure = str(error)
-        if failure:
-            raise TraitError(failure)
+            raise TraitError(str(error)) from None
         return proposal.value
 
     @validate("alpha")
@@ -261,12 +258,11 @@ def _check_parameters(sql: str) -> None:
 def _alpha(written: str | None, usual: float) -> float:
     if written is None:
         return usual
-    failure = False
     try:
         value = float(written)
     except ValueError:
-        failure = True
-    if failure or not 0 < value < 1:
+        value = 0.0
+    if not 0 < value < 1:
         raise DataError("--alpha is 1 - confidence and lies between 0 and 1, such as --alpha 0.05")
     return value
 
@@ -295,7 +291,7 @@ class CellProgress:
     It says nothing for two seconds, then once a second what planning is at; the end of the block takes it away again.
     """
 
-    def __init__(self, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, show: Callable[..., object], clock: Callable[[], float] = time.monotonic) -> None:
         self._show = show
         self._clock = clock
         self._start = clock()
@@ -326,6 +322,6 @@ class CellProgress:
             self._handle.update(held, raw=True)
 
 
-def progress_for(shell: InteractiveShell, show: Callable[..., Any]) -> CellProgress | Progress:
+def progress_for(shell: InteractiveShell, show: Callable[..., object]) -> CellProgress | Progress:
     """In a kernel an output that can be written over; in a terminal the standard error stream."""
     return CellProgress(show) if getattr(shell, "kernel", None) is not None else Progress(quiet=False)

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _ALPHA = 0.05
 
 
+def _bundle(shown: NotebookResult | Results | Note, include: object = None, exclude: object = None) -> dict[str, str]:
+    """What IPython chooses from, as text and as HTML."""
+    return {"text/plain": repr(shown), "text/html": shown._repr_html_()}
+
+
 class NotebookResult(Result):
     """One result of a cell: a ``Result`` with its ``name``, shown as the notebook's settings say.
 
@@ -39,6 +44,7 @@ class NotebookResult(Result):
     """
 
     __slots__ = ("level", "look", "name")
+    _repr_mimebundle_ = _bundle
 
     name: str
     level: str | None
@@ -68,9 +74,6 @@ class NotebookResult(Result):
     def _repr_html_(self) -> str:
         return grid_of(self, self.look, self.level).html(clean(self.name))
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
 
 class Results(Sequence[NotebookResult]):
     """The results of one cell: ``r[0]``, ``r["by_state"]``, ``r.by_name``, iteration in the order of the batch.
@@ -79,6 +82,8 @@ class Results(Sequence[NotebookResult]):
     where it was free; ``footer`` the line shown below. Where there is one result, ``df()``, ``arrow()``, ``plot()``
     and ``fetchall()`` are its own.
     """
+
+    _repr_mimebundle_ = _bundle
 
     def __init__(self, results: Sequence[NotebookResult], footer: str, release: Release | None = None) -> None:
         self._results = tuple(results)
@@ -151,12 +156,11 @@ class Results(Sequence[NotebookResult]):
         tables = [grid_of(r, r.look, r.level).html(clean(r.name) if _has_title(r, len(self)) else "") for r in self]
         return f'<div class="dpsql">{"".join(tables)}{paragraph(self.footer, "dpsql-footer")}</div>'
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
 
 class Note:
     """One line for people, as text and as HTML."""
+
+    _repr_mimebundle_ = _bundle
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -164,13 +168,10 @@ class Note:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+    def _repr_html_(self) -> str:
         if "\n" in self.text:  # a listing: its own line breaks
-            return {"text/plain": self.text, "text/html": f'<pre class="dpsql">{html.escape(self.text)}</pre>'}
-        return {
-            "text/plain": self.text,
-            "text/html": f'<div class="dpsql">{paragraph(self.text, "dpsql-footer")}</div>',
-        }
+            return f'<pre class="dpsql">{html.escape(self.text)}</pre>'
+        return f'<div class="dpsql">{paragraph(self.text, "dpsql-footer")}</div>'
 
 
 def _has_title(result: NotebookResult, count: int) -> bool:

@@ -65,14 +65,12 @@ def demo(options: argparse.Namespace) -> None:
     if not (policy.is_file() and batch.is_file()):
         raise OperationalError(f"this installation has no examples in {examples}; install dpsql from its wheel")
     directory = Path(options.directory)
-    failure = ""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sql = batch.read_text(encoding="utf-8")
     except OSError as error:
-        failure = error.strerror or "not usable"
-    if failure:
-        raise OperationalError(f"{directory}: {failure}; name another directory with --directory")
+        said = error.strerror or "not usable"
+        raise OperationalError(f"{directory}: {said}; name another directory with --directory") from None
     with connect(
         policy=policy, ledger=directory / f"{NAME}.ledger", releases=directory / f"{NAME}.releases.duckdb"
     ) as con:

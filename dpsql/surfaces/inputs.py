@@ -84,12 +84,10 @@ def text(argument: str | None, options: argparse.Namespace) -> str:
         options.usage("the SQL is missing or given twice; give an argument, - for stdin, or --sql TEXT")
     if argument != "-":
         return str(options.sql if argument is None else argument)
-    failure = ""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        failure = f"byte {error.start} is not UTF-8; send it as UTF-8"
-    raise OperationalError(f"the text on stdin: {failure}")
+        raise OperationalError(f"the text on stdin: byte {error.start} is not UTF-8; send it as UTF-8") from None
 
 
 def from_file(path: str, what: str = "batch", otherwise: str = ", or give the SQL itself with --sql") -> str:

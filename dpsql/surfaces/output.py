@@ -69,12 +69,6 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def one_line(text: str) -> str:
-    """``text`` on one line, with escapes for what could steer a terminal."""
-    joined = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)
-
-
 def table_json(result: Result) -> dict[str, object]:
     """A table for programs: columns with DuckDB types, and rows."""
     columns = [{"name": name, "type": kind} for name, kind in zip(result.columns, result.types, strict=True)]

@@ -7,7 +7,7 @@ returns the figure, which a notebook shows and ``figure.savefig("picture.png")``
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +161,7 @@ def _few(matrix: Floats, rows: int, columns: int) -> tuple[Floats, str]:
     return pixels, "" if pixels.shape == (rows, columns) else "each pixel: the largest entry of its stretch"
 
 
-def _spread(rows: int, columns: int, row: Any) -> tuple[Floats, str]:
+def _spread(rows: int, columns: int, row: Callable[[int], object]) -> tuple[Floats, str]:
     """Evenly spaced rows, each in few pixels."""
     if columns > _WIDEST:
         raise InterfaceError(f"a matrix of {columns:,} columns is too wide for a picture; draw a part of the batch")
@@ -176,12 +176,12 @@ def _spread(rows: int, columns: int, row: Any) -> tuple[Floats, str]:
     return pixels, f"{len(chosen)} of {rows:,} rows, evenly spaced{several}"
 
 
-def _flat(row: Any) -> Floats:
+def _flat(row: object) -> Floats:
     held = row.toarray() if hasattr(row, "toarray") else np.asarray(row)
     return np.asarray(held, dtype=np.float64).reshape(-1)
 
 
-def inner_row(inner: algebra.Inner, at: int) -> Any:
+def inner_row(inner: algebra.Inner, at: int) -> Floats:
     """Row ``at`` of an inner factor F as a (1, q) array, without the others. Raises InterfaceError for other kinds."""
     q = inner.shape[1]
     found = np.zeros((1, q))
@@ -195,10 +195,10 @@ def inner_row(inner: algebra.Inner, at: int) -> Any:
     elif isinstance(inner, algebra.Prefixes):
         found[0, : at + 1] = 1.0
     elif isinstance(inner, algebra.Kron):
-        row: Any = np.ones((1, 1))
+        row: Floats = np.ones((1, 1))
         for factor in reversed(inner.factors):
             at, place = divmod(at, factor.shape[0])
-            row = np.kron(inner_row(factor, place), row)
+            row = np.asarray(np.kron(inner_row(factor, place), row), dtype=np.float64)
         found = row
     elif isinstance(inner, algebra.Blocks):
         column = 0

@@ -11,7 +11,7 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.sql import parse
 from dpsql.sql.parse.names import result_names
-from dpsql.sql.parse.statements import MAX_STATEMENTS, place, weight_of
+from dpsql.sql.parse.statements import MAX_STATEMENTS, hints_of, place
 from dpsql.sql.values.comparisons import _after_prefix, fits
 
 
@@ -39,7 +39,7 @@ def test_unnamed_results_are_numbered_in_order() -> None:
 def test_weights(sql: str, weight: float) -> None:
     tree = parse(sql)[0].tree
     assert isinstance(tree, exp.Select)
-    assert weight_of(tree) == weight
+    assert hints_of(tree).weight == weight
 
 
 def test_semicolons_and_parentheses_in_strings_and_comments_do_not_count() -> None:

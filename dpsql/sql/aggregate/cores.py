@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, count, product
 from math import comb, prod
-from typing import Any
 
 from sqlglot import exp
 
@@ -236,7 +235,7 @@ class CoreDraft:
         self.collector = Collector(gather(And, self.rows.condition, condition), self.scope, self.rows.is_unit)
         self.columns: dict[object, CoreColumn] = {}
         # What the scan answers, for the guard at the end.
-        self._private: list[Any] = [] if where is None else [where]
+        self._private: list[exp.Expr] = [] if where is None else [where]
         self.grouping = group(self.select, self.scope, names.canonical, self._grouped, self._every())
         self.keys: tuple[Key, ...] = tuple(self.grouping.keys.values())
         self._key_numbers = {text: number for number, text in enumerate(self.grouping.keys)}

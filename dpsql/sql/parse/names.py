@@ -15,6 +15,7 @@ from sqlglot import Token, TokenType, exp
 
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
+from dpsql.sql.parse.tokens import items_of
 from dpsql.sql.parse.trees import nodes, written
 
 # Characters of a name that dpsql makes up itself.
@@ -54,33 +55,37 @@ def result_names(
 @functools.lru_cache(maxsize=65_536)
 def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str | None:
     """DuckDB's name for an expression; None where it does not read it as one column."""
-    columns = ", ".join(f"NULL::{_plain(kind)} AS {identifier(name)}" for name, kind in schema)
-    question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS {identifier(table)}"  # noqa: S608
+    columns = ", ".join(f"NULL::{plain_type(kind)} AS {identifier(name)}" for name, kind in schema)
+    found = described(f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS {identifier(table)}")  # noqa: S608
+    return None if found is None else found[0]
+
+
+def described(question: str) -> tuple[str, str] | None:
+    """Name and type of the one column that DuckDB describes; None where it does not read it as one column."""
     try:
-        cursor = _empty_database().cursor()
+        cursor = empty_database().cursor()
         if len(cursor.extract_statements(question)) != 1:
             return None
         found = cursor.execute(question).fetchall()
     except duckdb.Error:
         return None
-    return str(found[0][0]) if len(found) == 1 else None
+    return (str(found[0][0]), str(found[0][1])) if len(found) == 1 else None
 
 
-def _plain(kind: str) -> str:
+def plain_type(kind: str) -> str:
     """A type of which NULL can be cast without knowing user types."""
     return "VARCHAR" if kind.upper().startswith("ENUM") else kind
 
 
 @functools.cache
-def _empty_database() -> duckdb.DuckDBPyConnection:
+def empty_database() -> duckdb.DuckDBPyConnection:
+    """A DuckDB without tables, files and data, which names and works out what depends on nothing else."""
     return duckdb.connect(
         ":memory:",
         config={"enable_external_access": "false", "threads": "1", "lock_configuration": "true"},
     )
 
 
-_OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-_CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 _ENDS = frozenset({TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY})
 
 
@@ -112,24 +117,9 @@ class Source:
         heads = [i for i, token in enumerate(tokens) if token.token_type is TokenType.SELECT]
         if len(heads) != 1:
             return None
-        found = _split(tokens[heads[0] + 1 :])
+        found = items_of(tokens[heads[0] + 1 :], _ENDS)
+        if len(found) > 1 and not found[-1]:
+            found.pop()  # DuckDB reads a comma after the last item
         if len(found) != len(select.expressions) or not all(found):
             return None
         return tuple(self._text[item[0].start : item[-1].end + 1] for item in found)
-
-
-def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The items at the commas outside of parentheses, up to the clause that ends them."""
-    items: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        kind = token.token_type
-        depth += (kind in _OPEN) - (kind in _CLOSE)
-        if depth < 0 or (depth == 0 and kind in _ENDS):
-            break
-        if depth == 0 and kind is TokenType.COMMA:
-            items.append([])
-        else:
-            items[-1].append(token)
-    # DuckDB reads a comma after the last item.
-    return items[:-1] if len(items) > 1 and not items[-1] else items

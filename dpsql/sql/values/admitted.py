@@ -77,7 +77,7 @@ def is_admitted(node: exp.Expression) -> bool:
     return type(node) in _READ and not isinstance(node, exp.AggFunc)
 
 
-def check_admitted(tree: exp.Expression) -> None:
+def check_admitted(tree: exp.Expr) -> None:
     """Refuse a node that is not listed, or that carries an argument that is not read.
 
     For what a scan answers: conditions, group keys, aggregates. Run once it has been understood: it guards
