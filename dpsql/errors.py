@@ -169,6 +169,16 @@ def quoted(value: object) -> str:
     return written if len(written) <= 40 else written[:37] + "..."
 
 
+def printable(text: str) -> str:
+    """The text with escapes for what could steer the terminal, or the reading, of whoever sees another's words."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def one_line(text: str) -> str:
+    """The words of a text on one line, printable."""
+    return printable(" ".join(text.split()))
+
+
 def listed(names: Sequence[str], most: int = 8) -> str:
     """The first ``most`` names, and how many more there are."""
     shown = ", ".join(names[:most])

@@ -11,9 +11,11 @@ import sqlglot
 from helpers import policy_of
 from sqlglot import exp
 
+from dpsql.sql.resolve.joins import RowScope
+from dpsql.sql.resolve.relations import Relation
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope, find_column, table_of
+from dpsql.sql.values.scope import Scope, table_of
 from dpsql.workload.expr.batch import Table
 
 TYPES = {
@@ -99,7 +101,8 @@ def table_with(declared: str = "") -> Table:
 
 def scope_of(table: Table) -> Scope:
     """A scope of one statement over the table."""
-    return Scope(lambda node: find_column(table, node, None), Computed(table), truth)
+    rows = RowScope.alone(Relation(table.name, table, exp.to_table(table.name)))
+    return Scope(rows.find, Computed(table), truth)
 
 
 def parsed(text: str) -> exp.Expr:

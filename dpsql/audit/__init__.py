@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dpsql.audit.adaptive import job_of, quotients, selected
 from dpsql.audit.ledger import check_ledger
 from dpsql.audit.noise import chi_square, fit
-from dpsql.audit.privacy import distance
+from dpsql.audit.privacy import distance, job_of, quotients, selected
 from dpsql.audit.sensitivity import Found, brute_force
 from dpsql.audit.world import Check, World
 from dpsql.errors import DataError, OperationalError
@@ -39,14 +38,14 @@ class Report:
 
     privacy: str
     checks: tuple[Check, ...]
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
         """Whether every check passed."""
         return all(check.holds for check in self.checks)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The report as values that JSON can hold."""
         checks = [
             {"check": check.name, "holds": check.holds, "found": check.found, "limit": check.limit}
@@ -111,7 +110,7 @@ def audited(
         found = brute_force(world, pairs=pairs)
     except OperationalError as error:
         failure = str(error)
-    figures: dict[str, Any] = {"pairs": found.pairs, "scans": found.scans, "noise": world.plan.noise.kind}
+    figures: dict[str, object] = {"pairs": found.pairs, "scans": found.scans, "noise": world.plan.noise.kind}
     checks.append(Check("no row makes a scan fail", not failure, failure or f"{found.scans:,} scans", "0 failures"))
     if not failure:
         checks.append(_sensitivity(world, found, figures))
@@ -130,7 +129,7 @@ def audited(
     return Report(world.plan.privacy, tuple(checks), figures)
 
 
-def _sensitivity(world: World, found: Found, figures: dict[str, Any]) -> Check:
+def _sensitivity(world: World, found: Found, figures: dict[str, object]) -> Check:
     paid = world.paid
     share = float(found.largest / paid)
     figures |= {"sensitivity": str(world.plan.sensitivity), "largest_move": str(found.largest), "attained": share}
@@ -142,7 +141,7 @@ def _sensitivity(world: World, found: Found, figures: dict[str, Any]) -> Check:
     )
 
 
-def _distance(world: World, found: Found, trials: int, figures: dict[str, Any]) -> list[Check]:
+def _distance(world: World, found: Found, trials: int, figures: dict[str, object]) -> list[Check]:
     if not found.reached:
         return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
     apart = distance(world, found, trials)
@@ -172,7 +171,7 @@ def _distance(world: World, found: Found, trials: int, figures: dict[str, Any]) 
     return checks
 
 
-def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[str, Any]) -> list[Check]:
+def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[str, object]) -> list[Check]:
     if not found.reached:
         return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
     apart = quotients(world, found, max(10, trials // 20))
@@ -208,7 +207,7 @@ def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[s
     ]
 
 
-def _noise_of_rounds(world: World, draws: int, figures: dict[str, Any]) -> Check:
+def _noise_of_rounds(world: World, draws: int, figures: dict[str, object]) -> Check:
     job = job_of(world)
     many = replace(job, rounds=draws - 1, each_selection=job.each_selection * job.rounds / (draws - 1))
     p = chi_square(noise_of(many)[job.reach[0]], world.plan.noise)
@@ -216,7 +215,7 @@ def _noise_of_rounds(world: World, draws: int, figures: dict[str, Any]) -> Check
     return Check("the noise has its law", p > P, f"p = {p:.3g}, {draws:,} draws", f"p > {P:g}")
 
 
-def _noise(world: World, draws: int, figures: dict[str, Any]) -> list[Check]:
+def _noise(world: World, draws: int, figures: dict[str, object]) -> list[Check]:
     fitted = fit(world, draws // 2)
     figures |= {"draws": fitted.draws, "chi_square_p": fitted.p}
     related = max(abs(fitted.between_neighbours), abs(fitted.between_releases))

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from dpsql.audit.draws import Draws
-from dpsql.audit.values import creatable, key_text, pool, type_of
+from dpsql.audit.values import Draws, creatable, key_text, pool, type_of
 from dpsql.errors import PolicyError
 from dpsql.measure.synthetic import SyntheticEngine
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy

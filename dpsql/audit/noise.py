@@ -35,7 +35,7 @@ def draw(world: World, count: int) -> list[list[int]]:
     """Two measurements of ``count`` zeros each: pure noise."""
     world.tables.fill({})
     still = synthetic.StillEngine(world.tables.engine)
-    assert isinstance(world.job, Job)  # noqa: S101 - runs in rounds are audited by dpsql.audit.adaptive
+    assert isinstance(world.job, Job)  # noqa: S101 - runs in rounds are audited by dpsql.audit.privacy
     job = synthetic.with_pure_noise(world.job, count)
     return [synthetic.noisy(job, still)[-count:] for _ in range(2)]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpsql.audit.database import SHARED, Cell, Row, Rows, Table, values_text
-from dpsql.audit.draws import Draws
+from dpsql.audit.values import Draws
 from dpsql.audit.world import World
 from dpsql.measure import synthetic
 from dpsql.policy.values import fold

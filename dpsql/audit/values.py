@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import sqlglot
 
-from dpsql.audit.draws import Draws
 from dpsql.errors import PolicyError
 from dpsql.policy import ColumnPolicy
 from dpsql.policy.types import column_type
 from dpsql.quoting import string
+
+T = TypeVar("T")
+
+
+class Draws:
+    """A stream of choices that look random and are the same every time, so that an audit repeats to the bit.
+
+    From SHA-256 of a name and a counter. They choose generated rows, which are nobody's; noise never comes from here.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+
+    def below(self, bound: int) -> int:
+        """A whole number in [0, bound); the bias of the remainder is below 2^-40 for the bounds in use."""
+        self._count += 1
+        digest = hashlib.sha256(f"{self._name}/{self._count}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") % bound
+
+    def choice(self, values: Sequence[T]) -> T:
+        """One of the values, each with the same probability."""
+        return values[self.below(len(values))]
+
 
 POOL = 24
 """The most values that a column has."""

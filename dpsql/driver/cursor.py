@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from dpsql.arguments import maybe, taking, whole
-from dpsql.driver.result_sets import ResultSet, described, probed, read, result_set
+from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
 from dpsql.driver.session import Amounts, Session
 from dpsql.earlier.same_question import question_keys, squared_errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
@@ -202,21 +202,21 @@ class Cursor:
         """Number of the next row, from 0; None without a result."""
         return self._place if self._sets else None
 
-    def fetchone(self) -> tuple[Any, ...] | None:
+    def fetchone(self) -> Row | None:
         """The next row, None after the last."""
         rows = self._fetch(1)
         return rows[0] if rows else None
 
     @taking(size=maybe(whole(-(2**63), 2**63)))
-    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+    def fetchmany(self, size: int | None = None) -> list[Row]:
         """The next ``size`` rows (``arraysize`` unless given), fewer at the end."""
         return self._fetch(self.arraysize if size is None else size)
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[Row]:
         """Return the rows that are left, as a list of tuples."""
         return self._fetch(None)
 
-    def rows(self) -> Sequence[tuple[Any, ...]]:
+    def rows(self) -> Sequence[Row]:
         """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""
         return self._current().rows
 
@@ -229,10 +229,10 @@ class Cursor:
         self._place = 0
         return True
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def __iter__(self) -> Iterator[Row]:
         return self
 
-    def __next__(self) -> tuple[Any, ...]:
+    def __next__(self) -> Row:
         row = self.fetchone()
         if row is None:
             raise StopIteration
@@ -275,7 +275,7 @@ class Cursor:
             raise ProgrammingError("there is no result to fetch from; execute a query first")
         return self._sets[0]
 
-    def _fetch(self, size: int | None) -> list[tuple[Any, ...]]:
+    def _fetch(self, size: int | None) -> list[Row]:
         rows = self._current().rows
         stop = len(rows) if size is None else min(len(rows), self._place + max(size, 0))
         found = list(rows[self._place : stop])
@@ -382,7 +382,7 @@ class Cursor:
         return [result_set(table, answer, self.errors) for table, answer in zip(tables, answers, strict=True)]
 
 
-def _items(parameters: object) -> list[Any]:
+def _items(parameters: object) -> list[Sequence[object] | Mapping[str, object]]:
     if isinstance(parameters, Iterable) and not isinstance(parameters, str | bytes | Mapping):
         return list(parameters)
     raise ProgrammingError(

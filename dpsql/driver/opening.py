@@ -1,26 +1,29 @@
-"""``connect``: a policy, the files beside it and the engine that reads its tables, as one connection."""
+"""``connect``: a policy, the files beside it and the engine that reads its tables, as one connection; a first policy.
+
+Who has no policy yet drafts one from public schemas alone (``draft_policy``), for the custodian to confirm.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
-from dpsql.errors import InterfaceError, PolicyError, quoted
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session
+from dpsql.errors import InterfaceError, OperationalError, PolicyError, quoted
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session, read_declared
 from dpsql.planning.needed_budget import plain
-from dpsql.policy import Policy
+from dpsql.policy import Policy, skeleton
 from dpsql.privacy.accountant import Request
 from dpsql.release.books import check_places
 from dpsql.release.limits import QUERY_SECONDS
 
 
 def connect(
-    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | Any | None = None,
+    database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | object | None = None,
     *,
     policy: Policy | str | os.PathLike[str],
     ledger: str | os.PathLike[str] | None = None,
@@ -70,7 +73,7 @@ def connect(
     anchor_path = None if anchor is None else Path(anchor).absolute()
     file = None
     if not (database is None or isinstance(database, duckdb.DuckDBPyConnection) or is_session(database)):
-        file = Path(database)
+        file = Path(database)  # type: ignore[arg-type]  # a path, as was checked above
     check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
     limits = Limits(memory_limit, scan_timeout)
     engine: Engine
@@ -118,3 +121,32 @@ def _check_spark(policy: Policy) -> None:
                 f"{table.key('source')} names files and the connection is a Spark session, which would have another "
                 'table of that name; write source = "spark:catalog.schema.table", or connect without a session'
             )
+
+
+_CSV_NOTE = """\
+# The columns of a CSV file are written down as VARCHAR, since only rows could tell their types: correct
+# each type, as in year = { type = "INTEGER", lower = 1990, upper = 2030 }.
+
+"""
+
+
+def draft_policy(database: Path | None, sources: Mapping[str, str], dataset: str) -> tuple[str, list[str]]:
+    """TOML of a policy, and its tables, for ``database`` and the files of ``sources`` (by table name).
+
+    Column types, CHECK bounds and ENUM members come from the catalog, the Parquet footer or the
+    CSV header line; no row is read. What the custodian must decide is commented out and marked.
+    Raises OperationalError where a file cannot be read or there is no table.
+    """
+    found = read_declared(database, {name: Path(source).absolute() for name, source in sources.items()})
+    if not found:
+        raise OperationalError(f"{database} has no table; name the database that holds the private tables")
+    text = skeleton(
+        {name: table.columns for name, table in found.items()},
+        dataset,
+        checks={name: table.bounds for name, table in found.items()},
+        enums={name: table.members for name, table in found.items()},
+        sources=sources,
+    )
+    if any(source.lower().endswith((".csv", ".csv.gz")) for source in sources.values()):
+        text = _CSV_NOTE + text
+    return text, list(found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 
@@ -22,6 +22,9 @@ from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import Piece, Route
 from dpsql.sql.parse.statements import Statement
 
+Row: TypeAlias = "tuple[Any, ...]"
+"""The values of a row, of whatever types its columns have."""
+
 
 @dataclass(frozen=True)
 class ResultSet:
@@ -29,7 +32,7 @@ class ResultSet:
 
     names: Sequence[str]
     kinds: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]
+    rows: Sequence[Row]
 
 
 def result_set(table: ReleaseTable | RangeTable, answer: Answer, errors: bool) -> ResultSet:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
+from typing import NoReturn
 
 import numpy as np
 
@@ -166,5 +167,5 @@ def _compared(
     )
 
 
-def _no_public_rows(name: str, _: Mapping[str, str]) -> list[object]:
+def _no_public_rows(name: str, _: Mapping[str, str]) -> NoReturn:
     raise SQLError(f"the batch reads {name}, whose rows a plan does not look at")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -95,7 +94,11 @@ class Sample:
 
 
 def sampled(
-    shape: Shape, regions: Mapping[int, IntArray], sums: Mapping[int, IntArray], weight: Any, kind: IntArray
+    shape: Shape,
+    regions: Mapping[int, IntArray],
+    sums: Mapping[int, IntArray],
+    weight: Floats | IntArray,
+    kind: IntArray,
 ) -> Sample:
     """The sample of points given by the region of every axis and u of every measure."""
     size = len(kind)
@@ -178,7 +181,7 @@ def entries(shape: Shape, sample: Sample) -> Entries:
     point = np.concatenate(points)
     phi = [np.zeros(len(point)) for _ in shape.query.outputs]
     for part in shape.parts:
-        value: Any = part.coefficient * sample.holds[part.condition][point]
+        value = np.asarray(part.coefficient * sample.holds[part.condition][point], dtype=np.float64)
         if part.measure is not None:
             value = value * sample.sums[part.measure][point]
         phi[part.output] += value

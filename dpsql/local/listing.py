@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import SQLError
 from dpsql.local.functions import Sample, Shape, atom_axes, centred, sampled
-from dpsql.local.places import Found, Needs, Places
+from dpsql.local.places import Found, Needs, Places, Values
 from dpsql.workload.expr.conditions import FALSE, TRUE, Atom, Condition, substitute
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray
@@ -35,6 +35,13 @@ MOST = 4_000_000
 
 MOST_STATES = 20_000
 """The most open states while components are worked in."""
+
+
+_Key: TypeAlias = tuple[str, int]
+"""An axis ("a") or a measure ("u"), by its number."""
+
+_Id: TypeAlias = tuple[object, ...]
+"""The public values of a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +68,28 @@ class _Component:
     sums: Mapping[int, IntArray] = field(repr=False)
 
 
+@dataclass(frozen=True, eq=False)
+class _Classes:
+    """The classes of rows: the public regions and sums of each, the public ids that it has, and the columns beside."""
+
+    shape: Shape
+    fixed: Mapping[_Key, IntArray]
+    ids: IntArray
+    components: Sequence[_Component]
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    def points(self, component: _Component) -> IntArray:
+        """Where each class finds its points of a component."""
+        return self.ids if len(component.start) > 2 else np.zeros_like(self.ids)
+
+
 def listed(shape: Shape, places: Places) -> Listed:
     """Rows and domain of a query. Raises SQLError where it tells too many combinations apart, or OTHER values."""
     axes = {n: truths.axis for n, truths in shape.axes.items()}
-    needs: dict[tuple[str, int], Needs] = {}
+    needs: dict[_Key, Needs] = {}
     named: list[tuple[str, int, Axis | Measure]] = [("a", n, axis) for n, axis in axes.items()]
     named += [("u", n, measure) for n, measure in shape.measures.items()]
     for which, n, part in named:
@@ -76,19 +101,22 @@ def listed(shape: Shape, places: Places) -> Listed:
     kind, classes = _classes(rows, public)
     first = np.zeros(classes, dtype=np.int64)
     first[kind[::-1]] = np.arange(len(kind))[::-1]
-    id_of_row, ids = _numbered(rows.ids) if mixed else (np.zeros(max(1, len(kind)), dtype=np.int64), {(): 0})
+    ids: dict[_Id, int] = {(): 0}
+    id_of_row = np.zeros(max(1, len(kind)), dtype=np.int64)
+    if mixed:
+        id_of_row, ids = _numbered(rows.ids)
     fixed = {key: _column(rows, key)[first] for key in public}
     components = [_component(shape, places, group, needs, mixed, ids) for group in _groups(needs)]
     sizes = np.bincount(kind, weights=rows.count, minlength=classes).astype(np.int64)
     whole = sampled(shape, rows.regions, rows.sums, rows.count, kind)
-    return Listed(whole, _domain(shape, fixed, components, id_of_row[first], classes), sizes)
+    return Listed(whole, _domain(_Classes(shape, fixed, id_of_row[first], components)), sizes)
 
 
-def _column(rows: Found, key: tuple[str, int]) -> IntArray:
+def _column(rows: Found, key: _Key) -> IntArray:
     return rows.regions[key[1]] if key[0] == "a" else rows.sums[key[1]]
 
 
-def _classes(rows: Found, public: Sequence[tuple[str, int]]) -> tuple[IntArray, int]:
+def _classes(rows: Found, public: Sequence[_Key]) -> tuple[IntArray, int]:
     """The class of each row, by its public regions, sums and ids, and how many there are."""
     columns = [_column(rows, key) for key in public]
     if rows.ids:
@@ -100,7 +128,7 @@ def _classes(rows: Found, public: Sequence[tuple[str, int]]) -> tuple[IntArray, 
     return kind, int(kind.max()) + 1 if len(kind) else 0
 
 
-def _numbered(ids: tuple[Any, ...], known: dict[tuple[Any, ...], int] | None = None) -> tuple[IntArray, dict[Any, int]]:
+def _numbered(ids: Sequence[Values], known: dict[_Id, int] | None = None) -> tuple[IntArray, dict[_Id, int]]:
     """A number for each combination of public values."""
     numbers = {} if known is None else known
     listed_ = [np.ma.array(column).tolist() for column in ids]
@@ -108,9 +136,9 @@ def _numbered(ids: tuple[Any, ...], known: dict[tuple[Any, ...], int] | None = N
     return np.array(found, dtype=np.int64), numbers
 
 
-def _groups(needs: Mapping[tuple[str, int], Needs]) -> Iterable[tuple[tuple[str, ...], list[tuple[str, int]]]]:
+def _groups(needs: Mapping[_Key, Needs]) -> Iterable[tuple[tuple[str, ...], list[_Key]]]:
     """Columns that are read together, each with the axes ("a") and measures ("u") over them."""
-    groups: list[tuple[set[str], list[tuple[str, int]]]] = []
+    groups: list[tuple[set[str], list[_Key]]] = []
     for key, need in needs.items():
         if not need.released:
             continue
@@ -124,10 +152,10 @@ def _groups(needs: Mapping[tuple[str, int], Needs]) -> Iterable[tuple[tuple[str,
 def _component(
     shape: Shape,
     places: Places,
-    group: tuple[tuple[str, ...], list[tuple[str, int]]],
-    needs: Mapping[tuple[str, int], Needs],
+    group: tuple[tuple[str, ...], list[_Key]],
+    needs: Mapping[_Key, Needs],
     mixed: Sequence[Stored],
-    ids: dict[tuple[Any, ...], int],
+    ids: dict[_Id, int],
 ) -> _Component:
     names, keys = group
     axes = tuple(n for kind, n in keys if kind == "a")
@@ -158,44 +186,28 @@ def _component(
     )
 
 
-def _domain(
-    shape: Shape,
-    fixed: Mapping[tuple[str, int], IntArray],
-    components: Sequence[_Component],
-    id_of: IntArray,
-    classes: int,
-) -> Sample:
+def _domain(classes: _Classes) -> Sample:
     """The domain's points for every class."""
-    total = np.ones(classes)
-    for component in components:
-        total *= np.diff(component.start)[_id(component, id_of)]
+    total = np.ones(classes.count)
+    for component in classes.components:
+        total *= np.diff(component.start)[classes.points(component)]
     if total.sum() <= MOST:
-        return _combined(shape, fixed, components, id_of, classes)
-    if classes > 64:
+        return _combined(classes)
+    if classes.count > 64:
         raise SQLError(
             f"the statement tells {total.sum():,.0f} combinations of released and public values apart, more than "
             f"{MOST:,}; name fewer columns in one statement, or group public values more coarsely",
             code="too-large",
         )
-    return _merged(shape, fixed, components, id_of, classes)
+    return _merged(classes)
 
 
-def _id(component: _Component, id_of: IntArray) -> IntArray:
-    return id_of if len(component.start) > 2 else np.zeros_like(id_of)
-
-
-def _combined(
-    shape: Shape,
-    fixed: Mapping[tuple[str, int], IntArray],
-    components: Sequence[_Component],
-    id_of: IntArray,
-    classes: int,
-) -> Sample:
-    kind = np.arange(classes)
-    weight = np.ones(classes)
-    held = dict(fixed)
-    for component in components:
-        at = _id(component, id_of)[kind]
+def _combined(classes: _Classes) -> Sample:
+    kind = np.arange(classes.count)
+    weight = np.ones(classes.count)
+    held = dict(classes.fixed)
+    for component in classes.components:
+        at = classes.points(component)[kind]
         count = np.diff(component.start)[at]
         repeated = np.repeat(np.arange(len(kind)), count)
         before = np.repeat(np.cumsum(count) - count, count)
@@ -206,7 +218,7 @@ def _combined(
         held |= {("u", n): component.sums[n][point] for n in component.measures}
     regions = {n: values for (which, n), values in held.items() if which == "a"}
     sums = {n: values for (which, n), values in held.items() if which == "u"}
-    return sampled(shape, regions, sums, weight, kind)
+    return sampled(classes.shape, regions, sums, weight, kind)
 
 
 # -- merging what remains open -------------------------------------------------------------------
@@ -215,26 +227,21 @@ _State = tuple[tuple[Condition, ...], tuple[int, ...], tuple[int, ...]]
 """What remains of every condition; the group of each plain key (-2: not yet); u of each measure (-1: not yet)."""
 
 
-def _merged(
-    shape: Shape,
-    fixed: Mapping[tuple[str, int], IntArray],
-    components: Sequence[_Component],
-    id_of: IntArray,
-    classes: int,
-) -> Sample:
+def _merged(classes: _Classes) -> Sample:
+    shape = classes.shape
     atoms_on: dict[int, list[Atom]] = {}
     for atom, axis in atom_axes(shape).items():
         atoms_on.setdefault(axis, []).append(atom)
     kinds: list[int] = []
     weights: list[float] = []
     states: list[_State] = []
-    for kind in range(classes):
+    for kind in range(classes.count):
         open_: _State = (shape.conditions, (-2,) * len(shape.keys), (-1,) * len(shape.measures))
-        here = {key: int(values[kind]) for key, values in fixed.items()}
+        here = {key: int(values[kind]) for key, values in classes.fixed.items()}
         begun = _stepped(shape, atoms_on, open_, here)
         reached: dict[_State, float] = {} if begun is None else {begun: 1.0}
-        for component in components:
-            at = int(_id(component, id_of)[kind])
+        for component in classes.components:
+            at = int(classes.points(component)[kind])
             points = range(int(component.start[at]), int(component.start[at + 1]))
             merged: dict[_State, float] = {}
             for point in points:
@@ -258,7 +265,7 @@ def _merged(
 
 
 def _stepped(
-    shape: Shape, atoms_on: Mapping[int, list[Atom]], state: _State, said: Mapping[tuple[str, int], int]
+    shape: Shape, atoms_on: Mapping[int, list[Atom]], state: _State, said: Mapping[_Key, int]
 ) -> _State | None:
     """The state after more regions and sums are known; None where no group or no condition is left."""
     conditions, keys, sums = state

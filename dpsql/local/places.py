@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import inf, prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, SQLError
 from dpsql.local.device import OTHER, Categories
@@ -28,6 +29,7 @@ from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded
+from dpsql.release.record import Value
 from dpsql.release.writing import write_table
 from dpsql.workload.expr.batch import Column, Table, constant
 from dpsql.workload.expr.conditions import Like
@@ -43,7 +45,10 @@ LISTED_CAP = 10_000_000
 
 COUNT = "dpsql_count"
 
-PublicRows = Callable[[str, Mapping[str, str]], list[Any]]
+Values: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[Any]]"
+"""A column of public values as DuckDB gives them, perhaps masked."""
+
+PublicRows = Callable[[str, Mapping[str, str]], list[Sequence[Value]]]
 """Reads columns (name -> type) of a public table, as lists of text."""
 
 
@@ -53,7 +58,7 @@ class Found:
 
     regions: dict[int, IntArray]
     sums: dict[int, IntArray]
-    ids: tuple[Any, ...]
+    ids: tuple[Values, ...]
     count: IntArray
 
 
@@ -106,7 +111,7 @@ class Places:
             places = held.domain.places(distinct)
         else:
             counts = np.ones(held.rows, dtype=np.int64)
-        columns: list[Any] = [*self.table.columns[: len(held.ids)]]
+        columns: list[tuple[str, str, Sequence[Value]]] = [*self.table.columns[: len(held.ids)]]
         columns += [
             _column(column, kind, place)
             for column, kind, place in zip(held.domain.columns, held.types, places, strict=True)
@@ -365,7 +370,7 @@ def _stored(table: Table, name: str) -> Iterable[Stored]:
     return (Stored(column.name, column.type),) if column.value is None else stored(column.value)
 
 
-def _column(column: Categories, kind: str, places: IntArray) -> tuple[str, str, Any]:
+def _column(column: Categories, kind: str, places: NDArray[np.integer]) -> tuple[str, str, Sequence[Value]]:
     """Categories of a released column as values of its type."""
     shown = shown_type(kind)
     values = tuple(_other_value(column, shown) if value is OTHER else value for value in column.all)
@@ -374,7 +379,7 @@ def _column(column: Categories, kind: str, places: IntArray) -> tuple[str, str, 
     return column.name, shown, [values[place] for place in places.tolist()]
 
 
-def _other_value(column: Categories, kind: str) -> Any:
+def _other_value(column: Categories, kind: str) -> Value:
     """A value of that type that is not declared; NULL where there is none, since then there is no OTHER."""
     line = line_of(kind)
     taken = set(column.values)

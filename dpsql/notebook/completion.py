@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.driver.connection import Connection
 from dpsql.errors import Error
 from dpsql.notebook.line import COMMANDS, CONNECT_OPTIONS, OPTIONS, read_line
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
 
 _MAGIC = re.compile(r"\s*%%?dpsql\b")
 _ASSIGNED = re.compile(r"\s*[\w.,\s]+=\s*(?=%dpsql\b)")
@@ -174,7 +178,7 @@ def _released(con: Connection) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(columns) for name, columns in found.items()}
 
 
-def register(shell: Any, magic: Any) -> None:
+def register(shell: InteractiveShell, magic: Any) -> None:
     """Offer completions inside the magics to ``shell``."""
     from IPython.core.completer import SimpleCompletion, context_matcher
 
@@ -190,7 +194,7 @@ def register(shell: Any, magic: Any) -> None:
     shell.Completer.custom_matchers.append(matcher)
 
 
-def unregister(shell: Any) -> None:
+def unregister(shell: InteractiveShell) -> None:
     """Take the completions back."""
     held = shell.Completer.custom_matchers
     held[:] = [other for other in held if getattr(other, "matcher_identifier", None) != _IDENTIFIER]

@@ -6,7 +6,7 @@ listing it is free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,11 @@ class Connections:
         self._held: dict[str, Connection] = {}
         self.current: str | None = None
 
-    def connect(self, asked: Connect, variables: Mapping[str, Any]) -> tuple[str, Connection]:
+    def connect(self, asked: Connect, variables: Mapping[str, object]) -> tuple[str, Connection]:
         """Open a connection and make it the current one; an earlier one of that name is closed. Reads no data."""
-        database: Any = asked.database
-        if database is not None and isinstance(variables.get(database), duckdb.DuckDBPyConnection):
-            database = variables[database]  # an open DuckDB connection, by the name of its variable
+        # An open DuckDB connection goes by the name of its variable.
+        variable = variables.get(asked.database or "")
+        database = variable if isinstance(variable, duckdb.DuckDBPyConnection) else asked.database
         name = asked.name or Path(asked.policy).stem
         options: dict[str, Any] = {key.replace("-", "_"): value for key, value in asked.options.items()}
         made = connect(database, policy=asked.policy, **options)
@@ -52,7 +52,7 @@ class Connections:
         self.current = name
         return name, made
 
-    def choose(self, name: str | None, variables: Mapping[str, Any]) -> Connection:
+    def choose(self, name: str | None, variables: Mapping[str, object]) -> Connection:
         """The connection called ``name``, or the current one; it becomes the current one where none is.
 
         Without any name said so far, the only connection among the variables. InterfaceError where there is none.
@@ -75,7 +75,7 @@ class Connections:
             self.current = name
         return known[name]
 
-    def close(self, name: str | None, variables: Mapping[str, Any]) -> str:
+    def close(self, name: str | None, variables: Mapping[str, object]) -> str:
         """Close a connection, by default the current one; its name."""
         chosen = self.choose(name, variables)
         found = next(key for key, held in self.all(variables).items() if held is chosen and (name in (None, key)))
@@ -85,7 +85,7 @@ class Connections:
             self.current = None
         return found
 
-    def all(self, variables: Mapping[str, Any]) -> dict[str, Connection]:
+    def all(self, variables: Mapping[str, object]) -> dict[str, Connection]:
         """Every open connection by name; a variable comes before what was connected under its name."""
         found = dict(self._held)
         found |= {
@@ -149,6 +149,6 @@ def connections_of(known: Mapping[str, Connection], current: str | None, look: L
     return _table("connections", kinds, rows, look)
 
 
-def _table(name: str, kinds: Mapping[str, str], rows: list[Any], look: Look) -> NotebookResult:
+def _table(name: str, kinds: Mapping[str, str], rows: Sequence[Sequence[object]], look: Look) -> NotebookResult:
     # A list of what can be asked is shown whole where it is not huge.
     return NotebookResult.of(Result(list(kinds), list(kinds.values()), rows), name, look=Look(max(look.row_limit, 200)))

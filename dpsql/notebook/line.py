@@ -1,31 +1,35 @@
-"""The line of a magic: options, an assignment, a command or SQL; read from the left, so that SQL stays as it is."""
+"""What a cell says: the line of its magic, and the variables of Python in its SQL.
+
+The line holds options, an assignment, a command or SQL; it is read from the left, so that SQL stays as it is.
+
+``{{x}}`` is the value of a variable as one typed literal, never as SQL. A marker is found among the tokens of the
+batch, so that nothing inside strings, quoted names or comments is one, and its value goes through
+``dpsql.sql.parse.parameters.literal``, as the parameters of ``execute`` do: text becomes a string with its quotes
+doubled, and no value can leave its literal. A list becomes literals with commas between them, where parentheses stand
+around the marker: ``IN ({{states}})``.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from dpsql.errors import InterfaceError
+import numpy as np
+from sqlglot import Token, TokenType
+
+from dpsql.errors import DataError, InterfaceError, ProgrammingError, SQLError
+from dpsql.sql.parse.parameters import literal
+from dpsql.sql.parse.statements import MAX_BATCH
+from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
 
 # option -> field of Line; those in _FLAGS take no value.
-OPTIONS = {
-    "-c": "connection",
-    "--connection": "connection",
-    "-o": "output",
-    "--output": "output",
-    "--epsilon": "epsilon",
-    "--delta": "delta",
-    "--rho": "rho",
-    "--alpha": "alpha",
-    "--dry-run": "dry_run",
-    "--save": "save",
-    "-h": "help",
-    "--help": "help",
-}
+_FIELDS = ("connection", "output", "epsilon", "delta", "rho", "alpha", "dry_run", "save", "help")
+_SHORT = {"connection": ("-c",), "output": ("-o",), "help": ("-h",)}
+OPTIONS = {flag: name for name in _FIELDS for flag in (*_SHORT.get(name, ()), f"--{name.replace('_', '-')}")}
 _FLAGS = frozenset({"dry_run", "help"})
 COMMANDS = ("connect", "connections", "close", "tables", "budget", "releases", "help")
 CONNECT_OPTIONS = (
@@ -62,36 +66,40 @@ def read_line(text: str, variables: Mapping[str, object]) -> Line:
 
     Raises InterfaceError for an option that is unknown, given twice, or lacks its value.
     """
-    line, rest = Line(), text
+    given: dict[str, Any] = {}
+    rest = text
     while True:
         found = _ASSIGN.match(rest)
         if found is not None:
-            if line.assign is not None:
+            if "assign" in given:
                 raise InterfaceError("two names stand before <<; one cell has one list of results, so keep one name")
-            line, rest = replace(line, assign=found[1]), rest[found.end() :]
+            given["assign"], rest = found[1], rest[found.end() :]
             continue
         found = _OPTION.match(rest)
         if found is None:
-            return replace(line, rest=rest.strip())
+            return Line(**given, rest=rest.strip())
         name, sign = found[1], found[2]
         rest = rest[found.end() :]
         if name not in OPTIONS:
-            near = get_close_matches(name, OPTIONS, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPTIONS)}"
-            raise InterfaceError(f"%dpsql has no option {name}: {advice}")
+            raise InterfaceError(f"%dpsql has no option {name}: {_advice(name, OPTIONS)}")
         known = OPTIONS[name]
-        if getattr(line, known) not in (None, False):
+        if known in given:
             raise InterfaceError(f"{name} is given twice; keep one of the two")
         if known in _FLAGS:
             if sign == "=":
                 raise InterfaceError(f"{name} does not accept a value; write {name} alone")
-            line = _set(line, known, True)
+            given[known] = True
             continue
         value = _VALUE.match(rest)
         if value is None:
             raise InterfaceError(f"{name} needs a value after it, such as {_EXAMPLES[known]}")
         rest = rest[value.end() :]
-        line = _set(line, known, filled(value[1], variables))
+        given[known] = filled(value[1], variables)
+
+
+def _advice(name: str, known: Collection[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 _EXAMPLES = {
@@ -103,11 +111,6 @@ _EXAMPLES = {
     "alpha": "--alpha 0.05",
     "save": "--save by_state, or --save by_state.csv",
 }
-
-
-def _set(line: Line, name: str, value: object) -> Line:
-    changed: dict[str, Any] = {name: value}
-    return replace(line, **changed)
 
 
 def filled(value: str, variables: Mapping[str, object]) -> str:
@@ -149,14 +152,10 @@ class Connect:
 
 def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
     """Read the arguments of ``connect``. Raises InterfaceError where they make no sense."""
-    failure = ""
-    words: Sequence[str] = ()
     try:
         words = shlex.split(text, posix=True)
     except ValueError:
-        failure = "connect: a quote is not closed; close it"
-    if failure:
-        raise InterfaceError(failure)
+        raise InterfaceError("connect: a quote is not closed; close it") from None
     places: list[str] = []
     options: dict[str, str] = {}
     pending = ""
@@ -167,9 +166,7 @@ def read_connect(text: str, variables: Mapping[str, object]) -> Connect:
         elif word.startswith("--"):
             name, sign, value = word.partition("=")
             if name not in (*CONNECT_OPTIONS, "--database"):
-                near = get_close_matches(name, CONNECT_OPTIONS, n=1)
-                advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(CONNECT_OPTIONS)}"
-                raise InterfaceError(f"connect has no option {name}: {advice}")
+                raise InterfaceError(f"connect has no option {name}: {_advice(name, CONNECT_OPTIONS)}")
             if sign:
                 options[name[2:]] = filled(value, variables)
             else:
@@ -220,3 +217,96 @@ commands
   %config DPSqlMagic      settings: epsilon, delta, rho, alpha, row_limit, style
 
 Free: queries over released views, --dry-run, what an earlier release answers, and all commands."""
+
+
+_NAME = re.compile(r"\s*([^\W\d]\w*)\s*")
+_MARKER = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+MOST = 10_000
+"""Items of a list that a batch may hold."""
+
+
+def fill(text: str, variables: Mapping[str, object]) -> str:
+    """``text`` with a literal in place of each ``{{x}}``. Cost: linear in the text.
+
+    Raises SQLError for a marker that holds no name or stands in quotes, InterfaceError for an unknown variable,
+    ProgrammingError and DataError for values without a literal (bytes, frames, NaN).
+    """
+    if not any(mark in text for mark in ("{{", "{%")) or len(text) > MAX_BATCH:
+        return text
+    try:
+        tokens = tokens_of(text)
+    except SQLError:
+        return text  # the parser says what is wrong with it
+    parts, at = [], 0
+    while at < len(tokens):
+        token = tokens[at]
+        if token.token_type in QUOTED:
+            _refuse_quoted(text, token)
+        if token.token_type in (TokenType.BLOCK_START, TokenType.BLOCK_END):
+            raise _refuse("{% ... %} is not answered: only {{x}} is filled in; write loops in Python", token)
+        if not _double(tokens, at, TokenType.L_BRACE):
+            at += 1
+            continue
+        stop = at + 2
+        while stop < len(tokens) and not _double(tokens, stop, TokenType.R_BRACE):
+            stop += 1
+        inside = text[tokens[at + 1].end + 1 : tokens[stop].start] if stop < len(tokens) else ""
+        found = _NAME.fullmatch(inside)
+        if found is None:
+            raise _refuse("{{...}} holds the name of one variable; compute the value in a cell before this one", token)
+        alone = at > 0 and tokens[at - 1].token_type is TokenType.L_PAREN
+        alone = alone and stop + 2 < len(tokens) and tokens[stop + 2].token_type is TokenType.R_PAREN
+        new = f" {_written(found[1], variable(found[1], variables), alone)} "
+        parts.append((token.start, tokens[stop + 1].end + 1, new))
+        at = stop + 2
+    return replaced(text, parts)
+
+
+def _double(tokens: Sequence[Token], at: int, kind: TokenType) -> bool:
+    """Two braces that touch; DuckDB's own structs and maps have none."""
+    if at + 1 >= len(tokens):
+        return False
+    first, second = tokens[at], tokens[at + 1]
+    return first.token_type is kind and second.token_type is kind and second.start == first.end + 1
+
+
+def _written(name: str, value: object, alone: bool) -> str:
+    shown = "{{" + name + "}}"
+    items = _items(value)
+    if items is None:
+        return literal(value, shown)
+    if not alone:
+        raise ProgrammingError(f"{shown} is a list, which stands in parentheses of its own: write IN ({shown})")
+    if not items:
+        raise DataError(f"{shown} is an empty list, and IN () is no condition; leave the condition out")
+    if len(items) > MOST:
+        raise DataError(
+            f"{shown} has {len(items):,} items, and a batch takes {MOST:,}; write a range or a join instead"
+        )
+    return ", ".join(literal(item, shown) for item in items)
+
+
+def _items(value: object) -> list[object] | None:
+    """The items of a list-like value, sets in order; None for a scalar and for what has no literal."""
+    if isinstance(value, list | tuple | range):
+        return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=lambda item: (str(type(item)), str(item)))
+    if isinstance(value, np.ndarray):
+        return list(value) if value.ndim == 1 else None
+    if type(value).__name__ in ("Series", "Index") and hasattr(value, "tolist"):
+        return list(value.tolist())
+    return None
+
+
+def _refuse_quoted(text: str, token: Token) -> None:
+    written = text[token.start : token.end + 1]
+    if not _MARKER.search(written):
+        return
+    if token.token_type is TokenType.IDENTIFIER:
+        raise _refuse("{{...}} is a value and cannot name a table or column; write the name itself", token)
+    raise _refuse("{{...}} stands in quotes; leave them out: the value becomes a literal with quotes of its own", token)
+
+
+def _refuse(message: str, token: Token) -> SQLError:
+    return refuse_token(message, token, "syntax")

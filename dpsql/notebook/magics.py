@@ -7,22 +7,22 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.display import display
-from traitlets import Enum, Float, Int, TraitError, Unicode, Union, validate
+from traitlets import Bunch, Enum, Float, Int, TraitError, Unicode, Union, validate
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.errors import DataError, Error, InterfaceError, ProgrammingError
 from dpsql.notebook.connections import Connections, connections_of, releases_of, tables_of
-from dpsql.notebook.line import HELP, Line, command_of, read_connect, read_line
+from dpsql.notebook.line import HELP, Line, command_of, fill, read_connect, read_line
 from dpsql.notebook.plain import plain
 from dpsql.notebook.results import Note, NotebookResult, Results, footer_of, level_of, remaining_text
 from dpsql.notebook.saving import as_view, check_save, is_file, save_files, view_said
 from dpsql.notebook.tables import STYLES, Look
-from dpsql.notebook.template import fill
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
@@ -30,7 +30,7 @@ from dpsql.release.release import Release
 from dpsql.sql.parse.parameters import prepare
 from dpsql.surfaces.output import PATIENCE, Progress
 
-Variables = Mapping[str, Any]
+Variables = Mapping[str, object]
 _AMOUNTS = [Float(), Unicode()]
 
 
@@ -58,29 +58,26 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
     row_limit = Int(40, min=1, help="Rows of a result that are shown.").tag(config=True)
     style = Enum(STYLES, "interval", help='"interval": 12.3 ± 4.5; "columns": all columns.').tag(config=True)
 
-    shell: Any
+    shell: InteractiveShell
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell=shell)
         # Kept with the shell, so that %reload_ext forgets none.
         self.connections: Connections = shell.meta.setdefault("dpsql_connections", Connections())
 
     @validate("epsilon", "delta", "rho")
-    def _amount(self, proposal: Any) -> Any:
-        failure = ""
+    def _amount(self, proposal: Bunch) -> object:
         try:
             if proposal.value is not None:
                 Request.of(**({"epsilon": 1} if proposal.trait.name == "delta" else {}), **{
                     proposal.trait.name: proposal.value
                 })  # fmt: skip
         except Error as error:
-            failure = str(error)
-        if failure:
-            raise TraitError(failure)
+            raise TraitError(str(error)) from None
         return proposal.value
 
     @validate("alpha")
-    def _level(self, proposal: Any) -> float:
+    def _level(self, proposal: Bunch) -> float:
         if not 0 < proposal.value < 1:
             raise TraitError("alpha is 1 - confidence and lies between 0 and 1, such as 0.05")
         return float(proposal.value)
@@ -88,7 +85,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
     @needs_local_scope
     @no_var_expand
     @line_cell_magic("dpsql")  # type: ignore[arg-type,unused-ignore]
-    def dpsql(self, line: str, cell: str | None = None, local_ns: Variables | None = None) -> Any:
+    def dpsql(self, line: str, cell: str | None = None, local_ns: Variables | None = None) -> object:
         """Ask private tables, or what is released of them; ``%dpsql help`` shows all options."""
         failure: BaseException
         try:
@@ -118,7 +115,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _run(self, text: str, cell: str | None, variables: Variables) -> Any:
+    def _run(self, text: str, cell: str | None, variables: Variables) -> object:
         line = read_line(text, variables)
         if line.help:
             return Note(HELP)
@@ -138,7 +135,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         sql = line.rest if cell is None else f"{line.rest}\n{cell}" if line.rest else cell
         return self._batch(_Asked(line, sql, variables))
 
-    def _batch(self, asked: _Asked) -> Any:
+    def _batch(self, asked: _Asked) -> object:
         line = asked.line
         con = self.connections.choose(line.connection, asked.variables)
         sql = fill(asked.sql, asked.variables)
@@ -149,27 +146,25 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         for name in (line.assign, line.output):
             if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
                 raise InterfaceError(f"{name!r} is no name of a Python variable; write one such as -o answers")
-        progress = progress_for(self.shell, display)
         usual = (self.epsilon, self.delta, self.rho)
-        cursor = Cursor(
-            con,
-            errors=True,
-            usual=None if usual == (None, None, None) else usual,
-            alpha=_alpha(line.alpha, self.alpha),
-            progress=progress,
-        )
         budget = {"epsilon": line.epsilon, "delta": line.delta, "rho": line.rho}
         unpaid = False
-        try:
-            if line.dry_run:
-                return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget)))
-            cursor.execute(sql, **budget)
-        except ProgrammingError as error:
-            unpaid = str(error) == NO_BUDGET
-            if not unpaid:
-                raise
-        finally:
-            progress.done()
+        with progress_for(self.shell, display) as progress:
+            cursor = Cursor(
+                con,
+                errors=True,
+                usual=None if usual == (None, None, None) else usual,
+                alpha=_alpha(line.alpha, self.alpha),
+                progress=progress,
+            )
+            try:
+                if line.dry_run:
+                    return self._keep(line, self._dry(con, cursor.dry_run(sql, **budget)))
+                cursor.execute(sql, **budget)
+            except ProgrammingError as error:
+                unpaid = str(error) == NO_BUDGET
+                if not unpaid:
+                    raise
         if unpaid:
             raise ProgrammingError(
                 "no earlier release answers this and no budget is given; write %%dpsql --epsilon 0.1, or %config "
@@ -205,11 +200,11 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
             why = f"release {held.id} has the answers ({held.guarantee})"
         return Note(f"Dry run: spent nothing, and running it is free: {why} · {remaining_text(con)}")
 
-    def _keep(self, line: Line, value: Any) -> Any:
+    def _keep(self, line: Line, value: object) -> object:
         """Assign as the line says; the value where it is to be shown."""
         names = [name for name in (line.assign, line.output) if name is not None]
         if names:
-            self.shell.push(dict.fromkeys(names, value), interactive=True)
+            self.shell.push(dict.fromkeys(names, value), interactive=True)  # type: ignore[no-untyped-call,unused-ignore]
         if line.assign is None or line.output is not None:
             return value
         if isinstance(value, Results):
@@ -218,7 +213,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
 
     # -- commands ------------------------------------------------------------------------------
 
-    def _command(self, name: str, arguments: str, line: Line, variables: Variables) -> Any:
+    def _command(self, name: str, arguments: str, line: Line, variables: Variables) -> object:
         if name == "help":
             return Note(HELP)
         if name == "connect":
@@ -231,7 +226,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         if name == "connections":
             return connections_of(self.connections.all(variables), self.connections.current, self.look())
         con = self.connections.choose(line.connection, variables)
-        made_by: dict[str, Callable[[Connection], Any]] = {
+        made_by: dict[str, Callable[[Connection], object]] = {
             "budget": lambda con: con.budget,
             "tables": lambda con: tables_of(con, self.look()),
             "releases": lambda con: releases_of(con, self.look()),
@@ -263,17 +258,16 @@ def _check_parameters(sql: str) -> None:
 def _alpha(written: str | None, usual: float) -> float:
     if written is None:
         return usual
-    failure = False
     try:
         value = float(written)
     except ValueError:
-        failure = True
-    if failure or not 0 < value < 1:
+        value = 0.0
+    if not 0 < value < 1:
         raise DataError("--alpha is 1 - confidence and lies between 0 and 1, such as --alpha 0.05")
     return value
 
 
-def register(shell: Any) -> DPSqlMagic:
+def register(shell: InteractiveShell) -> DPSqlMagic:
     """Give ``shell`` the magics; those that it has already stay, with their connections."""
     for held in shell.configurables:
         if isinstance(held, DPSqlMagic):
@@ -283,7 +277,7 @@ def register(shell: Any) -> DPSqlMagic:
     return made
 
 
-def unregister(shell: Any) -> None:
+def unregister(shell: InteractiveShell) -> None:
     """Take the magics out of the session again."""
     shell.configurables[:] = [held for held in shell.configurables if not isinstance(held, DPSqlMagic)]
     for kind in ("line", "cell"):
@@ -294,10 +288,10 @@ def unregister(shell: Any) -> None:
 class CellProgress:
     """How far planning is, in one output of the cell that is written over and emptied at the end.
 
-    It says nothing for two seconds, then once a second what planning is at. ``done`` takes it away again.
+    It says nothing for two seconds, then once a second what planning is at; the end of the block takes it away again.
     """
 
-    def __init__(self, show: Callable[..., Any], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, show: Callable[..., object], clock: Callable[[], float] = time.monotonic) -> None:
         self._show = show
         self._clock = clock
         self._start = clock()
@@ -312,7 +306,10 @@ class CellProgress:
         self._next = now + 1.0
         self._write(f"planning, {now - self._start:.0f} s: {message}")
 
-    def done(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Empty the output, where there is one."""
         if self._handle is not None:
             self._write("")
@@ -325,6 +322,6 @@ class CellProgress:
             self._handle.update(held, raw=True)
 
 
-def progress_for(shell: Any, show: Callable[..., Any]) -> CellProgress | Progress:
+def progress_for(shell: InteractiveShell, show: Callable[..., object]) -> CellProgress | Progress:
     """In a kernel an output that can be written over; in a terminal the standard error stream."""
     return CellProgress(show) if getattr(shell, "kernel", None) is not None else Progress(quiet=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from dpsql.errors import Error
+from dpsql.errors import Error, one_line
 
 INTERRUPTED = "interrupted; what was charged stays charged: %dpsql releases shows it"
 _RED, _END = "\x1b[31m", "\x1b[0m"
@@ -14,8 +14,7 @@ Failure = TypeVar("Failure", bound=BaseException)
 
 def lines_of(error: BaseException) -> list[str]:
     """The message on one line under the name of the error, then its place in the user's text where there is one."""
-    said = INTERRUPTED if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
-    said = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in said)
+    said = INTERRUPTED if isinstance(error, KeyboardInterrupt) else one_line(str(error))
     notes = [line for note in getattr(error, "__notes__", ()) for line in str(note).split("\n")]
     return [f"{_RED}{type(error).__name__}{_END}: {said}", *notes]
 

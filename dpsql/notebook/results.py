@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, overload
 
 from dpsql.driver.connection import Connection
+from dpsql.driver.result_sets import Row
 from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width
-from dpsql.planning.text import figure
-from dpsql.privacy.amounts import show, show_grantable
+from dpsql.planning.plan import Plan
+from dpsql.planning.text import SHOWN, figure, plan_cells, plan_facts
+from dpsql.privacy.accountant import BudgetState
+from dpsql.privacy.amounts import show, show_grantable, show_left
 from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.release import Release
 from dpsql.release.text_table import clean, paragraph
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from IPython.core.interactiveshell import InteractiveShell
+    from matplotlib.figure import Figure
+
 _ALPHA = 0.05
+
+
+def _bundle(shown: NotebookResult | Results | Note, include: object = None, exclude: object = None) -> dict[str, str]:
+    """What IPython chooses from, as text and as HTML."""
+    return {"text/plain": repr(shown), "text/html": shown._repr_html_()}
 
 
 class NotebookResult(Result):
@@ -28,6 +44,7 @@ class NotebookResult(Result):
     """
 
     __slots__ = ("level", "look", "name")
+    _repr_mimebundle_ = _bundle
 
     name: str
     level: str | None
@@ -40,7 +57,7 @@ class NotebookResult(Result):
         name: str,
         level: str | None = None,
         look: Look | None = None,
-        rows: Sequence[tuple[Any, ...]] | None = None,
+        rows: Sequence[Row] | None = None,
     ) -> NotebookResult:
         """The same table under a name. ``rows`` may be worked out as they are taken, as those of long ranges are."""
         held = cls.from_rows(result.columns, result.types, result.rows if rows is None else rows)
@@ -57,9 +74,6 @@ class NotebookResult(Result):
     def _repr_html_(self) -> str:
         return grid_of(self, self.look, self.level).html(clean(self.name))
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
 
 class Results(Sequence[NotebookResult]):
     """The results of one cell: ``r[0]``, ``r["by_state"]``, ``r.by_name``, iteration in the order of the batch.
@@ -68,6 +82,8 @@ class Results(Sequence[NotebookResult]):
     where it was free; ``footer`` the line shown below. Where there is one result, ``df()``, ``arrow()``, ``plot()``
     and ``fetchall()`` are its own.
     """
+
+    _repr_mimebundle_ = _bundle
 
     def __init__(self, results: Sequence[NotebookResult], footer: str, release: Release | None = None) -> None:
         self._results = tuple(results)
@@ -108,7 +124,7 @@ class Results(Sequence[NotebookResult]):
     def __contains__(self, key: object) -> bool:
         return key in self._results or (isinstance(key, str) and key.lower() in {name.lower() for name in self.names})
 
-    def df(self) -> Any:
+    def df(self) -> pd.DataFrame:
         """The one result as a pandas frame. InterfaceError where there are several, or pandas is not installed."""
         return self._only("df").df()
 
@@ -116,11 +132,11 @@ class Results(Sequence[NotebookResult]):
         """The one result as a ``pyarrow.Table``. InterfaceError where there are several, or pyarrow is missing."""
         return self._only("arrow").arrow()
 
-    def plot(self, **options: Any) -> Any:
+    def plot(self, **options: Any) -> Figure:
         """The one result as a figure; ``options`` as ``Result.plot`` has them. InterfaceError as for ``df``."""
         return self._only("plot").plot(**options)
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[Row]:
         """The rows of the one result. InterfaceError where there are several."""
         return self._only("fetchall").fetchall()
 
@@ -140,12 +156,11 @@ class Results(Sequence[NotebookResult]):
         tables = [grid_of(r, r.look, r.level).html(clean(r.name) if _has_title(r, len(self)) else "") for r in self]
         return f'<div class="dpsql">{"".join(tables)}{paragraph(self.footer, "dpsql-footer")}</div>'
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
 
 class Note:
     """One line for people, as text and as HTML."""
+
+    _repr_mimebundle_ = _bundle
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -153,13 +168,10 @@ class Note:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+    def _repr_html_(self) -> str:
         if "\n" in self.text:  # a listing: its own line breaks
-            return {"text/plain": self.text, "text/html": f'<pre class="dpsql">{html.escape(self.text)}</pre>'}
-        return {
-            "text/plain": self.text,
-            "text/html": f'<div class="dpsql">{paragraph(self.text, "dpsql-footer")}</div>',
-        }
+            return f'<pre class="dpsql">{html.escape(self.text)}</pre>'
+        return f'<div class="dpsql">{paragraph(self.text, "dpsql-footer")}</div>'
 
 
 def _has_title(result: NotebookResult, count: int) -> bool:
@@ -225,3 +237,108 @@ def error_text(results: Sequence[NotebookResult]) -> str:
         return f"{said} " + ", ".join(f"±{figure(width)} ({name})" for width, name in found)
     least, most = min(found), max(found)
     return f"{said} ±{figure(least[0])} ({least[1]}) to ±{figure(most[0])} ({most[1]})"
+
+
+_CELL = 'style="text-align:left;vertical-align:top"'
+_FIGURE = ("matplotlib.figure", "Figure")
+
+
+def register(shell: InteractiveShell, look: Callable[[], Look]) -> None:
+    """Show these types in ``shell`` as dpsql does; ``look`` gives the settings of the moment."""
+    shown: dict[type, tuple[Callable[[Any], str], Callable[[Any], str]]] = {
+        Plan: (str, plan_html),
+        BudgetState: (str, budget_html),
+        Result: (lambda r: grid_of(r, look()).text(), lambda r: grid_of(r, look()).html()),
+        # A formatter comes before the object's own methods, and the one of a class serves its subclasses, too.
+        NotebookResult: (repr, NotebookResult._repr_html_),
+        Release: (lambda r: repr(_of_release(r, look())), lambda r: _of_release(r, look())._repr_html_()),
+    }
+    formatters = shell.display_formatter.formatters  # type: ignore[union-attr,unused-ignore]
+    for kind, (text, page) in shown.items():
+        formatters["text/plain"].for_type(kind, _printed(text))
+        formatters["text/html"].for_type(kind, page)
+    png = formatters["image/png"]
+    if _FIGURE not in png.deferred_printers and not any(kind.__name__ == "Figure" for kind in png.type_printers):
+        # A figure that no pyplot made is shown as text unless somebody draws it.
+        png.for_type_by_name(*_FIGURE, figure_png)
+
+
+def unregister(shell: InteractiveShell) -> None:
+    """Take the formatters back."""
+    formatters = shell.display_formatter.formatters  # type: ignore[union-attr,unused-ignore]
+    for kind in (Plan, BudgetState, Result, NotebookResult, Release):
+        for name in ("text/plain", "text/html"):
+            formatters[name].pop(kind, None)
+    for kind in [*formatters["image/png"].type_printers]:
+        if formatters["image/png"].type_printers[kind] is figure_png:
+            formatters["image/png"].pop(kind)
+    if formatters["image/png"].deferred_printers.get(_FIGURE) is figure_png:
+        formatters["image/png"].deferred_printers.pop(_FIGURE)
+
+
+def _printed(text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
+    """IPython's plain text goes through a pretty printer."""
+
+    def show(value: Any, printer: Any, cycle: bool) -> None:
+        for number, line in enumerate(text(value).split("\n")):
+            if number:
+                printer.break_()
+            printer.text(line)
+
+    return show
+
+
+def figure_png(figure: Figure) -> bytes:
+    """A matplotlib figure as PNG."""
+    held = io.BytesIO()
+    figure.savefig(held, format="png", dpi=110, bbox_inches="tight")
+    return held.getvalue()
+
+
+def _of_release(release: Release, look: Look) -> Results:
+    results = [NotebookResult.of(release[name], name, look=look) for name in release]
+    cost = f"spent {release.guarantee}" if release.cost else "free"
+    return Results(results, f"Release {release.id} · {cost}", release)
+
+
+def plan_html(plan: Plan) -> str:
+    """A plan: what it promises and costs, then the error of every result column. Every text is escaped."""
+    head = "".join(
+        f"<tr><th {_CELL}>{html.escape(label)}</th><td {_CELL}>{html.escape(text)}</td></tr>"
+        for label, text in plan_facts(plan)
+    )
+    level = f"{100 * (1 - plan.alpha):g} % within"
+    rows = plan.rows()
+    lines = [plan_cells(row, "depends on the answer") for row in rows[:SHOWN]]
+    kinds = ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
+    table = Result(("result", "column", "numbers", "std error", level, "one by one"), kinds, lines)
+    more = f"{len(rows) - SHOWN} more result columns; plan.rows() has them all. " if len(rows) > SHOWN else ""
+    return (
+        f'<div class="dpsql"><table class="dpsql-plan"><tbody>{head}</tbody></table>'
+        f"{_bare(table)}"
+        + paragraph(
+            f"{more}Errors are known before anything is spent. 'one by one': the standard error if each result column "
+            "were measured apart, with the same noise and total budget.",
+            "dpsql-note",
+        )
+        + "</div>"
+    )
+
+
+def budget_html(state: BudgetState) -> str:
+    """What is spent of a budget and what is left, account by account."""
+    at = "" if state.budget.delta is None else f" at delta {show(state.budget.delta)}"
+    rows = [
+        (p.name, p.measure, f"{p.total:.6g}", show(Fraction(p.spent), 6), show_left(Fraction(p.remaining), 6))
+        for p in state.purses
+    ]
+    kinds = ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE")
+    table = Result(("account", "measure", "total", "spent", "remaining"), kinds, rows)
+    spent, left = show(Fraction(state.spent), 6), show_grantable(state.remaining, 6)
+    line = f"{state.measure} {spent} spent of {state.total:.6g}{at}, {left} remaining"
+    return f'<div class="dpsql">{_bare(table)}{paragraph(line, "dpsql-footer")}</div>'
+
+
+def _bare(table: Result) -> str:
+    """A table of texts that is to be shown whole, without the count of its rows."""
+    return replace(grid_of(table, Look(max(len(table), 1), "columns")), note="").html()

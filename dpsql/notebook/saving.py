@@ -69,17 +69,13 @@ def save_files(name: str, results: Sequence[NotebookResult], con: Connection) ->
     for path in paths:
         if os.path.realpath(path) in kept:
             raise OperationalError(f"--save {path} would replace a file of this connection; choose another name")
-    failed: Path | None = None
     for path, result in zip(paths, results, strict=True):
         try:
             write_result(result, path.suffix.lower()[1:], path)
         except (OperationalError, duckdb.Error):
-            failed = path
-            break
-    if failed is not None:
-        raise OperationalError(
-            f"{failed} cannot be written; choose another place (the answers are kept: the same cell is free now)"
-        )
+            raise OperationalError(
+                f"{path} cannot be written; choose another place (the answers are kept: the same cell is free now)"
+            ) from None
     return [str(path) for path in paths]
 
 

@@ -4,14 +4,12 @@ Every function takes ``ax``, matplotlib axes to draw into, or makes a figure of 
 Nothing is registered with pyplot, no global setting is touched, and no display is needed.
 """
 
-from .budgets import budget_picture
 from .matrices import members_picture, pixels_picture
 from .ranges import plot_ranges
 from .results import plot_result, results_picture
 from .style import picture_bytes
 
 __all__ = [
-    "budget_picture",
     "members_picture",
     "picture_bytes",
     "pixels_picture",

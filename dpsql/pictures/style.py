@@ -11,6 +11,7 @@ from dpsql.errors import InterfaceError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, in an order in which neighbours also differ in lightness.
@@ -100,7 +101,7 @@ def number(value: float) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def with_thousands(axis: Any, most: int = 5) -> None:
+def with_thousands(axis: Axis, most: int = 5) -> None:
     """At most ``most`` + 1 ticks, written as ``number`` does."""
     from matplotlib.ticker import MaxNLocator
 
@@ -108,14 +109,13 @@ def with_thousands(axis: Any, most: int = 5) -> None:
     axis.set_major_formatter(lambda value, _: number(value))
 
 
-def with_dates(axis: Any) -> None:
+def with_dates(axis: Axis) -> None:
     """At most 7 ticks, each as short as its neighbours allow."""
     from matplotlib import dates
 
-    held: Any = dates  # its classes are not annotated
-    locator = held.AutoDateLocator(minticks=2, maxticks=6)
+    locator = dates.AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
     axis.set_major_locator(locator)
-    axis.set_major_formatter(held.ConciseDateFormatter(locator))
+    axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
 def picture_bytes(made: Figure, kind: str = "svg") -> bytes:
@@ -124,13 +124,13 @@ def picture_bytes(made: Figure, kind: str = "svg") -> bytes:
 
     held = io.BytesIO()
     with rc_context({"svg.hashsalt": "dpsql", "svg.fonttype": "path"}):
-        metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
+        metadata: dict[str, str | None] = {"Date": None} if kind == "svg" else {}
         made.savefig(held, format=kind, dpi=144, facecolor="white", metadata=metadata)
     return held.getvalue()
 
 
 @functools.cache
-def _picture_class(base: Any) -> Any:
+def _picture_class(base: Any) -> type[Figure]:
     class Picture(base):  # type: ignore[misc]
         """A figure that a notebook shows by itself, whichever backend it has."""
 

@@ -146,12 +146,12 @@ def _number(table: Table, name: str, held: dict[str, str], lowered: dict[str, st
     return Number(name, values, low, high)
 
 
-def floats(values: Sequence[Any]) -> Floats:
+def floats(values: Sequence[object]) -> Floats:
     """Numbers as floats, NaN for NULL, infinity and what is no number."""
 
-    def one(value: Any) -> float:
+    def one(value: object) -> float:
         try:
-            found = float(value)
+            found = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             return math.nan
         return found if math.isfinite(found) else math.nan

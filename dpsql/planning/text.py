@@ -50,35 +50,33 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
 
 
 def plan_head(plan: PlannedBatch) -> list[str]:
-    """Guarantee, cost, sizes, the scan, strategy, what else could have paid, notes on the conditions: a line each."""
-    notes = [f"Note       {note}" for note in plan.notes]
+    """The facts of a plan as text, a line each under a label of one width."""
+    return [f"{label:<11}{text}" for label, text in plan_facts(plan)]
+
+
+def plan_facts(plan: PlannedBatch) -> list[tuple[str, str]]:
+    """Guarantee, cost, sizes, the scan, strategy, what else could have paid, notes on the conditions, each labelled."""
+    facts = [("Guarantee", plan.privacy), ("Cost", _cost(plan))]
+    if plan.wanted is not None:  # the error that the budget was found for
+        facts.append(("Wanted", wanted_text(plan.wanted, plan.alpha)))
+    facts.append(("Batch", _batch(plan)))
     scan = scan_text(plan.compiled.layouts, plan.expected_rows)
-    scans = [f"Scan       {scan}"] if scan else []
-    return [
-        *(f"Guarantee  {plan.privacy}", _cost(plan), *_wanted(plan), _batch(plan), *scans, *_rests(plan)),
-        *(_strategy(plan), *_alternatives(plan), *_local(plan), *notes),
-    ]
+    if scan:
+        facts.append(("Scan", scan))
+    if plan.rests_on:
+        facts.append(("Earlier", _rests(plan)))
+    facts.append(("Strategy", _strategy(plan)))
+    facts += [("Instead", text) for text in _alternatives(plan)]
+    if plan.local_comparison is not None:
+        facts.append(("Local", str(plan.local_comparison)))
+    return facts + [("Note", note) for note in plan.notes]
 
 
-def _rests(plan: PlannedBatch) -> list[str]:
+def _rests(plan: PlannedBatch) -> str:
     """Which earlier releases the answers rest on, too."""
-    if not plan.rests_on:
-        return []
     without = plan.without_earlier
     gain = "" if without is None else f"; without, {(without.error / plan.error) ** 0.5:.2f} times the error"
-    return [
-        f"Earlier    rests on {releases_named(plan.rests_on)} and the new measurement, which alone is charged{gain}"
-    ]
-
-
-def _wanted(plan: PlannedBatch) -> list[str]:
-    """What error the budget was found for."""
-    return [] if plan.wanted is None else [f"Wanted     {wanted_text(plan.wanted, plan.alpha)}"]
-
-
-def _local(plan: PlannedBatch) -> list[str]:
-    """What a local release would give, where the policy allows one."""
-    return [] if plan.local_comparison is None else [f"Local      {plan.local_comparison}"]
+    return f"rests on {releases_named(plan.rests_on)} and the new measurement, which alone is charged{gain}"
 
 
 def plan_text(plan: PlannedBatch) -> str:
@@ -167,7 +165,7 @@ def _cost(plan: PlannedBatch) -> str:
     charge = plan.charge
     measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
     short = "" if plan.affordable else " (more than is left of it, or than one release may cost)"
-    return f"Cost       {measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch{short}"
+    return f"{measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch{short}"
 
 
 def _batch(plan: PlannedBatch) -> str:
@@ -179,10 +177,7 @@ def _batch(plan: PlannedBatch) -> str:
     if isinstance(compiled, Structured):
         cells = f"{_size(plan.cells)} cells, counted in {_count(len(compiled.layouts), 'histogram')}"
         tables = ", ".join(dict.fromkeys(_scan(layout).replace("one scan", "scans") for layout in compiled.layouts))
-    return (
-        f"Batch      {_count(len(plan.queries), 'statement')}, {_count(compiled.numbers, 'number')} over "
-        f"{cells}, {tables}"
-    )
+    return f"{_count(len(plan.queries), 'statement')}, {_count(compiled.numbers, 'number')} over {cells}, {tables}"
 
 
 def _size(number: int) -> str:
@@ -202,7 +197,7 @@ def _strategy(plan: PlannedBatch) -> str:
     strategy = plan.strategy
     described: str = getattr(strategy, "described", "")
     if described:
-        return f"Strategy   {described}"
+        return described
     kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
     residuals: Any = getattr(strategy, "residuals", ())
     parts = f" of {len(residuals):,} residuals" if residuals else ""
@@ -219,7 +214,7 @@ def _strategy(plan: PlannedBatch) -> str:
             f"mechanism{f' for units that {plan.against}' if plan.against else ''}{_why_wide(plan, gap)}"
         )
     measured = f"{strategy.shape[0]:,} measurements{parts}"
-    return f"Strategy   {strategy.method}, {measured} with integer {kind} noise; {proof}"
+    return f"{strategy.method}, {measured} with integer {kind} noise; {proof}"
 
 
 def _why_wide(plan: PlannedBatch, gap: float) -> str:
@@ -238,7 +233,7 @@ def _alternatives(plan: PlannedBatch) -> list[str]:
     chosen = plan.error
     what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
     return [
-        f"Instead    {other.charge.guarantee} from the {other.charge.purse} account ({other.method}): "
+        f"{other.charge.guarantee} from the {other.charge.purse} account ({other.method}): "
         + ("the same wanted error" if plan.wanted else f"{(other.error / chosen) ** 0.5:.2f} times the {what}")
         + ("" if other.affordable else ", but more than is left of that account or than one release may cost")
         for other in plan.alternatives

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
-from dpsql.errors import BudgetError, listed
+from dpsql.errors import BudgetError, listed, one_line
 from dpsql.privacy.amounts import GRID, float_down, show, show_left
 from dpsql.privacy.budget import Budget, Purse, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
@@ -223,13 +223,7 @@ def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
 
 def share_lines(found: tuple[Share, ...]) -> list[str]:
     """Lines for people, at most `MOST_LINES`."""
-    lines = [f"  {_printable(str(share))}" for share in found[:MOST_LINES]]
+    lines = [f"  {one_line(str(share))}" for share in found[:MOST_LINES]]
     if len(found) > MOST_LINES:
         lines.append(f"  and {len(found) - MOST_LINES} more labels")
     return lines
-
-
-def _printable(text: str) -> str:
-    """On one line, with escapes for what could steer the terminal of whoever reads another's label."""
-    joined = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import duckdb
 
 from dpsql.errors import OperationalError
-from dpsql.quoting import identifier, string
+from dpsql.quoting import distinct_names, identifier, string
 
 from .result import Result
 from .store import CATALOG, ReleaseStore
@@ -43,7 +43,7 @@ def write_result(result: Result, kind: str, target: Path) -> None:
             for at, column in enumerate(result.types)
         ]
         write_table(connection, "held", held)
-        listed = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(_distinct(result.columns)))
+        listed = ", ".join(f"c{at} AS {identifier(name)}" for at, name in enumerate(distinct_names(result.columns)))
         _copied(connection, f"SELECT {listed} FROM held", kind, target)  # noqa: S608
 
 
@@ -158,16 +158,3 @@ def _tried(path: Path, work: Callable[[], Any]) -> None:
         failure = str(error).strip().splitlines()[0].rstrip(". ")
     if failure:
         raise OperationalError(f"{path}: {failure}; choose another place")
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Names of columns of which no two are equal in any case, as formats need them."""
-    taken: set[str] = set()
-    found = []
-    for name in names:
-        free, number = name, 1
-        while free.lower() in taken:
-            free, number = f"{name}_{number}", number + 1
-        taken.add(free.lower())
-        found.append(free)
-    return found

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from dpsql.errors import printable
+
 SHOWN_ROWS = 40
 _WIDEST = 60
 _SUFFIXES = ("_stderr", "_low", "_high")
@@ -122,7 +124,7 @@ def show(value: object, decimals: int | None) -> str:
 def clean(text: str) -> str:
     """One line of printable characters, cut at ``_WIDEST``."""
     cut = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+    return printable(cut)
 
 
 def cell_width(text: str) -> int:

@@ -22,7 +22,7 @@ from dpsql.local.estimators import Estimator, joint_rows
 from dpsql.local.functions import shape_of
 from dpsql.local.listing import listed
 from dpsql.local.places import Places
-from dpsql.local.scope import explained, released_scope
+from dpsql.local.released import explained, released_scope
 from dpsql.policy import Policy
 from dpsql.policy.types import Schemas
 from dpsql.release.result import Result

@@ -12,6 +12,7 @@ import numpy as np
 from dpsql.arrays import Floats
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
+from dpsql.quoting import distinct_names
 from dpsql.reconstruct import RangeErrors, evaluate, quantile
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import RangeNumber, RangeTable, ReleaseTable
@@ -23,7 +24,6 @@ from dpsql.running.post_process import after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, ColumnInfo
-from dpsql.sql.resolve.selects import distinct_names
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
 

@@ -4,24 +4,23 @@ understand.py           statements -> answers: cores, and outer SQL over them
 parse/                  text -> statements with their places
   routing, statements   whether a batch asks private tables or reads releases; limits, parsing, names
   options, parameters   BigQuery's OPTIONS, read from the tokens and blanked out; values as literals of the text
-  names, source         DuckDB's own names for columns without an alias, from the user's own text
+  names                 DuckDB's own names for columns without an alias, from the user's own text
   refusals, trees       what is not answered, and what to write instead; walking and writing thousands of trees
 resolve/                names and joins
   from_items, relations what FROM names: rows of tables, or relations; flatten: row-wise views written into their reader
   joins                 FROM -> a base table with at most one row of others beside each row (join_graph: which table is
                         the base; row_sources: its way to the unit; batch_tables: one scan for all)
-  public_keys           FROM a public table LEFT JOIN a private one, from the private side
   select_names, selects what a name means: a column, an alias, a position; a SELECT over results -> outer SQL
-aggregate/              a SELECT over private rows (queries) -> a core and its outer SQL
-  cores                 the columns of the core, as they are asked for
-  grouping, keys        GROUP BY -> keys and grouping sets; expressions as keys (range_keys: all ranges of a column)
+aggregate/              a SELECT over private rows -> a core and its outer SQL
+  queries               items, and HAVING, ORDER BY, windows and the like over the core's columns
+  cores                 the columns of the core, as they are asked for; GROUP BY -> keys and grouping sets
+  keys                  expressions as keys (range_keys: all ranges of a column)
   aggregates            items -> linear outputs and formulas (sums: what SUM adds up; quantiles)
   caps                  a policy's at_most: how the rows of one unit spread over groups
-  over_cores            HAVING, ORDER BY, windows and the like over the core's columns
 values/                 expressions of a row
-  predicates            Boolean expressions -> conditions "is TRUE" and "is FALSE" (comparisons, operands, patterns)
+  predicates            Boolean expressions -> conditions "is TRUE" and "is FALSE" (comparisons, operands)
   expressions           value expressions -> typed trees of total functions (typed, arithmetic, functions, calendar,
-                        casts, evaluation, and the tables of text_functions and real_functions)
+                        casts, evaluation, and the table of text_functions)
   computed, scope       expressions kept as columns; what a statement may name
   literals, civil       constants, folded exactly; dates without ends
   admitted, row_cost    no argument of an admitted node is lost; what a row may cost

@@ -27,10 +27,9 @@ from dpsql.sql.parse.statements import Statement, refuse
 from dpsql.sql.parse.trees import uncollected
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.batch_tables import united
-from dpsql.sql.resolve.flatten import Rows, flattened, is_row_wise
+from dpsql.sql.resolve.flatten import Rows, flattened, from_the_private_side, is_row_wise
 from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
-from dpsql.sql.resolve.public_keys import from_the_private_side
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.sql.values.scope import find_table
@@ -231,7 +230,10 @@ class _Statement:
         batch = self.batch
         rows = read_rows(flat, batch.policy, batch.tables, batch.bases)
         schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
-        names = self._names(select, schema, texts if flat is select else None, columns)
+        names = result_names(select.expressions, schema, texts if flat is select else None)
+        names = selects.renamed(names, columns, select)
+        if "" in names:
+            raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)
         label = self._label()
         whole = self.statement.name if top else None
         computed = batch.computed.get(rows.table.name)
@@ -289,23 +291,6 @@ class _Statement:
     def _nested(self, query: exp.Expr, scope: Withs) -> Relation:
         """A subquery in an expression: a relation without companions."""
         return bare(self._relation(query, scope, None))
-
-    def _names(
-        self,
-        select: exp.Select,
-        schema: Mapping[str, str],
-        texts: Sequence[str] | None,
-        columns: Sequence[str] | None,
-    ) -> list[str]:
-        items = select.expressions
-        if columns is not None and len(columns) > len(items):
-            raise refuse(f"{self.statement.name} names {len(columns)} columns, its SELECT has {len(items)}", select)
-        names = result_names(items, schema, texts)
-        for number, name in enumerate(columns or ()):
-            names[number] = name
-        if "" in names:
-            raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)
-        return selects.distinct_names(names)
 
 
 def _in_words(said: str, noisy: Iterable[str]) -> str:

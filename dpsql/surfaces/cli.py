@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import dpsql
-from dpsql.errors import Error, SQLError
-from dpsql.surfaces import commands, demo, formats, inputs, output, policies, releases, synthesizing
-from dpsql.surfaces.colours import marked
+from dpsql.errors import Error, SQLError, one_line
+from dpsql.surfaces import commands, demo, formats, inputs, output, policies, releases
+from dpsql.surfaces.output import marked
 
 DESCRIPTION = """\
 Differentially private answers to whole batches of SQL queries, with error bars before the
@@ -159,7 +159,7 @@ ACTIONS: dict[str, Action] = {
     "policy import": policies.import_,
     "policy renew": policies.renew,
     "policy check": policies.check,
-    "synthesize": synthesizing.synthesize,
+    "synthesize": commands.synthesize,
     "audit": commands.audit,
     "demo": demo.demo,
 }
@@ -308,7 +308,7 @@ def _run(options: argparse.Namespace) -> int:
         with _warnings(quiet=options.quiet):
             return action(options) or 0
     except Error as error:
-        print(f"dpsql: {marked('error:', sys.stderr)} {output.one_line(str(error))}", file=sys.stderr)
+        print(f"dpsql: {marked('error:', sys.stderr)} {one_line(str(error))}", file=sys.stderr)
         for note in getattr(error, "__notes__", ()):  # the place in the user's text, underlined
             print(note, file=sys.stderr)
         if options.json:
@@ -323,7 +323,7 @@ def _warnings(*, quiet: bool) -> Iterator[None]:
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if not quiet:
-                text = output.one_line(record.getMessage())
+                text = one_line(record.getMessage())
                 print(f"dpsql: {marked('warning:', sys.stderr)} {text}", file=sys.stderr)
 
     handler = Lines(logging.WARNING)

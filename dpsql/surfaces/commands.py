@@ -1,4 +1,4 @@
-"""What ``dpsql plan``, ``run``, ``release``, ``budget`` and ``report`` do: options read, the library called, shown."""
+"""What the commands that ask private tables do: options read, the library called, what comes back shown."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dpsql.errors import OperationalError
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.release.files import write_text
+from dpsql.running.local_release import LocalRelease
 from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
@@ -126,8 +127,7 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
     wanted = wanted_error(options)
     if not budget_named(options, text):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, --rho R, or --max-error E")
-    progress = output.Progress(quiet=options.quiet)
-    try:
+    with output.Progress(quiet=options.quiet) as progress:
         return con.plan(
             text,
             options.epsilon,
@@ -145,8 +145,6 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             and getattr(options, "estimates", "") != "whole",
             **wanted,
         )
-    finally:
-        progress.done()
 
 
 def release(options: argparse.Namespace) -> None:
@@ -235,27 +233,16 @@ def explained(plan: Plan, options: argparse.Namespace) -> None:
         if options.explain:
             shown |= {"explanation": plan.explain()}
         if options.what_if:
-            shown |= {"what_if": what_if_json(plan)}
+            tables = {"curve": plan.curve(), "marginal_costs": plan.marginal_costs(), "suggestions": plan.suggestions()}
+            shown |= {"what_if": {name: output.table_json(table) for name, table in tables.items()}}
         output.print_json(shown)
         return
     output.show(plan.explain() if options.explain else output.plan_text(plan))
     if options.what_if:
-        progress = output.Progress(quiet=options.quiet, what="planning again")
-        progress("without each statement, with coarser groups and tighter bounds")
-        try:
+        with output.Progress(quiet=options.quiet, what="planning again") as progress:
+            progress("without each statement, with coarser groups and tighter bounds")
             text = plan.what_if()
-        finally:
-            progress.done()
         output.show("\n" + text)
-
-
-def what_if_json(plan: Plan) -> dict[str, Any]:
-    """The same figures for programs."""
-    return {
-        "curve": output.table_json(plan.curve()),
-        "marginal_costs": output.table_json(plan.marginal_costs()),
-        "suggestions": output.table_json(plan.suggestions()),
-    }
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -264,8 +251,7 @@ def audit(options: argparse.Namespace) -> int:
     if options.epsilon is None and options.rho is None and not any(read_options(text)[1]):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
     policy = Policy.load(Path(options.policy))
-    progress = output.Progress(quiet=options.quiet, what="auditing")
-    try:
+    with output.Progress(quiet=options.quiet, what="auditing") as progress:
         report = run_audit(
             policy,
             text,
@@ -279,8 +265,6 @@ def audit(options: argparse.Namespace) -> int:
             method=options.method,
             rounds=options.rounds,
         )
-    finally:
-        progress.done()
     if options.json:
         output.print_json(report.as_dict())
     else:
@@ -297,3 +281,75 @@ def _schemas(policy: Policy, options: argparse.Namespace) -> dict[str, dict[str,
         raise OperationalError(f"{options.database} is not a file; check the path, or leave --database out")
     with connect(options.database, policy=policy) as con:
         return con.schemas()
+
+
+def synthesize(options: argparse.Namespace) -> None:
+    """Release with --columns and --epsilon; with --ask, answer a question from the release that is there."""
+    releasing = options.columns is not None
+    if releasing == (options.ask is not None):
+        options.usage("give --columns and --epsilon to release, or --ask SQL to ask a release; one of the two")
+    if releasing and (options.epsilon is None or options.output is not None or options.format is not None):
+        options.usage("a release needs --epsilon E, and --format and --output are for answers of --ask")
+    asking = options.estimator != "unbiased" or options.bounds or not options.errors or options.alpha != 0.05
+    if releasing and asking:
+        options.usage("--estimator, --bounds, --alpha and --no-errors are for --ask")
+    if not releasing and (options.epsilon is not None or options.ids is not None or options.name is not None):
+        options.usage("--epsilon, --ids and --name are for a release; a question costs nothing")
+    _synthesized(options) if releasing else _asked(options)
+
+
+def _synthesized(options: argparse.Namespace) -> None:
+    with inputs.connected(options) as con:
+        made = con.synthesize(
+            options.table,
+            _names(options.columns),
+            options.epsilon,
+            ids=_names(options.ids),
+            name=options.name,
+            label=options.label,
+        )
+        state = con.budget
+        if options.json:
+            spent = {"cost": made.cost, "budget": output.budget_json(state), "releases": con.releases_path}
+            output.print_json({**_local_json(made), **spent})
+            return
+        columns = ", ".join(made.columns)
+        beside = f" beside {', '.join(made.ids)}" if made.ids else ""
+        print(
+            f"Released {made.rows:,} rows of {made.table} as {made.name}: {columns}{beside}, randomised over "
+            f"{made.combinations:,} combinations.\nGuarantee  {made.guarantee}"
+        )
+        if not options.quiet:
+            print(f"\nRelease {made.id}, spent epsilon {made.cost:g} of the local account; in {con.releases_path}")
+            print(f"Ask it: dpsql synthesize {options.table} --policy {options.policy} --ask 'SELECT COUNT(*) ...'")
+            print(state)
+
+
+def _asked(options: argparse.Namespace) -> None:
+    with inputs.connected(options) as con:
+        formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
+        made = con.synthetic(options.table)
+        if options.bounds:
+            result = made.bounds(options.ask)
+        else:
+            result = made.sql(options.ask, estimator=options.estimator, errors=options.errors, alpha=options.alpha)
+        formats.deliver(
+            options,
+            [("result", result)],
+            lambda: output.table_text(result),
+            lambda: {"release": _local_json(made), **output.table_json(result)},
+        )
+        if not options.quiet and formats.chosen(options) == "table" and not options.output:
+            print(f"\nEstimated from {made.rows:,} rows of {made.name} (release {made.id}, {made.guarantee}); free.")
+
+
+def _local_json(made: LocalRelease) -> dict[str, object]:
+    return {
+        **{"id": made.id, "name": made.name, "table": made.table, "columns": list(made.columns)},
+        **{"ids": list(made.ids), "rows": made.rows, "combinations": made.combinations, "epsilon": made.epsilon},
+        "guarantee": made.guarantee,
+    }
+
+
+def _names(given: str | None) -> list[str]:
+    return [] if given is None else [name.strip() for name in given.split(",") if name.strip()]

@@ -7,15 +7,15 @@ import shlex
 import sys
 import textwrap
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import dpsql
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import figure
+from dpsql.planning.text import figure, plan_cells
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.surfaces import output
@@ -65,14 +65,12 @@ def demo(options: argparse.Namespace) -> None:
     if not (policy.is_file() and batch.is_file()):
         raise OperationalError(f"this installation has no examples in {examples}; install dpsql from its wheel")
     directory = Path(options.directory)
-    failure = ""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         sql = batch.read_text(encoding="utf-8")
     except OSError as error:
-        failure = error.strerror or "not usable"
-    if failure:
-        raise OperationalError(f"{directory}: {failure}; name another directory with --directory")
+        said = error.strerror or "not usable"
+        raise OperationalError(f"{directory}: {said}; name another directory with --directory") from None
     with connect(
         policy=policy, ledger=directory / f"{NAME}.ledger", releases=directory / f"{NAME}.releases.duckdb"
     ) as con:
@@ -80,7 +78,7 @@ def demo(options: argparse.Namespace) -> None:
 
 
 def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argparse.Namespace) -> None:
-    say = _silent if options.json else _results_only if options.quiet else _say
+    say = _Say(options.quiet, options.json)
     known = con.ledger_path.exists()
     table = con.policy.table(NAME)
     say(
@@ -97,11 +95,10 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
     say(f"Policy     {policy}\nBudget     {str(con.budget).splitlines()[0]}" + (ledger if known else ""))
 
     say("2. The plan: every error bar before anything is spent", title=True)
-    progress = output.Progress(quiet=options.quiet)
     start = time.perf_counter()
-    plan = con.plan(sql, EPSILON, DELTA, progress=progress)
+    with output.Progress(quiet=options.quiet) as progress:
+        plan = con.plan(sql, EPSILON, DELTA, progress=progress)
     planning = time.perf_counter() - start
-    progress.done()
     _show_plan(say, plan, batch, planning)
 
     say("3. The run: one measurement for the whole batch", title=True)
@@ -151,32 +148,25 @@ def _run(con: Connection, plan: Plan, known: bool) -> Release:
     )
 
 
-class _Say(Protocol):
+@dataclass(frozen=True)
+class _Say:
+    """Paragraphs on stdout; with --quiet tables of results alone, with --json nothing before the last document."""
+
+    quiet: bool
+    silent: bool
+
     def __call__(
         self, text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0
-    ) -> None: ...
-
-
-def _say(text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0) -> None:
-    """A paragraph, wrapped unless it is a ``table`` or the table of a ``result``, and an empty line after it."""
-    if title:
-        text = f"\n{text}\n{'-' * len(text)}"
-    elif not (table or result):
-        text = output.prose(text)
-    output.show(textwrap.indent(text, " " * indent) + ("" if title else "\n"))
-    sys.stdout.flush()
-
-
-def _results_only(
-    text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0
-) -> None:
-    """With --quiet: tables of results, an empty line after each."""
-    if result:
-        output.show(f"{text}\n")
-
-
-def _silent(text: str, *, title: bool = False, table: bool = False, result: bool = False, indent: int = 0) -> None:
-    """Nothing: with --json there is one document at the end."""
+    ) -> None:
+        """A paragraph, wrapped unless it is a ``table`` or the table of a ``result``, and an empty line after it."""
+        if self.silent or (self.quiet and not result):
+            return
+        if title:
+            text = f"\n{text}\n{'-' * len(text)}"
+        elif not (table or result):
+            text = output.prose(text)
+        output.show(textwrap.indent(text, " " * indent) + ("" if title else "\n"))
+        sys.stdout.flush()
 
 
 def _show_plan(say: _Say, plan: Plan, batch: Path, seconds: float) -> None:
@@ -191,17 +181,7 @@ def _show_plan(say: _Say, plan: Plan, batch: Path, seconds: float) -> None:
         output.grid(
             ("result", "column", "numbers", "std error", f"{1 - plan.alpha:.0%} within", "one by one"),
             ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"),
-            [
-                (
-                    row["result"],
-                    row["column"] + (f" by {row['groups']}" if row["groups"] else ""),
-                    row["numbers"],
-                    figure(row["stderr"]),
-                    "±" + figure(row["half_width"]),
-                    figure(row["naive_stderr"]),
-                )
-                for row in kept
-            ],
+            [plan_cells(row) for row in kept],
         ),
         table=True,
     )

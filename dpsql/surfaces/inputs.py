@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError, ProgrammingError
 from dpsql.release import ReleaseStore
+
+Record: TypeAlias = "dict[str, Any]"
+"""A row of dp.releases, by column."""
 
 
 def connected(options: argparse.Namespace) -> Connection:
@@ -52,7 +55,7 @@ def number(text: str) -> float:
     return float(text)
 
 
-def release_record(store: ReleaseStore, release: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def release_record(store: ReleaseStore, release: int | None) -> tuple[Record, list[Record]]:
     """The row of dp.releases for ``release``, the newest by default, and all of its rows, oldest first.
 
     Raises ProgrammingError where there is none.
@@ -81,12 +84,10 @@ def text(argument: str | None, options: argparse.Namespace) -> str:
         options.usage("the SQL is missing or given twice; give an argument, - for stdin, or --sql TEXT")
     if argument != "-":
         return str(options.sql if argument is None else argument)
-    failure = ""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        failure = f"byte {error.start} is not UTF-8; send it as UTF-8"
-    raise OperationalError(f"the text on stdin: {failure}")
+        raise OperationalError(f"the text on stdin: byte {error.start} is not UTF-8; send it as UTF-8") from None
 
 
 def from_file(path: str, what: str = "batch", otherwise: str = ", or give the SQL itself with --sql") -> str:

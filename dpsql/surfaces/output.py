@@ -1,9 +1,13 @@
-"""How the command line shows things: aligned tables, wrapped prose, JSON, and progress on stderr."""
+"""How the command line shows things: aligned tables, wrapped prose, colours, JSON, and progress on stderr.
+
+Colours are for terminals only: none where NO_COLOR is set or the terminal is a dumb one.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import sys
@@ -11,7 +15,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Self, TextIO
 
 from dpsql.local.comparison import LocalComparison
 from dpsql.planning.plan import Plan
@@ -19,7 +23,6 @@ from dpsql.privacy.accountant import BudgetState
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.release.text_table import grid_of
-from dpsql.surfaces.colours import painted
 
 PATIENCE = 2.0  # seconds of planning before somebody who reads a log is told of it
 _LABEL = re.compile(r"[A-Z][a-z]+ {2,}")
@@ -66,19 +69,13 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def one_line(text: str) -> str:
-    """``text`` on one line, with escapes for what could steer a terminal."""
-    joined = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in joined)
-
-
-def table_json(result: Result) -> dict[str, Any]:
+def table_json(result: Result) -> dict[str, object]:
     """A table for programs: columns with DuckDB types, and rows."""
     columns = [{"name": name, "type": kind} for name, kind in zip(result.columns, result.types, strict=True)]
     return {"columns": columns, "rows": result.fetchall()}
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def plan_json(plan: Plan) -> dict[str, object]:
     """A plan for programs: guarantee, cost, sizes, strategy, and a row for each result column."""
     return {
         "dataset": plan.dataset,
@@ -105,7 +102,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _local_json(found: LocalComparison) -> dict[str, Any]:
+def _local_json(found: LocalComparison) -> dict[str, object]:
     """A comparison with a local release for programs; ``why_not`` where there is none."""
     if found.why_not:
         return {"why_not": found.why_not}
@@ -115,7 +112,7 @@ def _local_json(found: LocalComparison) -> dict[str, Any]:
     }
 
 
-def budget_json(state: BudgetState) -> dict[str, Any]:
+def budget_json(state: BudgetState) -> dict[str, object]:
     """A budget for programs: comparable totals, and the accounts whose numbers add up."""
     return {
         "measure": state.measure,
@@ -134,7 +131,7 @@ def budget_json(state: BudgetState) -> dict[str, Any]:
     }
 
 
-def release_json(release: Release, state: BudgetState) -> dict[str, Any]:
+def release_json(release: Release, state: BudgetState) -> dict[str, object]:
     """A run for programs: what it cost, its tables, and the budget after it."""
     return {
         "release": release.id,
@@ -244,11 +241,10 @@ def _single(result: Result) -> list[tuple[str, float | None, float | None, str]]
         return None
     row = dict(zip(result.columns, result.fetchall()[0], strict=True))
     found = []
-    for name, value in row.items():
-        parts = [f"{name}_stderr", f"{name}_low", f"{name}_high"]
-        if all(part in row for part in parts):
+    for name, parts in ((name, _beside(name, row)) for name in row):
+        if parts:
             error, low, high = (row[part] for part in parts)
-            found.append((name, value, error, f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"))
+            found.append((name, row[name], error, f"{_digits(low, error)[0]} to {_digits(high, error)[0]}"))
     return found if 4 * len(found) == len(row) else None
 
 
@@ -288,8 +284,44 @@ class Progress:
             print(f"dpsql: {self._what}, {now - self._start:.0f} s: {message}", file=sys.stderr, flush=True)
             self._next = now + 5 * PATIENCE
 
-    def done(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Clear the line on a terminal."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self._shown = False
+
+
+_BOLD, _DIM, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
+_RULE = re.compile(r" *-+(?:  +-+)* *\Z")
+_MARKED = re.compile(r"(?:Guarantee|Cost|Batch|Scan|Strategy|Instead|Note|Release|Policy|Budget|Ledger|Releases) {2,}")
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether ``stream`` is shown by something that understands colours and a reader who wants them."""
+    # no-color.org: any value but the empty one says no
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def painted(text: str, stream: TextIO) -> str:
+    """``text`` with heads of tables and labels of lines set off where ``stream`` takes colours; else as it is."""
+    if not coloured(stream):
+        return text
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        label = _MARKED.match(line)
+        if _RULE.match(line) and at and lines[at - 1].strip():
+            lines[at - 1] = f"{_BOLD}{lines[at - 1]}{_END}"
+            lines[at] = f"{_DIM}{line}{_END}"
+        elif label:
+            lines[at] = f"{_BOLD}{label[0]}{_END}{line[label.end() :]}"
+    return "\n".join(lines)
+
+
+def marked(word: str, stream: TextIO) -> str:
+    """The word, "error:" in red and "warning:" in yellow, where ``stream`` takes colours."""
+    if not coloured(stream):
+        return word
+    return f"{_RED if word.startswith('error') else _YELLOW}{word}{_END}"

@@ -6,6 +6,8 @@ returns the figure, which a notebook shows and ``figure.savefig("picture.png")``
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable, Sequence
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import numpy as np
 from dpsql.arrays import Floats
 from dpsql.errors import InterfaceError
 from dpsql.linalg import inner as algebra
-from dpsql.pictures import budget_picture, members_picture, pixels_picture, plot_ranges, plot_result
+from dpsql.pictures import members_picture, pixels_picture, plot_ranges, plot_result, style
 from dpsql.pictures.matrices import PIXELS, extremes
 from dpsql.planning.picture import plan_picture as plot_plan
 from dpsql.planning.plan import Plan
@@ -113,7 +115,7 @@ def _axes(batch: Structured) -> tuple[list[str], dict[tuple[int, int], int]]:
 def _blocks(batch: Structured, at: dict[tuple[int, int], int]) -> tuple[list[str], list[list[int]]]:
     labels, members = [], []
     for block in batch.blocks:
-        held: list[Any] = sorted({at[block.table, axis] for factor in block.factors for axis in factor.axes})
+        held = sorted({at[block.table, axis] for factor in block.factors for axis in factor.axes})
         rows = block.stop - block.start
         labels.append(f"{rows:,} number{'' if rows == 1 else 's'}")
         members.append(held)
@@ -159,7 +161,7 @@ def _few(matrix: Floats, rows: int, columns: int) -> tuple[Floats, str]:
     return pixels, "" if pixels.shape == (rows, columns) else "each pixel: the largest entry of its stretch"
 
 
-def _spread(rows: int, columns: int, row: Any) -> tuple[Floats, str]:
+def _spread(rows: int, columns: int, row: Callable[[int], object]) -> tuple[Floats, str]:
     """Evenly spaced rows, each in few pixels."""
     if columns > _WIDEST:
         raise InterfaceError(f"a matrix of {columns:,} columns is too wide for a picture; draw a part of the batch")
@@ -174,12 +176,12 @@ def _spread(rows: int, columns: int, row: Any) -> tuple[Floats, str]:
     return pixels, f"{len(chosen)} of {rows:,} rows, evenly spaced{several}"
 
 
-def _flat(row: Any) -> Floats:
+def _flat(row: object) -> Floats:
     held = row.toarray() if hasattr(row, "toarray") else np.asarray(row)
     return np.asarray(held, dtype=np.float64).reshape(-1)
 
 
-def inner_row(inner: algebra.Inner, at: int) -> Any:
+def inner_row(inner: algebra.Inner, at: int) -> Floats:
     """Row ``at`` of an inner factor F as a (1, q) array, without the others. Raises InterfaceError for other kinds."""
     q = inner.shape[1]
     found = np.zeros((1, q))
@@ -193,10 +195,10 @@ def inner_row(inner: algebra.Inner, at: int) -> Any:
     elif isinstance(inner, algebra.Prefixes):
         found[0, : at + 1] = 1.0
     elif isinstance(inner, algebra.Kron):
-        row: Any = np.ones((1, 1))
+        row: Floats = np.ones((1, 1))
         for factor in reversed(inner.factors):
             at, place = divmod(at, factor.shape[0])
-            row = np.kron(inner_row(factor, place), row)
+            row = np.asarray(np.kron(inner_row(factor, place), row), dtype=np.float64)
         found = row
     elif isinstance(inner, algebra.Blocks):
         column = 0
@@ -218,3 +220,57 @@ def _range(q: int, at: int) -> tuple[int, int]:
     left = q * (q + 1) // 2 - 1 - at  # intervals after it: those of later first columns number 0, 1, 3, 6, ...
     first = q - 1 - (isqrt(8 * left + 1) - 1) // 2
     return first, first + 1 + at - (first * q - first * (first - 1) // 2)
+
+
+_LABELS = 6  # that have a colour of their own; those who spent least are drawn as one
+
+Spending = Sequence[tuple[str, str, float]]
+"""(time in ISO 8601, label, amount) of every charge of an account, oldest first."""
+
+
+def budget_picture(purses: Sequence[tuple[str, str, float, Spending]], ax: Axes | None = None) -> Figure:
+    """What was spent over time, a panel an account: (name, measure, total, charges of it).
+
+    With ``ax`` the first account that has spent anything, or the first, is drawn. Raises InterfaceError without
+    matplotlib.
+    """
+    made, places = style.panels(ax, 6.4, 0.4 + 2.3 * len(purses), len(purses))
+    shown = purses if ax is None else [next((purse for purse in purses if purse[3]), purses[0])]
+    for place, purse in zip(places, shown, strict=True):
+        _draw(place, *purse)
+    return made
+
+
+def _draw(ax: Axes, name: str, measure: str, total: float, charges: Spending) -> None:
+    by_label: dict[str, float] = {}
+    for _, label, amount in charges:
+        by_label[label] = by_label.get(label, 0.0) + amount
+    largest = sorted(by_label, key=lambda label: -by_label[label])[: _LABELS - 1 if len(by_label) > _LABELS else None]
+    names = [label for label in by_label if label in largest] + (["(others)"] if len(largest) < len(by_label) else [])
+    style.tidy(ax, grid="y")
+    if charges:
+        moments = [dt.datetime.fromisoformat(when).replace(tzinfo=None) for when, _, _ in charges]
+        # A little before the first charge and after the last one, so that both steps show.
+        reach = max((moments[-1] - moments[0]) * 0.06, dt.timedelta(minutes=1))
+        times: list[Any] = [moments[0] - reach, *moments, moments[-1] + reach]
+        steps = np.zeros((len(names), len(times)))
+        for at, (_, label, amount) in enumerate(charges, start=1):
+            steps[names.index(label if label in largest else "(others)"), at:] += amount
+        colours = [style.COLOURS[i % len(style.COLOURS)] for i in range(len(names))]
+        shown = [style.plain(label or "(no label)", 24) for label in names]
+        ax.stackplot(times, steps, step="post", colors=colours, labels=shown, alpha=0.85, linewidth=0)
+        ax.plot(times, steps.sum(axis=0), drawstyle="steps-post", color=style.BLACK, linewidth=1)
+        style.with_dates(ax.xaxis)
+        ax.set_xlim(times[0], times[-1])
+        style.legend_beside(ax, "label", reverse=True)
+    else:
+        ax.text(0.5, 0.4, "nothing spent yet", transform=ax.transAxes, ha="center", fontsize=style.NORMAL, color="0.45")
+        ax.set_xticks([])
+    ax.axhline(total, color=style.RED, linewidth=1.2, linestyle="--")
+    ax.text(0.01, total, f"total {style.number(total)}", transform=ax.get_yaxis_transform(), fontsize=style.SMALL,
+            color=style.RED, va="bottom")  # fmt: skip
+    ax.set_ylim(0, total * 1.18)
+    style.with_thousands(ax.yaxis, 4)
+    spent = sum(amount for _, _, amount in charges)
+    ax.set_ylabel(measure, fontsize=style.SMALL)
+    style.title(ax, f"{name} account: {style.number(spent)} of {style.number(total)} spent")

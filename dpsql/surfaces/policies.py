@@ -6,11 +6,9 @@ import argparse
 import glob
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-from dpsql.driver.draft import draft_policy
-from dpsql.driver.opening import connect
-from dpsql.errors import OperationalError
+from dpsql.driver.opening import connect, draft_policy
+from dpsql.errors import OperationalError, one_line
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import show
@@ -103,7 +101,7 @@ def renew(options: argparse.Namespace) -> None:
         if options.json:
             output.print_json({"dataset": con.policy.dataset, "was": options.was, **output.budget_json(con.budget)})
         elif not options.quiet:
-            print(f"The data set is {output.one_line(con.policy.dataset)} now; what was spent stays spent.")
+            print(f"The data set is {one_line(con.policy.dataset)} now; what was spent stays spent.")
             print(con.budget)
 
 
@@ -138,7 +136,7 @@ def _table_line(table: TablePolicy) -> str:
     return ", ".join(parts)
 
 
-def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, Any]:
+def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]:
     return {
         "public": table.public,
         "unit": table.unit,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from dpsql.errors import LedgerError, ProgrammingError, listed
+from dpsql.errors import LedgerError, ProgrammingError, listed, one_line
 from dpsql.privacy.ledger import Entry
 from dpsql.quoting import identifier
 from dpsql.release import Result
@@ -51,7 +50,7 @@ def rename(options: argparse.Namespace) -> None:
         if options.json:
             output.print_json({"renamed": options.name, "to": options.to, "releases": con.releases_path})
         elif not options.quiet:
-            print(f"{output.one_line(options.name)} is shown as {output.one_line(options.to)} from now on.")
+            print(f"{one_line(options.name)} is shown as {one_line(options.to)} from now on.")
 
 
 def drop(options: argparse.Namespace) -> None:
@@ -66,7 +65,7 @@ def drop(options: argparse.Namespace) -> None:
         if options.json:
             output.print_json({"dropped": gone, "refunded": 0, "spent": spent, "releases": con.releases_path})
         elif not options.quiet:
-            names = ", ".join(output.one_line(name) for _, name in gone)
+            names = ", ".join(one_line(name) for _, name in gone)
             print(f"Dropped {names}. Nothing is given back: the ledger keeps the charge and the noisy numbers, and the")
             print("same batch is answered from them again at no cost, which shows its results again.")
 
@@ -121,7 +120,7 @@ def _deliver(result: Result, name: str, options: argparse.Namespace) -> None:
     formats.deliver(options, [(name, result)], lambda: output.table_text(result), lambda: output.table_json(result))
 
 
-def _chosen(held: dict[str, Any], wanted: list[str]) -> list[str]:
+def _chosen(held: inputs.Record, wanted: list[str]) -> list[str]:
     """The results of a release that are asked for, all of them by default."""
     names = {name.lower(): name for name in held["names"]}
     if not names:
@@ -129,9 +128,7 @@ def _chosen(held: dict[str, Any], wanted: list[str]) -> list[str]:
     for name in wanted:
         if name.lower() not in names:
             known = ", ".join(names.values())
-            raise ProgrammingError(
-                f"release {held['release_id']} has no result {output.one_line(name)}; it has {known}"
-            )
+            raise ProgrammingError(f"release {held['release_id']} has no result {one_line(name)}; it has {known}")
     return [names[name.lower()] for name in wanted] or list(names.values())
 
 
@@ -139,7 +136,7 @@ def _views(entries: list[Entry]) -> list[tuple[int, str]]:
     return [(entry.id, name) for entry in entries if entry.released is not None for name in entry.views]
 
 
-def entry_json(entry: Entry) -> dict[str, Any]:
+def entry_json(entry: Entry) -> dict[str, object]:
     return {
         "release": entry.id,
         "time": entry.time,

@@ -12,19 +12,18 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError
-from dpsql.pictures import budget_picture
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import plan_cells
+from dpsql.planning.text import plan_cells, plan_facts
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
 from dpsql.release import ReleaseStore
 from dpsql.surfaces import plots
 from dpsql.surfaces import report_html as h
-from dpsql.surfaces.inputs import release_record
+from dpsql.surfaces.inputs import Record, release_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,31 +57,14 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     ``state``: what is spent of the budget so far (``con.budget``), for a picture of it. Spends nothing and reads no
     row. Raises InterfaceError without matplotlib.
     """
-    charge = plan.charge
-    measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
     level = f"{100 * (1 - plan.alpha):g} %"
-    unit = _unit_of(plan.privacy)
-    facts: list[tuple[str, object]] = [
-        ("Data set", plan.dataset),
-        ("Cost", f"{measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch"),
-        (
-            "Can be paid",
-            "yes" if plan.affordable else "no: more than is left of that account, or than one release may cost",
-        ),
-        ("Questions", f"{len(plan.queries)} statements, {plan.compiled.numbers:,} numbers"),
-        ("Strategy", f"{plan.strategy.method}, {plan.strategy.shape[0]:,} measurements"),
-    ]
-    if plan.gap is not None:
-        facts.append(("Certificate", f"total squared error within {max(plan.gap, 1e-6):.2%} of the least possible"))
+    facts = [("Data set", plan.dataset), *plan_facts(plan)[1:]]
     if plan.estimated:
         facts.append(("Errors", "estimates, by simulation on public stand-ins for the data"))
-    facts += [("Note", note) for note in plan.notes]
-    for way in plan.alternatives:
-        facts.append(("Instead", f"{way.charge.guarantee} from the {way.charge.purse} account"))
     parts = [
         h.heading("Plan of a release", 1),
         h.paragraph("Nothing was spent and no row was read for this page.", "soft"),
-        h.box(f"Guarantee: {plan.privacy}", _meaning(charge.guarantee, unit)),
+        h.box(f"Guarantee: {plan.privacy}", _meaning(plan.charge.guarantee, _unit_of(plan.privacy))),
         h.facts(facts),
         h.heading("How precise the answers will be"),
         h.paragraph(
@@ -204,7 +186,7 @@ def _drawn(draw: Callable[[], Figure]) -> Figure | None:
     return None
 
 
-def _purse(held: dict[str, Any], measure: str, known: list[dict[str, Any]]) -> Iterator[str]:
+def _purse(held: Record, measure: str, known: list[Record]) -> Iterator[str]:
     """What the account held when this release was made, and how it came to that."""
     if held["purse_total"] is None or held["purse_spent"] is None:
         return
@@ -221,7 +203,7 @@ def _purse(held: dict[str, Any], measure: str, known: list[dict[str, Any]]) -> I
         for row in known
         if row["purse"] == held["purse"] and row["release_id"] <= held["release_id"]
     ]
-    made = budget_picture([(held["purse"], measure, total, charges)])
+    made = plots.budget_picture([(held["purse"], measure, total, charges)])
     yield h.picture(made, f"What the releases up to this one spent of the {held['purse']} account, by label")
 
 

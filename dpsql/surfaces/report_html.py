@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsql.errors import InterfaceError
+from dpsql.errors import InterfaceError, printable
 from dpsql.pictures import picture_bytes
 from dpsql.pictures.style import number
 from dpsql.pictures.tables import Number, read
@@ -65,8 +65,7 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 def text(value: object) -> str:
     """Escaped, with characters that steer terminals or reverse lines made visible."""
-    shown = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(value))
-    return html.escape(shown)
+    return html.escape("".join(c if c in "\n\t" else printable(c) for c in str(value)))
 
 
 def paragraph(words: str, kind: str = "") -> str:

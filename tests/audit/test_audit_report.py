@@ -14,10 +14,9 @@ import pytest
 import dpsql
 from dpsql.audit import audit
 from dpsql.audit.database import Synthetic
-from dpsql.audit.draws import Draws
 from dpsql.audit.noise import chi_square
 from dpsql.audit.sensitivity import brute_force
-from dpsql.audit.values import constants, type_of
+from dpsql.audit.values import Draws, constants, type_of
 from dpsql.audit.world import World
 from dpsql.errors import DataError, InternalError, PolicyError
 from dpsql.measure import ConnectionEngine, synthetic

@@ -14,7 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.audit import audit
-from dpsql.audit.adaptive import log_quotient, logs, scores
+from dpsql.audit.privacy import log_quotient, logs, scores
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob

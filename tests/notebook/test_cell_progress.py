@@ -26,17 +26,17 @@ def progress(*times):
 
 def test_short_planning_says_nothing():
     say, handle = progress(0.0, 0.5, 1.9)
-    say("a")
-    say("b")
-    say.done()
+    with say:
+        say("a")
+        say("b")
     assert handle.texts == []
 
 
 def test_long_planning_says_what_it_is_at_once_a_second():
     say, handle = progress(0.0, 1.0, 2.5, 2.9, 3.6)
-    for message in "abcd":
-        say(message)
-    say.done()
+    with say:
+        for message in "abcd":
+            say(message)
     assert handle.texts == ["planning, 2 s: b", "planning, 4 s: d", ""]
 
 

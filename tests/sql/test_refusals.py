@@ -115,7 +115,7 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("CREATE VIEW a.x AS SELECT count(*) FROM p", "plain name", None),
     ('CREATE VIEW "" AS SELECT count(*) FROM p', "at least one character", None),
     ("CREATE VIEW releases AS SELECT count(*) FROM p", "choose another name", None),
-    ("CREATE VIEW x(a, b) AS SELECT count(*) FROM p", "names 2 columns, its SELECT has 1", None),
+    ("CREATE VIEW x(a, b) AS SELECT count(*) FROM p", "2 column names are given to a query that has 1", None),
     ("CREATE VIEW x AS SELECT count(*) FROM p; CREATE VIEW X AS SELECT count(*) FROM p", "two results", None),
     ("SELECT count(*) FROM p; CREATE VIEW q1 AS SELECT count(*) FROM p", "two results", None),
     # Not row-local.

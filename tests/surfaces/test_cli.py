@@ -348,10 +348,9 @@ def test_top_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_progress_waits_two_seconds_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 1.9, 2.1, 3.0, 12.2])
-    progress = output.Progress(quiet=False, clock=lambda: next(times))
-    for message in ("a", "b", "c", "d"):
-        progress(message)
-    progress.done()
+    with output.Progress(quiet=False, clock=lambda: next(times)) as progress:
+        for message in ("a", "b", "c", "d"):
+            progress(message)
     assert capsys.readouterr().err.splitlines() == ["dpsql: planning, 2 s: b", "dpsql: planning, 12 s: d"]
     output.Progress(quiet=True, clock=lambda: 99.0)("e")
     assert capsys.readouterr().err == ""

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dpsql.surfaces import colours
+from dpsql.surfaces import output
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -223,9 +223,9 @@ def test_colours_are_for_terminals(
 
 
 def test_a_table_has_its_head_set_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(colours, "coloured", lambda _: True)
+    monkeypatch.setattr(output, "coloured", lambda _: True)
     text = "by_town\ntown   n\n----  --\nhere  60\n\n(1 row)"
-    assert colours.painted(text, sys.stdout).split("\n") == [
+    assert output.painted(text, sys.stdout).split("\n") == [
         *("by_town", "\x1b[1mtown   n\x1b[0m", "\x1b[2m----  --\x1b[0m", "here  60", "", "(1 row)"),
     ]
 
@@ -244,10 +244,12 @@ def test_the_demo_is_quiet_where_it_is_asked_to_be(place: Path, capsys: pytest.C
     # A policy of few statements stands for the demo's in the tests of its whole text.
     from dpsql.surfaces import demo
 
-    demo._results_only("a paragraph")
-    demo._results_only("SELECT 1", table=True)
+    say = demo._Say(quiet=True, silent=False)
+    say("a paragraph")
+    say("SELECT 1", table=True)
+    demo._Say(quiet=False, silent=True)("t\nn", result=True)
     assert capsys.readouterr().out == ""
-    demo._results_only("t\nn", result=True)
+    say("t\nn", result=True)
     assert capsys.readouterr().out == "t\nn\n\n"
 
 

@@ -12,9 +12,15 @@ else works on what has been released. The law and its proof are in ``dpsql.priva
 row; the number of rows is public.
 """
 
-from dpsql.local.device.distortion import distortion_lower_bound, distortion_upper_bound
 from dpsql.local.device.domain import OTHER, Categories, Domain
-from dpsql.local.device.estimate import Collected, Estimate, collect, estimate
+from dpsql.local.device.estimate import (
+    Collected,
+    Estimate,
+    collect,
+    distortion_lower_bound,
+    distortion_upper_bound,
+    estimate,
+)
 from dpsql.local.device.local import randomise, randomise_many
 from dpsql.local.device.row_functions import RowFunction, constant, tabulated, value, where
 from dpsql.privacy.response import Response

@@ -12,9 +12,11 @@ from sqlglot.errors import SqlglotError
 from dpsql.errors import PolicyError, SQLError
 from dpsql.policy import TablePolicy
 from dpsql.sql.aggregate.keys import key_of
+from dpsql.sql.resolve.joins import RowScope
+from dpsql.sql.resolve.relations import Relation
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope, find_column, table_of
+from dpsql.sql.values.scope import Scope, table_of
 from dpsql.workload.expr.batch import CaseKey, Key, Table
 from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.regions import KeyDomain
@@ -31,7 +33,8 @@ def capped_table(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
     if not policy.at_most:
         return table
     computed = Computed(table)
-    scope = Scope(lambda node: find_column(table, node, None), computed, truth)
+    rows = RowScope.alone(Relation(table.name, table, exp.to_table(table.name)))
+    scope = Scope(rows.find, computed, truth)
     caps = []
     for i, bound in enumerate(policy.at_most):
         where = f"{policy.key('at_most')}[{i}].per"

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 from sqlglot import exp
 
@@ -328,7 +327,7 @@ def _rank(label: Scalar) -> tuple[int, object]:
     return (0, label)
 
 
-def _label(t: Typed, result: Any) -> Scalar:
+def _label(t: Typed, result: int | float | str | bool) -> Scalar:
     """A result of the scan as the value that is released."""
     if t.kind == "exact":
         if t.family == "integer" and t.unit == 1 and not t.offset:

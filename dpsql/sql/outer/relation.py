@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dpsql.quoting import identifier
+from dpsql.quoting import free_name, identifier
 
 ERRORS = ("_stderr", "_low", "_high")
 OTHER = ("_other",)
@@ -21,16 +21,7 @@ OTHER = ("_other",)
 def companion_names(names: Sequence[str], suffixes: Iterable[tuple[int, str]]) -> list[str]:
     """Names for companions: ``names[column] + suffix``, numbered where some column is already called that."""
     taken = {name.lower() for name in names}
-    found = []
-    for column, suffix in suffixes:
-        name = unique = f"{names[column]}{suffix}"
-        copy = 0
-        while unique.lower() in taken:
-            copy += 1
-            unique = f"{name}_{copy}"
-        taken.add(unique.lower())
-        found.append(unique)
-    return found
+    return [free_name(f"{names[column]}{suffix}", taken) for column, suffix in suffixes]
 
 
 @dataclass(frozen=True)

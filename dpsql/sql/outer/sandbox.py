@@ -11,7 +11,6 @@ import functools
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import duckdb
 from sqlglot import TokenType
@@ -106,7 +105,7 @@ class Sandbox:
 
     def describe(self, sql: str) -> tuple[list[tuple[str, str]], str]:
         """(name, type) of the columns of a query, and what DuckDB says against it, in one line."""
-        rows: list[Any] = []
+        rows: list[tuple[str, ...]] = []
         said = ""
         try:
             rows = self.connection.execute(f"DESCRIBE {sql}").fetchall()

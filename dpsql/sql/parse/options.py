@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from sqlglot import Token, TokenType
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import TokenError
 
 from dpsql.errors import SQLError, nearest
 from dpsql.policy import TablePolicy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import MAX_BATCH
+from dpsql.sql.parse.tokens import QUOTED, items_of, nesting, place_of, refuse_token, replaced, tokens_of
 
 KNOWN = ("epsilon", "delta", "privacy_unit_column", "max_groups_contributed")
 
@@ -44,8 +43,6 @@ _OTHER_CLAUSES = {
     "ANONYMIZATION": "write WITH DIFFERENTIAL_PRIVACY, its newer name",
     "AGGREGATION_THRESHOLD": "a threshold on exact answers does not protect anyone; write WITH DIFFERENTIAL_PRIVACY",
 }
-_OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
-_CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ def read_options(text: str) -> tuple[str, tuple[Options | None, ...]]:
     if not isinstance(text, str) or len(text) > MAX_BATCH or not _MAY_HOLD.search(text):
         return text, ()
     try:
-        tokens = Dialect.get_or_raise("duckdb").tokenize(text)
-    except TokenError:
+        tokens = tokens_of(text)
+    except SQLError:
         return text, ()
     found: list[Options | None] = []
     blanks: list[Token] = []
@@ -88,11 +85,8 @@ def read_options(text: str) -> tuple[str, tuple[Options | None, ...]]:
     if not any(found):
         return text, ()
     _agree([options for options in found if options is not None], ("epsilon", "delta"), "statements of one batch")
-    out, last = [], 0
-    for token in blanks:
-        out += [text[last : token.start], " " * (token.end + 1 - token.start)]
-        last = token.end + 1
-    return "".join(out) + text[last:], tuple(found)
+    blank = [(token.start, token.end + 1, " " * (token.end + 1 - token.start)) for token in blanks]
+    return replaced(text, blank), tuple(found)
 
 
 def budget_of(clauses: Sequence[Options | None]) -> Options | None:
@@ -152,14 +146,13 @@ def _statement(text: str, tokens: Sequence[Token], blanks: list[Token]) -> Optio
 
 
 def _is(tokens: Sequence[Token], i: int, word: str) -> bool:
-    quoted = (TokenType.STRING, TokenType.IDENTIFIER)
-    return i < len(tokens) and tokens[i].text.upper() == word and tokens[i].token_type not in quoted
+    return i < len(tokens) and tokens[i].text.upper() == word and tokens[i].token_type not in QUOTED
 
 
 def _closing(tokens: Sequence[Token], start: int) -> int:
     depth = 0
     for i in range(start, len(tokens)):
-        depth += (tokens[i].token_type in _OPEN) - (tokens[i].token_type in _CLOSE)
+        depth += nesting(tokens[i])
         if depth == 0:
             return i
     raise _refuse("OPTIONS( is not closed; write the closing parenthesis", tokens[start])
@@ -167,7 +160,7 @@ def _closing(tokens: Sequence[Token], start: int) -> int:
 
 def _options(text: str, head: Token, tokens: Sequence[Token]) -> Options:
     values: dict[str, tuple[str, Sequence[Token]]] = {}
-    for item in _split(tokens):
+    for item in items_of(tokens) if tokens else []:
         if not item:
             raise _refuse("OPTIONS has an empty item; write name = value, separated by commas", head)
         name = "" if item[0].token_type is TokenType.STRING else item[0].text.lower()
@@ -193,21 +186,8 @@ def _options(text: str, head: Token, tokens: Sequence[Token]) -> Options:
         delta,
         None if unit is None else _column(*unit),
         None if groups is None or groups[0].upper() == "NULL" else _limit(*groups),
-        *_place(head),
+        *place_of(head),
     )
-
-
-def _split(tokens: Sequence[Token]) -> list[Sequence[Token]]:
-    """The items at the commas outside of inner parentheses; none for OPTIONS()."""
-    items: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
-        if depth == 0 and token.token_type is TokenType.COMMA:
-            items.append([])
-        else:
-            items[-1].append(token)
-    return [] if items == [[]] else list(items)
 
 
 def _number(name: str, written: str, tokens: Sequence[Token]) -> Decimal:
@@ -284,13 +264,8 @@ def _refuse_functions(tokens: Sequence[Token], i: int) -> None:
         )
 
 
-def _place(token: Token) -> tuple[int, int]:
-    # The tokenizer says where a token ends.
-    return int(token.line), max(1, int(token.col) - (int(token.end) - int(token.start)))
-
-
 def _refuse(message: str, token: Token) -> SQLError:
-    return SQLError(message, *_place(token), code="options")
+    return refuse_token(message, token, "options")
 
 
 def _short(text: str) -> str:

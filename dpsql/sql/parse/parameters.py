@@ -18,12 +18,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from sqlglot import Token, TokenType
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import TokenError
 
 from dpsql.errors import DataError, ProgrammingError, SQLError
 from dpsql.quoting import string
 from dpsql.sql.parse.statements import MAX_BATCH
+from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
 
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
@@ -60,15 +59,13 @@ class Prepared:
         Raises ProgrammingError where the number of values is wrong, a name is missing, or a value has no literal
         (bytes, lists); DataError for NaN and numbers that DuckDB cannot hold.
         """
-        values = self._values(parameters)
-        out, last = [], 0
-        for spot, value in zip(self.spots, values, strict=True):
+        parts = []
+        for spot, value in zip(self.spots, self._values(parameters), strict=True):
             before, after = self.text[spot.start - 1 : spot.start], self.text[spot.stop : spot.stop + 1]
             left = "" if not before or before in _LEFT else " "
             right = "" if not after or after in _RIGHT else " "
-            out += [self.text[last : spot.start], left, literal(value, _said(spot.key)), right]
-            last = spot.stop
-        return "".join(out) + self.text[last:]
+            parts.append((spot.start, spot.stop, f"{left}{literal(value, _said(spot.key))}{right}"))
+        return replaced(self.text, parts)
 
     def _values(self, parameters: Parameters) -> list[object]:
         keys = [spot.key for spot in self.spots]
@@ -110,14 +107,7 @@ def prepare(text: str) -> Prepared:
         raise SQLError(f"a batch is a string of SQL, not {type(text).__name__}", code="syntax")
     if len(text) > MAX_BATCH or not re.search(r"[?:$]", text):
         return Prepared(text, ())  # past the limit the parser refuses it
-    failure = ""
-    tokens: list[Token] = []
-    try:
-        tokens = Dialect.get_or_raise("duckdb").tokenize(text)
-    except TokenError as error:
-        failure = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()[0]
-    if failure:
-        raise SQLError(f"the batch cannot be read: {failure}; check its quotes", code="syntax")
+    tokens = tokens_of(text)
     spots: list[_Spot] = []
     marks = numbers = 0
     for i, token in enumerate(tokens):
@@ -126,7 +116,7 @@ def prepare(text: str) -> Prepared:
         if token.token_type in (TokenType.PLACEHOLDER, TokenType.QDCOLON, TokenType.DQMARK):
             # "?::" is one token.
             if token.token_type is TokenType.DQMARK or (after is not None and after.token_type is TokenType.NUMBER):
-                raise _refuse(
+                raise refuse_token(
                     "a parameter is ?, with a space or an operator after it; write $1 for a numbered one", token
                 )
             spots.append(_Spot(token.start, token.start + 1, marks))
@@ -243,13 +233,8 @@ def _sequence(parameters: object) -> list[object]:
 
 
 def _is_name(token: Token) -> bool:
-    quoted = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
-    return token.token_type not in quoted and _NAME.fullmatch(token.text) is not None
+    return token.token_type not in (*QUOTED, TokenType.NUMBER) and _NAME.fullmatch(token.text) is not None
 
 
 def _said(key: int | str) -> str:
     return f":{key}" if isinstance(key, str) else f"number {key + 1}"
-
-
-def _refuse(message: str, token: Token) -> SQLError:
-    return SQLError(message, int(token.line), max(1, int(token.col) - (int(token.end) - int(token.start))))

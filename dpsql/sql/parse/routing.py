@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import TokenError
 
 from dpsql.errors import NotSupportedError, SQLError, nearest
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.options import read_options
 from dpsql.sql.parse.statements import Statement, parse, refuse
+from dpsql.sql.parse.tokens import place_of, replaced, tokens_of
 
 # What a statement may start with that is no SELECT of a batch: it runs over the releases.
 _READS = frozenset({"SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "VALUES", "TABLE"})
@@ -151,8 +150,8 @@ def _declared(node: exp.Table, policy: Policy) -> bool:
 def _pieces(text: str, policy: Policy) -> tuple[Piece, ...]:
     blanked, _ = read_options(text)
     try:
-        tokens = Dialect.get_or_raise("duckdb").tokenize(blanked) if isinstance(text, str) else []
-    except TokenError:
+        tokens = tokens_of(blanked) if isinstance(text, str) else []
+    except SQLError:
         tokens = []
     parts = list(_split(tokens))
     if not parts:
@@ -200,12 +199,8 @@ def _split(tokens: list[Token]) -> Iterator[list[Token]]:
 
 def _without(text: str, parts: list[list[Token]]) -> str:
     """The text with these statements blanked out; whatever else is there keeps its place."""
-    out, last = [], 0
-    for part in parts:
-        start, stop = part[0].start, part[-1].end + 1
-        out += [text[last:start], re.sub(r"[^\n]", " ", text[start:stop])]
-        last = stop
-    return "".join(out) + text[last:]
+    spans = [(part[0].start, part[-1].end + 1) for part in parts]
+    return replaced(text, [(start, stop, re.sub(r"[^\n]", " ", text[start:stop])) for start, stop in spans])
 
 
 def _slice(text: str, part: list[Token]) -> str:
@@ -223,8 +218,7 @@ def _refuse_changes(part: list[Token], word: str) -> None:
         kinds = [token.text.upper() for token in part[1:6] if token.text.upper() not in {"OR", "REPLACE"}]
         if kinds[:1] != ["VIEW"]:
             word, advice = f"CREATE {kinds[0] if kinds else ''}".strip(), _CHANGES
-    token = part[0]
-    place = int(token.line), max(1, int(token.col) - (int(token.end) - int(token.start)))
+    place = place_of(part[0])
     if advice is not None:
         raise NotSupportedError(f"{word} is not answered: {advice} (line {place[0]}, column {place[1]})")
     if word not in _READS | _QUERIES | {"CREATE"}:

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import Token, TokenType, exp
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ParseError
 
 from dpsql.errors import SQLError
-from dpsql.sql.parse.source import Source
+from dpsql.sql.parse.names import Source
+from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
 from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected, written
 
 MAX_BATCH = 8_000_000
@@ -69,16 +70,12 @@ def parse(text: str) -> tuple[Statement, ...]:
     """
     _check_limits(text)
     try:
-        tokens = DUCKDB.tokenize(text)
+        tokens = tokens_of(text)
         _refuse_commands(tokens)
         _hints_to_their_statements(text, tokens)
         trees = DUCKDB.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
-    except TokenError as error:
-        raise SQLError(
-            f"the batch cannot be read: {_first_line(str(error))}; check its quotes", code="syntax"
-        ) from None
     except RecursionError:
         raise SQLError(f"an expression nests too deeply; nest at most {MAX_DEPTH} levels", code="too-large") from None
     except (ValueError, TypeError, LookupError, AttributeError):
@@ -125,14 +122,8 @@ def _refuse_commands(tokens: Sequence[Token]) -> None:
     for before, token in zip([None, *tokens], tokens, strict=False):
         starts = before is None or before.token_type is TokenType.SEMICOLON
         if starts and token.token_type in _COMMANDS:
-            width = int(token.end) - int(token.start)
-            raise SQLError(
-                f"a statement of the batch is {token.text.upper()}; only SELECT and CREATE VIEW ... AS SELECT are "
-                "answered",
-                int(token.line),
-                max(1, int(token.col) - width),
-                code="not-select",
-            )
+            said = "only SELECT and CREATE VIEW ... AS SELECT are answered"
+            raise refuse_token(f"a statement of the batch is {token.text.upper()}; {said}", token, "not-select")
 
 
 def place(node: exp.Expr) -> tuple[int, int, tuple[int, int]] | tuple[None, None, None]:
@@ -176,15 +167,12 @@ def _check_limits(text: str) -> None:
         )
     odd = _NO_TEXT.search(text)
     if odd:
-        line = text.count("\n", 0, odd.start()) + 1
-        column = odd.start() - text.rfind("\n", 0, odd.start())
-        raise SQLError("a NUL or a lone surrogate is no text; remove it", line, column, code="syntax")
+        raise SQLError("a NUL or a lone surrogate is no text; remove it", *place_at(text, odd.start()), code="syntax")
     bare = _SKIPPED.sub(lambda match: " " * len(match.group()), text)
     spaceship = bare.find("<=>")
     if spaceship >= 0:
         # The parser reads it as MySQL's operator; in DuckDB it is a distance of arrays.
-        line = text.count("\n", 0, spaceship) + 1
-        column = spaceship - text.rfind("\n", 0, spaceship)
+        line, column = place_at(text, spaceship)
         raise SQLError("<=> is not admitted; write IS NOT DISTINCT FROM", line, column, (line, column + 2))
     depth = statements = start = 0
     for landmark in _LANDMARK.finditer(bare):
@@ -192,10 +180,10 @@ def _check_limits(text: str) -> None:
         if character == "(":
             depth += 1
             if depth > MAX_DEPTH:
-                line = text.count("\n", 0, landmark.start()) + 1
-                column = landmark.start() - text.rfind("\n", 0, landmark.start())
                 raise SQLError(
-                    f"parentheses nest deeper than {MAX_DEPTH}: flatten the expression", line, column, code="too-large"
+                    f"parentheses nest deeper than {MAX_DEPTH}: flatten the expression",
+                    *place_at(text, landmark.start()),
+                    code="too-large",
                 )
         elif character == ")":
             depth = max(0, depth - 1)
@@ -209,7 +197,7 @@ def _check_limits(text: str) -> None:
         )
     run = _PREFIX_RUN.search(bare)
     if run:
-        line = text.count("\n", 0, run.start()) + 1
+        line, _ = place_at(text, run.start())
         raise SQLError(f"{MAX_DEPTH} prefix operators in a row: simplify the expression", line, 1, code="too-large")
 
 
@@ -224,7 +212,7 @@ def _check_statement(length: int) -> None:
 
 def _syntax(error: ParseError) -> SQLError:
     details = error.errors[0] if error.errors else {}
-    description = _first_line(str(details.get("description") or error))
+    description = first_line(str(details.get("description") or error))
     line, column = details.get("line"), details.get("col")
     end = None if line is None or column is None else (line, column)
     if column is not None:
@@ -233,10 +221,6 @@ def _syntax(error: ParseError) -> SQLError:
     return SQLError(
         f"syntax error: {description.rstrip('.')}; DuckDB's dialect is read", line, column, end, code="syntax"
     )
-
-
-def _first_line(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text.strip().splitlines()[0]) if text.strip() else "unreadable"
 
 
 def _view(tree: exp.Create) -> Statement:
@@ -330,11 +314,6 @@ def hints_of(select: exp.Select) -> Hints:
     return Hints(found.get("WEIGHT", 1.0), found.get("MAX_ERROR"))
 
 
-def weight_of(select: exp.Select) -> float:
-    """The number of a ``/*+ WEIGHT(4) */`` hint after SELECT, 1 without one. Raises as ``hints_of``."""
-    return hints_of(select).weight
-
-
 def _hints_to_their_statements(text: str, tokens: Sequence[Token]) -> None:
     """A hint between a semicolon and SELECT belongs to that SELECT, as it does before the first statement."""
     for token, after in itertools.pairwise(tokens):
@@ -350,9 +329,7 @@ def _refuse_stray_hints(tree: exp.Expr) -> None:
     for node in nodes(tree):
         for comment in node.comments or []:
             if comment.lstrip().startswith("+") and not isinstance(node, exp.Select):
-                raise refuse(
-                    f"the hint /*{comment}*/ stands where none is read; write it right after SELECT", node, code="hint"
-                )
+                raise refuse(_stray(comment), node, code="hint")
 
 
 def _refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]) -> None:
@@ -366,12 +343,12 @@ def _refuse_lost_hints(tokens: Sequence[Token], trees: Sequence[exp.Expr | None]
     lost.subtract(text for tree in read for node in nodes(tree) for text in node.comments or [])
     for token, text in hints:
         if lost[text] > 0 and token.token_type is not TokenType.SELECT:
-            at = token.line, max(1, token.col - (token.end - token.start)), (token.line, max(1, token.col))
-            raise SQLError(
-                _one_line(f"the hint /*{text}*/ stands where none is read; write it right after SELECT"),
-                *at,
-                code="hint",
-            )
+            end = token.line, max(1, token.col)
+            raise SQLError(_one_line(_stray(text)), *place_of(token), end, code="hint")
+
+
+def _stray(hint: str) -> str:
+    return f"the hint /*{hint}*/ stands where none is read; write it right after SELECT"
 
 
 def _within(hint: str, text: str) -> float | None:

@@ -127,11 +127,7 @@ class FromItems:
             )
         whole = expanded(query, [(alias, rows.names) for alias, rows in sources])
         names = [str(item.alias_or_name) or item.sql("duckdb") for item in whole.expressions]
-        if columns is not None and len(columns) > len(names):
-            raise refuse(f"{len(columns)} column names are given to a query of {len(names)} columns", query)
-        for number, name in enumerate(columns or ()):
-            names[number] = name
-        return rows_of(whole, sources, selects.distinct_names(names))
+        return rows_of(whole, sources, selects.renamed(names, columns, query))
 
     def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
         """A view that the policy names: row-wise over tables of the policy."""

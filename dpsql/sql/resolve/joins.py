@@ -50,6 +50,11 @@ class RowScope:
     _relations: Relations = field(repr=False)
     _joins: Mapping[int, str] = field(repr=False)  # by relation: the join's name, "" for the base
 
+    @classmethod
+    def alone(cls, relation: Relation, where: exp.Expr | None = None) -> RowScope:
+        """The rows of one table without joins."""
+        return cls(relation.table, TRUE, where, relation.table.schema, Relations((relation,)), {0: ""})
+
     def find(self, node: exp.Column) -> Column:
         """The column that ``node`` names, of the base or of a joined table; SQLError otherwise."""
         place = self._relations.place(node)
@@ -113,7 +118,7 @@ def read_rows(
         table = known.get(relation.table.name)
         if table is None:
             table = known[relation.table.name] = base_of(relation, policy, tables)
-        return RowScope(table, TRUE, where, table.schema, relations, {0: ""})
+        return RowScope.alone(replace(relation, table=table), where)
     parts = [] if where is None else list(conjuncts_of(where))
     graph = JoinGraph(relations, policy, tables, [*relations.pool, *parts])
     placed = graph.placed()

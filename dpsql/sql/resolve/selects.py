@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlglot import exp
 
 from dpsql.policy.values import fold
-from dpsql.quoting import identifier
+from dpsql.quoting import distinct_names, identifier
 from dpsql.sql.outer.relation import ColumnInfo, Item, Relation, Selected, hole
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Hints, hints_of, refuse
@@ -32,18 +32,12 @@ def declares(tables: Mapping[str, object], name: str) -> bool:
     return fold(name) in {fold(known) for known in tables} | {fold(known).removeprefix("main.") for known in tables}
 
 
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names, numbered where one is taken in any case."""
-    seen: set[str] = set()
-    found = []
-    for name in names:
-        unique, copy = name, 0
-        while unique.lower() in seen:
-            copy += 1
-            unique = f"{name}_{copy}"
-        seen.add(unique.lower())
-        found.append(unique)
-    return found
+def renamed(names: Sequence[str], columns: Sequence[str] | None, query: exp.Expr) -> list[str]:
+    """The names of a query's columns, ``columns`` in place of the first; SQLError where these are more."""
+    given = columns or ()
+    if len(given) > len(names):
+        raise refuse(f"{len(given)} column names are given to a query that has {len(names)}", query)
+    return distinct_names([*given, *names[len(given) :]])
 
 
 def operator(tree: exp.SetOperation) -> str:
@@ -141,14 +135,10 @@ def _sql(node: exp.Expression) -> str:
 
 def _names(select: exp.Select, sources: Sequence[tuple[str, Relation]], columns: Sequence[str] | None) -> list[str]:
     items = select.expressions
-    if columns is not None and len(columns) > len(items):
-        raise refuse(f"{len(columns)} column names are given to a query of {len(items)} columns", select)
     schema = {column.name: "DOUBLE" for _, relation in sources for column in relation.columns}
     plain = all(isinstance(item, exp.Alias | exp.Column) for item in items)
     names = [str(i.alias_or_name) for i in items] if plain else result_names(_unqualified(items), schema)
-    for number, name in enumerate(columns or ()):
-        names[number] = name
-    return distinct_names(names)
+    return renamed(names, columns, select)
 
 
 def _unqualified(items: Sequence[exp.Expression]) -> list[exp.Expression]:

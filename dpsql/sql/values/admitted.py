@@ -31,7 +31,7 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Cast: frozenset({"this", "to"}),
     exp.TryCast: frozenset({"this", "to", "safe"}),
     exp.DataType: frozenset({"this", "expressions"}),
-    # Functions of values (functions.py, real_functions.py, text_functions.py).
+    # Functions of values (functions.py, text_functions.py).
     **dict.fromkeys((exp.IntDiv, exp.Mod), _TWO),
     **dict.fromkeys((exp.Abs, exp.Sign, exp.Floor, exp.Ceil, exp.Trunc), _ONE),
     **dict.fromkeys((exp.Year, exp.Quarter, exp.Month, exp.Week, exp.WeekOfYear, exp.Day, exp.DayOfMonth), _ONE),
@@ -77,7 +77,7 @@ def is_admitted(node: exp.Expression) -> bool:
     return type(node) in _READ and not isinstance(node, exp.AggFunc)
 
 
-def check_admitted(tree: exp.Expression) -> None:
+def check_admitted(tree: exp.Expr) -> None:
     """Refuse a node that is not listed, or that carries an argument that is not read.
 
     For what a scan answers: conditions, group keys, aggregates. Run once it has been understood: it guards

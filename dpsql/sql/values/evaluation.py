@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from dpsql.errors import InternalError
 from dpsql.quoting import identifier
+from dpsql.sql.parse.names import described, empty_database, plain_type
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.value_sql import BASE, literal, render
 from dpsql.workload.expr.values import Stored, Value
@@ -40,7 +41,7 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
     shown = _OUT.get(kind, "{0}").format(render(value))
     source = f"(VALUES {rows}) AS {identifier(column.source or BASE)}(dpsql_place, {identifier(column.name)})"
     try:
-        found = _empty().cursor().execute(f"SELECT {shown} FROM {source} ORDER BY dpsql_place").fetchall()  # noqa: S608
+        found = empty_database().cursor().execute(f"SELECT {shown} FROM {source} ORDER BY dpsql_place").fetchall()  # noqa: S608
     except duckdb.Error as error:
         raise InternalError(f"an expression could not be computed on declared values: {str(error)[:200]}") from None
     return tuple(row[0] for row in found)
@@ -54,18 +55,10 @@ def known(value: Value, kind: str) -> Any:
     """
     shown = _OUT.get(kind, "{0}").format(render(value))
     try:
-        found = _empty().cursor().execute(f"SELECT {shown}").fetchall()
+        found = empty_database().cursor().execute(f"SELECT {shown}").fetchall()
     except duckdb.Error as error:
         raise InternalError(f"a range could not be computed: {str(error)[:200]}") from None
     return found[0][0]
-
-
-@functools.cache
-def _empty() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(
-        ":memory:",
-        config={"enable_external_access": "false", "threads": "1", "lock_configuration": "true"},
-    )
 
 
 def result_type(node: exp.Expr, columns: tuple[tuple[str, str], ...]) -> str | None:
@@ -77,19 +70,11 @@ def result_type(node: exp.Expr, columns: tuple[tuple[str, str], ...]) -> str | N
             return exp.column(names[part.sql("duckdb")], quoted=True)
         return part
 
-    listed = ", ".join(f"NULL::{'VARCHAR' if kind.upper().startswith('ENUM') else kind} AS c{number}"
-                       for number, (_, kind) in enumerate(columns))  # fmt: skip
+    listed = ", ".join(f"NULL::{plain_type(kind)} AS c{number}" for number, (_, kind) in enumerate(columns))
     return _described(node.transform(renamed).sql("duckdb", comments=False), listed or "1 AS c0")
 
 
 @functools.lru_cache(maxsize=4_096)
 def _described(text: str, columns: str) -> str | None:
-    question = f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS t"  # noqa: S608
-    try:
-        cursor = _empty().cursor()
-        if len(cursor.extract_statements(question)) != 1:
-            return None
-        found = cursor.execute(question).fetchall()
-    except duckdb.Error:
-        return None
-    return str(found[0][1]) if len(found) == 1 else None
+    found = described(f"DESCRIBE SELECT {text} FROM (SELECT {columns}) AS t")  # noqa: S608
+    return None if found is None else found[1]

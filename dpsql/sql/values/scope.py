@@ -49,29 +49,6 @@ class Scope:
         return self.computed.named(name)
 
 
-def find_column(table: Table, node: exp.Column, alias: str | None) -> Column:
-    """The column that ``node`` names; SQLError with the nearest names otherwise."""
-    qualifier = node.table
-    if qualifier and fold(qualifier) not in {fold(alias or ""), fold(table.name).split(".")[-1]}:
-        raise refuse(
-            f"{qualifier} is not the table of this statement, {alias or table.name} is", node, code="unknown-column"
-        )
-    if node.args.get("db") or node.args.get("catalog"):
-        raise refuse("write a column as name or table.name", node)
-    found = table.columns.get(fold(node.name))
-    if found is not None:
-        return found
-    if fold(node.name) in {fold(name) for name in table.schema}:
-        raise refuse(
-            f"column {node.name} of {table.name} is not declared in the policy, so it cannot be used; "
-            f"the custodian may add it under {table.policy.key('columns')}",
-            node,
-            code="unknown-column",
-        )
-    known = [column.name for column in table.columns.values()]
-    raise refuse(f"{table.name} has no column {node.name}: {nearest(node.name, known)}", node, code="unknown-column")
-
-
 def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
     """Join a table's policy with its schema (column name -> DuckDB type).
 

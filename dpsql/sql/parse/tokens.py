@@ -1,0 +1,74 @@
+"""Tokens of a batch, as the parser reads them: their places in the text, and the text with some of it replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from sqlglot import Token, TokenType
+from sqlglot.errors import TokenError
+
+from dpsql.errors import SQLError
+from dpsql.sql.parse.trees import DUCKDB
+
+QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
+
+_OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a batch. Raises SQLError where a quote or a comment has no end."""
+    try:
+        return DUCKDB.tokenize(text)
+    except TokenError as error:
+        raise SQLError(f"the batch cannot be read: {first_line(str(error))}; check its quotes", code="syntax") from None
+
+
+def first_line(text: str) -> str:
+    """The first line of what the parser says, without its colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text.strip().splitlines()[0]) if text.strip() else "unreadable"
+
+
+def place_of(token: Token) -> tuple[int, int]:
+    """Line and column (from 1) of a token's first character; the tokenizer says where it ends."""
+    return int(token.line), max(1, int(token.col) - (int(token.end) - int(token.start)))
+
+
+def place_at(text: str, at: int) -> tuple[int, int]:
+    """Line and column (from 1) of a character."""
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def refuse_token(message: str, token: Token, code: str = "not-answered") -> SQLError:
+    """The error that refuses a token, with its place."""
+    return SQLError(message, *place_of(token), code=code)
+
+
+def nesting(token: Token) -> int:
+    """1 for what opens a parenthesis, bracket or brace, -1 for what closes one, else 0."""
+    return (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+
+
+def items_of(tokens: Sequence[Token], ends: Iterable[TokenType] = ()) -> list[list[Token]]:
+    """The items at the commas outside of inner parentheses, up to a token of ``ends``; one empty item of nothing."""
+    items: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += nesting(token)
+        if depth < 0 or (depth == 0 and token.token_type in ends):
+            break
+        if depth == 0 and token.token_type is TokenType.COMMA:
+            items.append([])
+        else:
+            items[-1].append(token)
+    return items
+
+
+def replaced(text: str, parts: Iterable[tuple[int, int, str]]) -> str:
+    """The text with other text from ``start`` to ``stop`` of each part; the parts go by their places."""
+    out, last = [], 0
+    for start, stop, new in parts:
+        out += [text[last:start], new]
+        last = stop
+    return "".join(out) + text[last:]
