@@ -3,11 +3,13 @@
 Strategies are kept in a temporary folder here, never in the user's: subprocesses inherit the variable. Text is
 wrapped at one width, whatever terminal the tests run in. Temporary files lie in memory where there is room for them,
 unless TMPDIR says otherwise: no test asks whether a disk kept what it was told to. Each process computes in one thread.
+What collection made stays for good, so the garbage collector passes over it, and looks at the rest less often.
 
 ``assurance("races run", 8)`` in a test adds to a figure of docs/assurance.md. `make assurance` names the file that
 such notes and the outcome of every test go to; without it they go nowhere.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -40,6 +42,16 @@ def pytest_configure(config):
     os.environ["DPSQL_CACHE"] = folder
     os.environ["COLUMNS"] = "120"
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_finish(session):
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # extensions of C++ would call what is left at the end leaked
 
 
 def _note(**entry):

@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 from scipy import sparse
 
+import dpsql
 from dpsql import measure
 from dpsql.linalg.exact import product
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
@@ -23,6 +24,13 @@ from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.expr.batch import CaseKey, Core, KeyOutput, Measured, Table
 
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
+
+
+def settled(con: dpsql.Connection) -> dpsql.Connection:
+    """The connection, its schemas read once: for plans over tables that do not change."""
+    known = con.schemas()
+    con._holdings.schemas = lambda: known  # type: ignore[method-assign]
+    return con
 
 
 def policy_of(tables: str) -> Policy:

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from helpers import settled
 from scipy import stats
 
 import dpsql
@@ -58,7 +59,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make(database: Path, tmp_path: Path) -> Make:
     def connect(budget: str, tables: str = TABLES) -> dpsql.Connection:
         policy = dpsql.Policy.parse(f'dataset = "a-1"\n[budget]\n{BUDGETS[budget]}\n{tables}')
-        return dpsql.connect(database, policy=policy, ledger=tmp_path / f"{budget}.ledger")
+        return settled(dpsql.connect(database, policy=policy, ledger=tmp_path / f"{budget}.ledger"))
 
     return connect
 

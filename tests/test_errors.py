@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
+from package_trees import PACKAGE, modules, nodes
 
 import dpsql
 from dpsql import errors
 
-PACKAGE = Path(dpsql.__file__).parent
 CLASSES = {
     name: value
     for name, value in vars(errors).items()
@@ -87,10 +87,8 @@ def test_nearest_names() -> None:
 def raised() -> list[tuple[Path, ast.Call]]:
     """Every construction of an error of ours in the package."""
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.relative_to(PACKAGE).parts[0] == "examples":
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in modules():
+        for node in nodes(tree):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
                 if name in CLASSES or name in ("refuse", "_error"):
@@ -113,10 +111,8 @@ def test_every_message_is_written_as_one_line() -> None:
 
 
 def test_no_broad_except_and_no_assert_for_users() -> None:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.relative_to(PACKAGE).parts[0] == "examples":
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in modules():
+        for node in nodes(tree):
             where = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, where

@@ -11,10 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
-import dpsql
-
-PACKAGE = Path(dpsql.__file__).parent
+from package_trees import PACKAGE, modules, nodes
 
 # What each room may import. A room stands below everything that names it, so the table is a proof
 # that dependencies point one way; a new room must be entered here.
@@ -94,12 +91,18 @@ def files() -> list[tuple[str, Path]]:
 @cache
 def sources() -> list[tuple[str, Path, ast.Module]]:
     """(room, path, tree) of every module."""
-    return [(room, path, ast.parse(path.read_text(encoding="utf-8"))) for room, path in files()]
+    trees = dict(modules())
+    return [(room, path, trees[path]) for room, path in files()]
 
 
-def imported(tree: ast.AST, path: Path) -> Iterator[str]:
+@cache
+def imported(tree: ast.AST, path: Path) -> tuple[str, ...]:
     """Dotted names of what a module imports, under TYPE_CHECKING too, relative imports resolved."""
-    for node in ast.walk(tree):
+    return tuple(_imported(tree, path))
+
+
+def _imported(tree: ast.AST, path: Path) -> Iterator[str]:
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -110,6 +113,7 @@ def imported(tree: ast.AST, path: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+@cache
 def room_of(name: str) -> str | None:
     """The room that a dotted name belongs to, None where it is no module of dpsql."""
     parts = name.split(".")
@@ -124,7 +128,7 @@ def room_of(name: str) -> str | None:
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
     """(name or attribute called, node) of every call."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call):
             function = node.func
             if isinstance(function, ast.Attribute):
@@ -246,7 +250,7 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
         for name in imported(tree, path):
             assert name.split(".")[0] != "random", where
             assert not name.startswith(("numpy.random", "scipy.stats")), where
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Attribute) and node.attr == "random" and isinstance(node.value, ast.Name):
                 # On public numbers only: projections, hashes and starting points under a fixed seed, and
                 # the random workloads of the papers under the caller's.

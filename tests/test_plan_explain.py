@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import settled
 
 import dpsql
 from dpsql.policy import Policy
@@ -45,7 +46,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Connection]:
     database.execute(TABLES)
     ledger = tmp_path_factory.mktemp("explain") / "a.ledger"
     with dpsql.connect(database, policy=Policy.parse(POLICY), ledger=ledger) as connection:
-        yield connection
+        yield settled(connection)
 
 
 def explained(con: dpsql.Connection, sql: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from helpers import settled
 
 import dpsql
 from dpsql.errors import DataError
@@ -48,7 +49,7 @@ def connected(folder: Path, budget: str) -> dpsql.Connection:
         columns = "'a' AS g, (i % 20)::INTEGER AS k, i % 1000 AS v, i % 10 AS w, i AS person"
         duck.execute(f"CREATE TABLE t AS SELECT {columns} FROM range(500) r(i)")
     policy = dpsql.Policy.parse(POLICY.format(budget))
-    return dpsql.connect(folder / "t.duckdb", policy=policy, ledger=folder / "t.ledger")
+    return settled(dpsql.connect(folder / "t.duckdb", policy=policy, ledger=folder / "t.ledger"))
 
 
 def comparable(plan: dpsql.Plan, name: str) -> np.ndarray:

@@ -10,11 +10,12 @@ from typing import Any
 import duckdb
 import numpy as np
 import sqlglot
+from helpers import engine_of
 from sqlglot import exp
 
 from dpsql import measure
 from dpsql.linalg.exact import product
-from dpsql.measure import ConnectionEngine, Engine, TableSource
+from dpsql.measure import Engine, TableSource
 from dpsql.measure.reading import scan_of
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import table_of
@@ -111,7 +112,7 @@ def answers_of(compiled: Compiled, x: Sequence[int]) -> list[list[Fraction]]:
 
 def exact(asks: Sequence[Ask], policy: Policy, con: duckdb.DuckDBPyConnection) -> list[list[Fraction]]:
     """The exact answers of the asks over an open connection."""
-    engine = ConnectionEngine(con)
+    engine = engine_of(con)
     compiled = compiled_of(asks, policy, tables_of(policy, engine))
     return answers_of(compiled, scan(compiled, engine, sources_of(policy)))
 

@@ -32,7 +32,7 @@ FEW = 20
 """Of so many rows every table of at most three is made."""
 CROWD, ROUNDS = 240, 20
 """Units at once, and how often, where a unit that moves anything must be searched for."""
-_COPIES = "dpsql_copies"
+_COPIES, _DISTINCT = "dpsql_copies", "dpsql_rows"
 NUMBER = 1
 """The number of the unit that is added or removed; others stand beside it."""
 
@@ -195,13 +195,25 @@ class _Measured:
 def _vectors(world: World, table: Table, copies: Sequence[Sequence[Row]]) -> np.ndarray:
     """L x of each copy of a plain table (copies x entries, Python ints)."""
     connection = world.tables.connection
-    listed = [f"({number}, {values_text(table, row)[1:]}" for number, rows in enumerate(copies) for row in rows]
+    places: dict[str, int] = {}  # the same few rows stand in many copies: each is written and read as SQL once
+    pairs = [
+        (number, places.setdefault(values_text(table, row)[1:], len(places)))
+        for number, rows in enumerate(copies)
+        for row in rows
+    ]
     connection.execute(
-        f"CREATE OR REPLACE TABLE {_COPIES} AS "  # noqa: S608 - quoted names
+        f"CREATE OR REPLACE TABLE {_DISTINCT} AS "  # noqa: S608 - quoted names
         f"SELECT CAST(0 AS INTEGER) AS dpsql_copy, * FROM {dotted(table.name)} LIMIT 0"
     )
+    listed = [f"({place}, {text}" for text, place in places.items()]
     for start in range(0, len(listed), 2000):
-        connection.execute(f"INSERT INTO {_COPIES} VALUES {', '.join(listed[start : start + 2000])}")  # noqa: S608
+        connection.execute(f"INSERT INTO {_DISTINCT} VALUES {', '.join(listed[start : start + 2000])}")  # noqa: S608
+    connection.execute(
+        f"CREATE OR REPLACE TABLE {_COPIES} AS SELECT copy AS dpsql_copy, rows.* EXCLUDE (dpsql_copy) FROM "  # noqa: S608
+        f"(SELECT unnest(?::INTEGER[]) AS copy, unnest(?::INTEGER[]) AS place) JOIN {_DISTINCT} AS rows "
+        "ON place = dpsql_copy",
+        [[number for number, _ in pairs], [place for _, place in pairs]],
+    )
     total: np.ndarray | None = None
     for layout in world.job.layouts:
         if layout.source.table == table.name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from dpsql.engines.base import TableSource
@@ -11,6 +12,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.sensitivity import rough_sensitivity
 
 
 class Scanned(Protocol):
@@ -53,3 +55,8 @@ class Job:
     def noise(self) -> Noise:
         """The law of the noise, calibrated by the charge to the sensitivity."""
         return self.charge.calibrate(self.sensitivity)
+
+    @cached_property
+    def rough(self) -> float:
+        """The sensitivity of B worked out again from what is measured; once, however often the job is measured."""
+        return rough_sensitivity(self.charge.noise, self.integers, self.layouts)

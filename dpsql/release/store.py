@@ -33,6 +33,7 @@ from .result import Result
 from .writing import point_views, write_records
 
 CATALOG = "dpsql_releases"
+_LISTING = "SELECT release_id, released_at, names FROM dp.releases ORDER BY 1"
 _REBUILD = "run 'dpsql releases rebuild'"
 _WAIT = 10.0  # seconds that a writer waits for another one
 
@@ -259,16 +260,15 @@ class ReleaseStore:
     def _signature(self) -> _Signature:
         if not self.exists():
             raise OperationalError(f"there is no releases file {str(self.path)!r}; {_REBUILD}")
-        state = self.path.stat()
-        return state.st_ino, state.st_mtime_ns, state.st_size
+        return _state(self.path)
 
     def _listed(self) -> list[tuple[Any, ...]]:
-        """(id, moment, names) of each release, read once for each state of the file: every release asks twice."""
+        """(id, moment, names) of each release, read once for each state of the file that others wrote."""
         if not self.exists():
             return []
         state = self._signature()
         if self._listing is None or self._listing[0] != state:
-            self._listing = state, self._rows("SELECT release_id, released_at, names FROM dp.releases ORDER BY 1")
+            self._listing = state, self._rows(_LISTING)
         return self._listing[1]
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -307,6 +307,7 @@ class ReleaseStore:
         self._sweep()
         draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
         leftover = draft.with_name(draft.name + ".wal")
+        listing: list[tuple[Any, ...]] = []
 
         @contextlib.contextmanager
         def opened() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -314,6 +315,7 @@ class ReleaseStore:
             try:
                 connection.execute(_UNOPTIMIZED + _LOCKED)
                 yield connection
+                listing[:] = connection.execute(_LISTING).fetchall()
             finally:
                 connection.close()
 
@@ -322,7 +324,9 @@ class ReleaseStore:
             yield draft, opened
             # A log beside the old file belongs to the old file; its content is in the draft.
             self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
+            state = _state(draft)  # what it keeps under its new name, whoever replaces it next
             os.replace(draft, self.path)
+            self._listing = state, listing
         except (duckdb.Error, OSError) as error:
             failure = _line(error)
         finally:
@@ -343,6 +347,12 @@ class ReleaseStore:
         log = self.path.with_name(self.path.name + ".wal")
         if log.exists():
             shutil.copy(log, draft.with_name(draft.name + ".wal"))
+
+
+def _state(path: Path) -> _Signature:
+    """What tells one state of a file from another."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _first_word(text: str) -> str:

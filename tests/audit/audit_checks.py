@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -62,6 +62,7 @@ class World:
     duck: duckdb.DuckDBPyConnection
     con: dpsql.Connection
     engine: SyntheticEngine
+    _jobs: dict[int, tuple[dpsql.Plan, Any]] = field(default_factory=dict)
 
     @classmethod
     def make(cls, folder: Path, budget: str = "rho = 1000000.0", rows: Sequence[tuple[Any, ...]] = BASE) -> World:
@@ -75,8 +76,10 @@ class World:
         return cls(duck, dpsql.connect(duck, policy=policy, ledger=folder / "audit.ledger"), engine)
 
     def job(self, plan: dpsql.Plan) -> Any:
-        """What ``run`` would measure for the plan."""
-        return self.con._batches.job(plan, "key", "")
+        """What ``run`` would measure for the plan: made once, for every check scans it many times."""
+        if id(plan) not in self._jobs:
+            self._jobs[id(plan)] = (plan, self.con._batches.job(plan, "key", ""))
+        return self._jobs[id(plan)][1]
 
     def exact(self, plan: dpsql.Plan) -> list[int]:
         """B x, without noise: what only a test may see."""
@@ -109,9 +112,9 @@ class SilentLedger:
         self.log.append("record")
 
 
-def observe(world: World, plan: dpsql.Plan, engine: Any = None) -> list[int]:
+def observe(world: World, plan: dpsql.Plan) -> list[int]:
     """One noisy measurement, through the room's own ``measure``."""
-    return synthetic.noisy(world.job(plan), engine or world.engine)
+    return synthetic.noisy(world.job(plan), world.engine)
 
 
 # -- sensitivity ------------------------------------------------------------------------------------
@@ -293,9 +296,9 @@ def standardised(
     Keys (result, column): an array (count, rows, 2) of standardised errors and 0/1 coverage.
     """
     found: dict[tuple[str, str], list[np.ndarray]] = {}
-    still = StillEngine(world.engine)
+    job, still = world.job(plan), StillEngine(world.engine)
     for _ in range(count):
-        for table in release_tables(plan, observe(world, plan, still)):
+        for table in release_tables(plan, synthetic.noisy(job, still)):
             columns = {name: np.array(values, dtype=object) for name, _, values in table.columns}
             private = [name for name in columns if f"{name}_stderr" in columns]
             for number, name in enumerate(private):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,19 @@ def test_every_threat_has_its_row_in_order() -> None:
     assert tuple(threat.id for threat in THREATS) == IDS
 
 
+@cache
+def functions(path: str) -> frozenset[str]:
+    """The names of a test module's functions."""
+    tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+
+
 @pytest.mark.parametrize("threat", THREATS, ids=lambda threat: threat.id)
 def test_every_named_test_exists(threat) -> None:  # type: ignore[no-untyped-def]
     assert threat.tests
     for test in threat.tests:
         path, _, name = test.partition("::")
-        tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
-        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
+        assert name in functions(path), test
 
 
 def test_the_page_says_what_was_noted() -> None:

@@ -383,7 +383,7 @@ def makes_a_scan_fail(world: AuditWorld) -> bool:
 
 def is_too_far_in_mu(world: AuditWorld) -> bool:
     """The audit measures more than the claimed mu."""
-    return distance(world, brute_force(world, pairs=30), 300).z > 5
+    return distance(world, searched(world), 300).z > 5
 
 
 def has_another_law(world: AuditWorld) -> bool:

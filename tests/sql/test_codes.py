@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import settled
 
 import dpsql
 from dpsql.errors import SQLError
@@ -105,7 +106,8 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
     assert POLICY is not None
     database = duckdb.connect()
     database.execute(SETUP[1])
-    return dpsql.connect(database, policy=Policy.parse(POLICY[1]), ledger=tmp_path_factory.mktemp("codes") / "a.ledger")
+    ledger = tmp_path_factory.mktemp("codes") / "a.ledger"
+    return settled(dpsql.connect(database, policy=Policy.parse(POLICY[1]), ledger=ledger))
 
 
 @pytest.mark.parametrize(("sql", "code"), EVERY.items(), ids=lambda value: value[:70])

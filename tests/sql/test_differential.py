@@ -156,7 +156,7 @@ def _holds(pipeline: Pipeline, part: int, count: int) -> None:
     assert tally.refused <= count // 10
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2))])
 def test_thirty_batches(pipeline: Pipeline, part: int) -> None:
     _holds(pipeline, part, 10)
 

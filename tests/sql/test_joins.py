@@ -7,10 +7,10 @@ from fractions import Fraction
 import duckdb
 import pytest
 import sqlglot
+from helpers import engine_of
 from unit_rows import Ask, exact, policy_of, rows_of, tables_of
 
 from dpsql.errors import SQLError
-from dpsql.measure import ConnectionEngine
 from dpsql.sql.resolve.batch_tables import distinct_table, united
 from dpsql.workload.expr.conditions import TRUE
 
@@ -173,7 +173,7 @@ def test_distinct_units(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_names_of_columns(con: duckdb.DuckDBPyConnection) -> None:
-    tables = tables_of(POLICY, ConnectionEngine(con))
+    tables = tables_of(POLICY, engine_of(con))
 
     def found(source: str, name: str) -> str:
         return rows_of(source, POLICY, tables).find(sqlglot.parse_one(name, dialect="duckdb")).name  # type: ignore[arg-type]
@@ -243,20 +243,20 @@ REFUSED = [
 
 @pytest.mark.parametrize(("source", "reason"), REFUSED)
 def test_refused(con: duckdb.DuckDBPyConnection, source: str, reason: str) -> None:
-    tables = tables_of(POLICY, ConnectionEngine(con))
+    tables = tables_of(POLICY, engine_of(con))
     with pytest.raises(SQLError, match=reason):
         rows_of(source, POLICY, tables)
 
 
 def test_many_joins_are_refused(con: duckdb.DuckDBPyConnection) -> None:
-    tables = tables_of(POLICY, ConnectionEngine(con))
+    tables = tables_of(POLICY, engine_of(con))
     source = "visits " + " ".join(f"JOIN regions r{i} ON visits.region = r{i}.id" for i in range(40))
     with pytest.raises(SQLError, match="more than 32 tables"):
         rows_of(source, POLICY, tables)
 
 
 def test_units_among_the_columns(con: duckdb.DuckDBPyConnection) -> None:
-    tables = tables_of(POLICY, ConnectionEngine(con))
+    tables = tables_of(POLICY, engine_of(con))
 
     def is_unit(source: str, name: str) -> bool:
         return rows_of(source, POLICY, tables).is_unit(sqlglot.parse_one(name, dialect="duckdb"))
@@ -273,7 +273,7 @@ def test_units_among_the_columns(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_distinct_tables_are_named_by_what_they_count(con: duckdb.DuckDBPyConnection) -> None:
-    tables = tables_of(POLICY, ConnectionEngine(con))
+    tables = tables_of(POLICY, engine_of(con))
     one = rows_of("visits", POLICY, tables).table
     other = rows_of("visits v JOIN patients p ON v.patient_id = p.id", POLICY, tables).table
     same = {distinct_table(table, TRUE, ()).name for table in (one, other)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from helpers import settled
 
 import dpsql
 from dpsql.errors import SQLError
@@ -63,7 +64,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
     with duckdb.connect(folder / "p.duckdb") as raw:
         raw.execute(SETUP)
     (folder / "p.toml").write_text(POLICY)
-    return dpsql.connect(folder / "p.duckdb", policy=folder / "p.toml")
+    return settled(dpsql.connect(folder / "p.duckdb", policy=folder / "p.toml"))
 
 
 # (batch, a fragment of the message, line and column or None)

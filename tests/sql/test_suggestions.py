@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
+from helpers import settled
 
 import dpsql
 from dpsql.errors import SQLError
@@ -169,7 +170,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dpsql.Connection]:
     )
     ledger = tmp_path_factory.mktemp("suggestions") / "a.ledger"
     with dpsql.connect(database, policy=Policy.parse(POLICY), ledger=ledger) as connection:
-        yield connection
+        yield settled(connection)
 
 
 def refusal(con: dpsql.Connection, sql: str) -> SQLError:

@@ -65,9 +65,16 @@ def brute_error(W, B, noise):
 RANGES = ("all_range", "boxes")  # the closed form is for these alone
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-@pytest.mark.parametrize("method", CATALOGUE)
-@pytest.mark.parametrize("name", FAMILIES)
+# Each method meets each family, and each noise; the other half of the table is long.
+EVERY = [
+    pytest.param(name, method, noise, marks=[pytest.mark.long] if (row + column + other) % 2 else [])
+    for row, name in enumerate(FAMILIES)
+    for column, method in enumerate(CATALOGUE)
+    for other, noise in enumerate(("gaussian", "laplace"))
+]
+
+
+@pytest.mark.parametrize(("name", "method", "noise"), EVERY)
 def test_every_method_on_every_family(name, method, noise):
     W = FAMILIES[name]
     if method == "range-transform" and name not in RANGES:
