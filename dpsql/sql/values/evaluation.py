@@ -15,7 +15,8 @@ from sqlglot import exp
 from dpsql.errors import InternalError
 from dpsql.quoting import identifier
 from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.value_sql import BASE, literal, render
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.value_sql import literal, render
 from dpsql.workload.expr.values import Stored, Value
 
 _OUT = {
