@@ -21,8 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import dpsql
+from dpsql.engines.base import Scan
 from dpsql.measure import SparkEngine, TableSource
 from dpsql.policy import Policy
+from dpsql.workload.expr.scan import Select, Table
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import CountRows, Name
 
 POLICY = """
 dataset = "spark-1"
@@ -118,10 +122,11 @@ def main(rows: int) -> None:
         print(f"rows per second and core: {rate:,.0f}")
 
         engine, source = SparkEngine(spark), TableSource("visits", remote=("spark_catalog", "default", "visits"))
-        select = '"dpsql_base"."cell" AS a0, CAST(system.main.count_star() AS BIGINT) AS n'
-        engine.scan(source, select, 1)
+        columns = (("a0", Name("cell", BASE)), ("n", CountRows()))
+        asked = Scan(source.name, (source,), Select(columns, Table(source.name), group_by=1))
+        engine.scan(asked)
         with Peak() as peak:
-            taken = seconds(lambda: engine.scan(source, select, 1))
+            taken = seconds(lambda: engine.scan(asked))
         print(f"a histogram of {CELLS:,} cells: {taken:.2f} s, {16 * CELLS / 1e6:.0f} MB of numbers, "
               f"{peak.most / 1e6:.0f} MB more in Python")  # fmt: skip
         project(rate, plan.cells)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import batch_error
@@ -25,13 +26,14 @@ import data
 import duckdb
 
 import dpsql
-from dpsql.engines.base import statement_of
 from dpsql.errors import SQLError
-from dpsql.measure.from_sql import values_text
+from dpsql.measure.from_sql import values_of
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.typed import Typed, settled
-from dpsql.workload.expr.value_sql import BASE, Once, read_once
+from dpsql.workload.expr.scan import Table
+from dpsql.workload.expr.total import Once, read_once
+from dpsql.workload.expr.value_sql import relation_text, select_text
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -68,7 +70,7 @@ def flights(rows: int | None) -> None:
         connection = dpsql.connect(policy=batch_error.policy(rows), ledger=f"{folder}/flights.ledger")
         job = connection._batches.job(connection.plan(batch_error.batch(), epsilon=1), "", "")
     reference = {"flights": f"read_parquet('{data.flights_path(rows)}')"}
-    held = [statement_of(*scan_of(scan.layout, job.sources), reference) for scan in scans_of(job.layouts)]
+    held = [select_text(scan_of(scan.layout, job.sources).select, reference) for scan in scans_of(job.layouts)]
     bare = [_bare(text) for text in held]
     connection = duckdb.connect()
 
@@ -113,9 +115,10 @@ def typed_values(count: int) -> list[tuple[str, Typed]]:
     return found
 
 
-def scan(connection: duckdb.DuckDBPyConnection, once: Once, over: str) -> Callable[[], object]:
+def scan(connection: duckdb.DuckDBPyConnection, once: Once, over: str, *, net: bool = True) -> Callable[[], object]:
     """A count by the value, as a scan groups."""
-    text = f"SELECT count(*), count(v) FROM {values_text([once], f'{over} AS {BASE}')}"
+    text = f"SELECT count(*), count(v) FROM {relation_text(values_of([once], Table(over)), {over: over})}"
+    text = text if net else _bare(text)
     return lambda: connection.execute(text).fetchall()
 
 
@@ -131,8 +134,8 @@ def expressions(count: int) -> None:
     times.sort(key=lambda found: found[0], reverse=True)
     apart, cost = [], []
     for _, expression, once in times[:SLOWEST]:
-        bare = Once(once.name, _bare(once.first), None)
-        works = [scan(connection, once, "d"), scan(connection, once, "d_plus"), scan(connection, bare, "d")]
+        bare = replace(once, then=None)
+        works = [scan(connection, once, "d"), scan(connection, once, "d_plus"), scan(connection, bare, "d", net=False)]
         one, other, without = medians(works, 9)
         apart.append((max(one, other) / min(one, other), other / one, one, expression))
         cost.append((one / without, expression))

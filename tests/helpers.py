@@ -15,13 +15,18 @@ from scipy import sparse
 
 import dpsql
 from dpsql import measure
+from dpsql.engines.base import Scan
 from dpsql.linalg.exact import product
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Job, TableSource
 from dpsql.policy import Policy, check_schema, csv_schema
 from dpsql.sql import Answer, Understood, parse, table_of, understand
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled, compile_batch
-from dpsql.workload.expr.batch import CaseKey, Core, KeyOutput, Measured, Table
+from dpsql.workload.expr.batch import CaseKey, Core, KeyOutput, Measured
+from dpsql.workload.expr.batch import Table as Known
+from dpsql.workload.expr.scan import Select, Table
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import CountRows, Name
 
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
 
@@ -36,6 +41,12 @@ def settled(con: dpsql.Connection) -> dpsql.Connection:
 def policy_of(tables: str) -> Policy:
     """A policy of the TOML tables given, with a small pure budget."""
     return Policy.parse(HEADER + tables)
+
+
+def counts_of(source: TableSource, *keys: str) -> Scan:
+    """A scan that counts the rows of a table by columns, which it calls a0, a1, and so on."""
+    columns = [(f"a{at}", Name(key, BASE)) for at, key in enumerate(keys)]
+    return Scan(source.name, (source,), Select((*columns, ("n", CountRows())), Table(source.name), group_by=len(keys)))
 
 
 @dataclass(frozen=True)
@@ -113,19 +124,19 @@ def sources_of(policy: Policy) -> dict[str, TableSource]:
     return found
 
 
-def tables_of(policy: Policy, engine: Engine) -> dict[str, Table]:
+def tables_of(policy: Policy, engine: Engine) -> dict[str, Known]:
     """The tables of a policy with their schemas."""
     schemas = measure.read_schemas(engine, sources_of(policy).values())
     check_schema(policy, schemas)
     return {name: table_of(policy.tables[name], schemas[name]) for name in schemas}
 
 
-def understood(sql: str, policy: Policy, tables: dict[str, Table]) -> Understood:
+def understood(sql: str, policy: Policy, tables: dict[str, Known]) -> Understood:
     """A batch understood."""
     return understand(parse(sql), policy, tables)
 
 
-def compiled_of(sql: str, policy: Policy, tables: dict[str, Table]) -> Compiled:
+def compiled_of(sql: str, policy: Policy, tables: dict[str, Known]) -> Compiled:
     """A batch understood and compiled."""
     found = understood(sql, policy, tables)
     return compile_batch(found.queries, found.tables)

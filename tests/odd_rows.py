@@ -191,7 +191,7 @@ class World:
         job = con._batches.job(plan, "", "")
         x = np.zeros(job.integers.shape[1], dtype=object)
         for scan in scans_of(job.layouts):
-            found = self.engine.scan(*measure.scan_of(scan.layout, job.sources))
+            found = self.engine.scan(measure.scan_of(scan.layout, job.sources))
             for layout, columns in scan.parts:
                 measure._add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
         return [int(value) for value in x]

@@ -20,7 +20,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "quoting": set(),
     "arguments": {"errors"},
-    "engines": {"errors", "quoting"},
+    "engines": {"errors", "quoting", "workload"},
     "linalg": {"arrays", "errors"},
     "pictures": {"arrays", "errors"},
     "privacy": {"errors"},

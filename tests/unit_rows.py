@@ -96,7 +96,7 @@ def scan(compiled: Compiled, engine: Engine, sources: dict[str, TableSource]) ->
     """The exact x, in units of 1 / common_steps."""
     x = np.zeros(compiled.rows.shape[1], dtype=object)
     for layout in compiled.layouts:
-        measure._add(x, layout, engine.scan(*scan_of(layout, sources)), compiled.common_steps)
+        measure._add(x, layout, engine.scan(scan_of(layout, sources)), compiled.common_steps)
     return [int(value) for value in x]
 
 

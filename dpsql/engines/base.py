@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -10,10 +10,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from dpsql.workload.expr.scan import Select
 
-BASE = "dpsql_base"
-"""The alias of the table that a scan is over."""
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,32 +36,16 @@ class TableSource:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What a scan reads where that is more than a table as it is.
-
-    ``text`` writes the FROM clause, given how to write each of ``tables`` by its name; it is dpsql's own
-    text, and names no other table. ``name`` is for messages.
-    """
+class Scan:
+    """A private scan: ``select`` over ``tables``, which it calls by their names; ``name`` is for messages."""
 
     name: str
     tables: tuple[TableSource, ...]
-    text: Callable[[Mapping[str, str]], str]
-
-
-def statement_of(source: TableSource | Rows, select: str, group_by: int, references: Mapping[str, str]) -> str:
-    """The statement of a scan in DuckDB's SQL; ``references`` says how each table is written, by its name."""
-    rows = source.text(references) if isinstance(source, Rows) else f'{references[source.name]} AS "{BASE}"'
-    grouping = "" if not group_by else " GROUP BY " + ", ".join(str(i + 1) for i in range(group_by))
-    return f"SELECT {select} FROM {rows}{grouping}"  # noqa: S608
-
-
-def tables_of(source: TableSource | Rows) -> tuple[TableSource, ...]:
-    """The tables that a scan reads."""
-    return source.tables if isinstance(source, Rows) else (source,)
+    select: Select
 
 
 class Engine(Protocol):
-    """Reads schemas, and runs one statement that dpsql generated over private tables.
+    """Reads schemas, and runs scans that dpsql generated over private tables.
 
     Both raise OperationalError with fixed texts; nothing that the engine says of the data may
     reach a message, a log or an exception context.
@@ -72,11 +55,8 @@ class Engine(Protocol):
         """Column types by column name, for every table; the data are not read."""
         ...
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``.
-
-        A table stands in FROM under the alias ``BASE``; ``Rows`` write the clause themselves.
-        """
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
         ...
 
 
@@ -84,11 +64,11 @@ class Engine(Protocol):
 class Refusing(Protocol):
     """An engine of another dialect: it says before a charge what it cannot run.
 
-    Statements are DuckDB's. An engine that translates them has ``check`` too, which raises NotSupportedError where a
-    part has no meaning of its own there, and OperationalError where the table cannot be read. It looks at the
-    statement, the settings and the schema alone, never at a row.
+    Functions and types are DuckDB's. An engine that has others has ``check`` too, which raises NotSupportedError where
+    a part has no equal there, and OperationalError where the table cannot be read. It looks at the
+    scan, the settings and the schema alone, never at a row.
     """
 
-    def check(self, source: TableSource | Rows, select: str, group_by: int) -> None:
-        """Nothing, or the reason why ``scan`` of the same arguments would not be run."""
+    def check(self, asked: Scan) -> None:
+        """Nothing, or the reason why ``scan`` of the same would not be run."""
         ...

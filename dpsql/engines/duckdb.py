@@ -26,11 +26,12 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines import csv_files, parquet
-from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
+from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
+from dpsql.workload.expr.value_sql import select_text
 
 ALIAS = "dpsql_source"
 SUPPORTED = ((1, 5), (3, 0))
@@ -73,14 +74,10 @@ class OpenEngine:
         """Column types by column name, for every table; the data are not read."""
         return {source.name: _schema(self.connection, self.located[source.name], self.catalog) for source in sources}
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
-        held: TableSource | Rows
-        if isinstance(source, Rows):
-            held = replace(source, tables=tuple(self.located[table.name] for table in source.tables))
-        else:
-            held = self.located[source.name]
-        return _scan(self.connection, held, self.catalog, select, group_by, self.seconds)
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
+        held = replace(asked, tables=tuple(self.located[table.name] for table in asked.tables))
+        return _scan(self.connection, held, self.catalog, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -96,11 +93,11 @@ class FileEngine:
         with self._open(found) as connection:
             return {source.name: _schema(connection, source, ALIAS) for source in found}
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
-        found = _located(source)
-        with self._open(found.tables if isinstance(found, Rows) else [found]) as connection:
-            return _scan(connection, found, ALIAS, select, group_by, self.limits.seconds)
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
+        found = _located(asked)
+        with self._open(found.tables) as connection:
+            return _scan(connection, found, ALIAS, self.limits.seconds)
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
@@ -143,10 +140,10 @@ class ConnectionEngine:
         with self._open() as (cursor, catalog):
             return {source.name: _schema(cursor, located(source), catalog) for source in sources}
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
         with self._open() as (cursor, catalog):
-            return _scan(cursor, _located(source), catalog, select, group_by, self.limits.seconds)
+            return _scan(cursor, _located(asked), catalog, self.limits.seconds)
 
     @contextlib.contextmanager
     def opened(self, sources: Sequence[TableSource]) -> Iterator[OpenEngine]:
@@ -258,16 +255,15 @@ def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def runs_over_nulls(source: TableSource | Rows, select: str, group_by: int, schemas: Schemas) -> bool:
+def runs_over_nulls(asked: Scan, schemas: Schemas) -> bool:
     """Whether DuckDB runs a scan over tables of one row of NULLs: one that it never runs must not be charged for.
 
-    Depends on the statement and the schemas alone; no table of the user is opened.
+    Depends on the scan and the schemas alone; no table of the user is opened.
     """
-    tables = tables_of(source)
-    names = {table.name: identifier(f"t{number}") for number, table in enumerate(tables)}
-    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in tables)
+    names = {table.name: identifier(f"t{number}") for number, table in enumerate(asked.tables)}
+    columns = tuple((names[table.name], tuple(schemas[table.name].items())) for table in asked.tables)
     try:
-        _run_over_nulls(statement_of(source, select, group_by, names), columns)
+        _run_over_nulls(select_text(asked.select, names), columns)
     except duckdb.Error:
         return False
     return True
@@ -294,11 +290,9 @@ def _known(connection: duckdb.DuckDBPyConnection, kind: str) -> str:
     return kind
 
 
-def _located(source: TableSource | Rows) -> TableSource | Rows:
-    """What a scan reads, with the files that its sources stand for now."""
-    if isinstance(source, Rows):
-        return replace(source, tables=tuple(located(table) for table in source.tables))
-    return located(source)
+def _located(asked: Scan) -> Scan:
+    """A scan of the files that its sources stand for now."""
+    return replace(asked, tables=tuple(map(located, asked.tables)))
 
 
 def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
@@ -380,16 +374,13 @@ def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource
 
 def _scan(
     connection: duckdb.DuckDBPyConnection,
-    source: TableSource | Rows,
+    asked: Scan,
     catalog: str,
-    select: str,
-    group_by: int,
     seconds: float | None = None,
 ) -> dict[str, IntArray]:
-    statement = statement_of(
-        source, select, group_by, {table.name: _reference(connection, table, catalog) for table in tables_of(source)}
-    )
+    references = {table.name: _reference(connection, table, catalog) for table in asked.tables}
+    statement = select_text(asked.select, references)
     # DuckDB's message may print a value: no exception of it reaches this frame.
     found, outcome = run_within(connection, statement, seconds)
-    check_outcome(outcome, source.name, seconds, inside="DuckDB", look_at="memory, disk and the table's types")
+    check_outcome(outcome, asked.name, seconds, inside="DuckDB", look_at="memory, disk and the table's types")
     return {str(name): column for name, column in found.items()}

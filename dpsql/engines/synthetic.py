@@ -13,7 +13,8 @@ from typing import Any
 import duckdb
 
 from dpsql.engines import duckdb as real
-from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
+from dpsql.engines.base import IntArray, Scan, TableSource
+from dpsql.workload.expr.value_sql import select_text
 
 
 def _in_memory() -> duckdb.DuckDBPyConnection:
@@ -39,9 +40,9 @@ class SyntheticEngine:
                 self._known[source.name] = real._schema(self.connection, source, "memory")
         return {source.name: self._known[source.name] for source in sources}
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
-        return real._scan(self.connection, source, "memory", select, group_by)
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
+        return real._scan(self.connection, asked, "memory")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +56,10 @@ class StillEngine:
         """The schemas of the engine behind it."""
         return self.engine.schemas(sources)
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
         """As the engine behind it, once for each statement."""
-        key = statement_of(source, select, group_by, {table.name: table.name for table in tables_of(source)})
+        key = select_text(asked.select, {table.name: table.name for table in asked.tables})
         if key not in self._seen:
-            self._seen[key] = self.engine.scan(source, select, group_by)
+            self._seen[key] = self.engine.scan(asked)
         found: dict[str, IntArray] = self._seen[key]
         return found

@@ -23,7 +23,7 @@ from dpsql.errors import InternalError, SQLError
 from dpsql.local.device import OTHER, Categories
 from dpsql.local.functions import Shape
 from dpsql.local.released import FLOATS, Released, counted, places_of, shown_type
-from dpsql.measure.from_sql import rows_text
+from dpsql.measure.from_sql import rows_of
 from dpsql.measure.scan_sql import region, summed
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
@@ -37,8 +37,10 @@ from dpsql.workload.expr.lines import Cut, Interval, Line, line_of
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis
 from dpsql.workload.expr.rows import MATCHED, RowSource
-from dpsql.workload.expr.value_sql import BASE
-from dpsql.workload.expr.values import Stored, stored
+from dpsql.workload.expr.scan import Column as Named
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.value_sql import relation_text
+from dpsql.workload.expr.values import Name, Stored, stored
 
 LISTED_CAP = 10_000_000
 """The most combinations of columns that are ever listed."""
@@ -153,7 +155,7 @@ class Places:
         beside = ""
         if values:
             self.connection.execute("DROP TABLE IF EXISTS list_values")
-            seen = self._text(table, [f"{_read(v)} AS v{n}" for n, v in enumerate(values)], values, '"released"')
+            seen = self._text(table, [(f"v{n}", _read(v)) for n, v in enumerate(values)], values, '"released"')
             self.connection.execute(f"CREATE TABLE list_values AS SELECT DISTINCT * FROM {seen}")  # noqa: S608
             count = self.connection.execute("SELECT count(*) FROM list_values").fetchone()
             self._check_size(size * (count[0] if count else 0), columns, values)
@@ -183,13 +185,11 @@ class Places:
         """Distinct rows of ``base``, which has the public values as v0, v1, ...; of the released rows without one."""
         parts = [*axes.values(), *measures.values()]
         computed = {column.name: column.value for column in table.columns.values() if column.value is not None}
-        columns = [f"{region(axis, computed)} AS a{number}" for number, axis in axes.items()]
-        columns += [f"{summed(measure, computed)} AS u{number}" for number, measure in measures.items()]
-        read = (
-            [_read(value) for value in values] if base is None else [f'"dpsql_base".v{n}' for n in range(len(values))]
-        )
-        columns += [f"{text} AS i{number}" for number, text in enumerate(read)]
-        columns.append(f'"dpsql_base".{COUNT} AS dpsql_n')
+        columns: list[Named] = [(f"a{number}", region(axis, computed)) for number, axis in axes.items()]
+        columns += [(f"u{number}", summed(measure, computed)) for number, measure in measures.items()]
+        read = [_read(value) if base is None else Name(f"v{n}", BASE) for n, value in enumerate(values)]
+        columns += [(f"i{number}", value) for number, value in enumerate(read)]
+        columns.append(("dpsql_n", Name(COUNT, BASE)))
         used = [column for part in parts for name in _columns_of(part) for column in _stored(table, name)]
         text = self._text(table, columns, [*used, *values], base or '"released"', () if base is None else values)
         keys = [f"a{n}" for n in axes] + [f"u{n}" for n in measures] + [f"i{n}" for n in range(len(values))]
@@ -206,7 +206,7 @@ class Places:
         )
 
     def _text(
-        self, table: Table, columns: Sequence[str], used: Sequence[Stored], base: str, given: Sequence[Stored] = ()
+        self, table: Table, columns: Sequence[Named], used: Sequence[Stored], base: str, given: Sequence[Stored] = ()
     ) -> str:
         """FROM ``base`` with the joins that ``used`` columns need; the base has what joins say of ``given`` values."""
         source = table.source or RowSource(table.name)
@@ -225,7 +225,7 @@ class Places:
         source = RowSource(source.table, tuple(join for join in source.joins if join.name in needed))
         references = {join.table: self._public_table(join.table, table, source) for join in source.joins}
         wanted = [column for column in used if column.source in needed]
-        text = rows_text(source, wanted, columns)({**references, source.table: base})
+        text = relation_text(rows_of(source, wanted, columns), {**references, source.table: base})
         head = f"{base} AS {identifier(BASE)}"
         beside = "".join(
             f" CROSS JOIN LATERAL (SELECT {', '.join(found)}) AS {identifier(name)}" for name, found in held.items()
@@ -350,8 +350,8 @@ def _size(line: Line, low: Cut | None, high: Cut | None) -> float:
     return inf if first is None or last is None else last - first
 
 
-def _read(value: Stored) -> str:
-    return f"{identifier(value.source or BASE)}.{identifier(value.name)}"
+def _read(value: Stored) -> Name:
+    return Name(value.name, value.source or BASE)
 
 
 def _columns_of(part: Axis | Measure) -> tuple[str, ...]:

@@ -102,8 +102,8 @@ def _check_schemas(job: Scanned, engine: Engine) -> None:
     for scan in scans_of(job.layouts):
         asked = scan_of(scan.layout, job.sources)
         if isinstance(engine, Refusing):
-            engine.check(*asked)
-        elif scan.layout.values and not runs_over_nulls(*asked, job.schemas):
+            engine.check(asked)
+        elif scan.layout.values and not runs_over_nulls(asked, job.schemas):
             raise InternalError("DuckDB cannot run the scan of this batch on any table; report the SQL and the policy")
 
 
@@ -126,7 +126,7 @@ def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:
     scans = scans_of(job.layouts)
     with _opened(engine, job, len(scans)) as held:
         for scan in scans:
-            found = _inside(held.scan(*scan_of(scan.layout, job.sources)), scan.layout)
+            found = _inside(held.scan(scan_of(scan.layout, job.sources)), scan.layout)
             for layout, columns in scan.parts:
                 _add(x, layout, {name: found[column] for name, column in columns.items()}, job.common_steps)
     # COUNT(*) is a BIGINT, and an entry of x moves by at most L for a row.

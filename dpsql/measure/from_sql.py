@@ -22,42 +22,53 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit.
 
 NULL is a unit like any other. There is no condition on a row's values anywhere: the two comparisons of a place
-are the only ones. All functions are named in ``system.main``; OVER, COLLATE and comparisons are none that a
-macro could replace.
+are the only ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from dpsql.engines.base import BASE
 from dpsql.policy.types import column_type
-from dpsql.quoting import identifier
 from dpsql.workload.expr.rows import MATCHED, Join, RowSource
-from dpsql.workload.expr.value_sql import VALUES, Once
-from dpsql.workload.expr.values import Stored
+from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
+from dpsql.workload.expr.total import BASE, SAME, VALUES, Once
+from dpsql.workload.expr.values import (
+    Binary,
+    CaseValue,
+    Cast,
+    Compared,
+    Constant,
+    Every,
+    IsNull,
+    Name,
+    Node,
+    Stored,
+    Test,
+    Value,
+    Window,
+    bare,
+    whole,
+)
 
 UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
 
-References = Mapping[str, str]
-"""How the engine writes each table that the scan reads, by the policy's name of it."""
 
-
-def rows_text(
+def rows_of(
     source: RowSource,
     used: Iterable[Stored],
-    columns: Sequence[str],
+    columns: Sequence[Column],
     *,
     once: Sequence[Once] = (),
     cells: int | None = None,
     public: Sequence[str] = (),
     caps: Sequence[CapColumn] = (),
-    counted: str | None = None,
-) -> Callable[[References], str]:
-    """The FROM clause of a scan over ``source``, once the engine says how it writes the tables.
+    counted: Test | None = None,
+) -> Select:
+    """The FROM clause of a scan over ``source``.
 
-    ``columns`` are "expression AS name" over the values ``once``, or without any over the base and the joins; total and
+    ``columns`` are over the values ``once``, or without any over the base and the joins; total and
     of integer type, all that the scan will use; ``used`` are the stored columns of joins in them. The result has these
     columns; for a source without units one row for each row of the base, else at most ``limit`` for each unit.
     ``cells``: how many there are that a distinct source counts in, if known; a unit that cannot be in more than
@@ -65,52 +76,42 @@ def rows_text(
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
     FALSE for rows that no query counts; NULL counts as FALSE.
     """
-    names = [column.rpartition(" AS ")[2] for column in columns]
-    wanted = tuple(used)
-
-    def text(references: References) -> str:
-        joined = joined_text(source, wanted, references)
-        if source.unit is None:
-            base = values_text(once, joined) if once else joined
-            return f"(SELECT {', '.join(columns) or '1'} FROM {base})"  # noqa: S608
-        unit = f"{_key(source.unit)} AS {identifier(UNIT)}"
-        if once:
-            joined, unit = values_text(once, joined, unit), identifier(UNIT)
-        capped = [f"{cap.group} AS {cap.name}" for cap in caps]
-        rows = f"(SELECT {', '.join([unit, *columns, *capped])} FROM {joined})"  # noqa: S608
-        held = [*names, *(cap.name for cap in caps)]
-        first: list[str] = []
-        matters = f"{names[0]} >= 0" if source.distinct else counted
-        if matters is not None and (caps or not source.distinct):
-            marked = f"CASE WHEN {matters} THEN 0 ELSE 1 END AS {LAST}"
-            rows = f"(SELECT {', '.join([identifier(UNIT), *held, marked])} FROM {rows})"  # noqa: S608
-            first, held = [LAST], [*held, LAST]
-        for cap in caps:
-            rows = _capped(rows, held, first, cap)
-        if source.distinct:
-            # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
-            (cell,) = names
-            owned = f"CASE WHEN {identifier(UNIT)} IS NULL THEN -1 ELSE {cell} END"
-            rows = f"(SELECT {identifier(UNIT)}, {owned} AS {cell} FROM {rows} GROUP BY 1, 2)"  # noqa: S608
-            if cells is not None and cells <= source.limit:
-                return rows
-            first = [f"({cell} < 0)"]
-        elif public:
-            first = [f"system.main.hash({', '.join([identifier(UNIT), *public])})", *public]
-        return _truncated(rows, names, first, source.limit)
-
-    return text
+    names = [name for name, _ in columns]
+    base: Relation = joined(source, used)
+    if source.unit is None:
+        return Select(tuple(columns) or (("one", whole(1)),), values_of(once, base) if once else base)
+    unit, owner = Name(UNIT), (UNIT, _key(source.unit))
+    if once:
+        base, owner = values_of(once, base, owner), (UNIT, unit)
+    rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps)), base)
+    held = [*names, *(cap.name for cap in caps)]
+    first: list[Node] = []
+    matters: Test | None = Compared(Name(names[0]), ">=", whole(0)) if source.distinct else counted
+    if matters is not None and (caps or not source.distinct):
+        rows = Select((*same(UNIT, *held), (LAST, CaseValue(((matters, whole(0)),), whole(1), "INTEGER"))), rows)
+        first, held = [Name(LAST)], [*held, LAST]
+    for cap in caps:
+        rows = _capped(rows, held, first, cap)
+    if source.distinct:
+        # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
+        (cell,) = names
+        owned = CaseValue(((IsNull(unit), whole(-1)),), Name(cell), "BIGINT")
+        rows = Select(((UNIT, unit), (cell, owned)), rows, group_by=2)
+        if cells is not None and cells <= source.limit:
+            return rows
+        first = [Compared(Name(cell), "<", whole(0))]
+    elif public:
+        first = [_hash(UNIT, *public), *map(Name, public)]
+    return _truncated(rows, names, first, source.limit)
 
 
-def values_text(once: Sequence[Once], rows: str, *beside: str) -> str:
-    """The rows with their values by name, each computed once, and the columns ``beside`` ("expression AS name")."""
-    first = [*beside, *(f"{value.first} AS {identifier(value.name)}" for value in once)]
-    text = f"SELECT {', '.join(first)} FROM {rows}"  # noqa: S608
-    if any(value.then for value in once):
-        then = [column.rpartition(" AS ")[2] for column in beside]
-        then += [f"{value.then or identifier(value.name)} AS {identifier(value.name)}" for value in once]
-        text = f"SELECT {', '.join(then)} FROM ({text})"  # noqa: S608
-    return f"({text}) AS {identifier(VALUES)}"
+def values_of(once: Sequence[Once], rows: Relation, *beside: Column) -> Select:
+    """The rows with their values by name, each computed once, and the columns ``beside``."""
+    found = Select((*beside, *((value.name, value.first) for value in once)), rows, alias=VALUES)
+    if not any(value.then for value in once):
+        return found
+    then = [(value.name, value.then or Name(value.name)) for value in once]
+    return Select((*same(*(name for name, _ in beside)), *then), replace(found, alias=""), alias=VALUES)
 
 
 @dataclass(frozen=True)
@@ -118,59 +119,57 @@ class CapColumn:
     """A cap by what the scan computes: the expression ``group``, a whole number, under ``name``."""
 
     name: str
-    group: str
+    group: Value
     rows: int | None
     groups: int | None
 
 
-def _capped(rows: str, names: Sequence[str], first: Sequence[str], cap: CapColumn) -> str:
+def _capped(rows: Select, names: Sequence[str], first: Sequence[Node], cap: CapColumn) -> Select:
     """At most ``cap.rows`` of the rows of each unit in each group, of at most ``cap.groups`` groups."""
-    unit = identifier(UNIT)
+    group = (Name(UNIT), Name(cap.name))
     if cap.rows is not None:
-        order = _ascending([*first, f"system.main.hash({', '.join([unit, *names])})", *names])
-        place = f"system.main.row_number() OVER (PARTITION BY {unit}, {cap.name} ORDER BY {order})"
-        rows = _within(rows, [unit, *names], place, cap.rows)
+        order = (*first, _hash(UNIT, *names), *map(Name, names))
+        rows = _within(rows, [UNIT, *names], Window("row_number", (), group, order), cap.rows)
     if cap.groups is not None:
-        best = [f"{BEST}_{cap.name}"] if first else []
+        best: list[Node] = []
         if first:
-            least = f"system.main.min({first[0]}) OVER (PARTITION BY {unit}, {cap.name}) AS {best[0]}"
-            rows = f"(SELECT {', '.join([unit, *names, least])} FROM {rows})"  # noqa: S608
-        order = _ascending([*best, f"system.main.hash({unit}, {cap.name})", cap.name])
-        place = f"system.main.dense_rank() OVER (PARTITION BY {unit} ORDER BY {order})"
-        rows = _within(rows, [unit, *names], place, cap.groups)
+            name = f"{BEST}_{cap.name}"
+            rows = Select((*same(UNIT, *names), (name, Window("min", (first[0],), group))), rows)
+            best = [Name(name)]
+        order = (*best, _hash(UNIT, cap.name), Name(cap.name))
+        rows = _within(rows, [UNIT, *names], Window("dense_rank", (), group[:1], order), cap.groups)
     return rows
 
 
-def _within(rows: str, names: Sequence[str], place: str, most: int) -> str:
-    """The rows whose place is at most ``most``."""
-    listed = ", ".join([*names, f"{place} AS {identifier(PLACE)}"])
-    held = f"(SELECT {listed} FROM {rows})"  # noqa: S608
-    return f"(SELECT {', '.join(names)} FROM {held} WHERE {identifier(PLACE)} <= {most})"  # noqa: S608
-
-
-def _truncated(rows: str, names: Sequence[str], first: Sequence[str], limit: int) -> str:
+def _truncated(rows: Select, names: Sequence[str], first: Sequence[Node], limit: int) -> Select:
     """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
-    unit = identifier(UNIT)
-    order = _ascending([*first, f"system.main.hash({', '.join([unit, *names])})", *names])
-    place = f"system.main.row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS {identifier(PLACE)}"
-    listed = ", ".join([*names, place])
-    return f"(SELECT * FROM (SELECT {listed} FROM {rows}) WHERE {identifier(PLACE)} <= {limit})"  # noqa: S608
+    order = (*first, _hash(UNIT, *names), *map(Name, names))
+    return _within(rows, names, Window("row_number", (), (Name(UNIT),), order), limit)
 
 
-def joined_text(source: RowSource, used: Iterable[Stored], references: References) -> str:
+def _within(rows: Select, names: Sequence[str], place: Window, most: int) -> Select:
+    """The rows whose place is at most ``most``."""
+    held = Select((*same(*names), (PLACE, place)), rows)
+    return Select(same(*names), held, where=Compared(Name(PLACE), "<=", whole(most)))
+
+
+def _hash(*names: str) -> Value:
+    return bare("hash", *map(Name, names))
+
+
+def joined(source: RowSource, used: Iterable[Stored]) -> Relation:
     """The base and its joins: one row for each row of the base."""
     needed: dict[str, dict[Stored, None]] = {join.name: {} for join in source.joins}
     sides = [side for join in source.joins for pair in (*join.pairs, *_unit_pair(join)) for side in pair]
     for column in (*used, *sides, *((source.unit,) if source.unit else ())):
         if column.source:
             needed[column.source][column] = None
-    parts = [f"{references[source.table]} AS {identifier(BASE)}"]
+    joins = []
     for join in source.joins:
-        on = [f"{_key(left, right)} = {_key(right, left)}" for left, right in join.pairs]
-        on += [f"{_key(left, right)} IS NOT DISTINCT FROM {_key(right, left)}" for left, right in _unit_pair(join)]
-        rows = _one_a_key(join, list(needed[join.name]), references[join.table])
-        parts.append(f"LEFT JOIN {rows} AS {identifier(join.name)} ON {' AND '.join(on)}")
-    return " ".join(parts)
+        on = [Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
+        on += [Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
+        joins.append((_one_a_key(join, list(needed[join.name])), Every(tuple(on))))
+    return Joined(Table(source.table), tuple(joins)) if joins else Table(source.table)
 
 
 def _unit_pair(join: Join) -> tuple[tuple[Stored, Stored], ...]:
@@ -178,47 +177,38 @@ def _unit_pair(join: Join) -> tuple[tuple[Stored, Stored], ...]:
     return (join.unit,) if join.unit is not None and join.unit not in join.pairs else ()
 
 
-def _one_a_key(join: Join, columns: Sequence[Stored], reference: str) -> str:
+def _one_a_key(join: Join, columns: Sequence[Stored]) -> Select:
     """The joined table with one row for each key (and unit), and the flag that says that a row was found."""
     stored = [column for column in columns if column.name != MATCHED]
     key = [right for _, right in (*join.pairs, *_unit_pair(join))]
     rest = [column for column in stored if column not in key and column not in join.first]
-    order = [text for column in (*join.first, *rest, *key) for text in _order(column)]
-    place = (
-        f"system.main.row_number() OVER (PARTITION BY {', '.join(_key(_bare(c)) for c in key)} "
-        f"ORDER BY {_ascending(order)}) AS {identifier(PLACE)}"
-    )
-    named = [f"{identifier(BASE)}.{identifier(c.name)} AS {identifier(c.name)}" for c in stored]
-    inner = f"SELECT {', '.join([*named, place])} FROM {reference} AS {identifier(BASE)}"  # noqa: S608
-    listed = ", ".join([*(identifier(column.name) for column in stored), f"TRUE AS {identifier(MATCHED)}"])
-    return f"(SELECT {listed} FROM ({inner}) WHERE {identifier(PLACE)} = 1)"  # noqa: S608
+    order = tuple(part for column in (*join.first, *rest, *key) for part in _order(column))
+    place = Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
+    named = [(column.name, Name(column.name, BASE)) for column in stored]
+    inner = Select((*named, (PLACE, place)), Table(join.table))
+    listed = (*same(*(column.name for column in stored)), (MATCHED, Constant(True, "BOOLEAN")))
+    return Select(listed, inner, where=Compared(Name(PLACE), "=", whole(1)), alias=join.name)
 
 
 def _bare(column: Stored) -> Stored:
     return Stored(column.name, column.type)
 
 
-def _order(column: Stored) -> list[str]:
+def _order(column: Stored) -> list[Value]:
     """What orders a column of a joined table, so that ties are equal in every way that a scan could see."""
-    name = f"{identifier(BASE)}.{identifier(column.name)}"
-    kind = column_type(column.type).kind
-    if kind == "float":
-        return [name, f"system.main.signbit({name})"]
+    if column_type(column.type).kind == "float":
+        name = Name(column.name, BASE)
+        return [name, bare("signbit", name, type="BOOLEAN")]
     return [_key(_bare(column))]
 
 
-def _key(column: Stored, other: Stored | None = None) -> str:
+def _key(column: Stored, other: Stored | None = None) -> Value:
     """A column as a key: text in binary order; whole numbers of two types in one that holds both."""
-    name = f"{identifier(column.source or BASE)}.{identifier(column.name)}"
+    name = Name(column.name, column.source or BASE)
     found = column_type(column.type)
     if found.kind == "text":
-        return f'({f"CAST({name} AS VARCHAR)" if found.name == "ENUM" else name} COLLATE "binary")'
+        return Binary(Cast(name, "VARCHAR", bare=True) if found.name == "ENUM" else name)
     if found.kind == "integer" and other is not None and column_type(other.type).name != found.name:
         wide = {found.name, column_type(other.type).name} & {"UBIGINT", "HUGEINT"}
-        return f"CAST({name} AS {'HUGEINT' if wide else 'BIGINT'})"
+        return Cast(name, "HUGEINT" if wide else "BIGINT", bare=True)
     return name
-
-
-def _ascending(expressions: Iterable[str]) -> str:
-    """ORDER BY that no setting of the connection turns round."""
-    return ", ".join(f"{expression} ASC NULLS LAST" for expression in expressions)

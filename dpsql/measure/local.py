@@ -34,19 +34,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.engines.base import Engine, Refusing, Rows, TableSource
+from dpsql.engines.base import Engine, Refusing, Scan, TableSource
 from dpsql.errors import IntegrityError, InternalError, OperationalError
-from dpsql.measure.from_sql import rows_text
+from dpsql.measure.from_sql import rows_of
 from dpsql.measure.scan_sql import region
 from dpsql.measure.shield import shielded
 from dpsql.policy import TablePolicy
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.response import Codes, Response
-from dpsql.quoting import identifier
 from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.value_sql import BASE
+from dpsql.workload.expr.scan import Column, Relation, Select, Table, same
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import Cast, CountRows, Name
 
 Ids = tuple[Any, ...]
 """The public columns of the rows, an array each."""
@@ -100,16 +101,18 @@ class LocalJob:
             raise InternalError("the charge does not pay for the rows that a unit may have")
 
     @property
-    def rows(self) -> tuple[TableSource | Rows, str, str]:
-        """What the scan reads, the SELECT list of its columns, and that of their number."""
-        columns = [f"{region(column.axis, {})} AS a{at}" for at, column in enumerate(self.columns)]
-        columns += [f"{identifier(BASE)}.{identifier(name)} AS i{at}" for at, (name, _) in enumerate(self.ids)]
-        count = "CAST(system.main.count_star() AS BIGINT) AS n"
-        if self.source.plain:
-            return self.sources[self.source.table], ", ".join(columns), count
-        text = rows_text(self.source, (), columns, public=[f"i{at}" for at in range(len(self.ids))])
-        names = ", ".join(column.rpartition(" AS ")[2] for column in columns)
-        return Rows(self.source.table, tuple(self.sources[name] for name in self.source.tables), text), names, count
+    def scans(self) -> tuple[Scan, Scan]:
+        """The rows that count, and their number."""
+        columns: list[Column] = [(f"a{at}", region(column.axis, {})) for at, column in enumerate(self.columns)]
+        columns += [(f"i{at}", Name(name, BASE)) for at, (name, _) in enumerate(self.ids)]
+        rows: Relation = Table(self.source.table)
+        if not self.source.plain:
+            rows = rows_of(self.source, (), columns, public=[f"i{at}" for at in range(len(self.ids))])
+            columns = list(same(*(name for name, _ in columns)))
+        tables = tuple(self.sources[name] for name in self.source.tables)
+        selects = Select(tuple(columns), rows), Select((("n", CountRows()),), rows)
+        every, count = (Scan(self.source.table, tables, select) for select in selects)
+        return every, count
 
 
 def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Callable[[int, Codes, Ids], bytes]) -> int:
@@ -126,7 +129,7 @@ def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Call
         if found[table] != job.schemas[table]:
             raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
     if isinstance(engine, Refusing):
-        engine.check(*job.rows[:2], 0)
+        engine.check(job.scans[0])
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     # The lies have no name here: beside the released rows, in the frame of a later failure, they would give the exact
     # values away.
@@ -137,8 +140,7 @@ def release_locally(job: LocalJob, engine: Engine, ledger: Ledger, payload: Call
 
 def _count(job: LocalJob, engine: Engine) -> int:
     """How many rows are randomised: public, by the policy."""
-    rows, _, count = job.rows
-    return int(engine.scan(rows, count, 0)["n"][0])
+    return int(engine.scan(job.scans[1])["n"][0])
 
 
 def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]:
@@ -146,8 +148,7 @@ def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]
 
     Exact combinations, and the order of the table, die with this frame.
     """
-    rows, select, _ = job.rows
-    found: dict[str, Any] = engine.scan(rows, select, 0)
+    found: dict[str, Any] = engine.scan(job.scans[0])
     codes = np.zeros(offsets.size, dtype=np.int64)
     for at, column in enumerate(job.columns):
         places = column.category[found.pop(f"a{at}")]
@@ -190,8 +191,7 @@ def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns
         raise InternalError(f"{table.name} is private; only public tables are read without a charge")
     if not columns:
         return []
-    select = ", ".join(
-        f"CAST({identifier(BASE)}.{identifier(name)} AS VARCHAR) AS c{at}" for at, name in enumerate(columns)
-    )
-    found: dict[str, Any] = engine.scan(source, select, 0)
+    listed = tuple((f"c{at}", Cast(Name(name, BASE), "VARCHAR", bare=True)) for at, name in enumerate(columns))
+    asked = Scan(source.name, (source,), Select(listed, Table(source.name)))
+    found: dict[str, Any] = engine.scan(asked)
     return [np.ma.array(found[f"c{at}"]).tolist() for at in range(len(columns))]

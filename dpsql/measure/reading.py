@@ -17,43 +17,44 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsql.engines.base import BASE, Rows, TableSource
-from dpsql.measure.from_sql import CapColumn, rows_text, values_text
-from dpsql.measure.scan_sql import KEPT, counted_text, region, row_columns, select_list
+from dpsql.engines.base import Scan, TableSource
+from dpsql.measure.from_sql import CapColumn, rows_of, values_of
+from dpsql.measure.scan_sql import KEPT, counted, region, row_columns, select_list
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import Axis, OpaqueAxis
 from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.value_sql import VALUES, Once, read_once
-from dpsql.workload.expr.values import Stored, stored
+from dpsql.workload.expr.scan import Column, Relation, Select, Table, same
+from dpsql.workload.expr.total import VALUES, Once, read_once
+from dpsql.workload.expr.values import Name, Stored, stored
 
 MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""
 
 
 @dataclass(frozen=True)
-class Scan:
+class Reading:
     """One scan: a ``layout`` to scan by, and the layouts that it fills with the scan's columns that they read."""
 
     layout: Layout
     parts: tuple[tuple[Layout, Mapping[str, str]], ...]
 
 
-def scans_of(layouts: Sequence[Layout]) -> list[Scan]:
+def scans_of(layouts: Sequence[Layout]) -> list[Reading]:
     """The scans that fill all layouts: one each, fewer where histograms over one source share theirs."""
-    found: list[Scan] = []
+    found: list[Reading] = []
     shared: dict[tuple[object, ...], list[Layout]] = {}
     for layout in layouts:
         if isinstance(layout.cells, Grid):
             shared.setdefault((layout.table, layout.source, layout.measures), []).append(layout)
         else:
-            found.append(Scan(layout, ((layout, _columns(layout, layout)),)))
+            found.append(Reading(layout, ((layout, _columns(layout, layout)),)))
     for mates in shared.values():
         for axes, chosen in _covered(mates):
             scanned = _over(mates[0], axes)
-            found.append(Scan(scanned, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
+            found.append(Reading(scanned, tuple((layout, _columns(layout, scanned)) for layout in chosen)))
     return found
 
 
@@ -109,32 +110,30 @@ def _covered(layouts: Sequence[Layout]) -> list[tuple[list[Axis], list[Layout]]]
     return found
 
 
-def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: str) -> tuple[TableSource | Rows, str, int]:
-    """The arguments of ``Engine.scan`` for one layout: its rows, the SELECT list, the number of group keys.
+def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column) -> Scan:
+    """The scan for one layout, grouped by its keys.
 
     ``sources`` hold every table of ``layout.source.tables``. A table of single rows without joins is
     scanned as it is. Where a unit's rows are truncated they are chosen by all that the batch reads of these rows
-    (``Layout.whole``), so that every scan counts the same ones. ``beside``: columns of a plain table ("expression AS
-    name") that the rows are to have, too.
+    (``Layout.whole``), so that every scan counts the same ones. ``beside``: columns of a plain table that are keys
+    before all others.
     """
     source, used = layout.source, joined_columns(layout.whole)
     layout, once = named(layout)
-    select, keys = select_list(layout)
-    if source.plain:
-        table = sources[source.table]
-        if not once and not beside:
-            return table, select, keys
-        rows = Rows(
-            source.table, (table,), lambda names: values_text(once, f'{names[table.name]} AS "{BASE}"', *beside)
-        )
-        return rows, select, keys
-    cells = len(np.unique(layout.entry[layout.entry >= 0]))
-    values, caps = _caps(source)
-    columns = row_columns(layout.whole)
-    whole = layout.whole
-    counted = None if source.distinct else counted_text(whole, [f"a{i}" for i in range(len(whole.cells.axes))])
-    text = rows_text(source, used, columns, once=(*once, *values), cells=cells, caps=caps, counted=counted)
-    return Rows(source.table, tuple(sources[name] for name in source.tables), text), select, keys
+    columns, keys = select_list(layout)
+    rows: Relation = Table(sources[source.table].name)
+    if not source.plain:
+        whole = layout.whole
+        values, caps = _caps(source)
+        matters = None if source.distinct else counted(whole, [Name(f"a{i}") for i in range(len(whole.cells.axes))])
+        cells = len(np.unique(layout.entry[layout.entry >= 0]))
+        every = (*once, *values)
+        rows = rows_of(source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters)
+    elif once or beside:
+        rows = values_of(once, rows, *beside)
+        columns = (*same(*(name for name, _ in beside)), *columns)
+    select = Select(columns, rows, group_by=keys + len(beside))
+    return Scan(source.table, tuple(sources[name] for name in source.tables), select)
 
 
 def _caps(source: RowSource) -> tuple[list[Once], list[CapColumn]]:

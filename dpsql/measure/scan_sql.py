@@ -1,10 +1,9 @@
-"""The text of the one private statement per table: rows to region numbers, counts and sums.
+"""The columns of the one private statement per table: rows to region numbers, counts and sums.
 
 There is no WHERE: every row goes through the same total expressions, whatever the batch asks. They are over values
 that were computed once and held to their ranges (``reading.named``). Region numbers come from CASE over comparisons
 with constants; a narrow integer column looks its region up in a list instead. Sums are of non-negative integers
-u = z' + steps, split into two words on the way out, because HUGEINT would come back as float64. Every function is
-named in ``system.main``; comparisons, CASE and CAST are no functions that a macro could replace.
+u = z' + steps, which come in two words.
 """
 
 from __future__ import annotations
@@ -12,19 +11,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
 from dpsql.arrays import Flags
-from dpsql.quoting import string
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis, is_total
-from dpsql.workload.expr.value_sql import call, like, literal, operand
-from dpsql.workload.expr.values import Value
+from dpsql.workload.expr.scan import Column
+from dpsql.workload.expr.total import at, below, between, operand
+from dpsql.workload.expr.values import (
+    ALWAYS,
+    CaseValue,
+    Cast,
+    Coalesce,
+    Compared,
+    Constant,
+    CountRows,
+    Every,
+    IsNull,
+    Matches,
+    Name,
+    Numbers,
+    Some,
+    Test,
+    Truth,
+    Value,
+    Word,
+    bare,
+    whole,
+)
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
 # copies the list for every 2048 rows, while a tree evaluates every comparison: many cuts are worth a longer list.
@@ -40,7 +60,7 @@ _WALKED, _WALKED_CONSTANTS = 4, 4_096  # axes and constants by which a row is to
 MOST_COMPARED = 8  # cuts of an axis up to which "is in a region" is comparisons
 
 
-def select_list(layout: Layout) -> tuple[str, int]:
+def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
     """The SELECT list of a table's scan and how many of its first columns are group keys.
 
     Columns: a0, a1, ... the region of each axis (-1 for none), n the number of rows, and for
@@ -51,51 +71,57 @@ def select_list(layout: Layout) -> tuple[str, int]:
     """
     regions, steps = row_values(layout)
     if layout.source.distinct:
-        regions = ["-1"]
-    held = layout.whole
-    place = {id(axis): number for number, axis in enumerate(held.cells.axes)}
-    if not layout.source.plain:
-        regions = ["a0"] if layout.source.distinct else [f"a{place[id(axis)]}" for axis in layout.cells.axes]
-        steps = [f"u{held.measures.index(measure)}" for measure in layout.measures]
+        regions = [whole(-1)]
+    held, plain = layout.whole, layout.source.plain
+    place = {id(axis): Name(f"a{number}") for number, axis in enumerate(held.cells.axes)}
+    if not plain:
+        regions = [Name("a0")] if layout.source.distinct else [place[id(axis)] for axis in layout.cells.axes]
+        steps = [Name(f"u{held.measures.index(measure)}") for measure in layout.measures]
     names = [f"a{number}" for number in range(len(regions))]
     if layout.every is not None:
         if not regions:
-            regions, names = ["0"], [KEPT]
+            regions, names = [whole(0)], [KEPT]
         # The first axis has its own -1.
         first = {id(axis) for axis in layout.cells.axes[:1]}
         checked = [axis for axis in held.cells.axes if not is_total(axis) and id(axis) not in first]
-        plain = layout.source.plain
-        inside = [is_inside(axis, layout.values) if plain else f"a{place[id(axis)]} >= 0" for axis in checked]
+        inside = [is_inside(axis, layout.values) if plain else _is_region(place[id(axis)]) for axis in checked]
         if inside:
-            regions[0] = f"CASE WHEN {' AND '.join(inside)} THEN {regions[0]} ELSE -1 END"
-    columns = [f"{value} AS {name}" for value, name in zip(regions, names, strict=True)]
-    keys = len(columns)
-    columns.append("CAST(system.main.count_star() AS BIGINT) AS n")
+            regions[0] = _when(Every(tuple(inside)), regions[0], whole(-1))
+    columns: list[Column] = [*zip(names, regions, strict=True), ("n", CountRows())]
     for number, value in enumerate(steps):
-        total = f"system.main.sum({value})"
-        total = f"CAST(CASE WHEN {total} IS NULL THEN 0 ELSE {total} END AS HUGEINT)"
-        columns.append(f'CAST(system.main."&"({total}, CAST({WORD - 1} AS HUGEINT)) AS BIGINT) AS s{number}_low')
-        columns.append(f'CAST(system.main.">>"({total}, CAST(32 AS HUGEINT)) AS BIGINT) AS s{number}_high')
-    return ", ".join(columns), keys
+        columns += [(f"s{number}_low", Word(value, high=False)), (f"s{number}_high", Word(value, high=True))]
+    return tuple(columns), len(names)
 
 
-def row_values(layout: Layout) -> tuple[list[str], list[str]]:
+def row_values(layout: Layout) -> tuple[list[Value], list[Value]]:
     """The region number of each axis and u of each measure, as expressions over a row; total, never NULL."""
     values = layout.values
     regions = [region(axis, values) for axis in layout.cells.axes]
     return regions, [summed(measure, values) for measure in layout.measures]
 
 
-def row_columns(layout: Layout) -> list[str]:
-    """All that a scan uses of a row, "expression AS name": a0, ..., u0, ...; for distinct sources the cell as a0."""
+def row_columns(layout: Layout) -> tuple[Column, ...]:
+    """All that a scan uses of a row: a0, ..., u0, ...; for distinct sources the cell as a0."""
     regions, steps = row_values(layout)
     if layout.source.distinct:
-        return [f"{cell_text(layout, regions)} AS a0"]
-    named = [f"{value} AS a{number}" for number, value in enumerate(regions)]
-    return named + [f"{value} AS u{number}" for number, value in enumerate(steps)]
+        return (("a0", cell(layout, regions)),)
+    named = [(f"a{number}", value) for number, value in enumerate(regions)]
+    return (*named, *((f"u{number}", value) for number, value in enumerate(steps)))
 
 
-def region(axis: Axis, values: Mapping[str, Value]) -> str:
+def _when(test: Test, found: Value, default: Value, kind: str = "BIGINT") -> CaseValue:
+    return CaseValue(((test, found),), default, kind)
+
+
+def _is_region(number: Value) -> Compared:
+    return Compared(number, ">=", whole(0))
+
+
+def _long(number: int) -> Constant:
+    return Constant(number, "BIGINT")
+
+
+def region(axis: Axis, values: Mapping[str, Value]) -> Value:
     """An expression that gives the row's region number on an axis; total, never NULL.
 
     ``values`` are the columns that the table does not store.
@@ -103,11 +129,9 @@ def region(axis: Axis, values: Mapping[str, Value]) -> str:
     if isinstance(axis, OpaqueAxis):
         predicate = axis.predicate
         if isinstance(predicate, Like):
-            holds = like(operand(predicate.column, axis.line, values), predicate.pattern)
-        else:
-            left, right = operand(predicate.left, axis.line, values), operand(predicate.right, axis.line, values)
-            holds = f"({left} {predicate.operator} {right})"
-        return f"CASE {holds} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END"
+            return Truth(Matches(operand(predicate.column, axis.line, values), predicate.pattern))
+        left, right = operand(predicate.left, axis.line, values), operand(predicate.right, axis.line, values)
+        return Truth(Compared(left, predicate.operator, right))
     value = operand(axis.column, axis.line, values)
     if isinstance(axis, RunAxis):
         return _place(value, axis)
@@ -120,49 +144,42 @@ def region(axis: Axis, values: Mapping[str, Value]) -> str:
         body = _lookup(value, axis.line, cuts, pieces, kind)
     else:
         body = _tree(value, axis.line, cuts, pieces)
-    return f"CAST(CASE WHEN {value} IS NULL THEN {axis.null_region} ELSE {body} END AS {kind})"
+    return Cast(_when(IsNull(value), whole(axis.null_region), body), kind, bare=True)
 
 
-def is_inside(axis: Axis, values: Mapping[str, Value]) -> str:
+def is_inside(axis: Axis, values: Mapping[str, Value]) -> Test:
     """A condition that is TRUE where the row has a region on an axis, FALSE or NULL where it has none."""
     if isinstance(axis, OpaqueAxis):
-        return "TRUE"
+        return ALWAYS
+    value = operand(axis.column, axis.line, values)
     if isinstance(axis, RunAxis):
-        value = operand(axis.column, axis.line, values)
-        low, high = (literal(axis.line, axis.first + end) for end in (0, axis.size - 1))
-        return f"({value} >= {low} AND {value} <= {high})"
+        return _on_run(value, axis)
     one = replace(
         axis, pieces=np.where(axis.pieces >= 0, 0, -1), null_region=0 if axis.null_region >= 0 else -1, size=1
     )
     cuts, pieces = _simplified(one)
     if len(cuts) > MOST_COMPARED:
-        return f"{region(one, values)} >= 0"
-    value = operand(axis.column, axis.line, values)
-    stretches = []
-    for number, piece in enumerate(pieces):
-        if piece < 0:
-            continue
-        ends = []
-        if number:
-            at, side = cuts[number - 1]
-            ends.append(f"{value} {'>' if side else '>='} {literal(axis.line, at)}")
-        if number < len(cuts):
-            at, side = cuts[number]
-            ends.append(f"{value} {'<=' if side else '<'} {literal(axis.line, at)}")
-        stretches.append(f"({' AND '.join(ends) or f'{value} IS NOT NULL'})")
-    if axis.null_region >= 0:
-        stretches.append(f"{value} IS NULL")
-    return f"({' OR '.join(stretches) or 'FALSE'})"
+        return _is_region(region(one, values))
+    stretches: list[Test] = [
+        between(value, axis.line, ends)
+        for ends, piece in zip(pairwise([None, *cuts, None]), pieces, strict=True)
+        if piece >= 0
+    ]
+    return Some((*stretches, IsNull(value)) if axis.null_region >= 0 else tuple(stretches))
 
 
-def _place(value: str, axis: RunAxis) -> str:
+def _on_run(value: Value, axis: RunAxis) -> Test:
+    low, high = (at(axis.line, axis.first + end) for end in (0, axis.size - 1))
+    return Every((Compared(value, ">=", low), Compared(value, "<=", high)))
+
+
+def _place(value: Value, axis: RunAxis) -> Value:
     """The distance from the first value of a run; both ends are checked before anything is subtracted."""
-    low, high = (literal(axis.line, axis.first + end) for end in (0, axis.size - 1))
     if axis.line.kind == "date":
-        apart = f'system.main."-"({value}, {low})'
+        apart = bare("-", value, at(axis.line, axis.first))
     else:
-        apart = f'system.main."-"(TRY_CAST({value} AS BIGINT), CAST({axis.first} AS BIGINT))'
-    return f"CAST(CASE WHEN {value} >= {low} AND {value} <= {high} THEN {apart} ELSE -1 END AS INTEGER)"
+        apart = bare("-", Cast(value, "BIGINT", tries=True), _long(axis.first))
+    return Cast(_when(_on_run(value, axis), apart, whole(-1)), "INTEGER", bare=True)
 
 
 def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
@@ -176,16 +193,15 @@ def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
     return cuts, pieces
 
 
-def _tree(value: str, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> str:
+def _tree(value: Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> Value:
     """Binary search over the cuts as nested CASE."""
     if not cuts:
-        return str(pieces[0])
+        return whole(pieces[0])
     middle = len(cuts) // 2
-    at, side = cuts[middle]
-    below = f"{value} {'<=' if side else '<'} {literal(line, at)}"
-    return (
-        f"CASE WHEN {below} THEN {_tree(value, line, cuts[:middle], pieces[: middle + 1])} "
-        f"ELSE {_tree(value, line, cuts[middle + 1 :], pieces[middle + 1 :])} END"
+    return _when(
+        below(value, line, cuts[middle]),
+        _tree(value, line, cuts[:middle], pieces[: middle + 1]),
+        _tree(value, line, cuts[middle + 1 :], pieces[middle + 1 :]),
     )
 
 
@@ -207,11 +223,12 @@ def _listed(line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> dict[str,
     return alone if len(pieces) == 2 * len(alone) + 1 and len(set(pieces[::2])) == 1 else None
 
 
-def _among(value: str, regions: Mapping[str, int], other: int, kind: str) -> str:
+def _among(value: Value, regions: Mapping[str, int], other: int, kind: str) -> Value:
     """The region by the place of the value in a list of constants, 0 or NULL where it is in none."""
-    constants = f"system.main.list_value({', '.join(map(string, regions))})"
-    place = f"system.main.list_position({constants}, {value})"
-    return f"COALESCE(system.main.list_extract({_constants(list(regions.values()), kind)}, {place}), {other})"
+    constants = bare("list_value", *(Constant(text, "VARCHAR") for text in regions), type="VARCHAR[]")
+    place = bare("list_position", constants, value)
+    found = bare("list_extract", Numbers(tuple(regions.values()), kind), place, type=kind)
+    return Coalesce((found, whole(other)), kind)
 
 
 def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
@@ -226,36 +243,26 @@ def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
 _FAR = {"integer": 2**31 - 2, "date": 700_000}
 
 
-def _lookup(value: str, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> str:
+def _lookup(value: Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> Value:
     """The region by position in a list of constants, the value clamped to the cuts' span."""
     first, last = int(cuts[0][0]), int(cuts[-1][0])
     regions = [pieces[0]]
-    for number, (at, _) in enumerate(cuts):
+    for number, (start, _) in enumerate(cuts):
         stop = int(cuts[number + 1][0]) if number + 1 < len(cuts) else last + 1
-        regions.extend([pieces[number + 1]] * (stop - int(at)))
+        regions.extend([pieces[number + 1]] * (stop - int(start)))
     # The clamp is a CASE, so that the subtraction never sees a value outside the span, nor an infinite date.
-    if line.kind == "date":
-        low, high = literal(line, first), literal(line, last)
-        clamped = (
-            f"CASE WHEN {value} < {low} THEN {literal(line, first - 1)} WHEN {value} > {high} THEN {high} "
-            f"ELSE {value} END"
-        )
-        position = f'system.main."-"({clamped}, {literal(line, first - 2)})'
-    else:
-        clamped = (
-            f"CASE WHEN {value} < {first} THEN {first - 1} WHEN {value} > {last} THEN {last} "
-            f"ELSE CAST({value} AS INTEGER) END"
-        )
-        position = f'system.main."-"({clamped}, CAST({first - 2} AS INTEGER))'
-    return f"system.main.list_extract({_constants(regions, kind)}, {position})"
+    dated = line.kind == "date"
+    least, low, high = (at(line, day) if dated else whole(day) for day in (first - 1, first, last))
+    clamped = CaseValue(
+        ((Compared(value, "<", low), least), (Compared(value, ">", high), high)),
+        value if dated else Cast(value, "INTEGER", bare=True),
+        line.type if dated else "INTEGER",
+    )
+    before = at(line, first - 2) if dated else Constant(first - 2, "INTEGER")
+    return bare("list_extract", Numbers(tuple(regions), kind), bare("-", clamped, before), type=kind)
 
 
-def _constants(regions: Sequence[int], kind: str) -> str:
-    """A list of regions; as text that is cast, which takes DuckDB a tenth of the time of so many constants."""
-    return f"CAST('[{', '.join(map(str, regions))}]' AS {kind}[])"
-
-
-def cell_text(layout: Layout, regions: Sequence[str]) -> str:
+def cell(layout: Layout, regions: Sequence[Value]) -> Value:
     """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
 
     ``layout`` has no measures. Its tables are held small by ``dpsql.workload.compile.compiled``.
@@ -265,21 +272,21 @@ def cell_text(layout: Layout, regions: Sequence[str]) -> str:
     return _walk(cells, entry, regions)
 
 
-def counted_text(layout: Layout, regions: Sequence[str]) -> str | None:
+def counted(layout: Layout, regions: Sequence[Value]) -> Test | None:
     """A condition that is FALSE for rows that no query counts, for most of them at least; None where all may count.
 
-    ``regions`` as in ``cell_text``. Rows without a region on an axis are in no cell; others may be in cells that the
+    ``regions`` as in ``cell``. Rows without a region on an axis are in no cell; others may be in cells that the
     batch does not read, which is told where the tables of cells are short.
     """
-    cells, whole = layout.cells, [np.ones(axis.size, dtype=np.bool_) for axis in layout.cells.axes]
+    cells, wanted = layout.cells, [np.ones(axis.size, dtype=np.bool_) for axis in layout.cells.axes]
     if isinstance(cells, Cells):
         read = np.asarray((layout.entry >= 0).any(axis=0))
         if not read.all() or (cells.cell_of_state < 0).any():
             if len(cells.axes) <= _WALKED and sum(table.size for table in cells.transitions) <= _WALKED_CONSTANTS:
-                return f"{_walk(cells, np.where(read, 0, -1), regions)} >= 0"
-            whole = _reading(cells, read)
-    told = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, whole, strict=True)]
-    return " AND ".join(filter(None, told)) or None
+                return _is_region(_walk(cells, np.where(read, 0, -1), regions))
+            wanted = _reading(cells, read)
+    told = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, wanted, strict=True)]
+    return Every(tuple(filter(None, told))) if any(told) else None
 
 
 def _reading(cells: Cells, read: Flags) -> list[Flags]:
@@ -298,15 +305,16 @@ def _reading(cells: Cells, read: Flags) -> list[Flags]:
     return found
 
 
-def _one_of(axis: Axis, region: str, wanted: Flags) -> str:
-    """Whether a region is a wanted one, or, where these are many runs, one at all; nothing where each row's is."""
+def _one_of(axis: Axis, region: Value, wanted: Flags) -> Test | None:
+    """Whether a region is a wanted one, or, where these are many runs, one at all; None where each row's is."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]))).reshape(-1, 2).tolist()
     if wanted.all() or len(edges) > MOST_COMPARED:
-        return "" if is_total(axis) else f"{region} >= 0"
-    return f"({' OR '.join(f'({region} >= {low} AND {region} < {high})' for low, high in edges) or 'FALSE'})"
+        return None if is_total(axis) else _is_region(region)
+    runs = [Every((Compared(region, ">=", whole(low)), Compared(region, "<", whole(high)))) for low, high in edges]
+    return Some(tuple(runs))
 
 
-def _walk(cells: Cells, values: IntArray, regions: Sequence[str]) -> str:
+def _walk(cells: Cells, values: IntArray, regions: Sequence[Value]) -> Value:
     """Of a row's cell its place in ``values``, a whole number each, as BIGINT; -1 for a row in no cell.
 
     ``Cells`` sends a row's regions to its cell by one table for each axis. Here the tables are lists of constants and
@@ -314,86 +322,91 @@ def _walk(cells: Cells, values: IntArray, regions: Sequence[str]) -> str:
     ``regions`` are expressions of the region numbers, an axis each.
     """
     if not cells.axes:
-        return f"CAST({int(values[0]) if len(values) else -1} AS BIGINT)"
+        return _long(int(values[0]) if len(values) else -1)
     # What the last state stands for: a cell, and its value.
     known = cells.cell_of_state >= 0
     last = np.full(len(cells.cell_of_state), -1, dtype=np.int64)
     last[known] = values[cells.cell_of_state[known]]
-    state = ""
-    for number, (axis, table, region) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
+    state: Value | None = None
+    for number, (axis, table, of_axis) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
         constants = last[table] if number + 1 == len(cells.axes) else table
-        place = f'system.main."+"(CAST({region} AS BIGINT), CAST(1 AS BIGINT))'
-        if state:
-            row = f'system.main."*"(CAST({state} AS BIGINT), CAST({axis.size} AS BIGINT))'
-            place = f'system.main."+"({row}, {place})'
-        inside = f"CASE WHEN {region} < 0 THEN CAST(0 AS BIGINT) ELSE {place} END"
-        listed = ", ".join(map(str, constants.ravel().tolist()))
-        state = f"system.main.list_extract([{listed}], {inside})"
-    return f"CAST(COALESCE({state}, -1) AS BIGINT)"
+        place = bare("+", Cast(of_axis, "BIGINT", bare=True), _long(1))
+        if state is not None:
+            place = bare("+", bare("*", Cast(state, "BIGINT", bare=True), _long(axis.size)), place)
+        inside = _when(Compared(of_axis, "<", whole(0)), _long(0), place)
+        state = bare("list_extract", Numbers(tuple(constants.ravel().tolist())), inside)
+    assert state is not None  # noqa: S101 - there are axes
+    return Cast(Coalesce((state, whole(-1)), "BIGINT"), "BIGINT", bare=True)
 
 
-def summed(measure: Measure, values: Mapping[str, Value]) -> str:
+def summed(measure: Measure, values: Mapping[str, Value]) -> Value:
     """What a row adds to a sum: u = z' + steps, or 2 z^2 for squares, a BIGINT in [0, 2 steps]; NULL gives steps."""
     u = shifted(measure, values)
     if measure.power == 1:
         return u
     # |u - grid| <= grid <= 2^20, so that nothing overflows.
-    centred = f'system.main."-"({u}, CAST({measure.grid} AS BIGINT))'
-    square = f'system.main."*"(system.main."*"({centred}, {centred}), CAST(2 AS BIGINT))'
-    name = operand(measure.column, measure.line, values)
-    return f"CAST(CASE WHEN {name} IS NULL THEN {measure.steps} ELSE {square} END AS BIGINT)"
+    centred = bare("-", u, _long(measure.grid))
+    square = bare("*", bare("*", centred, centred), _long(2))
+    missing = IsNull(operand(measure.column, measure.line, values))
+    return Cast(_when(missing, whole(measure.steps), square), "BIGINT", bare=True)
 
 
-def shifted(measure: Measure, values: Mapping[str, Value]) -> str:
+def shifted(measure: Measure, values: Mapping[str, Value]) -> Value:
     """u = z' + grid as BIGINT in [0, 2 grid]; NULL gives z' = 0, that is u = grid.
 
     Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
     no value can overflow or leave the bound (the sensitivity rests on it). The column of a "grid" line
     is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
     """
-    name, steps = operand(measure.column, measure.line, values), measure.grid
+    column, steps = operand(measure.column, measure.line, values), measure.grid
+    missing = (IsNull(column), whole(steps))
     if measure.line.kind == "grid":
         kind = "HUGEINT" if measure.line.type == "HUGEINT" else "BIGINT"
-        least, most = f"CAST(0 AS {kind})", f"CAST({steps} AS {kind})"
-        bounded = call("least", call("greatest", f"CAST({name} AS {kind})", least), most)
-        doubled = call("*", f"CAST({bounded} AS BIGINT)", "CAST(2 AS BIGINT)")
-        return f"CAST(CASE WHEN {name} IS NULL THEN {steps} ELSE {doubled} END AS BIGINT)"
+        least, most = Constant(0, kind), Constant(steps, kind)
+        clamped = bare("greatest", Cast(column, kind, bare=True), least, type=kind)
+        bounded = Cast(bare("least", clamped, most, type=kind), "BIGINT", bare=True)
+        return Cast(CaseValue((missing,), bare("*", bounded, _long(2)), "BIGINT"), "BIGINT", bare=True)
     if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
         low, high = int(measure.lower), int(measure.upper)
-        kind = measure.line.type
         # measure_of holds the bounds within BIGINT.
-        index = f'system.main."-"(CAST({name} AS BIGINT), CAST({low} AS BIGINT))'
-        bounded = f"CAST({index} AS BIGINT)"
-        below, above = _at_most(name, kind, low), _at_least(name, kind, high)
+        index: Value = bare("-", Cast(column, "BIGINT", bare=True), _long(low))
+        under, over = _at_most(column, measure.line.type, low), _at_least(column, measure.line.type, high)
     else:
-        value = f"CAST({name} AS DOUBLE)"
-        index = f'system.main."/"(system.main."-"({value}, {_double(measure.lower)}), {_double(measure.step)})'
-        quotient = f"TRY_CAST(system.main.round({index}) AS BIGINT)"
-        bounded = f"CASE WHEN {quotient} > {steps} THEN {steps} WHEN {quotient} >= 0 THEN {quotient} ELSE 0 END"
-        bounded = f"CAST({bounded} AS BIGINT)"
-        below, above = f"{value} <= {_double(measure.lower)}", f"{value} >= {_double(measure.upper)}"
-    return (
-        f"CAST(CASE WHEN {name} IS NULL THEN {steps} WHEN {below} THEN 0 WHEN {above} THEN {2 * steps} "
-        f'ELSE system.main."*"({bounded}, CAST(2 AS BIGINT)) END AS BIGINT)'
-    )
+        value = Cast(column, "DOUBLE", bare=True)
+        apart = bare("-", value, _double(measure.lower), type="DOUBLE")
+        quotient = bare("round", bare("/", apart, _double(measure.step), type="DOUBLE"), type="DOUBLE")
+        index = Cast(quotient, "BIGINT", tries=True)
+        most = whole(steps)
+        index = CaseValue(
+            ((Compared(index, ">", most), most), (Compared(index, ">=", whole(0)), index)), whole(0), "BIGINT"
+        )
+        under = Compared(value, "<=", _double(measure.lower))
+        over = Compared(value, ">=", _double(measure.upper))
+    doubled = bare("*", Cast(index, "BIGINT", bare=True), _long(2))
+    branches = (missing, (under, whole(0)), (over, whole(2 * steps)))
+    return Cast(CaseValue(branches, doubled, "BIGINT"), "BIGINT", bare=True)
 
 
-def _at_most(name: str, kind: str, bound: int) -> str:
+def _at_most(column: Value, kind: str, bound: int) -> Test:
     if kind == "UHUGEINT":
         # A cast to HUGEINT would fail on the upper half of the type.
-        return "FALSE" if bound < 0 else f"{name} <= CAST({bound} AS UHUGEINT)"
-    return f"{name if kind in _NARROW else f'CAST({name} AS HUGEINT)'} <= {bound}"
+        return Some(()) if bound < 0 else Compared(column, "<=", Constant(bound, kind))
+    return Compared(_wide(column, kind), "<=", whole(bound))
 
 
-def _at_least(name: str, kind: str, bound: int) -> str:
+def _at_least(column: Value, kind: str, bound: int) -> Test:
     if kind == "UHUGEINT":
-        return "TRUE" if bound < 0 else f"{name} >= CAST({bound} AS UHUGEINT)"
-    return f"{name if kind in _NARROW else f'CAST({name} AS HUGEINT)'} >= {bound}"
+        return ALWAYS if bound < 0 else Compared(column, ">=", Constant(bound, kind))
+    return Compared(_wide(column, kind), ">=", whole(bound))
+
+
+def _wide(column: Value, kind: str) -> Value:
+    return column if kind in _NARROW else Cast(column, "HUGEINT", bare=True)
 
 
 # Integer types of which every value and every bound is a plain literal of BIGINT.
 _NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 
 
-def _double(value: Fraction) -> str:
-    return f"CAST('{float(value)!r}' AS DOUBLE)"
+def _double(value: Fraction) -> Constant:
+    return Constant(float(value), "DOUBLE")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpsql import measure as room
-from dpsql.engines.base import BASE, IntArray, Rows, TableSource
+from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.synthetic import StillEngine, SyntheticEngine
 from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, _rounds, measure_adaptively, noise_of
@@ -22,6 +22,8 @@ from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import Name
 
 __all__ = [
     "StillEngine",
@@ -52,10 +54,10 @@ def exact_of_many(job: Scanned, layout: Layout, engine: SyntheticEngine, table: 
     _check(engine)
     if not layout.source.plain:
         raise InternalError(f"{layout.table}: only a table of single rows can be scanned in several copies")
-    source, select, keys = scan_of(layout, {layout.table: TableSource(table)}, f'"{BASE}"."dpsql_copy" AS dpsql_copy')
-    found = engine.scan(source, f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
-    order = np.argsort(found["copy"], kind="stable")
-    bounds = np.searchsorted(found["copy"][order], np.arange(copies + 1))
+    copy = Name("dpsql_copy", BASE)
+    found = engine.scan(scan_of(layout, {layout.table: TableSource(table)}, (copy.name, copy)))
+    order = np.argsort(found[copy.name], kind="stable")
+    bounds = np.searchsorted(found[copy.name][order], np.arange(copies + 1))
     out = []
     for start, stop in pairwise(bounds.tolist()):
         x = np.zeros(job.integers.shape[1], dtype=object)
@@ -118,9 +120,9 @@ class _Watched:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         return self.engine.schemas(sources)
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
         self.before_scan()
-        return self.engine.scan(source, select, group_by)
+        return self.engine.scan(asked)
 
 
 def with_pure_noise(job: Job, count: int) -> Job:

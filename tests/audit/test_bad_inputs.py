@@ -29,8 +29,8 @@ class Recording:
         types = {**language.TYPES, "secret": "INTEGER", "secret_text": "VARCHAR", "secret_real": "DOUBLE"}
         return {source.name: types for source in sources}
 
-    def scan(self, source: Any, select: str, group_by: int) -> Any:
-        self.scans.append(select)
+    def scan(self, asked: Any) -> Any:
+        self.scans.append(asked.name)
         raise AssertionError("a bad input reached the engine")
 
 

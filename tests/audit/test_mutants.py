@@ -7,7 +7,6 @@ the fault is put in and it must fail. A mutant that lives means that the audit i
 from __future__ import annotations
 
 import dataclasses
-import re
 import sqlite3
 from collections.abc import Callable
 from fractions import Fraction
@@ -40,6 +39,7 @@ from dpsql.audit.noise import fit
 from dpsql.audit.privacy import distance
 from dpsql.audit.sensitivity import Found, brute_force
 from dpsql.audit.world import World as AuditWorld
+from dpsql.engines import duckdb as engine
 from dpsql.measure import from_sql, reading, scan_sql
 from dpsql.planning import prepare as planning
 from dpsql.privacy import chain as chains
@@ -49,6 +49,9 @@ from dpsql.privacy import noise as noises
 from dpsql.privacy.noise import Noise
 from dpsql.workload.cells import integers
 from dpsql.workload.compile import layout, units
+from dpsql.workload.expr.scan import Select, same
+from dpsql.workload.expr.value_sql import render
+from dpsql.workload.expr.values import Cast, whole
 
 Patch = pytest.MonkeyPatch
 Check = Callable[[World, dpsql.Plan], None]
@@ -128,15 +131,16 @@ def without_clamp(side: str) -> Callable[[Patch], None]:
 
     def mutant(patch: Patch) -> None:
         real = scan_sql.shifted
-        name = r'"dpsql_values"\."c\d+"'
-        pattern = {"lower": rf"WHEN {name} <= -5 THEN 0 ", "upper": rf"WHEN {name} >= 20 THEN \d+ "}[side]
+        place = {"lower": 1, "upper": 2}[side]
 
-        def unclamped(measure: Any, values: Any) -> str:
-            text = real(measure, values)
+        def unclamped(measure: Any, values: Any) -> Any:
+            found: Any = real(measure, values)
             if measure.column == "v":
-                text, found = re.subn(pattern, "", text)
-                assert found == 1
-            return text
+                missing, *ends = found.this.branches
+                assert len(ends) == 2
+                kept = (missing, ends[2 - place])
+                found = dataclasses.replace(found, this=dataclasses.replace(found.this, branches=kept))
+            return found
 
         patch.setattr(scan_sql, "shifted", unclamped)
 
@@ -148,29 +152,39 @@ def null_region_dropped(patch: Patch) -> None:
     """Rows with a NULL key go to no cell."""
     real = scan_sql.region
 
-    def dropped(axis: Any, values: Any) -> str:
-        return re.sub(r"IS NULL THEN \d+", "IS NULL THEN -1", real(axis, values))
+    def dropped(axis: Any, values: Any) -> Any:
+        found: Any = real(axis, values)
+        if not isinstance(found, Cast):
+            return found
+        ((test, _),) = found.this.branches
+        return dataclasses.replace(found, this=dataclasses.replace(found.this, branches=((test, whole(-1)),)))
 
     patch.setattr(scan_sql, "region", dropped)
 
 
 def filter_as_guard(patch: Patch) -> None:
     """FILTER in place of CASE: the expression is evaluated for the rows that it leaves out."""
-    real = scan_sql.select_list
+    real, text = scan_sql.select_list, engine.select_text
+    guarded: dict[str, str] = {}
 
-    def filtered(layout: Any) -> tuple[str, int]:
-        columns, keys = real(layout)
-        for number, measure in enumerate(layout.measures):
+    def listed(layout: Any) -> Any:
+        for measure in layout.measures:
             if measure.column == "v":
-                v = scan_sql.operand(measure.column, measure.line, layout.values)
+                v = render(scan_sql.operand(measure.column, measure.line, layout.values))
                 bare = f"(CAST({v} - CAST({int(measure.lower)} AS BIGINT) AS BIGINT) * CAST(2 AS BIGINT))"
                 inside = f"{v} BETWEEN {int(measure.lower)} AND {int(measure.upper)}"
-                guarded = f"system.main.sum({bare}) FILTER (WHERE {inside})"
-                columns = columns.replace(f"system.main.sum({scan_sql.shifted(measure, layout.values)})", guarded)
-                assert "FILTER" in columns, number
-        return columns, keys
+                summed = f'system.main."sum"({render(scan_sql.shifted(measure, layout.values))})'
+                guarded[summed] = f"system.main.sum({bare}) FILTER (WHERE {inside})"
+        return real(layout)
 
-    patch.setattr(reading, "select_list", filtered)
+    def filtered(*given: Any) -> str:
+        found = text(*given)
+        for summed, instead in guarded.items():
+            found = found.replace(summed, instead)
+        return found
+
+    patch.setattr(reading, "select_list", listed)
+    patch.setattr(engine, "select_text", filtered)
 
 
 def noise_reused_between_releases(patch: Patch) -> None:
@@ -326,9 +340,7 @@ def k_ignored(patch: Patch) -> None:
 
 def truncation_dropped(patch: Patch) -> None:
     """All rows of a unit count."""
-    patch.setattr(
-        from_sql, "_truncated", lambda rows, names, first, limit: f"(SELECT {', '.join(names) or '1'} FROM {rows})"
-    )
+    patch.setattr(from_sql, "_truncated", lambda rows, names, first, limit: Select(same(*names), rows))
 
 
 def half_the_variance(patch: Patch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from helpers import exact
+from helpers import counts_of, exact
 
 import dpsql
 from dpsql.engines.base import TableSource
@@ -321,12 +321,11 @@ def test_a_scan_under_a_small_memory_limit_is_right(tmp_path: Path) -> None:
     for part in range(4):
         _write(tmp_path / "data" / f"{part}.parquet", f"SELECT * FROM ({select}) WHERE id % 4 = {part}")
     source = TableSource("t", tmp_path / "data")
-    columns = "a AS a0, b AS a1, CAST(system.main.count_star() AS BIGINT) AS n"
-    found = FileEngine(None, Limits("200MB")).scan(source, columns, 2)
+    found = FileEngine(None, Limits("200MB")).scan(counts_of(source, "a", "b"))
     wanted = duckdb.connect().execute(f"SELECT a, b, count(*) FROM ({select}) GROUP BY 1, 2").fetchall()
     assert {(a, b): n for a, b, n in wanted} == {
         (a, b): n for a, b, n in zip(*(found[name].tolist() for name in ("a0", "a1", "n")), strict=True)
     }
     # A group for every row does not fit, and spills.
-    each = FileEngine(None, Limits("200MB")).scan(source, f"id AS a0, {columns.rpartition(', ')[2]}", 1)
+    each = FileEngine(None, Limits("200MB")).scan(counts_of(source, "id"))
     assert len(each["n"]) == int(each["n"].sum()) == 10_000_000

@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from helpers import exact
+from helpers import counts_of, exact
 
 from dpsql.engines import duckdb as engine_module
 from dpsql.engines.base import TableSource
@@ -30,7 +30,6 @@ INT96 = base64.b64decode(
     "FQYZJQYAGRgBeBUAFgIWShZKJghJHBUAFQAVAgA8KQYZJgACAAAAFkoWAiYIFkoAKCBwYXJxdWV0LWNwcC1hcnJvdyB2ZXJzaW9u"
     "IDI2LjAuMRkcHAAAAHoAAABQQVIx"
 )
-COUNT = "CAST(system.main.count_star() AS BIGINT) AS n"
 MICROS = "00:00:00.000017"
 
 
@@ -202,11 +201,15 @@ def test_a_header_ends_with_its_line(tmp_path: Path) -> None:
 ZONED = """
 from pathlib import Path
 from typing import Any
-from dpsql.engines.base import TableSource
+from dpsql.engines.base import Scan, TableSource
 from dpsql.engines.duckdb import FileEngine
+from dpsql.workload.expr.scan import Select, Table
+from dpsql.workload.expr.values import CaseValue, Compared, Constant, CountRows, Name, whole
 source = TableSource("t", Path("t.csv"), {"ts": "TIMESTAMPTZ"})
-below = "CAST(CASE WHEN ts < CAST('2020-01-01 02:00:00+00' AS TIMESTAMPTZ) THEN 1 ELSE 0 END AS TINYINT) AS a0"
-print(FileEngine(None).scan(source, below + ", CAST(count(*) AS BIGINT) AS n", 1)["a0"].tolist())
+two = Constant(1_577_844_000_000_000, "TIMESTAMP WITH TIME ZONE")  # 2020-01-01 02:00:00+00
+below = CaseValue(((Compared(Name("ts"), "<", two), whole(1)),), whole(0), "INTEGER")
+select = Select((("a0", below), ("n", CountRows())), Table("t"), group_by=1)
+print(FileEngine(None).scan(Scan("t", (source,), select))["a0"].tolist())
 """
 
 
@@ -242,12 +245,12 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
             yield connection
 
     monkeypatch.setattr(engine_module, "_isolated", small)
-    engine, select = FileEngine(path), f"a AS a0, b AS a1, {COUNT}"
+    engine, asked = FileEngine(path), counts_of(TableSource("t"), "a", "b")
     allowed = False
     with pytest.raises(OperationalError, match="check memory, disk"):
-        engine.scan(TableSource("t"), select, 2)
+        engine.scan(asked)
     allowed = True  # now it needs the directory, and may use it although its settings are locked
-    assert int(engine.scan(TableSource("t"), select, 2)["n"].sum()) == 1_500_000
+    assert int(engine.scan(asked)["n"].sum()) == 1_500_000
     assert [mode for _, mode in given] == [0o700, 0o700]
     assert all(Path(spill).parent == temporary for spill, _ in given)
     assert list(temporary.iterdir()) == list(work.iterdir()) == []

@@ -8,10 +8,8 @@ import duckdb
 import pytest
 from unit_rows import Ask, answers_of, compiled_of, policy_of, scan, sources_of, tables_of
 
-from dpsql.engines import base
 from dpsql.errors import OperationalError
 from dpsql.measure import ConnectionEngine, Engine, FileEngine
-from dpsql.workload.expr.value_sql import BASE
 
 TABLES = """
 [tables.patients]
@@ -71,10 +69,6 @@ def answers(engine: Engine, policy: object = POLICY) -> list[list[object]]:
 @pytest.fixture(scope="module")
 def wanted() -> list[list[object]]:
     return answers(ConnectionEngine(make(duckdb.connect())))
-
-
-def test_one_alias_for_the_base() -> None:
-    assert base.BASE == BASE
 
 
 POISON = [

@@ -183,9 +183,11 @@ def groups_of_a_class_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def groups_not_ranked(patch: pytest.MonkeyPatch) -> None:
     real = from_sql._within
-    patch.setattr(
-        from_sql, "_within", lambda rows, names, place, most: real(rows, names, place, 99 if "rank" in place else most)
-    )
+
+    def within(rows: Any, names: Any, place: Any, most: int) -> Any:
+        return real(rows, names, place, 99 if place.function == "dense_rank" else most)
+
+    patch.setattr(from_sql, "_within", within)
 
 
 MUTANTS = {

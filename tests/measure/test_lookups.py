@@ -10,6 +10,7 @@ from helpers import compiled_of, engine_of, exact, policy_of, tables_of
 
 from dpsql.measure.scan_sql import select_list
 from dpsql.policy import Policy
+from dpsql.workload.expr.value_sql import render
 
 
 def _policy(column: str) -> Policy:
@@ -18,7 +19,7 @@ def _policy(column: str) -> Policy:
 
 def _select(sql: str, policy: Policy, con: duckdb.DuckDBPyConnection) -> str:
     compiled = compiled_of(sql, policy, tables_of(policy, engine_of(con)))
-    return select_list(compiled.layouts[0])[0]
+    return " ".join(render(value) for _, value in select_list(compiled.layouts[0])[0])
 
 
 def _same(con: duckdb.DuckDBPyConnection, policy: Policy, conditions: list[str]) -> None:

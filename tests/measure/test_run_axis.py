@@ -8,7 +8,8 @@ import pytest
 from dpsql.measure.scan_sql import is_inside, is_total, region
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.regions import RunAxis
-from dpsql.workload.expr.value_sql import BASE
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.value_sql import render
 
 INTEGERS = {
     "TINYINT": ["-128", "127", "0"],
@@ -25,8 +26,8 @@ def _regions(axis: RunAxis, kind: str, values: list[str]) -> list[tuple[int, boo
     connection.execute(f"CREATE TABLE {BASE} (c {kind})")
     listed = ", ".join(f"('{value}'::{kind})" for value in values)
     connection.execute(f"INSERT INTO {BASE} VALUES {listed}, (NULL)")
-    inside = f"COALESCE({is_inside(axis, {})}, FALSE)"
-    return connection.execute(f"SELECT {region(axis, {})}, {inside} FROM {BASE}").fetchall()
+    inside = f"COALESCE({render(is_inside(axis, {}))}, FALSE)"
+    return connection.execute(f"SELECT {render(region(axis, {}))}, {inside} FROM {BASE}").fetchall()
 
 
 @pytest.mark.parametrize("kind", INTEGERS)

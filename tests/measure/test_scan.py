@@ -23,6 +23,9 @@ from dpsql.measure import reading
 from dpsql.measure.scan_sql import select_list
 from dpsql.measure.shield import shielded
 from dpsql.policy import Policy
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.expr.value_sql import render
+from dpsql.workload.expr.values import Name
 
 NUMBERS = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3 }\nk = {}\n')
 
@@ -79,6 +82,10 @@ def test_a_row_is_in_one_cell() -> None:
     assert min(found.x) >= 0
 
 
+def _columns(compiled: Compiled) -> str:
+    return " ".join(render(value) for _, value in select_list(compiled.layouts[0])[0])
+
+
 @pytest.mark.parametrize(
     ("kind", "cuts"),
     [(k, c) for k in ("TINYINT", "UTINYINT", "BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT")
@@ -93,7 +100,7 @@ def test_narrow_integers_are_looked_up(kind: str, cuts: tuple[int, ...]) -> None
     con.execute("INSERT INTO t VALUES " + ", ".join(f"(0, {v})" for v in [*values, "NULL"]))
     batch = ";".join(f"SELECT COUNT(*) FROM t WHERE k <= {c}" for c in cuts)
     found = exact(batch, NUMBERS, con)
-    assert "list_extract" in select_list(found.compiled.layouts[0])[0]
+    assert "list_extract" in _columns(found.compiled)
     assert found.answers == [sum(v <= c for v in values) for c in cuts]
 
 
@@ -147,7 +154,7 @@ def test_a_scan_that_duckdb_never_runs_is_not_charged(tmp_path: Path, monkeypatc
     plan = con.plan("SELECT COUNT(*) FROM t WHERE v % 10 = 4", epsilon=1)
     real = reading.read_once
     monkeypatch.setattr(
-        reading, "read_once", lambda value, line, name: replace(real(value, line, name), first="CAST('x' AS BIGINT)")
+        reading, "read_once", lambda value, line, name: replace(real(value, line, name), first=Name("nowhere"))
     )
     with pytest.raises(dpsql.InternalError, match="on any table"):
         con.run(plan)
@@ -251,7 +258,7 @@ def test_the_scan_has_no_condition_on_rows() -> None:
     con = duckdb.connect()
     con.execute("CREATE TABLE t (v DOUBLE, k INTEGER)")
     compiled = compiled_of("SELECT SUM(v) FROM t WHERE k = 987654", NUMBERS, tables_of(NUMBERS, engine_of(con)))
-    columns, _ = select_list(compiled.layouts[0])
+    columns = _columns(compiled)
     assert "WHERE" not in columns
     assert "FILTER" not in columns
     assert set(sources_of(NUMBERS)) == {"t"}

@@ -12,9 +12,11 @@ import pytest
 from helpers import compiled_of, engine_of, policy_of, tables_of
 
 from dpsql import measure
+from dpsql.engines.base import Scan
 from dpsql.measure.scan_sql import select_list
 from dpsql.strategy import select
 from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.expr.scan import Select, Table
 
 POLICY = policy_of("""
 [tables.t]
@@ -90,7 +92,8 @@ def _scanned(database: duckdb.DuckDBPyConnection, compiled: Compiled, table: str
     (layout,) = compiled.layouts
     columns, keys = select_list(layout)
     x = np.zeros(compiled.rows.shape[1], dtype=object)
-    found = engine_of(database).scan(measure.TableSource(table), columns, keys)
+    asked = Scan(table, (measure.TableSource(table),), Select(columns, Table(table), group_by=keys))
+    found = engine_of(database).scan(asked)
     measure._add(x, layout, found, compiled.common_steps)
     return x.tolist()
 

@@ -21,7 +21,6 @@ from whose_rows import Database, Row, without
 
 from dpsql import measure
 from dpsql.engines import duckdb as engine_module
-from dpsql.engines.base import Rows
 from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
 from dpsql.workload.cells.integers import Factored
@@ -29,6 +28,9 @@ from dpsql.workload.compile import sensitivity, units
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workload.expr.scan import Select
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import CaseValue, Compared, Constant, Name, bare, whole
 
 POLICY = policy_of("""
 [tables.patients]
@@ -190,8 +192,8 @@ def measured(con: duckdb.DuckDBPyConnection, compiled: Compiled) -> np.ndarray:
     """The exact x, without the checks that an engine makes before each scan."""
     x = np.zeros(compiled.rows.shape[1], dtype=object)
     for layout in compiled.layouts:
-        rows, select, keys = scan_of(layout, sources_of(POLICY))
-        measure._add(x, layout, engine_module._scan(con, rows, "memory", select, keys), compiled.common_steps)
+        found = engine_module._scan(con, scan_of(layout, sources_of(POLICY)), "memory")
+        measure._add(x, layout, found, compiled.common_steps)
     return x
 
 
@@ -210,23 +212,24 @@ def measured_apart(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Seq
     fill(con, moved, "INTEGER")
     found = [np.zeros(compiled.rows.shape[1], dtype=object) for _ in many]
     for layout in compiled.layouts:
-        _, select, keys = scan_of(layout, sources_of(POLICY))
-        columns = scan_sql.row_columns(layout)
+        asked = scan_of(layout, sources_of(POLICY))
+        columns, listed = scan_sql.row_columns(layout), asked.select.columns
+        many, db = Constant(1_000_000, "BIGINT"), Name("db", BASE)
         if layout.source.distinct:
-            cell = columns[0].removesuffix(" AS a0")
-            columns = [f"CASE WHEN {cell} < 0 THEN -1 ELSE {cell} * 1000000 + dpsql_base.db END AS a0"]
-            select = f"a0 % 1000000 AS db, a0 // 1000000 AS a0, {select.partition(', ')[2]}"
+            ((name, cell),) = columns
+            inside = bare("+", bare("*", cell, many), db)
+            columns = ((name, CaseValue(((Compared(cell, "<", whole(0)), whole(-1)),), inside, "BIGINT")),)
+            listed = (("db", bare("%", Name(name), many)), (name, bare("//", Name(name), many)), *listed[1:])
         else:
-            columns.append("dpsql_base.db AS db")
-            select = f"db, {select}"
-        places = [f"a{i}" for i in range(len(layout.cells.axes))]
-        counted = None if layout.source.distinct else scan_sql.counted_text(layout, places)
-        text = alone(
-            from_sql.rows_text(layout.source, joined_columns(layout), columns, counted=counted),
-            distinct=layout.source.distinct,
-        )
-        tables = tuple(sources_of(POLICY)[name] for name in layout.source.tables)
-        scanned = engine_module._scan(con, Rows(layout.table, tables, text), "memory", select, keys + 1)
+            columns = (*columns, ("db", db))
+            listed = (("db", Name("db")), *listed)
+        places = [Name(f"a{i}") for i in range(len(layout.cells.axes))]
+        counted = None if layout.source.distinct else scan_sql.counted(layout, places)
+        rows = from_sql.rows_of(layout.source, joined_columns(layout), columns, counted=counted)
+        select = Select(listed, rows, group_by=asked.select.group_by + 1)
+        with pytest.MonkeyPatch.context() as patch:
+            rewritten(patch, lambda text, distinct=layout.source.distinct: alone(text, distinct=distinct))
+            scanned = engine_module._scan(con, replace(asked, select=select), "memory")
         order = np.argsort(scanned["db"], kind="stable")
         numbers, starts = np.unique(scanned["db"][order], return_index=True)
         for number, part in zip(numbers, np.split(order, starts[1:]), strict=True):
@@ -236,16 +239,18 @@ def measured_apart(con: duckdb.DuckDBPyConnection, compiled: Compiled, many: Seq
     return found
 
 
-def alone(text: Callable[[Any], str], *, distinct: bool) -> Callable[[Any], str]:
+def rewritten(patch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
+    """Scans whose text is another one."""
+    real = engine_module.select_text
+    patch.setattr(engine_module, "select_text", lambda *given: change(real(*given)))
+
+
+def alone(text: str, *, distinct: bool) -> str:
     """The text with the hash as if each database stood alone, or two neighbours would be truncated by two orders."""
-
-    def changed(references: Any) -> str:
-        written = text(references).replace('hash("dpsql_unit"', 'hash("dpsql_unit" % 100')
-        if distinct:
-            return written.replace("% 100, a0) ASC", "% 100, a0 // 1000000) ASC")
-        return written.replace(", db) ASC", ") ASC")
-
-    return changed
+    written = text.replace('"hash"("dpsql_unit"', '"hash"("dpsql_unit" % 100')
+    if distinct:
+        return written.replace('% 100, "a0") ASC', '% 100, "a0" // 1000000) ASC')
+    return written.replace(', "db") ASC', ") ASC")
 
 
 def batch(con: duckdb.DuckDBPyConnection, name: str) -> Compiled:
@@ -355,10 +360,7 @@ def squares_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def duplicates_kept(patch: pytest.MonkeyPatch) -> None:
-    real = from_sql._one_a_key
-    patch.setattr(
-        from_sql, "_one_a_key", lambda *given: real(*given).replace('"dpsql_place" = 1', '"dpsql_place" >= 1')
-    )
+    rewritten(patch, lambda text: text.replace('"dpsql_place" = 1', '"dpsql_place" >= 1'))
 
 
 def units_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -368,20 +370,15 @@ def units_not_compared(patch: pytest.MonkeyPatch) -> None:
 def owner_by_other_columns(patch: pytest.MonkeyPatch) -> None:
     real = from_sql._one_a_key
 
-    def turned(join: Any, columns: Any, reference: str) -> str:
+    def turned(join: Any, columns: Any) -> Select:
         kind = [column for column in columns if column.name == "kind"]
-        return real(replace(join, first=tuple(kind) or join.first), columns, reference)
+        return real(replace(join, first=tuple(kind) or join.first), columns)
 
     patch.setattr(from_sql, "_one_a_key", turned)
 
 
 def units_counted_by_row(patch: pytest.MonkeyPatch) -> None:
-    real = from_sql.rows_text
-
-    def changed(*given: Any, **more: Any) -> Callable[[Any], str]:
-        return lambda references: real(*given, **more)(references).replace(" GROUP BY 1, 2)", ")")
-
-    patch.setattr(from_sql, "rows_text", changed)
+    rewritten(patch, lambda text: text.replace(" GROUP BY 1, 2)", ")"))
 
 
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {

@@ -18,7 +18,7 @@ CLUSTER = """
 import contextlib, os, signal, threading, time, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
-from helpers import policy_of
+from helpers import counts_of, policy_of
 from pyspark.sql import SparkSession
 import dpsql
 from dpsql.measure import SparkEngine, TableSource
@@ -65,9 +65,8 @@ killer = threading.Thread(target=kill, args=({kills},))
 """
 ONE = """
 source = TableSource("visits")
-select = '"dpsql_base"."age" AS a0, CAST(system.main.count_star() AS BIGINT) AS n'
 killer.start()
-found = SparkEngine(spark).scan(source, select, 1)
+found = SparkEngine(spark).scan(counts_of(source, "age"))
 ended.set()
 print(len(killed), sorted(found["a0"]) == list(range(50)), set(found["n"].tolist()))
 spark.stop()

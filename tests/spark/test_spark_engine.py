@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import policy_of
+from helpers import counts_of, policy_of
 
 import dpsql
 from dpsql.engines.spark.session import inside
@@ -143,11 +143,10 @@ def test_a_table_is_read_as_it_is_now(spark: Any, tmp_path: Path) -> None:
     spark.sql("DROP TABLE IF EXISTS default.grows")
     spark.sql("CREATE TABLE default.grows USING parquet AS SELECT CAST(1 AS INT) AS k")
     engine, source = SparkEngine(spark), TableSource("grows")
-    count = "CAST(system.main.count_star() AS BIGINT) AS n"
-    assert engine.scan(source, count, 0)["n"].tolist() == [1]
+    assert engine.scan(counts_of(source))["n"].tolist() == [1]
     spark.sql("INSERT INTO default.grows VALUES (2)")
-    assert engine.scan(source, count, 0)["n"].tolist() == [2]
-    assert engine.scan(source, count, 0)["n"].dtype == np.int64
+    assert engine.scan(counts_of(source))["n"].tolist() == [2]
+    assert engine.scan(counts_of(source))["n"].dtype == np.int64
 
 
 def test_types_without_a_portable_meaning_cannot_be_declared(spark: Any) -> None:
@@ -309,12 +308,7 @@ def test_the_log_is_as_before_when_the_last_of_several_scans_has_ended(spark: An
         return [str(logger.getLevel().toString()) for logger in held.values()]
 
     before, engine = levels(), SparkEngine(spark)
-    scans = [
-        threading.Thread(
-            target=engine.scan, args=(TableSource("visits"), "CAST(system.main.count_star() AS BIGINT) AS n", 0)
-        )
-        for _ in range(3)
-    ]
+    scans = [threading.Thread(target=engine.scan, args=(counts_of(TableSource("visits")),)) for _ in range(3)]
     for scan in scans:
         scan.start()
     for scan in scans:
@@ -371,10 +365,10 @@ def test_a_task_that_fails_once_changes_no_count(
         text, names = real(self, own, *rest)
         return text.replace("`spark_catalog`.`default`.`visits`", "global_temp.flaky"), names
 
-    select = '"dpsql_base"."age" AS a0, CAST(system.main.count_star() AS BIGINT) AS n'
-    wanted = engine.scan(TableSource("visits"), select, 1)
+    asked = counts_of(TableSource("visits"), "age")
+    wanted = engine.scan(asked)
     monkeypatch.setattr(SparkEngine, "_statement", flaky)
-    found = engine.scan(TableSource("visits"), select, 1)
+    found = engine.scan(asked)
     assert sorted(zip(*found.values(), strict=True)) == sorted(zip(*wanted.values(), strict=True))
     assert int(found["n"].sum()) == 5000
     attempts = [int(path.name.rpartition("-")[2]) for path in mark.iterdir()]
@@ -385,7 +379,7 @@ ENDED = """
 import contextlib, sys, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
-from helpers import policy_of
+from helpers import counts_of, policy_of
 from spark_tables import new_session
 import dpsql
 from dpsql.engines.spark import session as spark_session
@@ -404,7 +398,7 @@ def failing():
         return text.replace("count(1)", "count(raise_error(concat('value ', name)))"), names
     SparkEngine._statement = statement
     with contextlib.suppress(dpsql.OperationalError):
-        SparkEngine(spark).scan(TableSource("visits"), "CAST(system.main.count_star() AS BIGINT) AS n", 0)
+        SparkEngine(spark).scan(counts_of(TableSource("visits")))
     SparkEngine._statement = real
 
 {end}

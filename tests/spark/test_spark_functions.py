@@ -15,17 +15,18 @@ from helpers import policy_of
 from spark_tables import carry
 
 from dpsql.engines.spark import layers
-from dpsql.engines.spark.casts import constant
-from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.session import private_session
-from dpsql.engines.spark.statement import Source, _select, read
-from dpsql.engines.spark.values import Expr, date_constant, moment_constant, string
+from dpsql.engines.spark.statement import Source, _select
+from dpsql.engines.spark.values import date_constant, moment_constant, string
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.values.comparisons import fits
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.scope import table_of
+from dpsql.workload.expr import scan
 from dpsql.workload.expr.batch import Table
-from dpsql.workload.expr.value_sql import BASE, render
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.value_sql import render
+from dpsql.workload.expr.values import Constant, Like, Name, Value, bare
 
 pytestmark = pytest.mark.spark
 
@@ -151,23 +152,26 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(";") if part.strip()]
 
 
-def _rendered(expression: str) -> tuple[str, str]:
-    """DuckDB's text of an expression as a scan holds it, and its type."""
-    found = value_of(parsed(expression), scope_of(_table()))
-    return render(found.value), found.value.type
+def _value(expression: str) -> Value:
+    """An expression as a scan holds it."""
+    return value_of(parsed(expression), scope_of(_table())).value
 
 
 def _condition(expression: str) -> str:
     return f"CASE WHEN {expression} THEN 1 WHEN NOT ({expression}) THEN 0 END"
 
 
-def _translated(texts: Sequence[str], table: str = "odd") -> tuple[str, list[str]]:
+def _selected(values: Sequence[Value]) -> scan.Select:
+    """A SELECT of id and of values c0, c1, ... over the table "odd"."""
+    columns = (("id", Name("id", BASE)), *((f"c{n}", value) for n, value in enumerate(values)))
+    return scan.Select(columns, scan.Table("odd"))
+
+
+def _written(values: Sequence[Value], table: str = "odd") -> tuple[str, list[str]]:
     """Spark's text of a SELECT of id and of values c0, c1, ... over a table, and the types of the values."""
-    listed = ", ".join(f"{text} AS c{n}" for n, text in enumerate(texts))
-    statement = read(f'SELECT "{BASE}"."id" AS id, {listed} FROM "odd" AS {BASE}')
     source = Source(f"`spark_catalog`.`default`.`{table}`", {"id": "INTEGER", **TYPES})
-    shown, columns = _select(statement, {"odd": source})  # type: ignore[arg-type]
-    return shown, [columns[f"c{n}"].type for n in range(len(texts))]
+    shown, columns = _select(_selected(values), {"odd": source})
+    return shown, [columns[f"c{n}"].type for n in range(len(values))]
 
 
 _COLLAPSE = "org.apache.spark.sql.catalyst.optimizer.CollapseProject"
@@ -184,16 +188,16 @@ _AS_NUMBER = {
 }
 
 
-def _admitted(expressions: Sequence[str]) -> tuple[dict[str, tuple[str, str]], list[str]]:
-    """DuckDB's text and the type of each expression that Spark is given, and the expressions that are refused."""
+def _admitted(expressions: Sequence[str]) -> tuple[dict[str, tuple[Value, str]], list[str]]:
+    """The value and Spark's type of each expression that Spark is given, and the expressions that are refused."""
     kept, refused = {}, []
     for expression in expressions:
         try:
-            text, _ = _rendered(expression)
+            value = _value(expression)
         except SQLError:
             continue  # no batch has it
         try:
-            kept[expression] = (text, _translated([text])[1][0])
+            kept[expression] = (value, _written([value])[1][0])
         except NotSupportedError:
             refused.append(expression)
     return kept, refused
@@ -206,10 +210,10 @@ def _compared(expressions: Sequence[str], con: duckdb.DuckDBPyConnection, spark:
     """
     kept, refused = _admitted(expressions)
     ways = [_AS_NUMBER.get(kind, ("{0}", "{0}")) for _, kind in kept.values()]
-    ours = [mine.format(text) for (mine, _), (text, _) in zip(ways, kept.values(), strict=True)]
+    ours = [mine.format(render(value)) for (mine, _), (value, _) in zip(ways, kept.values(), strict=True)]
     theirs = ", ".join(f"{other.format(f'c{n}')} AS c{n}" for n, (_, other) in enumerate(ways))
     session = private_session(spark)
-    statement, _ = _translated([text for text, _ in kept.values()])
+    statement, _ = _written([value for value, _ in kept.values()])
     found = session.sql(f"SELECT id, {theirs} FROM ({statement}) ORDER BY id").collect()
     wanted = con.execute(f"SELECT id, {', '.join(ours)} FROM odd AS {BASE} ORDER BY id").fetchall()
     wrong = [
@@ -254,24 +258,13 @@ def test_random_expressions_are_duckdbs_or_refused(seed: int, duck: duckdb.DuckD
     assert len(refused) < 80
 
 
-@pytest.mark.parametrize(
-    "text", ["ab", "", "1_0", " 1", "1e", "1'); --", "2021-02-30", "25:00:00", "٣", "x infinity", "9" * 5000, "-"]
-)
-@pytest.mark.parametrize("kind", ["INTEGER", "DOUBLE", "DECIMAL(10,2)", "DATE", "TIMESTAMP"])
-def test_texts_that_are_no_plain_constant_are_refused(text: str, kind: str) -> None:
-    with pytest.raises(NotSupportedError, match=r"^Spark: (a text as a constant|the date) "):
-        constant(text, kind)
-
-
-def _texts(spark: Any, name: str, texts: Sequence[str], items: Sequence[str]) -> list[list[Any]]:
-    """DuckDB's ``items`` over a table of Spark with a column txt, a row for each of ``texts``, which Spark reads."""
-    values = ", ".join(f"({at}, {text})" for at, text in enumerate(texts))
+def _read(spark: Any, name: str, shown: Sequence[str], items: Sequence[Value]) -> list[list[Any]]:
+    """The ``items`` over a table of Spark with a column txt, a row for each text ``shown``, which Spark reads."""
+    values = ", ".join(f"({at}, {text})" for at, text in enumerate(shown))
     table = f"spark_catalog.default.{name}"
     spark.sql(f"CREATE TABLE {table} USING parquet AS SELECT * FROM VALUES {values} AS t(id, txt)")
-    listed = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
-    statement = read(f'SELECT "{BASE}"."id" AS id, {listed} FROM "t" AS {BASE}')
-    shown, _ = _select(statement, {"t": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})  # type: ignore[arg-type]
-    found = private_session(spark).sql(f"SELECT * FROM ({shown}) ORDER BY id").collect()
+    text, _ = _select(_selected(items), {"odd": Source(table, {"id": "INTEGER", "txt": "VARCHAR"})})
+    found = private_session(spark).sql(f"SELECT * FROM ({text}) ORDER BY id").collect()
     return [list(row)[1:] for row in found]
 
 
@@ -282,13 +275,13 @@ def test_like_is_duckdbs_and_takes_no_long_time_on_any_text(spark: Any) -> None:
     patterns = ["".join(rng.choices(letters, k=rng.randrange(9))) for _ in range(150)]
     patterns += ["%a%a%a%b", "%a%a%a%a%a%a%a%_b", "a%", "%a", "%a%", "a", "", "%", "%%", "_", "%_", "_%_", "%ab_%b",
                  "a%b", "____%____", "%" * 50 + "b", "%a" * 50, "_" * 150 + "%"]  # fmt: skip
-    texts = ["".join(rng.choices([*letters, "a", "b"], k=rng.randrange(12))) for _ in range(60)]
-    texts += ["", "a" * 20_000, "ab" * 10_000, "ba" * 10_000 + "b"]
-    items = [f'system.main."~~"("{BASE}"."txt", \'{pattern.replace(chr(39), chr(39) * 2)}\')' for pattern in patterns]
-    found = _texts(spark, "likes", [string(text).text for text in texts], items)
+    held = ["".join(rng.choices([*letters, "a", "b"], k=rng.randrange(12))) for _ in range(60)]
+    held += ["", "a" * 20_000, "ab" * 10_000, "ba" * 10_000 + "b"]
+    items = [Like(Name("txt", BASE), pattern) for pattern in patterns]
+    found = _read(spark, "likes", [string(text).text for text in held], items)
     wrong = [
         (pattern, text[:20])
-        for text, row in zip(texts, found, strict=True)
+        for text, row in zip(held, found, strict=True)
         for pattern, hit in zip(patterns, row, strict=True)
         if hit != fits(text, pattern)
     ]
@@ -299,24 +292,28 @@ def test_like_is_duckdbs_and_takes_no_long_time_on_any_text(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("function", "constant_text"),
     [
-        ("~~", "%" + "a_" * 100),
-        ("~~", f"%{'a' * 201}%"),
+        ("LIKE", "%" + "a_" * 100),
+        ("LIKE", f"%{'a' * 201}%"),
         ("contains", "a" * 201),
         ("strpos", "a" * 201),
         ("trim", "a" * 51),
     ],
 )
 def test_a_long_constant_that_is_compared_at_every_place_is_refused(function: str, constant_text: str) -> None:
+    node = Name("txt", BASE)
+    value = (
+        Like(node, constant_text) if function == "LIKE" else bare(function, node, Constant(constant_text, "VARCHAR"))
+    )
     with pytest.raises(NotSupportedError, match=r"has more than (200|50) characters"):
-        FUNCTIONS[function]([Expr("txt", "VARCHAR"), string(constant_text)])
+        _written([value])
 
 
 def test_no_text_is_too_long_for_spark(spark: Any) -> None:
     """300 times ten million bytes would end the task: a long text has no value where it is read or joined to others."""
     asked = ["length(txt || txt)", "length(concat(txt, txt, 'x'))", "length(trim(txt))", "length(lower(txt))",
              "length(upper(txt))", "strpos(txt, 'b')", "txt LIKE '%a_%'"]  # fmt: skip
-    items = [_rendered(text)[0].replace('"dpsql_base"', f'"{BASE}"') for text in asked]
-    found = _texts(spark, "long", ["repeat('a', 10000000)", "repeat('a', 60000)", "'b'", "NULL"], items)
+    items = [_value(text) for text in asked]
+    found = _read(spark, "long", ["repeat('a', 10000000)", "repeat('a', 60000)", "'b'", "NULL"], items)
     assert found == [
         [None, 1, None, None, None, None, None],
         [None, 1, 60_000, 60_000, 60_000, 0, True],
@@ -327,9 +324,9 @@ def test_no_text_is_too_long_for_spark(spark: Any) -> None:
 
 def test_what_has_another_meaning_is_refused() -> None:
     for expression in _listed(REFUSED):
-        text, _ = _rendered(expression)
+        value = _value(expression)
         with pytest.raises(NotSupportedError, match=r"^Spark: .*\(nothing was charged\)$"):
-            _translated([text])
+            _written([value])
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -344,7 +341,7 @@ def test_no_value_fails_on_any_row_though_nothing_guards_it(part: int, far: None
     kept, _ = _admitted(expressions[part::4])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "SHARED", 1)
-        statement, kinds = _translated([text for text, _ in kept.values()], "far")
+        statement, kinds = _written([value for value, _ in kept.values()], "far")
     assert statement.count("(SELECT ") > 3
     shown = ", ".join(_AS_NUMBER.get(kind, ("", "{0}"))[1].format(f"c{n}") for n, kind in enumerate(kinds))
     session = private_session(spark)

@@ -8,20 +8,21 @@ import pytest
 
 from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.session import private_session
-from dpsql.engines.spark.statement import Source, packed, translated
+from dpsql.engines.spark.statement import Source, packed, written
 from dpsql.engines.spark.values import Expr
 from dpsql.errors import NotSupportedError
+from dpsql.workload.expr.scan import Select, Table
+from dpsql.workload.expr.values import Cast, CountRows, Name, Value, Word, bare
 
 TABLE = {"t": Source("t", {"x": "DOUBLE", "y": "DOUBLE"})}
 
 
-def _sum(value: str) -> str:
-    return f'CAST(system.main."&"(system.main.sum(CAST({value} AS BIGINT)), 4294967295) AS BIGINT)'
+def _written(value: Value) -> str:
+    return written(Select((("n", CountRows()), ("s", Word(value, high=False))), Table("t", "b")), TABLE)[0]
 
 
-def _written(value: str) -> str:
-    count = "CAST(system.main.count_star() AS BIGINT) AS n"
-    return translated(f'SELECT {count}, {_sum(value)} AS s FROM "t" AS "b"', TABLE)[0]
+def _long(value: Value) -> Value:
+    return Cast(value, "BIGINT", tries=True)
 
 
 def test_a_value_used_once_stands_in_its_place() -> None:
@@ -51,16 +52,17 @@ def test_equal_texts_are_one_value_and_constants_none() -> None:
 
 
 def test_the_text_grows_with_the_depth_and_does_not_double() -> None:
-    value, sizes = '"b"."x"', []
+    value: Value = Name("x", "b")
+    sizes = []
     for _ in range(12):
-        value = f"system.main.round({value})"
-        sizes.append(len(_written(f"TRY_CAST({value} AS BIGINT)")))
+        value = bare("round", value, type="DOUBLE")
+        sizes.append(len(_written(_long(value))))
     assert sizes[-1] < 2 * sizes[5] < 10_000
-    assert "\x01" not in _written(f"TRY_CAST({value} AS BIGINT)")
+    assert "\x01" not in _written(_long(value))
 
 
 def test_a_sum_of_a_value_has_its_two_parts_of_one_column() -> None:
-    text = _written('TRY_CAST(system.main.floor("b"."x") AS BIGINT)')
+    text = _written(_long(bare("floor", Name("x", "b"), type="DOUBLE")))
     assert text.count("floor(") == 1
     assert "GROUP BY" not in text
 
@@ -97,6 +99,4 @@ def test_keys_stay_apart_where_one_number_does_not_hold_them() -> None:
 
 def test_a_name_with_the_character_of_a_mark_is_refused() -> None:
     with pytest.raises(NotSupportedError, match="control character 1"):
-        translated('SELECT CAST(system.main.count_star() AS BIGINT) AS n FROM "t" AS "b"', {
-            "t": Source("t", {"x\x010\x02": "DOUBLE"})
-        })  # fmt: skip
+        written(Select((("n", CountRows()),), Table("t")), {"t": Source("t", {"x\x010\x02": "DOUBLE"})})

@@ -13,9 +13,10 @@ from spark_tables import carry, x_of
 from test_spark_functions import ROWS, TYPES, _row
 
 from dpsql import measure
-from dpsql.engines.base import BASE
 from dpsql.measure import SparkEngine
 from dpsql.measure.reading import scan_of
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import Name
 
 pytestmark = pytest.mark.spark
 
@@ -63,13 +64,11 @@ def test_an_odd_row_moves_one_cell_by_its_bound_and_never_fails(number: int, spa
     compiled = compiled_of(BATCHES[number], policy, tables_of(policy, engine_of(con)))
     job = job_of(compiled, policy)
     (layout,) = job.layouts
-    source, select, keys = scan_of(layout, job.sources, f'"{BASE}"."dpsql_copy" AS dpsql_copy')
-    engine = SparkEngine(spark)
-    found = engine.scan(source, f"CAST(dpsql_copy AS BIGINT) AS copy, {select}", keys + 1)
+    found = SparkEngine(spark).scan(scan_of(layout, job.sources, ("dpsql_copy", Name("dpsql_copy", BASE))))
     vectors = []
     for copy in range(ROWS + 1):
         x = np.zeros(compiled.rows.shape[1], dtype=object)
-        mine = found["copy"] == copy
+        mine = found["dpsql_copy"] == copy
         measure._add(x, layout, {name: column[mine] for name, column in found.items()}, job.common_steps)
         vectors.append(x)
     moved = [vector - vectors[0] for vector in vectors[1:]]

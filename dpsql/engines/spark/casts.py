@@ -1,14 +1,11 @@
-"""Casts of a generated statement in Spark's SQL: only those with the same value for everything the operand can be.
+"""Constants and casts of a scan in Spark's SQL.
 
-Casts of text to other types are none: each engine reads more than the other. Nor are texts of floats, decimals, dates
-and times, DOUBLE of what it does not hold exactly (each engine rounds its own way), or rounding to decimals.
+Of casts only those with the same value for everything that the operand can be. Casts of text to other types are none:
+each engine reads more than the other. Nor are texts of floats, decimals, dates and times, DOUBLE of what it does not
+hold exactly (each engine rounds its own way), or rounding to decimals.
 """
 
 from __future__ import annotations
-
-import contextlib
-import datetime as dt
-import re
 
 from dpsql.engines.spark.calendar import midnight
 from dpsql.engines.spark.values import (
@@ -24,77 +21,38 @@ from dpsql.engines.spark.values import (
     spark_type,
     string,
 )
+from dpsql.workload.expr.total import INFINITE_DAY, decimal_sizes, digits, held_moment
 
-_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_DAY = re.compile(r"(\d{4,})-(\d\d)-(\d\d)( \(BC\))?", re.ASCII)
-_MOMENT = re.compile(r"(\S+(?: \(BC\))?) (\d\d:\d\d:\d\d\.\d{6})", re.ASCII)
-_WHOLE = re.compile(r"-?\d{1,39}", re.ASCII)
-_PLAIN = re.compile(r"-?(\d+)(?:\.(\d+))?", re.ASCII)
-_REAL = re.compile(r"-?(\d{1,17}(\.\d{1,20})?(e[+-]?\d{1,3})?|inf(inity)?)|nan", re.ASCII)
 _EXACT = 2**53
-_INFINITIES = ("infinity", "-infinity")
-_INFINITE_DAY, _INFINITE_MOMENT = 2**31 - 1, 2**63 - 1
 
 
 def sizes(kind: str) -> tuple[int, int]:
     """Width and scale of a DECIMAL."""
-    found = _DECIMAL.fullmatch(kind)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    return decimal_sizes(kind) or (0, 0)
 
 
-def constant(text: str, kind: str) -> Expr:
-    """CAST('...' AS type) of a constant that ``value_sql`` wrote; any other text is refused, as engines read more."""
+def constant(value: bool | int | float | str | None, kind: str) -> Expr:
+    """A constant as its type's line holds it; a whole number without a type where ``kind`` is empty."""
+    if value is None:
+        return column(f"CAST(NULL AS {spark_type(kind)})", kind)
     if kind == "VARCHAR":
-        return string(text)
-    found = None
-    if kind == "DOUBLE" and _REAL.fullmatch(text):
-        shown = repr(float(text)).replace("inf", "Infinity").replace("nan", "NaN")
-        found = Expr(f"CAST('{shown}' AS DOUBLE)", kind)
-    elif kind in INTEGERS and _WHOLE.fullmatch(text):
-        found = integer(int(text), kind)
-    elif kind.startswith("DECIMAL(") and _plain(text, *sizes(kind)):
-        found = Expr(f"CAST('{text}' AS {kind})", kind)
-    elif kind in ("DATE", "TIMESTAMP"):
-        with contextlib.suppress(ValueError):  # the 30th of February
-            found = _moment(text) if kind == "TIMESTAMP" else date_constant(_day(text))
-    if found is None:
-        raise refusal(f"a text as a constant of type {kind} is not admitted", "write it as a number, a date or a time")
-    return found
+        return string(str(value))
+    if kind == "BOOLEAN":
+        return Expr("TRUE" if value else "FALSE", kind)
+    if kind in ("FLOAT", "DOUBLE"):
+        shown = repr(float(value)).replace("inf", "Infinity").replace("nan", "NaN")
+        return Expr(f"CAST('{shown}' AS DOUBLE)", "DOUBLE")
+    number = int(value)
+    if kind == "DATE":
+        return date_constant(min(max(number, -INFINITE_DAY), INFINITE_DAY))
+    if kind == "TIMESTAMP":
+        return moment_constant(held_moment(number))
+    if kind.startswith("DECIMAL("):
+        return Expr(f"CAST('{digits(number, sizes(kind)[1])}' AS {kind})", kind)
+    return integer(number, kind)
 
 
-def _plain(text: str, width: int, scale: int) -> bool:
-    """Whether a text is a DECIMAL of that width and scale."""
-    found = _PLAIN.fullmatch(text)
-    if found is None:
-        return False
-    whole, part = found[1].lstrip("0"), found[2] or ""
-    return len(whole) <= width - scale and len(part) <= scale
-
-
-def _moment(text: str) -> Expr | None:
-    if text in _INFINITIES:
-        return moment_constant(-_INFINITE_MOMENT if text.startswith("-") else _INFINITE_MOMENT)
-    found = _MOMENT.fullmatch(text)
-    if found is None:
-        return None
-    clock = dt.time.fromisoformat(found[2])
-    seconds = (clock.hour * 60 + clock.minute) * 60 + clock.second
-    return moment_constant((_day(found[1]) * 86_400 + seconds) * 1_000_000 + clock.microsecond)
-
-
-def _day(text: str) -> int:
-    """The number of a day that DuckDB writes, in any year."""
-    if text in _INFINITIES:
-        return -_INFINITE_DAY if text.startswith("-") else _INFINITE_DAY
-    found = _DAY.fullmatch(text)
-    if found is None:
-        raise refusal(f"the date {text} is not admitted", "write it as '2020-01-31'")
-    year = 1 - int(found[1]) if found[4] else int(found[1])
-    cycles, rest = divmod(year - 2000, 400)
-    return dt.date(2000 + rest, int(found[2]), int(found[3])).toordinal() - 719_163 + cycles * 146_097
-
-
-def cast(e: Expr, kind: str, what: str, *, tries: bool) -> Expr:
+def cast(e: Expr, kind: str, what: object, *, tries: bool) -> Expr:
     """CAST, or TRY_CAST where ``tries``; ``what`` names it in a message."""
     if e.type == kind:
         return e
@@ -135,7 +93,7 @@ def cast(e: Expr, kind: str, what: str, *, tries: bool) -> Expr:
     )
 
 
-def _decimal(e: Expr, kind: str, what: str) -> Expr:
+def _decimal(e: Expr, kind: str, what: object) -> Expr:
     width, scale = sizes(e.type)
     if kind == "DOUBLE" and width <= 15:
         # A quotient of two whole numbers that DOUBLE holds is rounded once, on both engines.

@@ -1,7 +1,7 @@
 """Spark: private tables of its catalogs, counted where they lie; only the histogram comes to this process.
 
-The statement is the one that DuckDB would run, written for Spark with a closed list of functions (``statement``) in a
-session of its own (``session``). What has no equal meaning there is refused by ``check``, before the charge.
+The scan is the one that DuckDB would run, written for Spark with a closed list of functions (``statement``) and run in
+a session of its own (``session``). What has no equal meaning there is refused by ``check``, before the charge.
 
 Retries. The statement reads, and adds whole numbers up; it has no random, no time and no order in it but that of equal
 rows. Spark takes the result of each partition once, whichever attempt of a task was first, and an attempt gives what
@@ -22,12 +22,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsql.engines.base import IntArray, Rows, TableSource, statement_of, tables_of
+from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome
 from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
-from dpsql.engines.spark.statement import Source, translated
+from dpsql.engines.spark.statement import Source, written
 from dpsql.engines.spark.values import quote
 from dpsql.errors import OperationalError, PolicyError
+from dpsql.workload.expr.value_sql import select_text
 
 __all__ = ["SparkEngine", "is_session"]
 
@@ -47,7 +48,7 @@ TYPES = {
 }
 _CATALOG = ("spark_catalog", "default")
 _MOST_PLANS = 64  # kept at once; a scan whose plan is gone plans again
-_Asked = tuple[tuple[tuple[str, ...], ...], str]
+_Key = tuple[tuple[tuple[str, ...], ...], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +63,19 @@ class _Planned:
 class _Plans:
     """What ``check`` planned and no ``scan`` has taken yet, the newest few, by what was asked."""
 
-    held: dict[_Asked, _Planned] = field(default_factory=dict)
+    held: dict[_Key, _Planned] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def put(self, asked: _Asked, planned: _Planned) -> None:
+    def put(self, key: _Key, planned: _Planned) -> None:
         with self.lock:
-            self.held.pop(asked, None)
-            self.held[asked] = planned
+            self.held.pop(key, None)
+            self.held[key] = planned
             for oldest in list(self.held)[:-_MOST_PLANS]:
                 del self.held[oldest]
 
-    def take(self, asked: _Asked) -> _Planned | None:
+    def take(self, key: _Key) -> _Planned | None:
         with self.lock:
-            return self.held.pop(asked, None)
+            return self.held.pop(key, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,35 +96,33 @@ class SparkEngine:
             {name: _table(own, name, parts) for name, parts in names.items()}
         ))  # fmt: skip
 
-    def check(self, source: TableSource | Rows, select: str, group_by: int) -> None:
-        """Nothing, or the reason why ``scan`` would not be run: translated, analysed and planned, not executed.
+    def check(self, asked: Scan) -> None:
+        """Nothing, or the reason why ``scan`` would not be run: written, analysed and planned, not executed.
 
         The plan is kept for the next ``scan`` of the same statement, which is its only use: that one counts the files
         that are here now. ``run`` checks just before the charge and scans just after it. A file that is gone by then
         makes the scan fail, as during a scan; one that came meanwhile is not of this run. A statement that is checked
         again is planned again.
         """
-        tables, text = _generated(source, select, group_by)
 
         def planned(own: Any) -> _Planned:
-            statement, names = self._statement(own, tables, text)
+            statement, names = self._statement(own, asked)
             frame = own.sql(statement)
             frame._jdf.queryExecution().executedPlan()
             return _Planned(frame, names)
 
-        asked = _asked(tables, text)
-        self._plans.take(asked)
-        self._plans.put(asked, self._done("plan the statement", planned))
+        key = _key(asked)
+        self._plans.take(key)
+        self._plans.put(key, self._done("plan the statement", planned))
 
-    def scan(self, source: TableSource | Rows, select: str, group_by: int) -> dict[str, IntArray]:
-        """Integer columns of ``SELECT <select> FROM <source> GROUP BY 1, ..., group_by``."""
-        tables, text = _generated(source, select, group_by)
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
 
         def work() -> dict[str, IntArray]:
-            planned = self._plans.take(_asked(tables, text))
+            planned = self._plans.take(_key(asked))
             if planned is None:
                 own = private_session(self.session)
-                statement, names = self._statement(own, tables, text)
+                statement, names = self._statement(own, asked)
                 planned = _Planned(own.sql(statement), names)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions of pandas, which is not used
@@ -132,16 +131,17 @@ class SparkEngine:
 
         found, outcome = inside(self.session, work, self.limits.seconds)
         check_outcome(
-            outcome, source.name, self.limits.seconds, inside="Spark", look_at="the executors, memory and files"
+            outcome, asked.name, self.limits.seconds, inside="Spark", look_at="the executors, memory and files"
         )
         return found or {}
 
-    def _statement(self, own: Any, tables: Sequence[TableSource], text: str) -> tuple[str, list[str]]:
+    def _statement(self, own: Any, asked: Scan) -> tuple[str, list[str]]:
+        """The statement of a scan in Spark's SQL, and its columns."""
         known: dict[str, Source] = {}
-        for at, table in enumerate(tables):
+        for table in asked.tables:
             parts = table_name(table)
-            known[f"dpsql_table_{at}"] = Source(_reference(parts), _table(own, table.name, parts)[0])
-        return translated(text, known)
+            known[table.name] = Source(_reference(parts), _table(own, table.name, parts)[0])
+        return written(asked.select, known)
 
     def _done(self, what: str, work: Callable[[Any], T]) -> T:
         check_open(self.session)
@@ -155,16 +155,10 @@ class SparkEngine:
         return found[0]
 
 
-def _generated(source: TableSource | Rows, select: str, group_by: int) -> tuple[tuple[TableSource, ...], str]:
-    """The tables of a scan and its statement in DuckDB's SQL, which calls them dpsql_table_0, and so on."""
-    tables = tables_of(source)
-    return tables, statement_of(
-        source, select, group_by, {table.name: f'"dpsql_table_{at}"' for at, table in enumerate(tables)}
-    )
-
-
-def _asked(tables: Sequence[TableSource], text: str) -> _Asked:
-    return tuple(map(table_name, tables)), text
+def _key(asked: Scan) -> _Key:
+    """The tables of a scan, and DuckDB's text of it, which is one for equal scans."""
+    names = {table.name: f"dpsql_table_{at}" for at, table in enumerate(asked.tables)}
+    return tuple(map(table_name, asked.tables)), select_text(asked.select, names)
 
 
 def table_name(source: TableSource) -> tuple[str, ...]:

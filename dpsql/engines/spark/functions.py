@@ -1,4 +1,4 @@
-"""Every function of DuckDB that a statement for Spark may call, by its name."""
+"""Every function of DuckDB that a scan on Spark may call, by its name."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ FUNCTIONS: dict[str, Rule] = {
     **{name: numbers.rounding(name) for name in ("floor", "ceil", "trunc", "round")},
     **{name: numbers.extreme(name) for name in ("greatest", "least")},
     **{"list_extract": texts.list_extract, "list_value": texts.list_value, "list_position": texts.list_position},
-    "~~": texts.like,
-    "regexp_full_match": texts.full_match,
     "strlen": texts.of_text("CAST(octet_length({0}) AS BIGINT)", "BIGINT", 1),
     "concat": texts.concat,
     "substring": texts.substring,

@@ -1,6 +1,6 @@
 """Values of one SELECT for Spark that stand in it several times, each computed once in a subquery below it.
 
-DuckDB's text repeats a value wherever it is used, and a rule of ``functions`` repeats its operands again: written
+A scan uses a value in several places, and a rule of ``functions`` repeats its operands again: written
 out, a rounded sum is 36 kB, which Spark parses, compiles and, from 8,000 bytes of code on, interprets. Here an operand
 is a mark in the text of what uses it. What is used once is put in its place; what is used more often gets a name in a
 subquery, one level for each value that needs another. Spark does not undo that: it merges two projections only where
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dpsql.engines.spark.values import Expr, short
 
@@ -50,57 +50,67 @@ class Layers:
 
     def inlined(self, text: str) -> str:
         """A text without marks, every value in its place, where no subquery can stand."""
-        return self._filled(text, {})
+        return self._filled([text], {})[0]
 
     def written(self, texts: Sequence[str], source: str) -> tuple[list[str], str]:
         """Texts of a SELECT and what stands in its FROM, without marks."""
-        counts = Counter[int]()
-        for text in texts:
-            self._count(text, counts)
+        counts = self._counts(texts)
         shared = sorted(place for place, count in counts.items() if count >= SHARED and place not in self._columns)
         if not shared:
-            return [self.inlined(text) for text in texts], source
+            return self._filled(texts, {}), source
         levels: dict[int, int] = {}
-        for place in shared:  # a value has a higher place than those in it
-            levels[place] = 1 + self._level(self._texts[place], levels)
+        for place in sorted(counts):  # a value has a higher place than those in it
+            if place not in self._columns:
+                inside = max((levels.get(part, 0) for part in _places(self._texts[place])), default=0)
+                levels[place] = inside + (counts[place] >= SHARED)
         columns = sorted(self._columns & set(counts))
-        named = {place: _name(place) for place in shared}
         first = [f"{self._texts[place]} AS {_name(place)}" for place in columns]
-        first += [f"{self.inlined(self._texts[place])} AS {_name(place)}" for place in shared if levels[place] == 1]
-        below = f"(SELECT {', '.join(first)} FROM {source}) AS dpsql_layer"  # noqa: S608
-        named |= {place: _name(place) for place in columns}
-        for level in range(2, max(levels.values()) + 1):
-            more = [f"{self._filled(self._texts[place], named)} AS {_name(place)}" for place in shared
-                    if levels[place] == level]  # fmt: skip
-            below = f"(SELECT *, {', '.join(more)} FROM {below}) AS dpsql_layer"  # noqa: S608
-        return [self._filled(text, named) for text in texts], below
+        named: dict[int, str] = {}
+        below = source
+        for level in range(1, max(levels.values()) + 1):
+            mine = [place for place in shared if levels[place] == level]
+            values = self._filled([self._texts[place] for place in mine], named)
+            listed = [f"{text} AS {_name(place)}" for place, text in zip(mine, values, strict=True)]
+            below = f"(SELECT {', '.join([*(first if level == 1 else ['*']), *listed])} FROM {below}) AS dpsql_layer"  # noqa: S608
+            if level == 1:
+                named = {place: _name(place) for place in (*shared, *columns)}
+        return self._filled(texts, named), below
 
-    def _count(self, text: str, counts: Counter[int]) -> None:
-        for found in _MARK.finditer(text):
-            place = int(found[1])
-            counts[place] += 1
-            if counts[place] == 1 and place not in self._columns:
-                self._count(self._texts[place], counts)
+    def _counts(self, texts: Sequence[str]) -> Counter[int]:
+        """How often each value stands in the texts and in the values that stand there."""
+        counts = Counter(part for text in texts for part in _places(text))
+        for place in range(len(self._texts) - 1, -1, -1):
+            if counts[place] and place not in self._columns:
+                counts.update(_places(self._texts[place]))
+        return +counts
 
-    def _level(self, text: str, levels: dict[int, int]) -> int:
-        inside = [int(found[1]) for found in _MARK.finditer(text)]
-        return max(
-            (
-                levels[place] if place in levels else self._level(self._texts[place], levels)
-                for place in inside
-                if place not in self._columns
-            ),
-            default=0,
-        )
+    def _filled(self, texts: Sequence[str], named: Mapping[int, str]) -> list[str]:
+        """Texts with every value in its place, or its name there."""
+        shown: dict[int, str] = {}
 
-    def _filled(self, text: str, named: dict[int, str]) -> str:
         def put(found: re.Match[str]) -> str:
-            place = int(found[1])
-            if place in named:
-                return named[place]
-            return self._texts[place] if place in self._columns else self._filled(self._texts[place], named)
+            return shown[int(found[1])]
 
-        return short(Expr(_MARK.sub(put, text), "")).text
+        for place in sorted(self._needed(texts, named)):  # a value has a higher place than those in it
+            shown[place] = named[place] if place in named else short(Expr(_MARK.sub(put, self._texts[place]), "")).text
+        return [short(Expr(_MARK.sub(put, text), "")).text for text in texts]
+
+    def _needed(self, texts: Sequence[str], named: Mapping[int, str]) -> set[int]:
+        """The values in the texts, and those that stand in them, down to named ones."""
+        found: set[int] = set()
+        waiting = [part for text in texts for part in _places(text)]
+        while waiting:
+            place = waiting.pop()
+            if place not in found:
+                found.add(place)
+                if place not in named and place not in self._columns:
+                    waiting += _places(self._texts[place])
+        return found
+
+
+def _places(text: str) -> list[int]:
+    """The values that are marked in a text."""
+    return list(map(int, _MARK.findall(text)))
 
 
 def _name(place: int) -> str:

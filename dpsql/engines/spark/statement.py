@@ -1,8 +1,7 @@
-"""A generated statement of DuckDB as one of Spark: parsed by sqlglot, admitted node by node, written again with types.
+"""A scan as a statement of Spark: admitted part by part, and written with the types of its columns.
 
-What stands here is all that ``measure/`` writes: one SELECT, over a table, a subquery, or LEFT JOINs of both, with
-GROUP BY of its first columns, and the values of ``expressions``. Anything else raises NotSupportedError. Which rules
-were used follows from the statement and the column types alone.
+What has no equal meaning on Spark raises NotSupportedError. Which rules were used follows from the scan and the column
+types alone.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import sqlglot
-from sqlglot import exp
-
 from dpsql.engines.spark import values
-from dpsql.engines.spark.expressions import Columns, Scope, Writer, call
+from dpsql.engines.spark.expressions import Columns, Scope, Writer
 from dpsql.engines.spark.values import Expr, quote, refusal
+from dpsql.workload.expr.scan import Joined, Relation, Select, Table
+from dpsql.workload.expr.values import CountRows
 
 _MOST_KEYS = 2**62
 
@@ -28,64 +26,37 @@ class Source:
     types: Mapping[str, str]
 
 
-def translated(statement: str, tables: Mapping[str, Source]) -> tuple[str, list[str]]:
-    """The statement for Spark, whose columns are BIGINT, and their names.
+def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, list[str]]:
+    """The statement of a scan for Spark, whose columns are BIGINT, and their names.
 
-    ``statement`` is a generated SELECT in DuckDB's SQL, ``tables`` the tables that it names. Raises NotSupportedError.
+    ``tables`` are the tables that it names. Raises NotSupportedError.
     """
-    try:
-        parsed = read(statement)
-        if not any(call(node)[0] == "count_star" for item in parsed.expressions for node in item.walk()):
-            raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
-        text, columns = _select(_as(parsed, exp.Select), tables, "BIGINT")
-    except RecursionError:
-        raise refusal("an expression nests too deeply", "store a part of it as a column") from None
+    if not any(isinstance(value, CountRows) for _, value in select.columns):
+        raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
+    text, columns = _select(select, tables, "BIGINT")
     return text, list(columns)
 
 
-def read(statement: str) -> exp.Expr:
-    """The tree of a generated statement.
-
-    TRY is left out, in which every function of DuckDB stands: it has nothing to do where none fails (``values``).
-    """
-    parsed = sqlglot.parse_one(statement, dialect="duckdb")
-    for tried in list(parsed.find_all(exp.Try)):
-        tried.replace(tried.this)
-    return parsed
-
-
-def _as(node: object, kind: type[exp.Select]) -> exp.Select:
-    if not isinstance(node, kind):
-        raise refusal("the statement has a part that is not admitted", "plan again")
-    return node
-
-
-def _select(select: exp.Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
+def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
     """The text of a SELECT and its columns; ``cast``: the type that all of them get."""
-    known = {"expressions", "from_", "joins", "where", "group", "kind"}
-    if any(value for name, value in select.args.items() if name not in known):
-        raise refusal("a clause of the statement is not admitted", "plan again")
-    source, scope = _from(select, tables)
-    writer = Writer(scope, select)
-    found: dict[str, Expr] = {}
-    for item in select.expressions:
-        if isinstance(item, exp.Star):
-            for name, column in scope.columns("").items():
-                found[name] = replace(column, text=writer.layers.column(column.text))
-            continue
-        value = writer.value(item.this if isinstance(item, exp.Alias) else item)
+    source, scope = _from(select.source, tables)
+    writer = Writer(scope)
+    found = {name: writer.value(value) for name, value in select.columns}
+    if not select.columns:
+        columns = scope.columns("").items()
+        found = {name: replace(column, text=writer.layers.column(column.text)) for name, column in columns}
+    for value in found.values():
         if cast and not value.whole:
             raise refusal(
                 f"a column of {value.type} cannot be brought back",
                 "only counts and sums come from Spark; use a local release on one machine",
             )
-        found[item.alias_or_name or "1"] = value
-    keys = _keys(select)
+    keys = select.group_by
     one = packed(list(found.values())[:keys]) if cast else None
     shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
     if one is not None:
         shown = {"dpsql_key": one[0], **dict(list(shown.items())[keys:])}
-    where = [writer.value(select.args["where"].this).text] if select.args.get("where") else []
+    where = [] if select.where is None else [writer.value(select.where).text]
     (text, *where), source = writer.layers.written([_listed(shown), *where], source)
     text = f"SELECT {text} FROM {source}"  # noqa: S608
     if where:
@@ -102,21 +73,6 @@ def _select(select: exp.Select, tables: Mapping[str, Source], cast: str = "") ->
 
 def _listed(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{text} AS {quote(name)}" for name, text in texts.items())
-
-
-def _keys(select: exp.Select) -> int:
-    """How many of the first columns a SELECT groups by."""
-    group = select.args.get("group")
-    if not group:
-        return 0
-    places = [int(part.this) if isinstance(part, exp.Literal) else 0 for part in group.expressions]
-    if (
-        len([value for value in group.args.values() if value]) > 1
-        or not places
-        or (places != list(range(1, len(places) + 1)))
-    ):
-        raise refusal("the statement groups by something else than its first columns", "plan again")
-    return len(places)
 
 
 def packed(keys: Sequence[Expr]) -> tuple[str, list[str]] | None:
@@ -145,32 +101,26 @@ def _long(number: int) -> str:
     return f"{number}L" if number >= 0 else f"({number}L)"
 
 
-def _from(select: exp.Select, tables: Mapping[str, Source]) -> tuple[str, Scope]:
-    item = select.args.get("from_")
-    if item is None:
-        raise refusal("a statement without a table is not admitted", "plan again")
-    first, alias, columns = _item(item.this, tables)
-    sources, text = {alias: columns}, first
-    for join in select.args.get("joins") or []:
-        if join.side != "LEFT" or join.args.get("on") is None:
-            raise refusal("a join that is no LEFT JOIN is not admitted", "plan again")
-        second, name, columns = _item(join.this, tables)
+def _from(relation: Relation, tables: Mapping[str, Source]) -> tuple[str, Scope]:
+    base, joins = (relation.base, relation.joins) if isinstance(relation, Joined) else (relation, ())
+    text, alias, columns = _item(base, tables)
+    sources = {alias: columns}
+    for join, on in joins:
+        second, name, columns = _item(join, tables)
         sources[name] = columns
-        on = Writer(Scope(sources), join)
-        text += f" LEFT JOIN {second} ON {on.layers.inlined(on.value(join.args['on']).text)}"
+        writer = Writer(Scope(sources))
+        text += f" LEFT JOIN {second} ON {writer.layers.inlined(writer.value(on).text)}"
     return text, Scope(sources)
 
 
-def _item(node: exp.Expr, tables: Mapping[str, Source]) -> tuple[str, str, Columns]:
+def _item(relation: Table | Select, tables: Mapping[str, Source]) -> tuple[str, str, Columns]:
     """A table or subquery of FROM, its alias, and its columns."""
-    alias = node.alias or "dpsql_rows"
-    if isinstance(node, exp.Table) and node.name in tables and not node.db:
-        source = tables[node.name]
+    alias = relation.alias or "dpsql_rows"
+    if isinstance(relation, Table):
+        source = tables[relation.name]
         text, inner = source.reference, {name: values.column("", kind) for name, kind in source.types.items()}
-    elif isinstance(node, exp.Subquery):
-        text, inner = _select(_as(node.this, exp.Select), tables)
-        text = f"({text})"
     else:
-        raise refusal("a part of FROM is not admitted", "plan again")
+        text, inner = _select(relation, tables)
+        text = f"({text})"
     columns = {name.lower(): replace(kind, text=f"{quote(alias)}.{quote(name)}") for name, kind in inner.items()}
     return f"{text} AS {quote(alias)}", alias, columns

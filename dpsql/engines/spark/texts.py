@@ -13,17 +13,12 @@ from dpsql.engines.spark.values import INTEGERS, Expr, Rule, kinds, refusal, sho
 
 _FEW_TEXTS = 16
 _LONGEST_CONSTANT = 200  # characters that are looked for at every place of a text
-# What ``workload.value_sql.plain_expression`` writes: any signs, one sign, and signs of themselves, but no % and no _.
-_LIKE = re.compile(r"\(\?s\)(?:\.\*|\.|\\x\{(?!25\}|5f\})[0-9a-f]+\}|[^\W_]| )*")
 _LONGEST_SET = 50  # characters that TRIM takes away
 
 
-def listed(numbers: str, kind: str) -> Expr:
-    """A list of constants "1, 2, 3", as text that is split and cast once, when the statement is optimised."""
-    plain = numbers.replace(" ", "")
-    if not plain or set(plain) - set("0123456789,-"):
-        raise refusal("a list is not one of whole numbers", "plan again")
-    return Expr(f"CAST(split('{plain}', ',') AS ARRAY<{spark_type(kind)}>)", f"{kind}[]")
+def listed(numbers: Sequence[int], kind: str) -> Expr:
+    """A list of constants, as text that is split and cast once, when the statement is optimised."""
+    return Expr(f"CAST(split('{','.join(map(str, numbers))}', ',') AS ARRAY<{spark_type(kind)}>)", f"{kind}[]")
 
 
 def list_value(of: Sequence[Expr]) -> Expr:
@@ -52,20 +47,17 @@ def list_extract(of: Sequence[Expr]) -> Expr:
     return Expr(f"get({found.text}, CAST({place.inner} - 1 AS INT))", kind, *INTEGERS[kind])
 
 
-def like(of: Sequence[Expr]) -> Expr:
+def like(value: Expr, pattern: str) -> Expr:
     """LIKE without Spark's own, whose regular expressions step back: one long text could take years.
 
     Between two % a piece that fits at its first place need not fit at a later one, so that each is looked for once, in
     an atomic group: the time is at worst that of comparing every place of the text with the pattern.
     """
-    value, pattern = of
-    kinds(of, "VARCHAR", "LIKE")
-    if not isinstance(pattern.constant, str):
-        raise refusal("LIKE takes a constant pattern", "write one")
-    first, *rest = pattern.constant.split("%")
-    plain = "_" not in pattern.constant
+    kinds([value], "VARCHAR", "LIKE")
+    first, *rest = pattern.split("%")
+    plain = "_" not in pattern
     if plain and not rest:
-        return Expr(f"{value.inner} = {pattern.text}", "BOOLEAN", rank=3)
+        return Expr(f"{value.inner} = {string(pattern).text}", "BOOLEAN", rank=3)
     if plain and not any(rest):
         return Expr(f"startswith({value.text}, {string(first).text})", "BOOLEAN")
     if plain and not any([first, *rest[:-1]]):
@@ -79,29 +71,9 @@ def like(of: Sequence[Expr]) -> Expr:
     return Expr(f"{value.inner} RLIKE {string(found).text}", "BOOLEAN", rank=3)
 
 
-def full_match(of: Sequence[Expr]) -> Expr:
-    """LIKE, as ``value_sql.like`` writes it for DuckDB where its own would step back."""
-    value, expression = of
-    if not isinstance(expression.constant, str):
-        raise refusal("a regular expression is no constant", "plan again")
-    pattern = like_pattern(expression.constant)
-    if pattern is None:
-        raise refusal("a regular expression is not answered by Spark as by DuckDB", "write LIKE")
-    return like([value, string(pattern)])
-
-
-def like_pattern(expression: str) -> str | None:
-    """The LIKE pattern of an expression that DuckDB's LIKE was written as; None for any other."""
-    if not _LIKE.fullmatch(expression):
-        return None
-    found = re.findall(r"\.\*|\.|\\x\{[0-9a-f]+\}|.", expression.removeprefix("(?s)"), re.DOTALL)
-    signs = {".*": "%", ".": "_"}
-    return "".join(signs.get(part) or (chr(int(part[3:-1], 16)) if part[1:] else part) for part in found)
-
-
-def _check_short(constant: Expr, what: str, most: int) -> None:
+def _check_short(constant: str, what: str, most: int) -> None:
     """Time is the text's length times the constant's, so that one row could take hours."""
-    if len(str(constant.constant)) > most:
+    if len(constant) > most:
         raise refusal(f"{what} has more than {most} characters", "write a shorter one")
 
 
@@ -127,7 +99,7 @@ def searched(template: str, kind: str) -> Rule:
         if not isinstance(wanted.constant, str):
             # A row with two long texts would take time in proportion to their product.
             raise refusal("a text is looked for that is no constant", "write one")
-        _check_short(wanted, "a text that is looked for", _LONGEST_CONSTANT)
+        _check_short(wanted.constant, "a text that is looked for", _LONGEST_CONSTANT)
         text = template.format(value.text, wanted.text)
         return Expr(text, kind, *((0, 2**32) if kind == "BIGINT" else ()))
 
@@ -188,7 +160,7 @@ def trim(side: str) -> Rule:
         chars = of[1] if len(of) == 2 else string(_SPACES)
         if not chars.constant:
             raise refusal("TRIM takes constant characters", "write at least one")
-        _check_short(chars, "TRIM's second text", _LONGEST_SET)
+        _check_short(str(chars.constant), "TRIM's second text", _LONGEST_SET)
         return short(Expr(f"trim({side} {chars.text} FROM {of[0].text})", "VARCHAR"))
 
     return rule

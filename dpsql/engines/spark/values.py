@@ -38,6 +38,7 @@ class Expr:
     ``rank`` is 9 where the text is a whole by itself; an operator has less and stands in parentheses inside another,
     and nowhere else: Spark's parser takes exponential time over nested ones. Type "NULL" is an untyped NULL, "INTERVAL"
     the constant that a timestamp is moved by, "T[]" a constant list; ``items`` are the texts of one of VARCHAR.
+    ``several`` rows make the value of a window or a sum, and of all that it stands in.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Expr:
     constant: int | str | None = None
     rank: int = 9
     items: tuple[str, ...] = ()
+    several: bool = False
 
     @property
     def inner(self) -> str:
@@ -56,6 +58,14 @@ class Expr:
     @property
     def whole(self) -> bool:
         return self.type in INTEGERS
+
+
+def kind_of(name: str) -> str:
+    """A type of DuckDB as a rule knows it, refused where Spark has none."""
+    kind = name.upper().replace(" ", "")
+    if kind not in _SPARK and not kind.startswith("DECIMAL("):
+        raise refusal(f"the type {name} has no counterpart", "cast to another type")
+    return kind
 
 
 def spark_type(name: str) -> str:
@@ -100,7 +110,7 @@ def fits(low: int, high: int, kind: str) -> bool:
     return least <= low and high <= most
 
 
-def ranged(text: str, kind: str, low: int, high: int, what: str, rank: int = 9) -> Expr:
+def ranged(text: str, kind: str, low: int, high: int, what: object, rank: int = 9) -> Expr:
     """A whole number computed in ``kind``; refused where HUGEINT's 38 digits may not hold it.
 
     Narrower types hold what the front end computes in them, though the range here may not show it.

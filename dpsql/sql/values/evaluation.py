@@ -16,7 +16,8 @@ from dpsql.errors import InternalError
 from dpsql.quoting import identifier
 from dpsql.sql.parse.names import described, empty_database, plain_type
 from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.value_sql import BASE, literal, render
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.value_sql import literal, render
 from dpsql.workload.expr.values import Stored, Value
 
 _OUT = {

@@ -3,14 +3,18 @@
 A value never fails, whatever a row holds: the front end builds only trees whose every step is
 defined for all that its operands can be, by their types' ranges or behind a CASE. Numbers that
 are exact in SQL (integers, decimals) are computed as BIGINT or HUGEINT, wide enough for every
-value of their operands. Rendering is in ``value_sql``; here are only the trees.
+value of their operands.
+
+The front end writes the first nodes here; those from ``Name`` on are what a scan adds: regions, steps, places among
+the rows of a unit. ``total.lowered`` says what is to be done with a column or a LIKE in smaller nodes, and each engine
+has a printer of all of them (``value_sql`` for DuckDB, ``engines/spark/expressions`` for Spark).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from dpsql.workload.expr.lines import Interval, Line
 
@@ -42,20 +46,25 @@ class Unscaled:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or operator of DuckDB (its name in ``system.main``) that is total on the arguments' types."""
+    """A function or operator of DuckDB (its name in ``system.main``) that is total on the arguments' types.
+
+    It stands in a TRY all the same, unless it is ``bare``: of numbers that were held to their range before.
+    """
 
     function: str
     arguments: tuple[Value, ...]
     type: str
+    bare: bool = False
 
 
 @dataclass(frozen=True)
 class Cast:
-    """CAST, or TRY_CAST where ``tries``: then what does not fit is NULL."""
+    """CAST, in a TRY unless it is ``bare``; or TRY_CAST where ``tries``: then what does not fit is NULL."""
 
     this: Value
     type: str
     tries: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,14 +92,99 @@ class Number:
     type: str = "DOUBLE"
 
 
-Value: TypeAlias = Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue | Number
+@dataclass(frozen=True)
+class Name:
+    """A column of the FROM clause as it is, of the part that is called ``source`` there, if it is told; so its type."""
+
+    name: str
+    source: str = ""
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A text that is compared in binary order, whatever the collation of its column."""
+
+    this: Value
+    type: str = "VARCHAR"
+
+
+@dataclass(frozen=True)
+class Like:
+    """A text, short enough for it (``total.longest_matched``), is LIKE a pattern."""
+
+    this: Value
+    pattern: str
+    type: str = "BOOLEAN"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """The value where the test is TRUE, NULL elsewhere."""
+
+    test: Test
+    this: Value
+
+    @property
+    def type(self) -> str:
+        """That of the value."""
+        return self.this.type
+
+
+@dataclass(frozen=True)
+class Truth:
+    """0 where the test is TRUE, 1 where it is FALSE, 2 where it is NULL."""
+
+    test: Test
+    type: str = "INTEGER"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A list of whole numbers, of integers of type ``type``, or where none is given of the type that holds them."""
+
+    values: tuple[int, ...]
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A function over the rows that are equal in ``apart``, in rising order of ``order``, NULL last."""
+
+    function: str
+    arguments: tuple[Node, ...]
+    apart: tuple[Node, ...]
+    order: tuple[Node, ...] = ()
+    type: str = "BIGINT"
+
+
+@dataclass(frozen=True)
+class CountRows:
+    """The number of rows."""
+
+    type: str = "BIGINT"
+
+
+@dataclass(frozen=True)
+class Word:
+    """The lower 32 bits of a sum of BIGINTs from 0 on as a BIGINT, or where ``high`` all that is above them."""
+
+    this: Value
+    high: bool
+    type: str = "BIGINT"
+
+
+Value: TypeAlias = (
+    Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue | Number | Name | Binary | Guarded | Truth
+    | Like | Numbers | Window | CountRows | Word
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Compared:
-    """``left operator right``, both of one type; NULL where a side is NULL."""
+    """``left operator right``, both of one type; NULL where a side is NULL, but for IS NOT DISTINCT FROM."""
 
-    left: Value
+    left: Value | Test
     operator: str
     right: Value
 
@@ -123,44 +217,101 @@ class Is:
 
 @dataclass(frozen=True)
 class Every:
-    """All tests hold; none: always."""
+    """All tests hold (SQL's AND); none: always."""
 
     tests: tuple[Test, ...]
 
 
 @dataclass(frozen=True)
 class Some:
-    """Some test holds; none: never."""
+    """Some test holds (SQL's OR); none: never."""
 
     tests: tuple[Test, ...]
 
 
-Test: TypeAlias = Compared | Matches | Within | Is | Every | Some
+@dataclass(frozen=True)
+class IsNull:
+    """The value is NULL; where ``negated``, it is not."""
+
+    this: Value
+    negated: bool = False
 
 
-def parts(node: Value | Test) -> Iterator[Value | Test]:
+@dataclass(frozen=True)
+class IsNumber:
+    """A DOUBLE is not NaN; NULL where it is NULL."""
+
+    this: Value
+
+
+Test: TypeAlias = Compared | Matches | Within | Is | Every | Some | IsNull | IsNumber
+Node: TypeAlias = "Value | Test"
+T = TypeVar("T")
+WHOLE = "INTEGER_LITERAL"
+"""DuckDB's type of a whole number that is written without one."""
+NULL = Constant(None, "NULL")
+ALWAYS = Every(())
+
+
+def whole(number: int) -> Constant:
+    """A whole number as SQL writes it."""
+    return Constant(int(number), WHOLE)
+
+
+def bare(function: str, *arguments: Value, type: str = "BIGINT") -> Call:  # noqa: A002 - a node's word
+    """A call of DuckDB's own function without a TRY."""
+    return Call(function, arguments, type, bare=True)
+
+
+def parts(node: Node) -> Sequence[Node]:
     """The values and tests right under ``node``."""
+    if isinstance(node, Name | Constant | Stored | Numbers | CountRows):
+        return ()
     if isinstance(node, Call | Coalesce):
-        yield from node.arguments
-    elif isinstance(node, Cast | Unscaled | Number):
-        yield node.this
-    elif isinstance(node, CaseValue):
-        for test, value in node.branches:
-            yield test
-            yield value
-        if node.default is not None:
-            yield node.default
-    elif isinstance(node, Compared):
-        yield from (node.left, node.right)
-    elif isinstance(node, Matches | Within):
-        yield node.value
-    elif isinstance(node, Is):
-        yield node.test
-    elif isinstance(node, Every | Some):
-        yield from node.tests
+        return node.arguments
+    if isinstance(node, Compared):
+        return (node.left, node.right)
+    if isinstance(node, CaseValue):
+        under: list[Node] = [part for branch in node.branches for part in branch]
+        return under if node.default is None else [*under, node.default]
+    if isinstance(node, Every | Some):
+        return node.tests
+    if isinstance(node, Matches | Within):
+        return (node.value,)
+    if isinstance(node, Is | Truth):
+        return (node.test,)
+    if isinstance(node, Guarded):
+        return (node.test, node.this)
+    if isinstance(node, Window):
+        return (*node.arguments, *node.apart, *node.order)
+    return (node.this,)
 
 
-def walk(node: Value | Test) -> Iterator[Value | Test]:
+def folded(root: Node, lower: Callable[[Node], Node], made: Callable[[Node, Sequence[T]], T]) -> T:
+    """``made`` of a tree, from its leaves up: each node, as ``lower`` writes it, with what was made of its parts.
+
+    What is one object is made once. No recursion, so that no tree is too deep.
+    """
+    done: dict[int, T] = {}
+    lowered: dict[int, Node] = {}  # holds the nodes, so that their numbers stay theirs
+    waiting = [root]
+    while waiting:
+        node = waiting[-1]
+        if id(node) in done:
+            waiting.pop()
+            continue
+        if id(node) not in lowered:
+            lowered[id(node)] = lower(node)
+        below = parts(lowered[id(node)])
+        missing = [part for part in below if id(part) not in done]
+        if missing:
+            waiting.extend(missing)
+        else:
+            done[id(node)] = made(lowered[id(node)], [done[id(part)] for part in below])
+    return done[id(root)]
+
+
+def walk(node: Node) -> Iterator[Node]:
     """The node and all under it; a part that stands twice is visited twice, as it is written twice."""
     waiting = [node]
     while waiting:
@@ -169,6 +320,6 @@ def walk(node: Value | Test) -> Iterator[Value | Test]:
         waiting.extend(parts(found))
 
 
-def stored(node: Value | Test) -> tuple[Stored, ...]:
+def stored(node: Node) -> tuple[Stored, ...]:
     """The stored columns that a value reads, each once, in a fixed order."""
     return tuple(dict.fromkeys(part for part in walk(node) if isinstance(part, Stored)))

@@ -1,0 +1,53 @@
+"""What a private scan is: a SELECT over tables, LEFT JOINs and other SELECTs, of the nodes of ``values``.
+
+``measure/`` makes it of a layout, and each engine has a printer of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.values import Name, Test, Value
+
+Column: TypeAlias = tuple[str, Value]
+"""A column of a SELECT: its name and its value."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table by the policy's name of it."""
+
+    name: str
+    alias: str = BASE
+
+
+@dataclass(frozen=True)
+class Select:
+    """The columns, all of the source's where none is given, of the rows where ``where`` holds.
+
+    Grouped by the first ``group_by`` columns; ``alias`` is the name of the whole in a FROM clause.
+    """
+
+    columns: tuple[Column, ...]
+    source: Relation
+    where: Test | None = None
+    group_by: int = 0
+    alias: str = ""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A table and LEFT JOINs, each by a condition."""
+
+    base: Table
+    joins: tuple[tuple[Select, Test], ...]
+
+
+Relation: TypeAlias = Table | Select | Joined
+
+
+def same(*names: str) -> tuple[Column, ...]:
+    """Columns of a source under the names that they have."""
+    return tuple((name, Name(name)) for name in names)
