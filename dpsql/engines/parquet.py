@@ -4,7 +4,7 @@ A scan must not fail on one row's value, or failing would tell neighbouring tabl
 charge. DuckDB converts some stored types value by value, and such a conversion may fail: timestamps
 that are not in microseconds, INT96, wide or variable-length decimals. ``schema`` gives their columns
 a type "PARQUET ...", which no policy admits; the footer alone tells, no row is read. Values that a file
-holds and their type does not are NULL where a scan reads them (``dpsql.workload.expr.value_sql``).
+holds and their type does not are NULL where a scan reads them (``dpsql.workload.expr.total``).
 
 Precondition: before DuckDB 2, columns of text must be valid UTF-8, as the Parquet format demands;
 DuckDB refuses other bytes and has no way to read them. From DuckDB 2 on, bytes that are no UTF-8

@@ -106,3 +106,56 @@ def test_units_count_once_in_a_cell_and_in_few_cells(spark: Any, tmp_path: Path)
     # Five units in at most two of three cells each; which two, each engine's hash decides.
     assert sum(ours) == sum(theirs) == 10
     assert max(ours) <= 5
+
+
+STAYS = """
+[tables.stays]
+unit = "patient"
+max_rows_per_unit = {most}
+at_most = [{caps}]
+[tables.stays.columns]
+ward = {{ values = ["a", "b", "c"] }}
+day = {{ lower = 1, upper = 6 }}
+cost = {{ lower = -2, upper = 4 }}
+"""
+BY_DAY, WARDS = '{ rows = 1, per = "day" }', '{ groups = 2, per = "ward" }'
+FEW = [(1, "a", 1, 4.0), (1, "b", 2, 0.0), (2, "a", 1, -2.0), (3, "c", 6, 1.0), (None, "b", 3, 2.0)]
+# Five rows a day of the first patient, who is in all wards, and many that are in none.
+MANY = [*((1, "abc"[n % 3], 1 + n % 6, 1.0) for n in range(30)), *((1, "x", 9, 4.0) for _ in range(40)), *FEW[2:]]
+
+
+@pytest.mark.parametrize(
+    ("most", "caps", "rows", "batch"),
+    [
+        (6, f"{BY_DAY}, {WARDS}", FEW, "SELECT ward, day, COUNT(*), SUM(cost) FROM stays GROUP BY ward, day"),
+        (6, f"{BY_DAY}, {WARDS}", FEW, "SELECT ward, COUNT(DISTINCT patient) FROM stays GROUP BY ward"),
+        (6, f"{BY_DAY}, {WARDS}", FEW, "SELECT ward, COUNT(*) FROM stays WHERE day = 1 GROUP BY ward"),
+        (9, BY_DAY, MANY, "SELECT day, COUNT(*) FROM stays GROUP BY day"),
+        (9, BY_DAY, MANY, "SELECT day, COUNT(DISTINCT patient) FROM stays GROUP BY day"),
+        (30, "", MANY, "SELECT ward, COUNT(*) FROM stays GROUP BY ward"),
+    ],
+)  # fmt: skip
+def test_rows_within_the_caps_are_those_of_duckdb(
+    most: int, caps: str, rows: list[tuple[Any, ...]], batch: str, spark: Any, tmp_path: Path
+) -> None:
+    policy, con = policy_of(STAYS.format(most=most, caps=caps)), _stays(spark, tmp_path, rows)
+    ours, theirs = (x_of(batch, policy, engine, con) for engine in (SparkEngine(spark), engine_of(con)))
+    assert any(ours)
+    assert ours == theirs
+
+
+def test_caps_hold_what_is_more_than_they_allow(spark: Any, tmp_path: Path) -> None:
+    con = _stays(spark, tmp_path, MANY[:70])
+    policy = policy_of(STAYS.format(most=9, caps=WARDS))
+    for engine in (SparkEngine(spark), engine_of(con)):
+        # Wards are two of three, and none that does not count.
+        assert sum(x_of("SELECT ward, COUNT(DISTINCT patient) FROM stays GROUP BY ward", policy, engine, con)) == 2
+        assert sum(x_of("SELECT ward, COUNT(*) FROM stays GROUP BY ward", policy, engine, con)) == 9
+
+
+def _stays(spark: Any, folder: Path, rows: list[tuple[Any, ...]]) -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE stays (patient INTEGER, ward VARCHAR, day INTEGER, cost DOUBLE)")
+    con.executemany("INSERT INTO stays VALUES (?, ?, ?, ?)", rows)
+    carry(con, spark, "stays", folder)
+    return con

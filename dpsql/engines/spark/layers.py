@@ -23,7 +23,7 @@ _MARK = re.compile("\x01(\\d+)\x02")
 
 
 class Layers:
-    """The values of one SELECT: marked while it is translated, then written in subqueries of its FROM."""
+    """The values of one SELECT: marked while it is written, then written in subqueries of its FROM."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
