@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,13 @@ import numpy as np
 import dpsql
 from dpsql import measure
 from dpsql.engines import duckdb as engine_module
-from dpsql.engines.base import Rows, TableSource
+from dpsql.engines.base import TableSource
+from dpsql.measure.from_sql import UNIT
 from dpsql.measure.reading import scan_of
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.scan import Select, same
+from dpsql.workload.expr.values import Cast, Coalesce, Name, whole
 
 Row = tuple[Any, ...]
 Person = Mapping[str, Sequence[Row]]
@@ -186,7 +189,7 @@ class World:
         """L x of the tables as they are, by the scans that a run would make."""
         x = np.zeros(compiled.rows.shape[1], dtype=object)
         for layout in compiled.layouts:
-            found = engine_module._scan(self.duck, *_parted(scan_of(layout, SOURCES)))
+            found = engine_module._scan(self.duck, scan_of(layout, SOURCES), "memory")
             measure._add(x, layout, found, compiled.common_steps)
         return x
 
@@ -194,11 +197,11 @@ class World:
         """What each of the persons 0, 1, ... adds to L x (count x entries), by the same scans grouped by person."""
         x = np.zeros((count, compiled.rows.shape[1]), dtype=object)
         for layout in layouts:
-            rows, select, keys = scan_of(layout, SOURCES)
-            assert isinstance(rows, Rows)
-            apart = Rows(rows.name, rows.tables, lambda names, text=rows.text: _with_unit(text(names)))  # type: ignore[misc]
-            arguments = apart, f"CAST(coalesce(dpsql_unit, -1) AS BIGINT) AS person, {select}", keys + 1
-            found = engine_module._scan(self.duck, *_parted(arguments))
+            asked = scan_of(layout, SOURCES)
+            person = ("person", Cast(Coalesce((Name(UNIT), whole(-1)), "INTEGER"), "BIGINT"))
+            select = replace(_with_unit(asked.select), columns=(person, *asked.select.columns))
+            by_person = replace(asked, select=replace(select, group_by=asked.select.group_by + 1))
+            found = engine_module._scan(self.duck, by_person, "memory")
             order = np.argsort(found["person"], kind="stable")
             numbers, starts = np.unique(found["person"][order], return_index=True)
             for number, mine in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
@@ -212,14 +215,12 @@ class World:
 SOURCES = {name: TableSource(name) for name in COLUMNS}
 
 
-def _parted(arguments: tuple[Any, str, int]) -> tuple[Any, str, str, int]:
-    rows, select, keys = arguments
-    return rows, "memory", select, keys
-
-
-def _with_unit(text: str) -> str:
-    start = "(SELECT * FROM (SELECT "
-    return f"{start}dpsql_unit, {text.removeprefix(start)}" if text.startswith(start) else text
+def _with_unit(select: Select) -> Select:
+    """The same rows with whose they are."""
+    if any(name == UNIT for name, _ in select.columns):
+        return select
+    assert isinstance(select.source, Select)
+    return replace(select, columns=(*same(UNIT), *select.columns), source=_with_unit(select.source))
 
 
 def _literal(value: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from test_caps import BATCHES, compiled, fill
+from test_at_most import BATCHES, compiled, fill
 from unit_rows import sources_of
 
 from dpsql.measure.reading import scan_of

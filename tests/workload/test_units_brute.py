@@ -21,6 +21,8 @@ from dpsql.workload.compile import units, unlisted
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.compile.units import wider_than_true
+from dpsql.workload.expr.scan import Select
+from dpsql.workload.expr.values import Compared, Window, bare, whole
 from dpsql.workload.families import contributions
 
 NOISES = ("gaussian", "laplace")
@@ -237,35 +239,38 @@ def one_group_too_many(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         from_sql,
         "_within",
-        lambda rows, names, place, most: real(rows, names, place, most + ("dense_rank" in place)),
+        lambda rows, names, place, most: real(rows, names, place, most + (place.function == "dense_rank")),
     )
 
 
 def counted_by_others(patch: pytest.MonkeyPatch) -> None:
     """Which rows matter is decided by how many rows there are, whoever has them."""
-    patch.setattr(
-        reading,
-        "counted_text",
-        lambda layout, regions: f"{regions[0]} = system.main.count_star() OVER () % 3",
-    )
+    everybody = bare("%", Window("count_star", (), (), ()), whole(3))
+    patch.setattr(reading, "counted", lambda layout, regions: Compared(regions[0], "=", everybody))
 
 
 def rank_over_all(patch: pytest.MonkeyPatch) -> None:
-    real = from_sql._truncated
+    real = from_sql._within
 
-    def changed(*given: Any) -> str:
-        return real(*given).replace('PARTITION BY "dpsql_unit" ORDER BY', 'PARTITION BY ("dpsql_unit" >= 0) ORDER BY')
+    def changed(rows: Any, names: Any, place: Any, most: int) -> Any:
+        return real(rows, names, replace(place, apart=()), most)
 
-    patch.setattr(from_sql, "_truncated", changed)
+    patch.setattr(from_sql, "_within", changed)
 
 
 def distinct_by_row(patch: pytest.MonkeyPatch) -> None:
-    real = from_sql.rows_text
+    real = reading.rows_of
 
-    def changed(*given: Any, **more: Any) -> Callable[[Any], str]:
-        return lambda references: real(*given, **more)(references).replace(" GROUP BY 1, 2)", ")")
+    def changed(*given: Any, **more: Any) -> Any:
+        return _ungrouped(real(*given, **more))
 
-    patch.setattr(reading, "rows_text", changed)
+    patch.setattr(reading, "rows_of", changed)
+
+
+def _ungrouped(select: Any) -> Any:
+    if not isinstance(select, Select):
+        return select
+    return replace(select, group_by=0, source=_ungrouped(select.source))
 
 
 def region_forgotten(patch: pytest.MonkeyPatch) -> None:
