@@ -31,40 +31,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.policy.types import column_type
+from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.rows import MATCHED, Join, RowSource
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once
-from dpsql.workload.expr.values import (
-    Binary,
-    CaseValue,
-    Cast,
-    Compared,
-    Constant,
-    Every,
-    IsNull,
-    Name,
-    Node,
-    Stored,
-    Test,
-    Value,
-    Window,
-    bare,
-    whole,
-)
 
 UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
 
 
 def rows_of(
     source: RowSource,
-    used: Iterable[Stored],
+    used: Iterable[tree.Stored],
     columns: Sequence[Column],
     *,
     once: Sequence[Once] = (),
     cells: int | None = None,
     public: Sequence[str] = (),
     caps: Sequence[CapColumn] = (),
-    counted: Test | None = None,
+    counted: tree.Test | None = None,
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -79,29 +63,31 @@ def rows_of(
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
     if source.unit is None:
-        return Select(tuple(columns) or (("one", whole(1)),), values_of(once, base) if once else base)
-    unit, owner = Name(UNIT), (UNIT, _key(source.unit))
+        return Select(tuple(columns) or (("one", tree.whole(1)),), values_of(once, base) if once else base)
+    unit, owner = tree.Name(UNIT), (UNIT, _key(source.unit))
     if once:
         base, owner = values_of(once, base, owner), (UNIT, unit)
     rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps)), base)
     held = [*names, *(cap.name for cap in caps)]
-    first: list[Node] = []
-    matters: Test | None = Compared(Name(names[0]), ">=", whole(0)) if source.distinct else counted
+    first: list[tree.Node] = []
+    matters: tree.Test | None = tree.Compared(tree.Name(names[0]), ">=", tree.whole(0)) if source.distinct else counted
     if matters is not None and (caps or not source.distinct):
-        rows = Select((*same(UNIT, *held), (LAST, CaseValue(((matters, whole(0)),), whole(1), "INTEGER"))), rows)
-        first, held = [Name(LAST)], [*held, LAST]
+        rows = Select(
+            (*same(UNIT, *held), (LAST, tree.CaseValue(((matters, tree.whole(0)),), tree.whole(1), "INTEGER"))), rows
+        )
+        first, held = [tree.Name(LAST)], [*held, LAST]
     for cap in caps:
         rows = _capped(rows, held, first, cap)
     if source.distinct:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
         (cell,) = names
-        owned = CaseValue(((IsNull(unit), whole(-1)),), Name(cell), "BIGINT")
+        owned = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(cell), "BIGINT")
         rows = Select(((UNIT, unit), (cell, owned)), rows, group_by=2)
         if cells is not None and cells <= source.limit:
             return rows
-        first = [Compared(Name(cell), "<", whole(0))]
+        first = [tree.Compared(tree.Name(cell), "<", tree.whole(0))]
     elif public:
-        first = [_hash(UNIT, *public), *map(Name, public)]
+        first = [_hash(UNIT, *public), *map(tree.Name, public)]
     return _truncated(rows, names, first, source.limit)
 
 
@@ -110,7 +96,7 @@ def values_of(once: Sequence[Once], rows: Relation, *beside: Column) -> Select:
     found = Select((*beside, *((value.name, value.first) for value in once)), rows, alias=VALUES)
     if not any(value.then for value in once):
         return found
-    then = [(value.name, value.then or Name(value.name)) for value in once]
+    then = [(value.name, value.then or tree.Name(value.name)) for value in once]
     return Select((*same(*(name for name, _ in beside)), *then), replace(found, alias=""), alias=VALUES)
 
 
@@ -119,96 +105,96 @@ class CapColumn:
     """A cap by what the scan computes: the expression ``group``, a whole number, under ``name``."""
 
     name: str
-    group: Value
+    group: tree.Value
     rows: int | None
     groups: int | None
 
 
-def _capped(rows: Select, names: Sequence[str], first: Sequence[Node], cap: CapColumn) -> Select:
+def _capped(rows: Select, names: Sequence[str], first: Sequence[tree.Node], cap: CapColumn) -> Select:
     """At most ``cap.rows`` of the rows of each unit in each group, of at most ``cap.groups`` groups."""
-    group = (Name(UNIT), Name(cap.name))
+    group = (tree.Name(UNIT), tree.Name(cap.name))
     if cap.rows is not None:
-        order = (*first, _hash(UNIT, *names), *map(Name, names))
-        rows = _within(rows, [UNIT, *names], Window("row_number", (), group, order), cap.rows)
+        order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
+        rows = _within(rows, [UNIT, *names], tree.Window("row_number", (), group, order), cap.rows)
     if cap.groups is not None:
-        best: list[Node] = []
+        best: list[tree.Node] = []
         if first:
             name = f"{BEST}_{cap.name}"
-            rows = Select((*same(UNIT, *names), (name, Window("min", (first[0],), group))), rows)
-            best = [Name(name)]
-        order = (*best, _hash(UNIT, cap.name), Name(cap.name))
-        rows = _within(rows, [UNIT, *names], Window("dense_rank", (), group[:1], order), cap.groups)
+            rows = Select((*same(UNIT, *names), (name, tree.Window("min", (first[0],), group))), rows)
+            best = [tree.Name(name)]
+        order = (*best, _hash(UNIT, cap.name), tree.Name(cap.name))
+        rows = _within(rows, [UNIT, *names], tree.Window("dense_rank", (), group[:1], order), cap.groups)
     return rows
 
 
-def _truncated(rows: Select, names: Sequence[str], first: Sequence[Node], limit: int) -> Select:
+def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], limit: int) -> Select:
     """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
-    order = (*first, _hash(UNIT, *names), *map(Name, names))
-    return _within(rows, names, Window("row_number", (), (Name(UNIT),), order), limit)
+    order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
+    return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
 
 
-def _within(rows: Select, names: Sequence[str], place: Window, most: int) -> Select:
+def _within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -> Select:
     """The rows whose place is at most ``most``."""
     held = Select((*same(*names), (PLACE, place)), rows)
-    return Select(same(*names), held, where=Compared(Name(PLACE), "<=", whole(most)))
+    return Select(same(*names), held, where=tree.Compared(tree.Name(PLACE), "<=", tree.whole(most)))
 
 
-def _hash(*names: str) -> Value:
-    return bare("hash", *map(Name, names))
+def _hash(*names: str) -> tree.Value:
+    return tree.bare("hash", *map(tree.Name, names))
 
 
-def joined(source: RowSource, used: Iterable[Stored]) -> Relation:
+def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
     """The base and its joins: one row for each row of the base."""
-    needed: dict[str, dict[Stored, None]] = {join.name: {} for join in source.joins}
+    needed: dict[str, dict[tree.Stored, None]] = {join.name: {} for join in source.joins}
     sides = [side for join in source.joins for pair in (*join.pairs, *_unit_pair(join)) for side in pair]
     for column in (*used, *sides, *((source.unit,) if source.unit else ())):
         if column.source:
             needed[column.source][column] = None
     joins = []
     for join in source.joins:
-        on = [Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
-        on += [Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
-        joins.append((_one_a_key(join, list(needed[join.name])), Every(tuple(on))))
+        on = [tree.Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
+        on += [tree.Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
+        joins.append((_one_a_key(join, list(needed[join.name])), tree.Every(tuple(on))))
     return Joined(Table(source.table), tuple(joins)) if joins else Table(source.table)
 
 
-def _unit_pair(join: Join) -> tuple[tuple[Stored, Stored], ...]:
+def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:
     """The units that must be equal beside the key, unless the key holds them."""
     return (join.unit,) if join.unit is not None and join.unit not in join.pairs else ()
 
 
-def _one_a_key(join: Join, columns: Sequence[Stored]) -> Select:
+def _one_a_key(join: Join, columns: Sequence[tree.Stored]) -> Select:
     """The joined table with one row for each key (and unit), and the flag that says that a row was found."""
     stored = [column for column in columns if column.name != MATCHED]
     key = [right for _, right in (*join.pairs, *_unit_pair(join))]
     rest = [column for column in stored if column not in key and column not in join.first]
     order = tuple(part for column in (*join.first, *rest, *key) for part in _order(column))
-    place = Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
-    named = [(column.name, Name(column.name, BASE)) for column in stored]
+    place = tree.Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
+    named = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     inner = Select((*named, (PLACE, place)), Table(join.table))
-    listed = (*same(*(column.name for column in stored)), (MATCHED, Constant(True, "BOOLEAN")))
-    return Select(listed, inner, where=Compared(Name(PLACE), "=", whole(1)), alias=join.name)
+    listed = (*same(*(column.name for column in stored)), (MATCHED, tree.Constant(True, "BOOLEAN")))
+    return Select(listed, inner, where=tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), alias=join.name)
 
 
-def _bare(column: Stored) -> Stored:
-    return Stored(column.name, column.type)
+def _bare(column: tree.Stored) -> tree.Stored:
+    return tree.Stored(column.name, column.type)
 
 
-def _order(column: Stored) -> list[Value]:
+def _order(column: tree.Stored) -> list[tree.Value]:
     """What orders a column of a joined table, so that ties are equal in every way that a scan could see."""
     if column_type(column.type).kind == "float":
-        name = Name(column.name, BASE)
-        return [name, bare("signbit", name, type="BOOLEAN")]
+        name = tree.Name(column.name, BASE)
+        return [name, tree.bare("signbit", name, type="BOOLEAN")]
     return [_key(_bare(column))]
 
 
-def _key(column: Stored, other: Stored | None = None) -> Value:
+def _key(column: tree.Stored, other: tree.Stored | None = None) -> tree.Value:
     """A column as a key: text in binary order; whole numbers of two types in one that holds both."""
-    name = Name(column.name, column.source or BASE)
+    name = tree.Name(column.name, column.source or BASE)
     found = column_type(column.type)
     if found.kind == "text":
-        return Binary(Cast(name, "VARCHAR", bare=True) if found.name == "ENUM" else name)
+        return tree.Binary(tree.Cast(name, "VARCHAR", bare=True) if found.name == "ENUM" else name)
     if found.kind == "integer" and other is not None and column_type(other.type).name != found.name:
         wide = {found.name, column_type(other.type).name} & {"UBIGINT", "HUGEINT"}
-        return Cast(name, "HUGEINT" if wide else "BIGINT", bare=True)
+        return tree.Cast(name, "HUGEINT" if wide else "BIGINT", bare=True)
     return name

@@ -18,33 +18,13 @@ import numpy as np
 from dpsql.arrays import Flags
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis, is_total
 from dpsql.workload.expr.scan import Column
 from dpsql.workload.expr.total import at, below, between, operand
-from dpsql.workload.expr.values import (
-    ALWAYS,
-    CaseValue,
-    Cast,
-    Coalesce,
-    Compared,
-    Constant,
-    CountRows,
-    Every,
-    IsNull,
-    Matches,
-    Name,
-    Numbers,
-    Some,
-    Test,
-    Truth,
-    Value,
-    Word,
-    bare,
-    whole,
-)
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
 # copies the list for every 2048 rows, while a tree evaluates every comparison: many cuts are worth a longer list.
@@ -71,29 +51,29 @@ def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
     """
     regions, steps = row_values(layout)
     if layout.source.distinct:
-        regions = [whole(-1)]
+        regions = [tree.whole(-1)]
     held, plain = layout.whole, layout.source.plain
-    place = {id(axis): Name(f"a{number}") for number, axis in enumerate(held.cells.axes)}
+    place = {id(axis): tree.Name(f"a{number}") for number, axis in enumerate(held.cells.axes)}
     if not plain:
-        regions = [Name("a0")] if layout.source.distinct else [place[id(axis)] for axis in layout.cells.axes]
-        steps = [Name(f"u{held.measures.index(measure)}") for measure in layout.measures]
+        regions = [tree.Name("a0")] if layout.source.distinct else [place[id(axis)] for axis in layout.cells.axes]
+        steps = [tree.Name(f"u{held.measures.index(measure)}") for measure in layout.measures]
     names = [f"a{number}" for number in range(len(regions))]
     if layout.every is not None:
         if not regions:
-            regions, names = [whole(0)], [KEPT]
+            regions, names = [tree.whole(0)], [KEPT]
         # The first axis has its own -1.
         first = {id(axis) for axis in layout.cells.axes[:1]}
         checked = [axis for axis in held.cells.axes if not is_total(axis) and id(axis) not in first]
         inside = [is_inside(axis, layout.values) if plain else _is_region(place[id(axis)]) for axis in checked]
         if inside:
-            regions[0] = _when(Every(tuple(inside)), regions[0], whole(-1))
-    columns: list[Column] = [*zip(names, regions, strict=True), ("n", CountRows())]
+            regions[0] = _when(tree.Every(tuple(inside)), regions[0], tree.whole(-1))
+    columns: list[Column] = [*zip(names, regions, strict=True), ("n", tree.CountRows())]
     for number, value in enumerate(steps):
-        columns += [(f"s{number}_low", Word(value, high=False)), (f"s{number}_high", Word(value, high=True))]
+        columns += [(f"s{number}_low", tree.Word(value, high=False)), (f"s{number}_high", tree.Word(value, high=True))]
     return tuple(columns), len(names)
 
 
-def row_values(layout: Layout) -> tuple[list[Value], list[Value]]:
+def row_values(layout: Layout) -> tuple[list[tree.Value], list[tree.Value]]:
     """The region number of each axis and u of each measure, as expressions over a row; total, never NULL."""
     values = layout.values
     regions = [region(axis, values) for axis in layout.cells.axes]
@@ -109,19 +89,19 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)))
 
 
-def _when(test: Test, found: Value, default: Value, kind: str = "BIGINT") -> CaseValue:
-    return CaseValue(((test, found),), default, kind)
+def _when(test: tree.Test, found: tree.Value, default: tree.Value, kind: str = "BIGINT") -> tree.CaseValue:
+    return tree.CaseValue(((test, found),), default, kind)
 
 
-def _is_region(number: Value) -> Compared:
-    return Compared(number, ">=", whole(0))
+def _is_region(number: tree.Value) -> tree.Compared:
+    return tree.Compared(number, ">=", tree.whole(0))
 
 
-def _long(number: int) -> Constant:
-    return Constant(number, "BIGINT")
+def _long(number: int) -> tree.Constant:
+    return tree.Constant(number, "BIGINT")
 
 
-def region(axis: Axis, values: Mapping[str, Value]) -> Value:
+def region(axis: Axis, values: Mapping[str, tree.Value]) -> tree.Value:
     """An expression that gives the row's region number on an axis; total, never NULL.
 
     ``values`` are the columns that the table does not store.
@@ -129,9 +109,9 @@ def region(axis: Axis, values: Mapping[str, Value]) -> Value:
     if isinstance(axis, OpaqueAxis):
         predicate = axis.predicate
         if isinstance(predicate, Like):
-            return Truth(Matches(operand(predicate.column, axis.line, values), predicate.pattern))
+            return tree.Truth(tree.Matches(operand(predicate.column, axis.line, values), predicate.pattern))
         left, right = operand(predicate.left, axis.line, values), operand(predicate.right, axis.line, values)
-        return Truth(Compared(left, predicate.operator, right))
+        return tree.Truth(tree.Compared(left, predicate.operator, right))
     value = operand(axis.column, axis.line, values)
     if isinstance(axis, RunAxis):
         return _place(value, axis)
@@ -144,13 +124,13 @@ def region(axis: Axis, values: Mapping[str, Value]) -> Value:
         body = _lookup(value, axis.line, cuts, pieces, kind)
     else:
         body = _tree(value, axis.line, cuts, pieces)
-    return Cast(_when(IsNull(value), whole(axis.null_region), body), kind, bare=True)
+    return tree.Cast(_when(tree.IsNull(value), tree.whole(axis.null_region), body), kind, bare=True)
 
 
-def is_inside(axis: Axis, values: Mapping[str, Value]) -> Test:
+def is_inside(axis: Axis, values: Mapping[str, tree.Value]) -> tree.Test:
     """A condition that is TRUE where the row has a region on an axis, FALSE or NULL where it has none."""
     if isinstance(axis, OpaqueAxis):
-        return ALWAYS
+        return tree.ALWAYS
     value = operand(axis.column, axis.line, values)
     if isinstance(axis, RunAxis):
         return _on_run(value, axis)
@@ -160,26 +140,26 @@ def is_inside(axis: Axis, values: Mapping[str, Value]) -> Test:
     cuts, pieces = _simplified(one)
     if len(cuts) > MOST_COMPARED:
         return _is_region(region(one, values))
-    stretches: list[Test] = [
+    stretches: list[tree.Test] = [
         between(value, axis.line, ends)
         for ends, piece in zip(pairwise([None, *cuts, None]), pieces, strict=True)
         if piece >= 0
     ]
-    return Some((*stretches, IsNull(value)) if axis.null_region >= 0 else tuple(stretches))
+    return tree.Some((*stretches, tree.IsNull(value)) if axis.null_region >= 0 else tuple(stretches))
 
 
-def _on_run(value: Value, axis: RunAxis) -> Test:
+def _on_run(value: tree.Value, axis: RunAxis) -> tree.Test:
     low, high = (at(axis.line, axis.first + end) for end in (0, axis.size - 1))
-    return Every((Compared(value, ">=", low), Compared(value, "<=", high)))
+    return tree.Every((tree.Compared(value, ">=", low), tree.Compared(value, "<=", high)))
 
 
-def _place(value: Value, axis: RunAxis) -> Value:
+def _place(value: tree.Value, axis: RunAxis) -> tree.Value:
     """The distance from the first value of a run; both ends are checked before anything is subtracted."""
     if axis.line.kind == "date":
-        apart = bare("-", value, at(axis.line, axis.first))
+        apart = tree.bare("-", value, at(axis.line, axis.first))
     else:
-        apart = bare("-", Cast(value, "BIGINT", tries=True), _long(axis.first))
-    return Cast(_when(_on_run(value, axis), apart, whole(-1)), "INTEGER", bare=True)
+        apart = tree.bare("-", tree.Cast(value, "BIGINT", tries=True), _long(axis.first))
+    return tree.Cast(_when(_on_run(value, axis), apart, tree.whole(-1)), "INTEGER", bare=True)
 
 
 def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
@@ -193,10 +173,10 @@ def _simplified(axis: LineAxis) -> tuple[list[Cut], list[int]]:
     return cuts, pieces
 
 
-def _tree(value: Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> Value:
+def _tree(value: tree.Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> tree.Value:
     """Binary search over the cuts as nested CASE."""
     if not cuts:
-        return whole(pieces[0])
+        return tree.whole(pieces[0])
     middle = len(cuts) // 2
     return _when(
         below(value, line, cuts[middle]),
@@ -223,12 +203,12 @@ def _listed(line: Line, cuts: Sequence[Cut], pieces: Sequence[int]) -> dict[str,
     return alone if len(pieces) == 2 * len(alone) + 1 and len(set(pieces[::2])) == 1 else None
 
 
-def _among(value: Value, regions: Mapping[str, int], other: int, kind: str) -> Value:
+def _among(value: tree.Value, regions: Mapping[str, int], other: int, kind: str) -> tree.Value:
     """The region by the place of the value in a list of constants, 0 or NULL where it is in none."""
-    constants = bare("list_value", *(Constant(text, "VARCHAR") for text in regions), type="VARCHAR[]")
-    place = bare("list_position", constants, value)
-    found = bare("list_extract", Numbers(tuple(regions.values()), kind), place, type=kind)
-    return Coalesce((found, whole(other)), kind)
+    constants = tree.bare("list_value", *(tree.Constant(text, "VARCHAR") for text in regions), type="VARCHAR[]")
+    place = tree.bare("list_position", constants, value)
+    found = tree.bare("list_extract", tree.Numbers(tuple(regions.values()), kind), place, type=kind)
+    return tree.Coalesce((found, tree.whole(other)), kind)
 
 
 def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
@@ -243,7 +223,7 @@ def _is_narrow(line: Line, cuts: Sequence[Cut]) -> bool:
 _FAR = {"integer": 2**31 - 2, "date": 700_000}
 
 
-def _lookup(value: Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> Value:
+def _lookup(value: tree.Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int], kind: str) -> tree.Value:
     """The region by position in a list of constants, the value clamped to the cuts' span."""
     first, last = int(cuts[0][0]), int(cuts[-1][0])
     regions = [pieces[0]]
@@ -252,17 +232,17 @@ def _lookup(value: Value, line: Line, cuts: Sequence[Cut], pieces: Sequence[int]
         regions.extend([pieces[number + 1]] * (stop - int(start)))
     # The clamp is a CASE, so that the subtraction never sees a value outside the span, nor an infinite date.
     dated = line.kind == "date"
-    least, low, high = (at(line, day) if dated else whole(day) for day in (first - 1, first, last))
-    clamped = CaseValue(
-        ((Compared(value, "<", low), least), (Compared(value, ">", high), high)),
-        value if dated else Cast(value, "INTEGER", bare=True),
+    least, low, high = (at(line, day) if dated else tree.whole(day) for day in (first - 1, first, last))
+    clamped = tree.CaseValue(
+        ((tree.Compared(value, "<", low), least), (tree.Compared(value, ">", high), high)),
+        value if dated else tree.Cast(value, "INTEGER", bare=True),
         line.type if dated else "INTEGER",
     )
-    before = at(line, first - 2) if dated else Constant(first - 2, "INTEGER")
-    return bare("list_extract", Numbers(tuple(regions), kind), bare("-", clamped, before), type=kind)
+    before = at(line, first - 2) if dated else tree.Constant(first - 2, "INTEGER")
+    return tree.bare("list_extract", tree.Numbers(tuple(regions), kind), tree.bare("-", clamped, before), type=kind)
 
 
-def cell(layout: Layout, regions: Sequence[Value]) -> Value:
+def cell(layout: Layout, regions: Sequence[tree.Value]) -> tree.Value:
     """The entry of x that a row's cell has, as BIGINT; -1 for a row that no query counts.
 
     ``layout`` has no measures. Its tables are held small by ``dpsql.workload.compile.compiled``.
@@ -272,7 +252,7 @@ def cell(layout: Layout, regions: Sequence[Value]) -> Value:
     return _walk(cells, entry, regions)
 
 
-def counted(layout: Layout, regions: Sequence[Value]) -> Test | None:
+def counted(layout: Layout, regions: Sequence[tree.Value]) -> tree.Test | None:
     """A condition that is FALSE for rows that no query counts, for most of them at least; None where all may count.
 
     ``regions`` as in ``cell``. Rows without a region on an axis are in no cell; others may be in cells that the
@@ -286,7 +266,7 @@ def counted(layout: Layout, regions: Sequence[Value]) -> Test | None:
                 return _is_region(_walk(cells, np.where(read, 0, -1), regions))
             wanted = _reading(cells, read)
     told = [_one_of(axis, region, mine) for axis, region, mine in zip(cells.axes, regions, wanted, strict=True)]
-    return Every(tuple(filter(None, told))) if any(told) else None
+    return tree.Every(tuple(filter(None, told))) if any(told) else None
 
 
 def _reading(cells: Cells, read: Flags) -> list[Flags]:
@@ -305,16 +285,19 @@ def _reading(cells: Cells, read: Flags) -> list[Flags]:
     return found
 
 
-def _one_of(axis: Axis, region: Value, wanted: Flags) -> Test | None:
+def _one_of(axis: Axis, region: tree.Value, wanted: Flags) -> tree.Test | None:
     """Whether a region is a wanted one, or, where these are many runs, one at all; None where each row's is."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], wanted, [False]]))).reshape(-1, 2).tolist()
     if wanted.all() or len(edges) > MOST_COMPARED:
         return None if is_total(axis) else _is_region(region)
-    runs = [Every((Compared(region, ">=", whole(low)), Compared(region, "<", whole(high)))) for low, high in edges]
-    return Some(tuple(runs))
+    runs = []
+    for low, high in edges:
+        ends = tree.Compared(region, ">=", tree.whole(low)), tree.Compared(region, "<", tree.whole(high))
+        runs.append(tree.Every(ends))
+    return tree.Some(tuple(runs))
 
 
-def _walk(cells: Cells, values: IntArray, regions: Sequence[Value]) -> Value:
+def _walk(cells: Cells, values: IntArray, regions: Sequence[tree.Value]) -> tree.Value:
     """Of a row's cell its place in ``values``, a whole number each, as BIGINT; -1 for a row in no cell.
 
     ``Cells`` sends a row's regions to its cell by one table for each axis. Here the tables are lists of constants and
@@ -327,31 +310,31 @@ def _walk(cells: Cells, values: IntArray, regions: Sequence[Value]) -> Value:
     known = cells.cell_of_state >= 0
     last = np.full(len(cells.cell_of_state), -1, dtype=np.int64)
     last[known] = values[cells.cell_of_state[known]]
-    state: Value | None = None
+    state: tree.Value | None = None
     for number, (axis, table, of_axis) in enumerate(zip(cells.axes, cells.transitions, regions, strict=True)):
         constants = last[table] if number + 1 == len(cells.axes) else table
-        place = bare("+", Cast(of_axis, "BIGINT", bare=True), _long(1))
+        place = tree.bare("+", tree.Cast(of_axis, "BIGINT", bare=True), _long(1))
         if state is not None:
-            place = bare("+", bare("*", Cast(state, "BIGINT", bare=True), _long(axis.size)), place)
-        inside = _when(Compared(of_axis, "<", whole(0)), _long(0), place)
-        state = bare("list_extract", Numbers(tuple(constants.ravel().tolist())), inside)
+            place = tree.bare("+", tree.bare("*", tree.Cast(state, "BIGINT", bare=True), _long(axis.size)), place)
+        inside = _when(tree.Compared(of_axis, "<", tree.whole(0)), _long(0), place)
+        state = tree.bare("list_extract", tree.Numbers(tuple(constants.ravel().tolist())), inside)
     assert state is not None  # noqa: S101 - there are axes
-    return Cast(Coalesce((state, whole(-1)), "BIGINT"), "BIGINT", bare=True)
+    return tree.Cast(tree.Coalesce((state, tree.whole(-1)), "BIGINT"), "BIGINT", bare=True)
 
 
-def summed(measure: Measure, values: Mapping[str, Value]) -> Value:
+def summed(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
     """What a row adds to a sum: u = z' + steps, or 2 z^2 for squares, a BIGINT in [0, 2 steps]; NULL gives steps."""
     u = shifted(measure, values)
     if measure.power == 1:
         return u
     # |u - grid| <= grid <= 2^20, so that nothing overflows.
-    centred = bare("-", u, _long(measure.grid))
-    square = bare("*", bare("*", centred, centred), _long(2))
-    missing = IsNull(operand(measure.column, measure.line, values))
-    return Cast(_when(missing, whole(measure.steps), square), "BIGINT", bare=True)
+    centred = tree.bare("-", u, _long(measure.grid))
+    square = tree.bare("*", tree.bare("*", centred, centred), _long(2))
+    missing = tree.IsNull(operand(measure.column, measure.line, values))
+    return tree.Cast(_when(missing, tree.whole(measure.steps), square), "BIGINT", bare=True)
 
 
-def shifted(measure: Measure, values: Mapping[str, Value]) -> Value:
+def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
     """u = z' + grid as BIGINT in [0, 2 grid]; NULL gives z' = 0, that is u = grid.
 
     Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
@@ -359,54 +342,56 @@ def shifted(measure: Measure, values: Mapping[str, Value]) -> Value:
     is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
     """
     column, steps = operand(measure.column, measure.line, values), measure.grid
-    missing = (IsNull(column), whole(steps))
+    missing = (tree.IsNull(column), tree.whole(steps))
     if measure.line.kind == "grid":
         kind = "HUGEINT" if measure.line.type == "HUGEINT" else "BIGINT"
-        least, most = Constant(0, kind), Constant(steps, kind)
-        clamped = bare("greatest", Cast(column, kind, bare=True), least, type=kind)
-        bounded = Cast(bare("least", clamped, most, type=kind), "BIGINT", bare=True)
-        return Cast(CaseValue((missing,), bare("*", bounded, _long(2)), "BIGINT"), "BIGINT", bare=True)
+        least, most = tree.Constant(0, kind), tree.Constant(steps, kind)
+        clamped = tree.bare("greatest", tree.Cast(column, kind, bare=True), least, type=kind)
+        bounded = tree.Cast(tree.bare("least", clamped, most, type=kind), "BIGINT", bare=True)
+        return tree.Cast(tree.CaseValue((missing,), tree.bare("*", bounded, _long(2)), "BIGINT"), "BIGINT", bare=True)
     if measure.line.kind == "integer" and measure.step == 1 and measure.lower.denominator == 1:
         low, high = int(measure.lower), int(measure.upper)
         # measure_of holds the bounds within BIGINT.
-        index: Value = bare("-", Cast(column, "BIGINT", bare=True), _long(low))
+        index: tree.Value = tree.bare("-", tree.Cast(column, "BIGINT", bare=True), _long(low))
         under, over = _at_most(column, measure.line.type, low), _at_least(column, measure.line.type, high)
     else:
-        value = Cast(column, "DOUBLE", bare=True)
-        apart = bare("-", value, _double(measure.lower), type="DOUBLE")
-        quotient = bare("round", bare("/", apart, _double(measure.step), type="DOUBLE"), type="DOUBLE")
-        index = Cast(quotient, "BIGINT", tries=True)
-        most = whole(steps)
-        index = CaseValue(
-            ((Compared(index, ">", most), most), (Compared(index, ">=", whole(0)), index)), whole(0), "BIGINT"
+        value = tree.Cast(column, "DOUBLE", bare=True)
+        apart = tree.bare("-", value, _double(measure.lower), type="DOUBLE")
+        quotient = tree.bare("round", tree.bare("/", apart, _double(measure.step), type="DOUBLE"), type="DOUBLE")
+        index = tree.Cast(quotient, "BIGINT", tries=True)
+        most = tree.whole(steps)
+        index = tree.CaseValue(
+            ((tree.Compared(index, ">", most), most), (tree.Compared(index, ">=", tree.whole(0)), index)),
+            tree.whole(0),
+            "BIGINT",
         )
-        under = Compared(value, "<=", _double(measure.lower))
-        over = Compared(value, ">=", _double(measure.upper))
-    doubled = bare("*", Cast(index, "BIGINT", bare=True), _long(2))
-    branches = (missing, (under, whole(0)), (over, whole(2 * steps)))
-    return Cast(CaseValue(branches, doubled, "BIGINT"), "BIGINT", bare=True)
+        under = tree.Compared(value, "<=", _double(measure.lower))
+        over = tree.Compared(value, ">=", _double(measure.upper))
+    doubled = tree.bare("*", tree.Cast(index, "BIGINT", bare=True), _long(2))
+    branches = (missing, (under, tree.whole(0)), (over, tree.whole(2 * steps)))
+    return tree.Cast(tree.CaseValue(branches, doubled, "BIGINT"), "BIGINT", bare=True)
 
 
-def _at_most(column: Value, kind: str, bound: int) -> Test:
+def _at_most(column: tree.Value, kind: str, bound: int) -> tree.Test:
     if kind == "UHUGEINT":
         # A cast to HUGEINT would fail on the upper half of the type.
-        return Some(()) if bound < 0 else Compared(column, "<=", Constant(bound, kind))
-    return Compared(_wide(column, kind), "<=", whole(bound))
+        return tree.Some(()) if bound < 0 else tree.Compared(column, "<=", tree.Constant(bound, kind))
+    return tree.Compared(_wide(column, kind), "<=", tree.whole(bound))
 
 
-def _at_least(column: Value, kind: str, bound: int) -> Test:
+def _at_least(column: tree.Value, kind: str, bound: int) -> tree.Test:
     if kind == "UHUGEINT":
-        return ALWAYS if bound < 0 else Compared(column, ">=", Constant(bound, kind))
-    return Compared(_wide(column, kind), ">=", whole(bound))
+        return tree.ALWAYS if bound < 0 else tree.Compared(column, ">=", tree.Constant(bound, kind))
+    return tree.Compared(_wide(column, kind), ">=", tree.whole(bound))
 
 
-def _wide(column: Value, kind: str) -> Value:
-    return column if kind in _NARROW else Cast(column, "HUGEINT", bare=True)
+def _wide(column: tree.Value, kind: str) -> tree.Value:
+    return column if kind in _NARROW else tree.Cast(column, "HUGEINT", bare=True)
 
 
 # Integer types of which every value and every bound is a plain literal of BIGINT.
 _NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 
 
-def _double(value: Fraction) -> Constant:
-    return Constant(float(value), "DOUBLE")
+def _double(value: Fraction) -> tree.Constant:
+    return tree.Constant(float(value), "DOUBLE")

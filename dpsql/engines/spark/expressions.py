@@ -18,35 +18,8 @@ from dpsql.engines.spark import casts, texts, values
 from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.values import Expr, refusal
+from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.total import SAME, lowered
-from dpsql.workload.expr.values import (
-    WHOLE,
-    Binary,
-    Call,
-    CaseValue,
-    Cast,
-    Coalesce,
-    Compared,
-    Constant,
-    CountRows,
-    Every,
-    Guarded,
-    IsNull,
-    IsNumber,
-    Like,
-    Name,
-    Node,
-    Numbers,
-    Some,
-    Stored,
-    Truth,
-    Unscaled,
-    Window,
-    Word,
-    bare,
-    folded,
-    walk,
-)
 
 _WORD = 2**32
 _FAR = 2**62
@@ -66,7 +39,7 @@ class Scope:
             return self.sources.get(alias, {})
         return {name: column for columns in self.sources.values() for name, column in columns.items()}
 
-    def column(self, node: Name) -> Expr:
+    def column(self, node: tree.Name) -> Expr:
         found = self.columns(node.source).get(node.name.lower())
         if found is None:
             raise refusal(f"the column {node.name} has no type there", "leave it out of the batch")
@@ -80,39 +53,39 @@ class Writer:
         self.scope = scope
         self.layers = Layers()
 
-    def value(self, node: Node) -> Expr:
+    def value(self, node: tree.Node) -> Expr:
         """A node as Spark writes it. Raises NotSupportedError for what is not admitted."""
-        return folded(node, _lowered, self._marked)
+        return tree.folded(node, _lowered, self._marked)
 
-    def _marked(self, node: Node, of: Sequence[Expr]) -> Expr:
+    def _marked(self, node: tree.Node, of: Sequence[Expr]) -> Expr:
         """A node by its parts. What is made of several rows, with all that it stands in, is no value of a subquery."""
-        found = self._column(node) if isinstance(node, Name) else _WRITERS[type(node)](node, of)
-        if isinstance(node, Window | CountRows | Word) or any(part.several for part in of):
+        found = self._column(node) if isinstance(node, tree.Name) else _WRITERS[type(node)](node, of)
+        if isinstance(node, tree.Window | tree.CountRows | tree.Word) or any(part.several for part in of):
             return replace(found, several=True)
         return replace(found, text=self.layers.marked(found.text))
 
-    def _column(self, node: Name) -> Expr:
+    def _column(self, node: tree.Name) -> Expr:
         found = self.scope.column(node)
         return replace(found, text=self.layers.column(found.text))
 
 
-def _lowered(node: Node) -> Node:
+def _lowered(node: tree.Node) -> tree.Node:
     """In smaller nodes, and a comparison of a number's text with that of minus zero in Spark's own way."""
-    if isinstance(node, Compared) and node.right == Constant("-0.0", "VARCHAR"):
+    if isinstance(node, tree.Compared) and node.right == tree.Constant("-0.0", "VARCHAR"):
         left = node.left
-        if node.operator == "=" and isinstance(left, Cast) and left.this.type in ("DOUBLE", "FLOAT"):
-            return bare("signbit", left.this, type="BOOLEAN")
+        if node.operator == "=" and isinstance(left, tree.Cast) and left.this.type in ("DOUBLE", "FLOAT"):
+            return tree.bare("signbit", left.this, type="BOOLEAN")
     return lowered(node)
 
 
-def _constant(node: Constant, _: Sequence[Expr]) -> Expr:
+def _constant(node: tree.Constant, _: Sequence[Expr]) -> Expr:
     if node.type == "NULL":
         return Expr("NULL", "NULL")
-    return casts.constant(node.value, "" if node.type == WHOLE else values.kind_of(node.type))
+    return casts.constant(node.value, "" if node.type == tree.WHOLE else values.kind_of(node.type))
 
 
-def _junction(word: str, rank: int) -> Callable[[Node, Sequence[Expr]], Expr]:
-    def written(_: Node, of: Sequence[Expr]) -> Expr:
+def _junction(word: str, rank: int) -> Callable[[tree.Node, Sequence[Expr]], Expr]:
+    def written(_: tree.Node, of: Sequence[Expr]) -> Expr:
         if len(of) == 1:
             return of[0]
         shown = [side.text if side.rank >= rank else side.inner for side in of]
@@ -121,11 +94,11 @@ def _junction(word: str, rank: int) -> Callable[[Node, Sequence[Expr]], Expr]:
     return written
 
 
-def _is_null(node: IsNull, of: Sequence[Expr]) -> Expr:
+def _is_null(node: tree.IsNull, of: Sequence[Expr]) -> Expr:
     return Expr(f"{of[0].inner} IS {'NOT ' if node.negated else ''}NULL", "BOOLEAN", rank=3)
 
 
-def _compared(node: Compared, of: Sequence[Expr]) -> Expr:
+def _compared(node: tree.Compared, of: Sequence[Expr]) -> Expr:
     a, b = of
     operator = _SAME if node.operator == SAME else node.operator
     if b.type != "NULL" and not (a.whole and b.whole) and a.type != b.type:
@@ -135,30 +108,30 @@ def _compared(node: Compared, of: Sequence[Expr]) -> Expr:
     return Expr(f"{a.inner} {operator} {b.inner}", "BOOLEAN", rank=3)
 
 
-def _case(node: CaseValue, of: Sequence[Expr]) -> Expr:
+def _case(node: tree.CaseValue, of: Sequence[Expr]) -> Expr:
     count = 2 * len(node.branches)
     results = [*of[1:count:2], of[-1] if node.default is not None else casts.constant(None, values.kind_of(node.type))]
     branches = [f"WHEN {test.text} THEN {found.text}" for test, found in zip(of[:count:2], results, strict=False)]
     return _common(f"CASE {' '.join(branches)} ELSE {results[-1].text} END", results, _Named(node))
 
 
-def _guarded(_: Guarded, of: Sequence[Expr]) -> Expr:
+def _guarded(_: tree.Guarded, of: Sequence[Expr]) -> Expr:
     return replace(of[1], text=f"CASE WHEN {of[0].text} THEN {of[1].text} END", constant=None, rank=9)
 
 
-def _truth(_: Truth, of: Sequence[Expr]) -> Expr:
+def _truth(_: tree.Truth, of: Sequence[Expr]) -> Expr:
     return Expr(f"CASE {of[0].text} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END", "INTEGER", 0, 2)
 
 
-def _coalesce(node: Coalesce, of: Sequence[Expr]) -> Expr:
+def _coalesce(node: tree.Coalesce, of: Sequence[Expr]) -> Expr:
     return _common(f"coalesce({', '.join(e.text for e in of)})", of, _Named(node))
 
 
-def _cast(node: Cast, of: Sequence[Expr]) -> Expr:
+def _cast(node: tree.Cast, of: Sequence[Expr]) -> Expr:
     return casts.cast(of[0], values.kind_of(node.type), _Named(node), tries=node.tries)
 
 
-def _unscaled(node: Unscaled, of: Sequence[Expr]) -> Expr:
+def _unscaled(node: tree.Unscaled, of: Sequence[Expr]) -> Expr:
     if not of[0].type.startswith("DECIMAL("):
         raise refusal(f"{_Named(node)} is not one of a decimal", "plan again")
     if casts.sizes(of[0].type)[1]:
@@ -166,7 +139,7 @@ def _unscaled(node: Unscaled, of: Sequence[Expr]) -> Expr:
     return casts.cast(of[0], values.kind_of(node.type), _Named(node), tries=False)
 
 
-def _word(node: Word, of: Sequence[Expr]) -> Expr:
+def _word(node: tree.Word, of: Sequence[Expr]) -> Expr:
     """The low or high 32 bits of a sum of whole numbers; see the module."""
     (u,) = of
     if u.type != "BIGINT":
@@ -179,12 +152,12 @@ def _word(node: Word, of: Sequence[Expr]) -> Expr:
     return Expr(f"({both}) & {_WORD - 1}L", "BIGINT", 0, _WORD - 1, rank=5)
 
 
-def _numbers(node: Numbers, _: Sequence[Expr]) -> Expr:
+def _numbers(node: tree.Numbers, _: Sequence[Expr]) -> Expr:
     ends = [values.integer(end) for end in (min(node.values), max(node.values))]
     return texts.listed(node.values, node.type or values.widest(ends))
 
 
-def _call(node: Call, of: Sequence[Expr]) -> Expr:
+def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
     rule = FUNCTIONS.get(node.function)
     if rule is None:
         raise refusal(f"{_Named(node)} is not admitted", "write it with other functions")
@@ -195,7 +168,7 @@ def _call(node: Call, of: Sequence[Expr]) -> Expr:
     raise refusal(f"{_Named(node)} has too many arguments", "write it with fewer")
 
 
-def _window(node: Window, of: Sequence[Expr]) -> Expr:
+def _window(node: tree.Window, of: Sequence[Expr]) -> Expr:
     given, apart = len(node.arguments), len(node.arguments) + len(node.apart)
     if node.function not in ("row_number", "dense_rank", "min"):
         raise refusal(f"the window {node.function} is not admitted", "plan again")
@@ -208,26 +181,26 @@ def _window(node: Window, of: Sequence[Expr]) -> Expr:
 
 # What Spark writes of each kind of node and of the texts of its parts; ``total.lowered`` leaves no other.
 _WRITERS: Mapping[type[Any], Callable[[Any, Sequence[Expr]], Expr]] = {
-    Constant: _constant,
-    Call: _call,
-    Cast: _cast,
-    CaseValue: _case,
-    Coalesce: _coalesce,
+    tree.Constant: _constant,
+    tree.Call: _call,
+    tree.Cast: _cast,
+    tree.CaseValue: _case,
+    tree.Coalesce: _coalesce,
     # Columns of another collation are refused with the schema.
-    Binary: lambda _, of: of[0],
-    Guarded: _guarded,
-    Truth: _truth,
-    Like: lambda node, of: texts.like(of[0], node.pattern),
-    Numbers: _numbers,
-    Unscaled: _unscaled,
-    Window: _window,
-    Word: _word,
-    CountRows: lambda *_: Expr("count(1)", "BIGINT", 0, _FAR),
-    Compared: _compared,
-    Every: _junction("AND", 1),
-    Some: _junction("OR", 0),
-    IsNull: _is_null,
-    IsNumber: lambda _, of: Expr(f"NOT {FUNCTIONS['isnan'](of).inner}", "BOOLEAN", rank=2),
+    tree.Binary: lambda _, of: of[0],
+    tree.Guarded: _guarded,
+    tree.Truth: _truth,
+    tree.Like: lambda node, of: texts.like(of[0], node.pattern),
+    tree.Numbers: _numbers,
+    tree.Unscaled: _unscaled,
+    tree.Window: _window,
+    tree.Word: _word,
+    tree.CountRows: lambda *_: Expr("count(1)", "BIGINT", 0, _FAR),
+    tree.Compared: _compared,
+    tree.Every: _junction("AND", 1),
+    tree.Some: _junction("OR", 0),
+    tree.IsNull: _is_null,
+    tree.IsNumber: lambda _, of: Expr(f"NOT {FUNCTIONS['isnan'](of).inner}", "BOOLEAN", rank=2),
 }
 
 
@@ -235,18 +208,20 @@ _WRITERS: Mapping[type[Any], Callable[[Any, Sequence[Expr]], Expr]] = {
 class _Named:
     """A node for a message: its function and the columns in it."""
 
-    node: Node
+    node: tree.Node
 
     def __str__(self) -> str:
         node = self.node
         name = type(node).__name__.upper()
-        if isinstance(node, Call):
+        if isinstance(node, tree.Call):
             name = node.function
-        elif isinstance(node, Compared):
+        elif isinstance(node, tree.Compared):
             name = node.operator
-        elif isinstance(node, Cast):
+        elif isinstance(node, tree.Cast):
             name = "TRY_CAST" if node.tries else "CAST"
-        columns = dict.fromkeys(part.name for part in [*walk(node)][::-1] if isinstance(part, Name | Stored))
+        columns = dict.fromkeys(
+            part.name for part in [*tree.walk(node)][::-1] if isinstance(part, tree.Name | tree.Stored)
+        )
         return f"{name} of {', '.join(columns)}" if columns else name
 
 

@@ -16,31 +16,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Cut, Interval, Line
-from dpsql.workload.expr.values import (
-    NULL,
-    Binary,
-    Cast,
-    Compared,
-    Constant,
-    Every,
-    Guarded,
-    Is,
-    IsNull,
-    IsNumber,
-    Like,
-    Matches,
-    Name,
-    Node,
-    Number,
-    Some,
-    Stored,
-    Test,
-    Value,
-    Within,
-    bare,
-    whole,
-)
 
 BASE = "dpsql_base"
 """The alias of the table that a scan is over."""
@@ -69,15 +46,15 @@ SAME = "IS NOT DISTINCT FROM"
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 
 
-def operand(column: str, line: Line, values: Mapping[str, Value]) -> Value:
+def operand(column: str, line: Line, values: Mapping[str, tree.Value]) -> tree.Value:
     """What a column of an axis or measure is in the scan: an expression, or the stored column of that name."""
     value = values.get(column)
-    return Stored(column, line.type) if value is None else value
+    return tree.Stored(column, line.type) if value is None else value
 
 
-def at(line: Line, value: bool | int | float | str) -> Constant:
+def at(line: Line, value: bool | int | float | str) -> tree.Constant:
     """A constant of a line, of exactly the column's type, so that the column itself is never cast."""
-    return Constant(value, "VARCHAR" if line.kind == "text" else line.type)
+    return tree.Constant(value, "VARCHAR" if line.kind == "text" else line.type)
 
 
 def decimal_sizes(kind: str) -> tuple[int, int] | None:
@@ -109,81 +86,83 @@ class Once:
     """
 
     name: str
-    first: Value
-    then: Value | None
+    first: tree.Value
+    then: tree.Value | None
 
 
-def read_once(value: Value, line: Line, name: str) -> Once:
+def read_once(value: tree.Value, line: Line, name: str) -> Once:
     """A value on its ``line`` as a column called ``name``, for any row: nothing that it holds can make a scan fail.
 
     A stored column is read as it is, NaN as NULL. Anything else is NULL where a part of it fails, where it is NaN, and
     where it leaves the range of the line. DuckDB evaluates a vector in which TRY met a failure row by row, a hundred
     times slower: it is there for what nobody foresaw, and every form in the tree is total without it.
     """
-    return Once(name, value, None if isinstance(value, Stored | Number) else _held(Name(name), line))
+    return Once(name, value, None if isinstance(value, tree.Stored | tree.Number) else _held(tree.Name(name), line))
 
 
-def _held(name: Name, line: Line) -> Value | None:
+def _held(name: tree.Name, line: Line) -> tree.Value | None:
     """A column within the range of its line, NULL elsewhere; None where its type has no other values."""
     if line.kind == "real":
-        return Number(name)
+        return tree.Number(name)
     if line.kind not in {"integer", "grid"} or line.low is None or line.high is None:
         return None
-    low, high = Constant(line.low, line.type), Constant(line.high, line.type)
-    return Guarded(Every((Compared(name, ">=", low), Compared(name, "<=", high))), name)
+    low, high = tree.Constant(line.low, line.type), tree.Constant(line.high, line.type)
+    return tree.Guarded(tree.Every((tree.Compared(name, ">=", low), tree.Compared(name, "<=", high))), name)
 
 
-def lowered(node: Node) -> Node:
+def lowered(node: tree.Node) -> tree.Node:
     """A node in those that an engine prints."""
-    if isinstance(node, Stored):
+    if isinstance(node, tree.Stored):
         return lowered(_stored(node))
-    if isinstance(node, Number):
-        return Guarded(IsNumber(node.this), node.this)
-    if isinstance(node, Matches):
-        short = Compared(bare("strlen", node.value), "<=", whole(longest_matched(node.pattern)))
-        return Guarded(short, Like(node.value, node.pattern))
-    if isinstance(node, Within):
+    if isinstance(node, tree.Number):
+        return tree.Guarded(tree.IsNumber(node.this), node.this)
+    if isinstance(node, tree.Matches):
+        short = tree.Compared(tree.bare("strlen", node.value), "<=", tree.whole(longest_matched(node.pattern)))
+        return tree.Guarded(short, tree.Like(node.value, node.pattern))
+    if isinstance(node, tree.Within):
         pieces = tuple(between(node.value, node.line, interval) for interval in node.intervals)
-        return Some((*pieces, IsNull(node.value)) if node.on_null else pieces)
-    if isinstance(node, Is):
-        words = {True: Constant(True, "BOOLEAN"), False: Constant(False, "BOOLEAN"), None: NULL}
-        return Some(tuple(Compared(node.test, SAME, words[t]) for t in (True, False, None) if t in node.truths))
+        return tree.Some((*pieces, tree.IsNull(node.value)) if node.on_null else pieces)
+    if isinstance(node, tree.Is):
+        words = {True: tree.Constant(True, "BOOLEAN"), False: tree.Constant(False, "BOOLEAN"), None: tree.NULL}
+        return tree.Some(
+            tuple(tree.Compared(node.test, SAME, words[t]) for t in (True, False, None) if t in node.truths)
+        )
     return node
 
 
-def between(value: Value, line: Line, interval: Interval) -> Test:
+def between(value: tree.Value, line: Line, interval: Interval) -> tree.Test:
     """A value of a line lies in an interval: TRUE, or FALSE or NULL."""
     low, high = interval
-    sides = [] if low is None else [Compared(value, ">" if low[1] else ">=", at(line, low[0]))]
+    sides = [] if low is None else [tree.Compared(value, ">" if low[1] else ">=", at(line, low[0]))]
     if high is not None:
         sides.append(below(value, line, high))
-    return Every(tuple(sides)) if sides else IsNull(value, negated=True)
+    return tree.Every(tuple(sides)) if sides else tree.IsNull(value, negated=True)
 
 
-def below(value: Value, line: Line, cut: Cut) -> Compared:
+def below(value: tree.Value, line: Line, cut: Cut) -> tree.Compared:
     """A value of a line lies below a cut."""
-    return Compared(value, "<=" if cut[1] else "<", at(line, cut[0]))
+    return tree.Compared(value, "<=" if cut[1] else "<", at(line, cut[0]))
 
 
-def _stored(value: Stored) -> Value:
+def _stored(value: tree.Stored) -> tree.Value:
     """The column as its line compares it: text in binary order, FLOAT widened exactly to DOUBLE.
 
     NULL where it is NaN, or what its type does not hold.
     """
-    name = Name(value.name, value.source or BASE)
+    name = tree.Name(value.name, value.source or BASE)
     kind = value.type.upper()
     if kind.startswith("ENUM"):
-        return Binary(Cast(name, "VARCHAR", bare=True))
+        return tree.Binary(tree.Cast(name, "VARCHAR", bare=True))
     if kind == "VARCHAR":
         # A NOCASE column would otherwise merge what the cuts tell apart.
-        return Binary(name)
-    held: Value = name
+        return tree.Binary(name)
+    held: tree.Value = name
     if value.source != VALUES:
-        held = Number(name) if kind in {"FLOAT", "DOUBLE"} else _within_type(name, kind)
-    return Cast(held, "DOUBLE", bare=True) if kind == "FLOAT" else held
+        held = tree.Number(name) if kind in {"FLOAT", "DOUBLE"} else _within_type(name, kind)
+    return tree.Cast(held, "DOUBLE", bare=True) if kind == "FLOAT" else held
 
 
-def _within_type(name: Name, kind: str) -> Value:
+def _within_type(name: tree.Name, kind: str) -> tree.Value:
     """A column, NULL where it holds what its type does not: a number of more digits, a moment before all moments.
 
     DuckDB takes such values from Parquet files as they are stored, into its own tables too, and its functions fail on
@@ -192,13 +171,19 @@ def _within_type(name: Name, kind: str) -> Value:
     sizes = decimal_sizes(kind)
     if sizes is not None:
         most = 10 ** sizes[0] - 1
-        held = (Compared(name, ">=", Constant(-most, kind)), Compared(name, "<=", Constant(most, kind)))
-        return Guarded(Every(held), name)
+        held = (
+            tree.Compared(name, ">=", tree.Constant(-most, kind)),
+            tree.Compared(name, "<=", tree.Constant(most, kind)),
+        )
+        return tree.Guarded(tree.Every(held), name)
     if kind not in _FIRST:
         return name
     first, under = _FIRST[kind]
-    inside = (Compared(name, ">=", Constant(first, kind)), Compared(name, "=", Constant(under, kind)))
-    return Guarded(Some(inside), name)
+    inside = (
+        tree.Compared(name, ">=", tree.Constant(first, kind)),
+        tree.Compared(name, "=", tree.Constant(under, kind)),
+    )
+    return tree.Guarded(tree.Some(inside), name)
 
 
 def longest_matched(pattern: str) -> int:

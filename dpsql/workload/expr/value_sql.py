@@ -16,34 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 from dpsql.quoting import identifier, string
+from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Line, line_of
 from dpsql.workload.expr.scan import Joined, Relation, Select, Table
 from dpsql.workload.expr.total import INFINITE_DAY, INFINITE_MOMENT, decimal_sizes, digits, held_moment, lowered
-from dpsql.workload.expr.values import (
-    WHOLE,
-    Binary,
-    Call,
-    CaseValue,
-    Cast,
-    Coalesce,
-    Compared,
-    Constant,
-    CountRows,
-    Every,
-    Guarded,
-    IsNull,
-    IsNumber,
-    Like,
-    Name,
-    Node,
-    Numbers,
-    Some,
-    Truth,
-    Unscaled,
-    Window,
-    Word,
-    folded,
-)
 
 # The Gregorian calendar repeats after 400 years.
 _CYCLE = 146_097
@@ -81,12 +57,12 @@ def _named(name: str, text: str) -> str:
     return text if text == identifier(name) else f"{text} AS {identifier(name)}"
 
 
-def render(node: Node) -> str:
+def render(node: tree.Node) -> str:
     """The expression for a value, or a condition: TRUE where the test holds, FALSE or NULL elsewhere."""
-    return folded(node, lowered, _written)
+    return tree.folded(node, lowered, _written)
 
 
-def _written(node: Node, of: Sequence[str]) -> str:
+def _written(node: tree.Node, of: Sequence[str]) -> str:
     return _PRINTERS[type(node)](node, of)
 
 
@@ -95,20 +71,20 @@ def _function(name: str, *arguments: str) -> str:
     return f"system.main.{identifier(name)}({', '.join(arguments)})"
 
 
-def _constant(node: Constant, _: Sequence[str]) -> str:
+def _constant(node: tree.Constant, _: Sequence[str]) -> str:
     if node.value is None:
         return "NULL" if node.type == "NULL" else f"CAST(NULL AS {node.type})"
-    return str(node.value) if node.type == WHOLE else literal(_line(node.type), node.value)
+    return str(node.value) if node.type == tree.WHOLE else literal(_line(node.type), node.value)
 
 
 _line = lru_cache(4_096)(line_of)
 
 
-def _name(node: Name, _: Sequence[str]) -> str:
+def _name(node: tree.Name, _: Sequence[str]) -> str:
     return f"{identifier(node.source)}.{identifier(node.name)}" if node.source else identifier(node.name)
 
 
-def _call(node: Call, of: Sequence[str]) -> str:
+def _call(node: tree.Call, of: Sequence[str]) -> str:
     text = _function(node.function, *of)
     return text if node.bare else _net(text)
 
@@ -118,23 +94,23 @@ def _net(text: str) -> str:
     return f"TRY({text})"
 
 
-def _cast(node: Cast, of: Sequence[str]) -> str:
+def _cast(node: tree.Cast, of: Sequence[str]) -> str:
     cast = f"CAST({of[0]} AS {node.type})"
     return f"TRY_{cast}" if node.tries else cast if node.bare else _net(cast)
 
 
-def _case(node: CaseValue, of: Sequence[str]) -> str:
+def _case(node: tree.CaseValue, of: Sequence[str]) -> str:
     tests, found = of[: 2 * len(node.branches) : 2], of[1 : 2 * len(node.branches) : 2]
     branches = " ".join(f"WHEN {test} THEN {value}" for test, value in zip(tests, found, strict=True))
     default = f"CAST(NULL AS {node.type})" if node.default is None else of[-1]
     return f"CASE {branches} ELSE {default} END"
 
 
-def _junction(word: str, empty: str) -> Callable[[Node, Sequence[str]], str]:
+def _junction(word: str, empty: str) -> Callable[[tree.Node, Sequence[str]], str]:
     return lambda _, of: f"({f' {word} '.join(of)})" if of else empty
 
 
-def _like(node: Like, of: Sequence[str]) -> str:
+def _like(node: tree.Like, of: Sequence[str]) -> str:
     """``value LIKE pattern`` in bounded time.
 
     DuckDB's own LIKE steps back over ``_`` between several ``%``, so that one long text could take years. There, RE2
@@ -159,13 +135,13 @@ def plain_expression(pattern: str) -> str:
     return expression_of((character, character in "%_") for character in pattern)
 
 
-def _numbers(node: Numbers, _: Sequence[str]) -> str:
+def _numbers(node: tree.Numbers, _: Sequence[str]) -> str:
     """A list; as text that is cast where its type is known, which takes DuckDB a tenth of the time."""
     listed = f"[{', '.join(map(str, node.values))}]"
     return f"CAST('{listed}' AS {node.type}[])" if node.type else listed
 
 
-def _window(node: Window, of: Sequence[str]) -> str:
+def _window(node: tree.Window, of: Sequence[str]) -> str:
     given, apart = len(node.arguments), len(node.arguments) + len(node.apart)
     text = f"PARTITION BY {', '.join(of[given:apart])}"
     if node.order:
@@ -174,7 +150,7 @@ def _window(node: Window, of: Sequence[str]) -> str:
     return f"{_function(node.function, *of[:given])} OVER ({text})"
 
 
-def _word(node: Word, of: Sequence[str]) -> str:
+def _word(node: tree.Word, of: Sequence[str]) -> str:
     """HUGEINT would come back as float64: a sum comes in two words."""
     total = _function("sum", of[0])
     total = f"CAST(CASE WHEN {total} IS NULL THEN 0 ELSE {total} END AS HUGEINT)"
@@ -182,7 +158,7 @@ def _word(node: Word, of: Sequence[str]) -> str:
     return f"CAST({_function('>>' if node.high else '&', total, by)} AS BIGINT)"
 
 
-def _unscaled(node: Unscaled, of: Sequence[str]) -> str:
+def _unscaled(node: tree.Unscaled, of: Sequence[str]) -> str:
     sizes = decimal_sizes(node.this.type)
     assert sizes is not None  # noqa: S101 - the front end makes it of DECIMAL columns alone
     width, scale = sizes
@@ -199,26 +175,26 @@ def _unscaled(node: Unscaled, of: Sequence[str]) -> str:
 
 # What DuckDB writes of each kind of node and of the texts of its parts; ``total.lowered`` leaves no other.
 _PRINTERS: Mapping[type[Any], Callable[[Any, Sequence[str]], str]] = {
-    Constant: _constant,
-    Name: _name,
-    Call: _call,
-    Cast: _cast,
-    CaseValue: _case,
-    Coalesce: lambda _, of: f"COALESCE({', '.join(of)})",
-    Binary: lambda _, of: f'({of[0]} COLLATE "binary")',
-    Guarded: lambda _, of: f"CASE WHEN {of[0]} THEN {of[1]} END",
-    Truth: lambda _, of: f"CASE {of[0]} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END",
-    Numbers: _numbers,
-    Unscaled: _unscaled,
-    Window: _window,
-    Word: _word,
-    CountRows: lambda *_: f"CAST({_function('count_star')} AS BIGINT)",
-    Compared: lambda node, of: f"({of[0]} {node.operator} {of[1]})",
-    Every: _junction("AND", "TRUE"),
-    Some: _junction("OR", "FALSE"),
-    IsNull: lambda node, of: f"{of[0]} IS {'NOT ' if node.negated else ''}NULL",
-    IsNumber: lambda _, of: f"NOT {_function('isnan', of[0])}",
-    Like: _like,
+    tree.Constant: _constant,
+    tree.Name: _name,
+    tree.Call: _call,
+    tree.Cast: _cast,
+    tree.CaseValue: _case,
+    tree.Coalesce: lambda _, of: f"COALESCE({', '.join(of)})",
+    tree.Binary: lambda _, of: f'({of[0]} COLLATE "binary")',
+    tree.Guarded: lambda _, of: f"CASE WHEN {of[0]} THEN {of[1]} END",
+    tree.Truth: lambda _, of: f"CASE {of[0]} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END",
+    tree.Numbers: _numbers,
+    tree.Unscaled: _unscaled,
+    tree.Window: _window,
+    tree.Word: _word,
+    tree.CountRows: lambda *_: f"CAST({_function('count_star')} AS BIGINT)",
+    tree.Compared: lambda node, of: f"({of[0]} {node.operator} {of[1]})",
+    tree.Every: _junction("AND", "TRUE"),
+    tree.Some: _junction("OR", "FALSE"),
+    tree.IsNull: lambda node, of: f"{of[0]} IS {'NOT ' if node.negated else ''}NULL",
+    tree.IsNumber: lambda _, of: f"NOT {_function('isnan', of[0])}",
+    tree.Like: _like,
 }
 
 
