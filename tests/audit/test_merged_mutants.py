@@ -19,7 +19,7 @@ import pytest
 import dpsql
 from dpsql import quoting, strategy, workload
 from dpsql.audit import noise as audited
-from dpsql.linalg import words
+from dpsql.linalg import exact
 from dpsql.planning import text
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
@@ -66,7 +66,7 @@ def check_product(_: Path) -> None:
     """The exact product is that of Python's integers, words and signs and all."""
     matrix = np.random.default_rng(0).integers(-(2**40), 2**40, (3, 5))
     vector = [7**60, -(7**60), 2**150 + 1, 0, -1]
-    assert words.product(matrix, vector, 170) == list(matrix.astype(object) @ np.array(vector, dtype=object))
+    assert exact.product(matrix, vector, 170) == list(matrix.astype(object) @ np.array(vector, dtype=object))
 
 
 def check_tables(_: Path) -> None:
@@ -147,7 +147,7 @@ def check_law(_: Path) -> None:
 
 def words_too_wide(patch: Patch) -> None:
     """Words of the data so long that an int64 product may wrap."""
-    patch.setattr(words, "word_width", lambda _: 40)
+    patch.setattr(exact, "word_width", lambda _: 40)
 
 
 def error_without_sensitivity(patch: Patch) -> None:

@@ -245,7 +245,7 @@ def one_group_too_many(patch: pytest.MonkeyPatch) -> None:
 
 def counted_by_others(patch: pytest.MonkeyPatch) -> None:
     """Which rows matter is decided by how many rows there are, whoever has them."""
-    everybody = bare("%", Window("count_star", (), (), ()), whole(3))
+    everybody = bare("%", Window("count_star", (), (whole(0),), ()), whole(3))
     patch.setattr(reading, "counted", lambda layout, regions: Compared(regions[0], "=", everybody))
 
 
@@ -253,7 +253,7 @@ def rank_over_all(patch: pytest.MonkeyPatch) -> None:
     real = from_sql._within
 
     def changed(rows: Any, names: Any, place: Any, most: int) -> Any:
-        return real(rows, names, replace(place, apart=()), most)
+        return real(rows, names, replace(place, apart=(whole(0),)), most)
 
     patch.setattr(from_sql, "_within", changed)
 
