@@ -334,7 +334,7 @@ def test_integers_of_an_older_reading_are_left_alone(con: dpsql.Connection, monk
 
 
 def test_what_is_too_large_is_measured_and_not_combined(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.release.matrices.MOST_ENTRIES", 3)
+    monkeypatch.setattr("dpsql.earlier.kept.MOST_ENTRIES", 3)
     con.run("SELECT k, count(*) AS n FROM t GROUP BY k", epsilon=2)
     monkeypatch.undo()
     with pytest.raises(dpsql.DataError, match="no budget is given and the releases do not determine this batch"):

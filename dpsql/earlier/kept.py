@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.errors import IntegrityError
-from dpsql.release.matrices import fits, from_text, to_text
+from dpsql.linalg.forms import Matrix
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.compiled import Compiled
@@ -22,6 +25,8 @@ CELLS = 2
 """How batches become cells, and how integers are written. Raised where one text comes to mean other cells, or other
 integers: what was kept before is then left alone.
 """
+MOST_ENTRIES = 2**23
+"""Non-zero entries of one matrix that the ledger keeps; a measurement by a larger one is not combined with others."""
 
 
 def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | None:
@@ -29,7 +34,7 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
 
     The batch's text and the types of its tables are kept elsewhere (release and charge); x follows from them, and W,
     whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
-    ``matrices.MOST_ENTRIES`` integers are not combined. Older versions wrote "beside", too: the
+    ``MOST_ENTRIES`` integers are not combined. Older versions wrote "beside", too: the
     releases whose batches made the measured cells finer. "first": which rows of larger units were kept
     (``workload.compile.units.kept_first``); older versions kept any.
     """
@@ -78,7 +83,7 @@ def declarations(policy: str) -> str:
     return _SOURCE.sub("", rest)
 
 
-def workload_hash(rows: Any, scale: np.ndarray) -> str:
+def workload_hash(rows: Matrix, scale: np.ndarray) -> str:
     """SHA-256 of W: its integer rows and their scales."""
     rows = sparse.csr_array(rows)
     rows.sort_indices()
@@ -87,3 +92,48 @@ def workload_hash(rows: Any, scale: np.ndarray) -> str:
         digest.update(np.asarray(part, dtype="<i8").tobytes())
     digest.update(np.asarray(scale, dtype="<f8").tobytes())
     return digest.hexdigest()
+
+
+def fits(matrix: Matrix) -> bool:
+    """Whether ``to_text`` takes the matrix."""
+    return int(sparse.csr_array(matrix).nnz) <= MOST_ENTRIES
+
+
+def to_text(matrix: Matrix) -> dict[str, Any]:
+    """An integer matrix, dense or sparse, as JSON: row ends, columns and values as compressed 64-bit words."""
+    held = sparse.csr_array(matrix)
+    held.sort_indices()
+    return {
+        "shape": [int(size) for size in held.shape],
+        "ends": _packed(held.indptr),
+        "columns": _packed(held.indices),
+        "values": _packed(held.data),
+    }
+
+
+def from_text(body: dict[str, Any]) -> sparse.csr_array:
+    """The csr matrix (int64) of ``to_text``. ValueError, KeyError or TypeError where it is none."""
+    ends, columns, values = (_words(body[name]) for name in ("ends", "columns", "values"))
+    rows, width = (int(size) for size in body["shape"])
+    if len(ends) != rows + 1 or len(columns) != len(values) or ends[0] != 0 or ends[-1] != len(values):
+        raise ValueError("the parts of a matrix do not fit")
+    if np.any(np.diff(ends) < 0) or (columns.size and not 0 <= columns.min() <= columns.max() < width):
+        raise ValueError("a matrix has entries outside its shape")
+    return sparse.csr_array((values, columns, ends), shape=(rows, width))
+
+
+def _packed(words: np.ndarray) -> str:
+    """Byte by byte of all words, first the lowest: what is left of small numbers are runs of zeros, packed at once."""
+    planes = np.asarray(words, dtype="<i8").view(np.uint8).reshape(-1, 8).T
+    return base64.b64encode(zlib.compress(planes.tobytes(), 1)).decode("ascii")
+
+
+def _words(text: str) -> npt.NDArray[np.int64]:
+    try:
+        found = zlib.decompress(base64.b64decode(text, validate=True))
+    except zlib.error:
+        found = None
+    if found is None or len(found) % 8:
+        raise ValueError("a matrix is damaged")
+    planes = np.frombuffer(found, dtype=np.uint8).reshape(8, -1)
+    return np.ascontiguousarray(planes.T).view("<i8").ravel().astype(np.int64)

@@ -131,10 +131,6 @@ class ReleaseStore:
         query = f"SELECT view_name FROM duckdb_views() WHERE database_name = '{CATALOG}' AND schema_name = 'dp'"  # noqa: S608
         return tuple(sorted(row[0] for row in self._rows(query) if row[0].lower() not in RESERVED))
 
-    def release_ids(self) -> tuple[int, ...]:
-        """Ids of the releases in the file, sorted; compare with the ledger to see what is missing."""
-        return tuple(row[0] for row in self._rows("SELECT release_id FROM dp.releases ORDER BY 1"))
-
     def shown(self) -> dict[int, tuple[str, ...]]:
         """The names of each release's results in the file, by id."""
         return {number: tuple(names) for number, _, names in self._listed()}
@@ -229,12 +225,6 @@ class ReleaseStore:
         if failure:
             raise OperationalError(f"cannot attach the releases as {CATALOG}: {failure}")
         self._attached[connection] = signature
-
-    def detach_from(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Undo ``attach_to``; nothing happens where it is not attached."""
-        if self._is_attached(connection):
-            self._detach(connection)
-        self._attached.pop(connection, None)
 
     def _is_attached(self, connection: duckdb.DuckDBPyConnection) -> bool:
         rows = connection.execute(

@@ -5,16 +5,8 @@ multiply: a source by 50 groups that a unit may all be in has 2^50 on its own. T
 gathered into teams. A team is planned over all that a unit can change of its sources together: by its list, or by
 orbits where groups are alike (``dpsql.strategy.gaussian.alike_groups``). Teams are measured apart. Team i at share
 alpha_i of the sensitivity has the error E_i / alpha_i^2; for Gaussian noise the squares of the shares add up to 1 and
-the least total is (sum_i E_i^1/2)^2, for Laplace noise the shares do and it is (sum_i E_i^1/3)^3.
-
-A lower bound for the teams together. Weights lambda_i of each team's own bound say how a unit moves team i; let it move
-all teams at once, independently, with probability w_0, and team i alone with w_i. That mixes contributions, so
-
-    M = sum_i (w_0 + w_i) M_i on the diagonal, w_0 m_i m_j^T beside it,   M_i = E[c c^T], m_i = E[c],
-
-proves (tr (G^1/2 M G^1/2)^1/2)^2 <= E* for every w. With w_0 = 1 and m_i = 0 that is the least of teams apart, (sum_i
-E_i^1/2)^2: what teams together could gain is what their means m_i share. Different kinds of unit are problems of their
-own, each at full sensitivity.
+the least total is (sum_i E_i^1/2)^2, for Laplace noise the shares do and it is (sum_i E_i^1/3)^3. ``team_bounds``
+bounds the teams together from below. Different kinds of unit are problems of their own, each at full sensitivity.
 """
 
 from __future__ import annotations
@@ -31,9 +23,11 @@ from scipy import linalg, sparse
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import inner as algebra
-from dpsql.linalg.basis import Basis, choose_basis
+from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
+from dpsql.strategy.choose import team_bounds
 from dpsql.strategy.choose.task import Task, drafts
+from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.integer import Piece, finish
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -41,7 +35,7 @@ from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_grid import grid_orbits, grid_root, grid_values
-from dpsql.strategy.gaussian.alike_groups import Alike, Orbits, orbits, solve_alike
+from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.workload.compile.unlisted import longest_sum
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
@@ -55,8 +49,6 @@ _FAR = 1.5  # error over the lower bound from which on sums of corners that are 
 _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
 _WRITTEN_OUT = 2**25  # entries of what all corners move of a strategy
-_ORDER = 2500  # of the matrix whose eigenvalues bound teams together
-_MEETING = (1.0, 0.85, 0.7, 0.55)  # chances that a unit moves all teams at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,25 +60,13 @@ class _Source:
 
 
 @dataclass(frozen=True, eq=False)
-class _Proof:
-    """M_i and m_i of a team in coordinates in which the Gram matrix is the identity, and what stands apart from both.
-
-    ``apart``: terms of tr (G^1/2 M G^1/2)^1/2 whose share of M is a multiple of the identity and of mean 0.
-    """
-
-    second: Floats
-    first: Floats
-    apart: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
 class _Team:
     """Sources planned together: pieces of sensitivity 1 to a unit, their error and a lower bound with its proof."""
 
     pieces: tuple[Piece, ...]
     error: float
     lower: float
-    proof: _Proof | None
+    proof: Proof | None
 
 
 def strategy_by_source(
@@ -122,7 +102,7 @@ def plan_by_source(
         for team, share in zip(teams, shares, strict=True):
             found.extend(_scaled(team.pieces, float(share)))
         error += total
-        lower += _together(teams)
+        lower += team_bounds.together([team.lower for team in teams], [team.proof for team in teams])
     if len(planned) < np.count_nonzero(np.diff(sparse.csr_array(W.span).indptr)):
         raise InternalError("strategy: a query of the batch reads no source of a unit")
     return tuple(found), error, lower
@@ -140,29 +120,6 @@ def _shares(errors: Sequence[float], noise: str) -> tuple[Floats, float]:
     if noise == "gaussian":
         return root / float(np.sqrt((root**2).sum())), float((root**2).sum()) ** 2
     return root / float(root.sum()), float(root.sum()) ** 3
-
-
-def _together(teams: Sequence[_Team]) -> float:
-    """The best lower bound of the module over a few chances of meeting; else that of the worst team."""
-    best = max(team.lower for team in teams)
-    proofs = [team.proof for team in teams if team.proof is not None]
-    if len(teams) == 1 or len(proofs) < len(teams) or sum(p.first.size for p in proofs) > _ORDER:
-        return best
-    root = np.sqrt([team.lower for team in teams])
-    starts = np.cumsum([0, *(proof.first.size for proof in proofs)])
-    mean = np.concatenate([proof.first for proof in proofs])
-    cross = np.outer(mean, mean)
-    for a, b in pairwise(starts.tolist()):
-        cross[a:b, a:b] = 0.0
-    blocks = linalg.block_diag(*[proof.second for proof in proofs])
-    for meeting in _MEETING:
-        alone = (1.0 - meeting) * root / root.sum()
-        weight = np.repeat(meeting + alone, np.diff(starts))
-        M = blocks * weight[:, None] + meeting * cross
-        t = _squared_root_trace(M) ** 0.5
-        t += sum(float(np.sqrt(meeting + a)) * p.apart for a, p in zip(alone, proofs, strict=True))
-        best = max(best, t * t)
-    return best
 
 
 class _Planner:
@@ -238,8 +195,8 @@ class _Planner:
         task = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work)
         optimum = task.optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
-        few = sum(block.count * block.rank for block in task.blocks()) <= _ORDER
-        proof = _proof(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
+        few = sum(block.count * block.rank for block in task.blocks()) <= team_bounds.LARGEST
+        proof = team_bounds.of_list(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
         return _Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
     def _alone(self, source: _Source) -> _Team:
@@ -265,7 +222,7 @@ class _Planner:
         groups = source.part.corners.shape[1]
         if source.part.label is not None:
             return 0.0
-        if V.span.nnz != V.span.shape[0] and V.span.shape[0] > _ORDER:
+        if V.span.nnz != V.span.shape[0] and V.span.shape[0] > team_bounds.LARGEST:
             return 0.0
         s = min(source.part.most, (groups + 1) // 2)
         equal = Certificate(np.arange(V.contributions.shape[1]), np.ones(V.contributions.shape[1]))
@@ -293,7 +250,7 @@ class _Planner:
         ones = (np.ones(c * g, dtype=np.int64), (np.arange(c * g), entries))
         rows = sparse.csr_array(ones, shape=(c * g, n))
         piece = Piece(rows, grid_root(found, c, g), sparse.csc_array(rows @ rows.T), gram)
-        return _Team((piece,), found.upper, found.lower, _proof_of(orbit, found))
+        return _Team((piece,), found.upper, found.lower, team_bounds.of_orbits(orbit, found))
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
@@ -318,15 +275,15 @@ class _Planner:
             except DataError:  # parts of queries by class may be too many
                 continue
             found.append(self._within((piece,), error, V, source))
-        proof = _random_classes(source.part, across, V, optimum.certificate)
-        lower = self._random_groups(source) if proof is None else _squared_root_trace(proof.second)
+        proof = team_bounds.of_random_classes(source.part, across, V, optimum.certificate)
+        lower = self._random_groups(source) if proof is None else team_bounds.squared_root_trace(proof.second)
         lower = max(lower, optimum.lower)
         team = min([team, *filter(None, found)], key=lambda one: one.error)
         alike = self._of_alike(source, V) if team.error > lower * _FAR else None
         if alike is not None and alike.proof is not None:
             team = min(team, alike, key=lambda one: one.error)
-            mixed = [alike.proof] if proof is None else [_mixed(alike.proof, proof, t) for t in (1.0, 0.9)]
-            bounds = [(_squared_root_trace(one.second), one) for one in mixed]
+            mixed = [alike.proof] if proof is None else [team_bounds.mixed(alike.proof, proof, t) for t in (1.0, 0.9)]
+            bounds = [(team_bounds.squared_root_trace(one.second), one) for one in mixed]
             best = max(bounds, key=lambda bound: bound[0])
             if best[0] > lower:
                 lower, proof = best
@@ -358,7 +315,7 @@ class _Planner:
         None where corners are too many.
         """
         basis, label, most = choose_basis(V.span, V.inner), source.part.labels, source.part.most
-        if basis.rows.shape[0] > _ORDER // 2 or most * label.size**2 > _ALIKE:
+        if basis.rows.shape[0] > team_bounds.LARGEST // 2 or most * label.size**2 > _ALIKE:
             return None
         corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
         sums = _alike_sums(corners.T @ corners, label, most)
@@ -367,7 +324,7 @@ class _Planner:
         together = replace(V, contributions=sparse.csr_array(both), _cache={})
         optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
-        proof = _proof(basis, together, places, lam / float(lam.sum()))
+        proof = team_bounds.of_list(basis, together, places, lam / float(lam.sum()))
         team = self._within(optimum.pieces, optimum.upper, V, source)
         return None if team is None else replace(team, lower=optimum.lower, proof=proof)
 
@@ -400,14 +357,7 @@ class _Planner:
         gram = np.asarray(linalg.block_diag(factor.T @ factor, np.diag(np.repeat(gammas, groups))))
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
         piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
-        return _Team((piece,), found.upper, found.lower, _proof_of(held, found))
-
-
-def _proof_of(held: Orbits, found: Alike) -> _Proof:
-    """The proof of a team by its orbits."""
-    U = held.factor @ held.columns
-    apart = float(np.sqrt(held.weights * (held.spread @ found.weights)).sum())
-    return _Proof((U * found.weights) @ U.T, U @ found.weights, apart)
+        return _Team((piece,), found.upper, found.lower, team_bounds.of_orbits(held, found))
 
 
 def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
@@ -456,60 +406,3 @@ def _by_class(V: Workload, part: Part) -> Workload:
         scales.append(weight[some])
     stacked = sparse.csr_array(sparse.vstack(rows, format="csr"))
     return Workload(stacked, algebra.Diagonal(np.concatenate(scales)), V.contributions, None, V.name)
-
-
-def _random_classes(part: Part, across: Any, V: Workload, certificate: Certificate) -> _Proof | None:
-    """M and m where a unit has one corner in each of ``most`` random classes; the best of a few such units.
-
-    Corners are drawn in each class by the certificate's weights, apart from each other, or all of them alike to the
-    queries ``across`` classes.
-    """
-    basis = choose_basis(V.span, V.inner)
-    classes, v = part.classes, basis.rows.shape[0]
-    if v > _ORDER:
-        return None
-    corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
-    weights = np.bincount(certificate.places, weights=certificate.weights, minlength=corners.shape[1])
-    one = part.most / len(classes)
-    two = one * (part.most - 1) / max(1, len(classes) - 1)
-
-    def drawn(chances: Floats, share: Floats) -> _Proof:
-        """Corners drawn in each class by a row of ``chances``, which is taken with its ``share``."""
-        second, first = np.zeros((v, v)), np.zeros((v, share.size))
-        for own in classes:
-            total = chances[:, own].sum(axis=1, keepdims=True)
-            lam = np.divide(chances[:, own], total, out=np.zeros((share.size, own.size)), where=total > 0)
-            mean = corners[:, own] @ lam.T
-            second += one * (corners[:, own] * (share @ lam)) @ corners[:, own].T - two * (mean * share) @ mean.T
-            first += mean
-        return _Proof(second + two * (first * share) @ first.T, one * first @ share)
-
-    chance = np.maximum(weights, 1e-12 * weights.max())
-    apart = drawn(chance[None, :], np.ones(1))
-    proofs = [apart]
-    if across.any():
-        label = distinct_columns(sparse.csc_array(sparse.csr_array(V.span)[across] @ V.contributions)).label
-        share = np.bincount(label[label >= 0], weights=weights[label >= 0])
-        kinds = np.where(label[None, :] == np.arange(share.size)[:, None], chance, 0.0)
-        alike = drawn(kinds, share / share.sum())
-        proofs += [_mixed(alike, apart, t) for t in (0.3, 0.6, 0.9)]
-    return max(proofs, key=lambda proof: _squared_root_trace(proof.second))
-
-
-def _mixed(one: _Proof, other: _Proof, share: float) -> _Proof:
-    """A unit that is the ``one`` with chance ``share``, else the ``other``."""
-    rest = 1.0 - share
-    return _Proof(share * one.second + rest * other.second, share * one.first + rest * other.first)
-
-
-def _squared_root_trace(M: Floats) -> float:
-    """(tr M^1/2)^2, below by what rounding may have added."""
-    s = np.maximum(linalg.eigvalsh(M) - 1e-12 * float(np.linalg.norm(M)), 0.0)
-    return float(np.sqrt(s).sum()) ** 2
-
-
-def _proof(basis: Basis, V: Workload, places: Ints, lam: Floats) -> _Proof:
-    """M_i and m_i for weights ``lam`` of the columns ``places``."""
-    moved = sparse.csc_array(basis.rows @ V.contributions)[:, places].toarray()
-    U = cholesky(basis.gram(V.inner)) @ moved.astype(np.float64)
-    return _Proof((U * lam) @ U.T, U @ lam)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpsql.release import matrices
-from dpsql.release.matrices import fits, from_text, to_text
+from dpsql.earlier import kept
+from dpsql.earlier.kept import fits, from_text, to_text
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2**32 - 1))
@@ -26,7 +26,7 @@ def test_what_goes_in_comes_out(rows: int, width: int, seed: int) -> None:
 
 
 def test_the_cap_counts_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrices, "MOST_ENTRIES", 4)
+    monkeypatch.setattr(kept, "MOST_ENTRIES", 4)
     assert fits(np.eye(4, dtype=np.int64))
     assert not fits(sparse.csr_array(np.eye(5, dtype=np.int64)))
 
