@@ -204,3 +204,32 @@ def test_files_that_became_one_since_the_plan_are_refused(tmp_path: Path) -> Non
     with pytest.raises(dpsql.Error, match="one file"):
         con.run(plan)
     assert con.budget.spent == 0
+
+
+def test_releases_that_kept_other_rows_of_units_are_not_combined(tmp_path: Path) -> None:
+    """Of two rows of everyone one counts: that in ward a where only it is asked for, else either."""
+    path = tmp_path / "d.duckdb"
+    with duckdb.connect(path) as duck:
+        duck.execute("CREATE TABLE visits AS SELECT i // 2 AS pid, ['a', 'b'][1 + i % 2] AS ward FROM range(800) r(i)")
+    (tmp_path / "p.toml").write_text("""
+dataset = "kept-1"
+[budget]
+epsilon = 2000000.0
+[tables.visits]
+unit = "pid"
+max_rows_per_unit = 1
+[tables.visits.columns]
+ward = { values = ["a", "b"], nulls = false }
+""")
+    with connect(path) as con:
+        alone = con.run("SELECT COUNT(*) FROM visits WHERE ward = 'a'", epsilon=50)["q1"].fetchall()
+        by_ward = con.run("SELECT ward, COUNT(*) FROM visits GROUP BY ward", epsilon=50)["q1"].fetchall()
+        both = "SELECT COUNT(*) FROM visits WHERE ward = 'a'; SELECT COUNT(*) FROM visits"
+        again = con.run(both, epsilon=50)
+        numbers = [row[1] for row in by_ward]
+        assert alone[0][0] == pytest.approx(400, abs=5)
+        assert sum(numbers) == pytest.approx(400, abs=5)
+        assert 120 < min(numbers) < max(numbers) < 280
+        # The third asks for all rows, as the second did; the first kept others.
+        assert again["q1"].fetchall()[0][0] == pytest.approx(numbers[0], abs=5)
+        assert again["q2"].fetchall()[0][0] == pytest.approx(400, abs=5)

@@ -280,3 +280,24 @@ def test_rows_that_no_query_counts_displace_none(
         others = [(1, "b", day, 2.0) for day in (1, 2, 3, 4)] * 20 + [(1, "x", 5, 0.0), (1, "c", 5, 1.0)] * 10
         fill(con, [*others, (1, "a", 4, 0.0), (1, "a", 5, 2.0), (1, "a", 6, 0.0)])
         assert sum(scan(batch, ConnectionEngine(con), sources_of(held))) == 3
+
+
+@pytest.mark.parametrize(("rows", "upper"), [(2**45, 2**21), (2**35, 2**31)])
+def test_sums_of_very_many_rows_stay_whole_numbers(con: duckdb.DuckDBPyConnection, rows: int, upper: int) -> None:
+    """What a unit adds may be far past 64 bits; no product of it wraps, so that none is charged as a small one."""
+    many = f'[{{ rows = {rows}, per = "day" }}]'
+    text = TABLE.format(most=6 * rows, caps="").replace("at_most = []", f"at_most = {many}")
+    text = text.replace("lower = -2, upper = 4", f"lower = 2, upper = {upper}")
+    held = policy_of(text)
+    asks = [Ask("visits", ("day",), ("cost",)), Ask("visits", (), ("cost",))]
+    batch = compiled_of(asks, held, tables_of(held, ConnectionEngine(con)))
+    n = batch.rows.shape[1]
+    part = batch.units.units[0][0]
+    corners = part.corners.toarray().astype(object).T * part.times
+    for B in (np.eye(n, dtype=np.int64), np.random.default_rng(3).integers(-3, 4, size=(n, n))):
+        integers = Factored(np.eye(n, dtype=np.int64), sparse.csr_array(B))
+        claimed = sensitivity_of("gaussian", integers, batch.layouts)
+        # The longest corner in each class: a unit that the bounds allow.
+        longest = [max(own.tolist(), key=lambda place: int(abs(corners[place]).sum())) for own in part.classes]
+        change = B.astype(object) @ sum(corners[place] for place in longest[: part.most])
+        assert claimed >= int(change @ change) > 2**64

@@ -177,7 +177,7 @@ def select(
         return strategy_by_source(W, noise, tolerance, left_of_all, say, effort * WORK)
     key = None if cache is None else kept.key_of(W, noise, method, tolerance, effort)
     if cache is not None and key is not None:
-        found = kept.load(Path(cache), key, W, noise, method, tolerance, CATALOGUE)
+        found = kept.load(Path(cache), key, W, noise, method, tolerance, (*CATALOGUE, BY_SOURCE))
         if found is not None:
             say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
             return found
