@@ -12,10 +12,11 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Every worker and every process that a test kills imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo lint quick test test-long test-surfaces test-spark docs assurance bench
+.PHONY: help env demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
+	@echo "make demo-serve  a server on the same data: psql -h localhost -U demo, password health-survey"
 	@echo "make quick      tests of every room from SQL to noise, for the way back to the editor: 45 seconds"
 	@echo "make test       lint, types and tests: 4 minutes"
 	@echo "make test-long  statistical tests of minutes"
@@ -35,6 +36,14 @@ $(STAMP): pyproject.toml
 
 demo: env
 	$(BIN)/dpsql demo
+
+# Analyst demo, password health-survey: psql -h localhost -p 5432 -U demo
+demo-serve: env
+	mkdir -p demo
+	echo health-survey > demo/password.txt
+	$(BIN)/dpsql analyst add demo sql_examples/rand_hie.toml --ledger demo/served.ledger --epsilon 4 --pure-epsilon 1 \
+	    --password-file demo/password.txt || true
+	$(BIN)/dpsql serve sql_examples/rand_hie.toml --ledger demo/served.ledger
 
 lint: env
 	$(BIN)/ruff check
@@ -68,7 +77,7 @@ test-long: $(ACCOUNTING)
 
 # The extras of notebooks and of the site, beside those of development.
 $(SURFACES): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs,notebook,notebook-dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs,notebook,notebook-dev,serve-dev]"
 	@touch $@
 
 test-surfaces: $(SURFACES)

@@ -123,7 +123,7 @@ def main() -> None:
                 text = "\n".join(line for line in text.splitlines() if not line.startswith("pure_epsilon"))
                 held = dpsql.Policy.parse(text.replace("data/flights.parquet", str(data.flights_path())))
                 connection = dpsql.connect(policy=held, ledger=Path(folder) / "gaussian.ledger")
-            plan = connection.plan(sql, **budget)
+            plan = connection.plan(sql, objective="total", **budget)
             errors = []
             for _ in range(releases):
                 answers = answers_of(connection.run(plan, fresh=True))

@@ -116,7 +116,7 @@ def coverage(releases: int) -> None:
             for title, (name, sql) in BATCHES.items():
                 if name != "health":
                     continue
-                linear_plan = con.plan(sql, epsilon=1)
+                linear_plan = con.plan(sql, epsilon=1, objective="total")
                 true = linear_plan.answers.estimate(exact(con, linear_plan), linear_plan.compiled.common_steps)
                 for epsilon in EPSILONS:
                     plan = con.plan(sql, epsilon=epsilon, method="mwem")
@@ -157,10 +157,10 @@ def main(releases: int) -> None:
             con, began = cons[name], time.monotonic()
             print(f"\n{title}\n\n| epsilon | {' | '.join(COLUMNS)} | rounds |")
             print(f"|---:|{'---:|' * (len(COLUMNS) + 1)}", flush=True)
-            pure = con.plan(sql, epsilon=1)
+            pure = con.plan(sql, epsilon=1, objective="total")
             size = f"{pure.compiled.numbers:,} numbers, {pure.cells:,} cells, {pure.strategy.method}"
             for epsilon in EPSILONS:
-                plans = [con.plan(sql, epsilon=epsilon), gaussian(con, sql, epsilon)]
+                plans = [con.plan(sql, epsilon=epsilon, objective="total"), gaussian(con, sql, epsilon)]
                 found = [*linear(con, plans[0], releases), *linear(con, plans[1], releases)]
                 true = plans[0].answers.estimate(exact(con, plans[0]), plans[0].compiled.common_steps)
                 rounds = []

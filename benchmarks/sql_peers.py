@@ -145,7 +145,7 @@ def run_dpsql(rows: int | None, releases: int, **budget: float) -> tuple[list[fl
         connection = dpsql.connect(policy=batch_error.policy(rows), ledger=Path(folder) / "flights.ledger")
         for _ in range(releases):
             began = time.perf_counter()
-            plan = connection.plan(sql, **budget)
+            plan = connection.plan(sql, objective="total", **budget)
             release = connection.run(plan, fresh=True, errors=False)
             seconds.append(time.perf_counter() - began)
             method = f"{plan.charge.noise}, {plan.strategy.method}"

@@ -77,7 +77,15 @@ class NoResultError(ProgrammingError, KeyError):
 
 
 class PolicyError(ProgrammingError):
-    """The policy is malformed, contradicts the schema or forbids the request."""
+    """The policy is malformed, contradicts the schema or forbids the request.
+
+    ``errors`` has a message for each thing that is wrong; the text of the error is all of them, numbered, on one line.
+    """
+
+    def __init__(self, *errors: str) -> None:
+        self.errors = errors
+        numbered = "; ".join(f"({i}) {error}" for i, error in enumerate(errors, 1))
+        super().__init__(errors[0] if len(errors) == 1 else f"the policy has {len(errors)} errors: {numbered}")
 
 
 class SQLError(ProgrammingError):

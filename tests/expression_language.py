@@ -15,7 +15,7 @@ from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import Relation
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope, table_of
+from dpsql.sql.values.scope import Scope, uncapped_table
 from dpsql.workload.expr.batch import Table
 
 TYPES = {
@@ -96,7 +96,7 @@ def table_with(declared: str = "") -> Table:
     """The table t by a policy that declares every column, or the columns that ``declared`` (TOML) says."""
     listed = declared or "\n".join(f"{column} = {{}}" for column in TYPES)
     policy = policy_of(f'[tables.t]\nunit = "row"\n[tables.t.columns]\n{listed}\n')
-    return table_of(policy.tables["t"], TYPES)
+    return uncapped_table(policy.tables["t"], TYPES)
 
 
 def scope_of(table: Table) -> Scope:

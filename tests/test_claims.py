@@ -91,9 +91,9 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 def holds(con: dpsql.Connection) -> tuple[int, int]:
     """(charges, releases) of the ledger, whose sums agree with the account."""
     entries = [entry for entry in con.releases() if entry.charge.noise != "none"]
-    purse = con.budget.purse("pure")
-    assert purse is not None
-    assert purse.spent == pytest.approx(sum(e.charge.amount for e in entries if e.charge.purse == "pure"))
+    account = con.budget.account("pure")
+    assert account is not None
+    assert account.spent == pytest.approx(sum(e.charge.amount for e in entries if e.charge.account == "pure"))
     return len(entries), sum(entry.released is not None for entry in entries)
 
 
@@ -205,6 +205,7 @@ def test_who_waits_for_a_scan_that_fails_pays_for_its_own(tmp_path: Path, monkey
     assert holds(con) == (2, 1)
 
 
+@pytest.mark.long
 def test_who_waits_for_a_process_that_is_killed_pays_for_its_own(tmp_path: Path) -> None:
     con = connected(world(tmp_path))
     first = process(tmp_path, how="hang")
@@ -227,9 +228,9 @@ def test_a_local_release_is_charged_once(tmp_path: Path) -> None:
     con = connected(world(tmp_path))
     found = at_once([lambda: con.synthesize("t", ["sex"], 1), lambda: connected(tmp_path).synthesize("t", ["sex"], 1)])
     assert sum(isinstance(one, dpsql.IntegrityError) and "nothing was charged" in str(one) for one in found) == 1
-    purse = con.budget.purse("local")
-    assert purse is not None
-    assert purse.spent == 1
+    account = con.budget.account("local")
+    assert account is not None
+    assert account.spent == 1
 
 
 def test_other_questions_do_not_wait(tmp_path: Path) -> None:

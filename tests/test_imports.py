@@ -59,9 +59,11 @@ ROOMS: dict[str, set[str]] = {
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
     "audit": {"arrays", "errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
+    # The custodian's service over PostgreSQL's protocol: it asks a connection, as any caller does.
+    "server": {"errors", "quoting", "privacy", "policy", "release", "sql", "planning", "driver"},
     "surfaces": {
         *("arrays", "errors", "quoting", "linalg", "pictures", "privacy", "policy", "release", "workload"),
-        *("sql", "strategy", "local", "planning", "running", "driver", "__init__", "audit"),
+        *("sql", "strategy", "local", "planning", "running", "driver", "server", "__init__", "audit"),
     },
     "__main__": {"surfaces"},
     "notebook": {
@@ -75,7 +77,7 @@ ALLOWED_ON_A_DEVICE = {
 CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
 # Optional packages may be imported in the rooms that show results (yaml: that read policies; pyspark: that read
 # tables), inside functions only.
-OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml", "pyspark"}
+OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml", "pyspark", "pygwire", "mcp"}
 
 
 def files() -> list[tuple[str, Path]]:
@@ -275,10 +277,12 @@ def test_the_core_needs_four_packages() -> None:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
             shown = ("surfaces", "notebook", "release", "planning", "pictures")
-            rooms = {"yaml": ("policy",), "pyspark": ("engines",)}.get(top, shown)
+            rooms = {"yaml": ("policy",), "pyspark": ("engines",), "pygwire": ("server",), "mcp": ("server",)}.get(
+                top, shown
+            )
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
-            if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook"):
+            if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook", "server"):
                 names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 assert not {name.split(".")[0] for name in names} & OPTIONAL, path
 
@@ -298,7 +302,7 @@ class Block(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Block())
 import dpsql
 for module in pkgutil.walk_packages(dpsql.__path__, "dpsql."):
-    if module.name.split(".")[1] not in ("surfaces", "notebook", "examples", "__main__"):
+    if module.name.split(".")[1] not in ("server", "surfaces", "notebook", "examples", "__main__"):
         __import__(module.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} - Block.allowed - {"__main__"}))
 """

@@ -24,6 +24,7 @@ def test_importing_it_imports_nothing_heavy():
     assert run(code) == []
 
 
+@pytest.mark.long
 def test_every_public_name_is_there_when_it_is_asked_for():
     code = "import dpsql; print(*[name for name in dpsql.__all__ if getattr(dpsql, name) is None])"
     assert run(code) == []
@@ -45,6 +46,7 @@ def test_a_name_that_it_does_not_have():
         _ = dpsql.conect  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_theorems_that_no_plan_needs_come_on_demand():
     loaded = "print(*[name for name in sys.modules if name.startswith('dpsql.bounds.papers')])"
     assert run(f"import sys, dpsql.planning.plan; {loaded}") == []

@@ -26,12 +26,12 @@ word = {{ values = {WORDS}, other = true }}
 v = {{ lower = 0, upper = 100 }}
 s = {{ values = ["a", "b"], other = true }}
 """
-PURSES = {"gaussian": "rho = 2000000", "laplace": "epsilon = 1000000"}
+ACCOUNTS = {"gaussian": "rho = 2000000", "laplace": "epsilon = 1000000"}
 ASK: dict[str, dict[str, Any]] = {"gaussian": {"rho": 200_000}, "laplace": {"epsilon": 100_000}}
 
 
-def _policy(purse: str, columns: str = COLUMNS) -> dpsql.Policy:
-    return dpsql.Policy.parse(f'dataset = "long-1"\n[budget]\n{purse}\n{columns}')
+def _policy(account: str, columns: str = COLUMNS) -> dpsql.Policy:
+    return dpsql.Policy.parse(f'dataset = "long-1"\n[budget]\n{account}\n{columns}')
 
 
 def _rows(connection: duckdb.DuckDBPyConnection) -> None:
@@ -56,7 +56,7 @@ def table() -> duckdb.DuckDBPyConnection:
 
 
 def _connect(connection: duckdb.DuckDBPyConnection, path: Path, noise: str) -> dpsql.Connection:
-    return dpsql.connect(connection, policy=_policy(PURSES[noise]), ledger=path / "l.ledger")
+    return dpsql.connect(connection, policy=_policy(ACCOUNTS[noise]), ledger=path / "l.ledger")
 
 
 def _clamped(where: str) -> str:
@@ -154,7 +154,7 @@ def test_the_plan_and_the_view_say_the_same_errors(
 
 def test_prefixes_are_a_table(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     columns = COLUMNS.replace("upper = 499", "upper = 2000")
-    con = dpsql.connect(table, policy=_policy(PURSES["gaussian"], columns), ledger=tmp_path / "l.ledger")
+    con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / "l.ledger")
     text = "SELECT dp_prefixes(k) AS upto, s, COUNT(*) AS n FROM t GROUP BY ALL HAVING n > 1 ORDER BY upto"
     con.run(text, **ASK["gaussian"])
     found = con.sql("SELECT upto, n FROM q1 WHERE s = 'a' AND upto IN (-200, 0, 700) ORDER BY upto").fetchall()
@@ -167,7 +167,7 @@ def test_prefixes_are_a_table(table: duckdb.DuckDBPyConnection, tmp_path: Path) 
 
 def test_what_asks_for_all_rows_is_refused(table: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     columns = COLUMNS.replace("upper = 499", "upper = 1699")
-    con = dpsql.connect(table, policy=_policy(PURSES["gaussian"], columns), ledger=tmp_path / "l.ledger")
+    con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / "l.ledger")
     rel = con.run("CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n FROM t GROUP BY 1", rho=1)
     held = rel["w"]
     for ask in (held.fetchall, lambda: list(held), lambda: held.column("n"), lambda: held.fetchmany(1_000_001)):
@@ -223,7 +223,7 @@ def test_domains_that_no_method_plans_are_refused_with_their_size(
     few, coarse = ("lower = 0, upper = 1999999", "2,000,000"), ("lower = 0, upper = 100000, step = 2", "50,001")
     for bounds, values in (few, coarse):
         columns = COLUMNS.replace("lower = -300, upper = 499", bounds)
-        con = dpsql.connect(table, policy=_policy(PURSES["gaussian"], columns), ledger=tmp_path / "l.ledger")
+        con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / "l.ledger")
         with pytest.raises(SQLError, match=rf"dp_ranges\(k\): the column has {values} declared values, at most"):
             con.plan(RANGES, rho=1)
     con = _connect(table, tmp_path, "gaussian")
@@ -239,7 +239,7 @@ def test_units_with_several_rows_scale_the_noise(table: duckdb.DuckDBPyConnectio
     found = []
     for most in (1, 4):
         columns = COLUMNS.replace('unit = "row"', f'unit = "who"\nmax_rows_per_unit = {most}')
-        con = dpsql.connect(table, policy=_policy(PURSES["gaussian"], columns), ledger=tmp_path / f"{most}.ledger")
+        con = dpsql.connect(table, policy=_policy(ACCOUNTS["gaussian"], columns), ledger=tmp_path / f"{most}.ledger")
         plan = con.plan(RANGES, rho=1)
         errors = plan.stderr["q1"]
         assert isinstance(errors, RangeErrors)
@@ -248,11 +248,12 @@ def test_units_with_several_rows_scale_the_noise(table: duckdb.DuckDBPyConnectio
     assert found[1] == pytest.approx(4 * found[0], rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_released_errors_match_many_draws(table: duckdb.DuckDBPyConnection, tmp_path: Path, noise: str) -> None:
     """Answers made of noise alone, 200 draws of the law that a run charges for: their spread is what they say."""
-    purse = {"gaussian": "rho = 100", "laplace": "epsilon = 100"}[noise]
-    con = dpsql.connect(table, policy=_policy(purse), ledger=tmp_path / "l.ledger")
+    account = {"gaussian": "rho = 100", "laplace": "epsilon = 100"}[noise]
+    con = dpsql.connect(table, policy=_policy(account), ledger=tmp_path / "l.ledger")
     ask: dict[str, Any] = {"gaussian": {"rho": 0.01}, "laplace": {"epsilon": 0.5}}[noise]
     plan = con.plan("SELECT dp_ranges(k), COUNT(*) AS n, SUM(v) AS total FROM t GROUP BY 1", **ask)
     places = [(0, 799), (100, 100), (250, 600), (17, 64)]
@@ -273,7 +274,7 @@ def test_a_million_declared_values(tmp_path: Path, noise: str) -> None:
     connection.execute("CREATE TABLE t AS SELECT (i * 7919) % 1000000 AS k, i % 101 AS v FROM range(300000) t(i)")
     declared = "k = { lower = 0, upper = 999999 }\nv = { lower = 0, upper = 100 }\n"
     columns = f'[tables.t]\nunit = "row"\n[tables.t.columns]\n{declared}'
-    con = dpsql.connect(connection, policy=_policy(PURSES[noise], columns), ledger=tmp_path / "l.ledger")
+    con = dpsql.connect(connection, policy=_policy(ACCOUNTS[noise], columns), ledger=tmp_path / "l.ledger")
     text = "CREATE VIEW w AS SELECT dp_ranges(k), COUNT(*) AS n, SUM(v) AS total FROM t GROUP BY 1"
     plan = con.plan(text, **ASK[noise])
     assert plan.compiled.numbers == 2 * 500_000_500_000
@@ -283,8 +284,10 @@ def test_a_million_declared_values(tmp_path: Path, noise: str) -> None:
         assert plan.gap < 0.03
     rel = con.run(plan)
     assert len(rel["w"]) == 500_000_500_000
-    found = con.sql("SELECT n, total FROM w WHERE k_from = 10 AND k_to = 500000").fetchall()[0]
+    (n, total, *errors) = con.sql(
+        "SELECT n, total, n_stderr, total_stderr FROM w WHERE k_from = 10 AND k_to = 500000"
+    ).fetchall()[0]
     expected = connection.execute("SELECT count(*), sum(v) FROM t WHERE k BETWEEN 10 AND 500000").fetchall()[0]
-    assert found == pytest.approx(expected, abs=2.0)
+    assert all(abs(a - b) < 9 * error for a, b, error in zip((n, total), expected, errors, strict=True))
     assert len(con.sql("SELECT * FROM w WHERE k_from = 10 ORDER BY n DESC LIMIT 5")) == 5
     assert con.rebuild() == 1

@@ -11,6 +11,7 @@ import dpsql
 from dpsql.linalg import basis
 from dpsql.planning import plan as plan_module
 from dpsql.planning import prepare as prepare_module
+from dpsql.planning.options import PlanOptions
 from dpsql.strategy import select
 from dpsql.strategy.core import reduce, simple
 from dpsql.strategy.kronecker import shared_rows
@@ -129,3 +130,11 @@ def test_a_batch_that_is_not_read_in_time_is_refused_with_how_far_it_came(con, m
     ticks = iter(range(100))
     with pytest.raises(dpsql.SQLError, match=r"the time limit ended when \d of 14 columns of results were done"):
         con.plan(SQL, epsilon=1.0, delta=1e-9, time_limit=16.0)
+
+
+def test_the_last_resort_of_balanced_plans_needs_no_time(con, monkeypatch):
+    plan = con.plan("SELECT a, COUNT(*) FROM t GROUP BY a; SELECT COUNT(*) FROM t", epsilon=1.0, delta=1e-9)
+    monkeypatch.setattr(prepare_module, "HELD", 0.0)  # as if every column were worse than one by one
+    used_up = PlanOptions(time_limit=0.0, objective="balanced")
+    held = prepare_module.held_balanced(plan.origin.prepared, plan.strategy, used_up)
+    assert held.shape[1] == plan.strategy.shape[1]

@@ -88,7 +88,7 @@ def test_ways_to_pay_are_those_of_plan() -> None:
     assert [(r.noise, r.delta) for r in found] == [("gaussian", Fraction(1, 10**6)), ("laplace", Fraction(1, 10**6))]
     assert [r.measure for r in routes_of(state, None, "rho")] == ["rho"]
     assert [(r.noise, r.measure) for r in routes_of(fresh_state(RHO), None, None)] == [("gaussian", "rho")]
-    assert [(r.noise, r.purse) for r in routes_of(fresh_state(RHO), None, "epsilon")] == [("laplace", "gaussian")]
+    assert [(r.noise, r.account) for r in routes_of(fresh_state(RHO), None, "epsilon")] == [("laplace", "gaussian")]
     assert [r.noise for r in routes_of(fresh_state(PURE), Fraction(1, 10), None)] == ["laplace"]
     gaussian = fresh_state(Budget.of(epsilon=1, delta="1e-6"))
     assert [(r.noise, r.delta) for r in routes_of(gaussian, None, None)] == [("gaussian", Fraction(1, 10**6))]

@@ -13,7 +13,7 @@ from helpers import settled
 import dpsql
 from dpsql.errors import DataError
 from dpsql.planning.suggestions import suggest
-from dpsql.planning.what_if import costs
+from dpsql.planning.what_if import costs, saved_amount
 from dpsql.planning.what_if_text import costs_text
 
 POLICY = """
@@ -137,6 +137,34 @@ def test_costs_are_those_of_planning_without_each_statement(con: dpsql.Connectio
     assert max(shares) > 0.1
 
 
+@pytest.mark.parametrize(
+    ("budget", "request_", "near"),
+    [
+        ("rho = 0.5", {"rho": 0.1}, 0.01),
+        ("epsilon = 4\ndelta = 1e-6", {"epsilon": 1, "delta": 1e-6}, 0.01),
+        ("epsilon = 4\ndelta = 1e-6\npure_epsilon = 2", {"epsilon": 1}, 0.05),
+    ],
+    ids=["rho", "epsilon and delta", "epsilon"],
+)
+def test_what_is_saved_is_said_as_a_plan_asks_for_it(
+    tmp_path: Path, budget: str, request_: dict[str, float], near: float
+) -> None:
+    con = connected(tmp_path, budget)
+    plan = con.plan(BATCH, **request_)
+    name = "rho" if "rho" in request_ else "epsilon"
+    found = {cost.result: cost for cost in costs(plan, time_limit=None)}
+    saved = saved_amount(plan, found["by_k"])
+    assert 0 < saved < request_[name]
+    rest = [other for other in STATEMENTS if other != "by_k"]
+    batch = ";\n".join(STATEMENTS[other] for other in rest)
+    without = con.plan(batch, **{**request_, name: request_[name] - saved})
+    before, after = (sum(comparable(p, other).sum() for other in rest) for p in (plan, without))
+    assert after == pytest.approx(before, rel=near)
+    text = plan.what_if()
+    assert f"{name} saved  of the charge" in text
+    assert "mu squared" not in text
+
+
 def test_what_a_wanted_error_would_need_without_a_statement(con: dpsql.Connection) -> None:
     targets = {"total": 20, "by_g": 60, "by_k": 60, "sums.v": 30000, "sums.w": 600}
     needed = con.budget_for(BATCH, targets)
@@ -186,14 +214,14 @@ def test_batches_over_many_columns(tmp_path: Path) -> None:
 
 
 def test_each_suggestion_does_what_it_says(con: dpsql.Connection) -> None:
-    plan = con.plan(BATCH, rho=0.1)
+    plan = con.plan(BATCH, rho=0.1, objective="total")
     found = {(s.kind, s.subject): s for s in suggest(plan, time_limit=None)}
     assert [s.error for s in found.values()] == sorted(s.error for s in found.values())
     assert all(s.error <= 0.95 for s in found.values())
 
     drop = found["drop", "by_k"]
     rest = [name for name in STATEMENTS if name != "by_k"]
-    without = con.plan(";\n".join(STATEMENTS[name] for name in rest), rho=0.1)
+    without = con.plan(";\n".join(STATEMENTS[name] for name in rest), rho=0.1, objective="total")
     before, after = (sum(comparable(p, name).sum() for name in rest) for p in (plan, without))
     assert drop.error == pytest.approx(math.sqrt(after / before), rel=0.01)
 
@@ -203,7 +231,7 @@ def test_each_suggestion_does_what_it_says(con: dpsql.Connection) -> None:
     assert "declare v from 0 to 500 instead of 0 to 1000" in bound.text
     assert "declare w from -5 to 5 instead of -10 to 10" in found["bound", "t.w"].text
 
-    one = con.plan(STATEMENTS["by_g"], rho=0.1)
+    one = con.plan(STATEMENTS["by_g"], rho=0.1, objective="total")
     spread = next(s for s in suggest(one, time_limit=None) if s.kind == "spread")
     capped = 'max_rows_per_unit = 4\nat_most = [{{ rows = 1, per = "g" }}]'
     policy = dpsql.Policy.parse(POLICY.replace("max_rows_per_unit = 4", capped).format("rho = 0.5"))
@@ -222,15 +250,15 @@ def planned(con: dpsql.Connection, policy: dpsql.Policy, sql: str = BATCH) -> dp
     """A batch under another policy of the same table."""
     folder = con.ledger_path.parent
     other = dpsql.connect(folder / "t.duckdb", policy=policy, ledger=folder / "other.ledger")
-    return other.plan(sql, rho=0.1)
+    return other.plan(sql, rho=0.1, objective="total")
 
 
 def test_coarser_groups_are_planned_with_half_of_them(con: dpsql.Connection) -> None:
-    plan = con.plan(BATCH, rho=0.1)
+    plan = con.plan(BATCH, rho=0.1, objective="total")
     (found,) = [s for s in suggest(plan, time_limit=None) if (s.kind, s.subject) == ("coarsen", "k")]
     assert "pair up the groups of k in by_k (20 to 10)" in found.text
     coarse = STATEMENTS["by_k"].replace("SELECT k,", "SELECT k // 2 AS k,").replace("GROUP BY k", "GROUP BY k // 2")
-    again = con.plan(BATCH.replace(STATEMENTS["by_k"], coarse), rho=0.1)
+    again = con.plan(BATCH.replace(STATEMENTS["by_k"], coarse), rho=0.1, objective="total")
     rest = [name for name in STATEMENTS if name != "by_k"]
     before, after = (sum(comparable(p, name).sum() for name in rest) for p in (plan, again))
     assert found.error == pytest.approx(math.sqrt(after / before), rel=0.01)

@@ -16,7 +16,7 @@ from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.measure import synthetic
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.privacy.amounts import GRID
-from dpsql.privacy.budget import Purse
+from dpsql.privacy.budget import BudgetAccount
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.release.books import budget_of
 from dpsql.release.payload import unpack
@@ -93,9 +93,9 @@ def _charged(world: World, ledger: Ledger) -> Check:
 def _adds_up(ledger: Ledger, when: str = "") -> Check:
     entries, state = ledger.entries(), ledger.state()
     good = True
-    for purse in state.purses:
-        units = sum(entry.charge.units for entry in entries if entry.charge.purse == purse.name)
-        good = good and purse.spent_units == units <= purse.total_units
+    for account in state.accounts:
+        units = sum(entry.charge.units for entry in entries if entry.charge.account == account.name)
+        good = good and account.spent_units == units <= account.total_units
     return Check(f"{when}spent is the sum of {_count(entries)} and within the total", good, str(state).split("\n")[0])
 
 
@@ -195,6 +195,6 @@ class _Always:
         pass
 
 
-def _account(ledger: Ledger, world: World) -> Purse:
+def _account(ledger: Ledger, world: World) -> BudgetAccount:
     """The account that the batch is paid from."""
-    return next(purse for purse in ledger.state().purses if purse.name == world.plan.charge.purse)
+    return next(account for account in ledger.state().accounts if account.name == world.plan.charge.account)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ class World:
         """Tables, ledger (in ``folder``) and plan. Raises what ``Connection.plan`` raises, and PolicyError."""
         text = "; ".join([batch, *policy.views.values()])
         tables = Synthetic(policy, schemas, constants(text))
-        con = connect(tables.connection, policy=tables.policy, ledger=folder / "audit.ledger", label="audit")
+        held = replace(tables.policy, anchor=None)  # the anchor that the policy names is another ledger's
+        con = connect(tables.connection, policy=held, ledger=folder / "audit.ledger", label="audit")
         plan = con.plan(batch, epsilon, delta, rho, **options)
         words = frozenset(fold(token.text) for token in sqlglot.tokenize(text, read="duckdb"))
         return cls(tables, con, plan, con._batches.job(plan, "audit", "audit"), words)

@@ -23,7 +23,15 @@ from dpsql.arguments import (
 )
 from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
-from dpsql.errors import DataError, IntegrityError, InterfaceError
+from dpsql.errors import (
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    SQLError,
+)
 from dpsql.measure import Engine
 from dpsql.measure.sources import Holdings
 from dpsql.planning.budget_search import find_budget, wish_of
@@ -39,11 +47,15 @@ from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.ledger import Entry
 from dpsql.release import ReleaseStore, Result
 from dpsql.release.books import Books, budget_of
+from dpsql.release.custody import Custody
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
+from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, asks_for_free
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
+from dpsql.sql.parse.parameters import Parameters
+from dpsql.sql.parse.routing import route
 
 
 class Connection(Exceptions):
@@ -71,14 +83,16 @@ class Connection(Exceptions):
         self.releases_path = releases
         self._label = label
         self._store = ReleaseStore(releases)
-        self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor)
         self._budget_per_release = budget_per_release
         self._cursor_errors = cursor_errors
         self._query_timeout = check_seconds("query_timeout", query_timeout)
         self._lock = threading.RLock()
         self._closed = False
         self._holdings = Holdings(engine, policy)
+        self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
+        self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
+        self._books.warn_of_changes()
 
     def __repr__(self) -> str:
         return f"<dpsql.Connection to {self.policy.dataset!r}, ledger {str(self.ledger_path)!r}>"
@@ -104,6 +118,22 @@ class Connection(Exceptions):
         """
         self._check_open()
         return Cursor(self, errors=self._cursor_errors if errors is None else errors)
+
+    def execute(
+        self,
+        sql: str,
+        parameters: Parameters = None,
+        *,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+    ) -> Cursor:
+        """``cursor().execute``: free over releases, else charged what the call, its OPTIONS or ``connect`` says.
+
+        Returns the cursor, with its results. Raises as ``Cursor.execute``, ProgrammingError with the plan's price where
+        no budget is given.
+        """
+        return self.cursor().execute(sql, parameters, epsilon=epsilon, delta=delta, rho=rho)
 
     def schemas(self) -> dict[str, dict[str, str]]:
         """The column types of all private tables, held against the policy. Reads no row."""
@@ -136,7 +166,9 @@ class Connection(Exceptions):
 
         ``epsilon`` alone is pure where the policy keeps a pure account and otherwise taken with the
         policy's delta; or ``epsilon`` and ``delta``; or ``rho``; or what the batch's OPTIONS say
-        (``dpsql.sql.parse.options``). ``objective``: the least "total" squared error, or the least largest one ("max").
+        (``dpsql.sql.parse.options``). ``objective``: what is least, "balanced" (the default,
+        ``dpsql.planning.one_by_one``), the mean over the result columns of their squared errors beside those one by
+        one, so that none comes out worse where that can be had; the "total" squared error; or the largest one ("max").
         ``alpha`` = 1 - confidence of the intervals. Without a budget, ``max_error`` or ``relative``, or the batch's
         hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
         it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, these rest on them, too,
@@ -199,8 +231,8 @@ class Connection(Exceptions):
         a hint ``/*+ MAX_ERROR(50) */`` after SELECT counts for that SELECT. ``relative``: the same, over the
         answer that the policy's ``expected_rows`` (or ``expected``, rows of a group by result) let one guess;
         averages, ratios and quantiles always need such a guess (``dpsql.planning.target_errors``). ``simultaneous``:
-        all intervals together hold with 1 - alpha, not each by itself. ``objective``: "total" or "max" keep the
-        strategy that ``plan`` takes; the default chooses the one that needs the least.
+        all intervals together hold with 1 - alpha, not each by itself. ``objective``: "balanced", "total" or "max"
+        keep the strategy that ``plan`` takes; the default chooses the one that needs the least.
         ``rows_per_unit``: as in ``plan``. ``earlier``: what earlier releases know counts, too; 0 is found where they
         suffice, and ``run`` of it is free. Raises BudgetError, with the least error within reach, where no budget that
         is left and allowed gives it; DataError for wishes that do not fit.
@@ -249,6 +281,7 @@ class Connection(Exceptions):
         BudgetError where the account does not hold the charge.
         """
         self._check_open()
+        self._books.warn_of_changes()
         said = self._label if label is None else label
         unpaid = isinstance(batch, NeededBudget) and not batch
         if isinstance(batch, NeededBudget):
@@ -261,13 +294,21 @@ class Connection(Exceptions):
             if not fresh and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
                 if free is not None:
-                    return free
+                    return self._mine(free, said)
                 raise DataError(
                     "no budget is given and the releases do not determine this batch; give epsilon=..., or epsilon=... "
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
-        return self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
+        done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
+        return self._mine(done, said)
+
+    def _mine(self, release: Release, label: str) -> Release:
+        """The release, whose unnamed results are q1, q2, ... to this connection from now on."""
+        with self._lock:
+            for name in filter(is_unnamed, release.views):
+                self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
+        return release
 
     @taking(declared=either(text(), texts()), table=maybe(text()))
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
@@ -312,7 +353,12 @@ class Connection(Exceptions):
         The earlier numbers stay in their own schemas. Returns what became better, oldest first; nothing twice.
         """
         self._check_open()
-        return self._batches.refined(self._label)
+        better = self._batches.refined()
+        with self._lock:
+            now = {was: release.id for was, release in better}
+            for name, held in self._own.items():
+                self._own[name] = {label: now.get(was, was) for label, was in held.items()}
+        return [release for _, release in better]
 
     @taking(table=text(), name=maybe(text()), label=maybe(text()))
     def synthesize(
@@ -352,15 +398,38 @@ class Connection(Exceptions):
     def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
 
+        q1, q2, ... are the unnamed results of this connection's last run, and of the newest release before the first
+        one; where several labels have such results, they are refused with what to write instead, such as r3.q1.
         Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
         """
         self._check_open()
         self._books.catch_up()
-        return self._store.sql(query, parameters, seconds=self._query_timeout)
+        try:
+            return self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
+        except (SQLError, OperationalError):
+            if not self._is_private(query):
+                raise
+        raise ProgrammingError(
+            "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
+            "con.plan(sql, epsilon=0.1) shows the errors first, for free"
+        )
+
+    def _is_private(self, query: str) -> bool:
+        """Whether a batch would have to be measured."""
+        try:
+            return route(query, self.policy, self._view_names).private
+        except Error:
+            return False
+
+    @property
+    def ledger(self) -> Custody:
+        """The ledger's ``backup(FILE)``, ``restore(FILE)`` and ``verify()``, for its custodian."""
+        self._check_open()
+        return Custody(self._books)
 
     @property
     def budget(self) -> BudgetState:
-        """Total, spent and remaining budget; ``.purses`` for the detail, ``.by_label()`` for who spent it.
+        """Total, spent and remaining budget; ``.accounts`` for the detail, ``.by_label()`` for who spent it.
 
         ``.charges`` says for what, ``.unreleased`` what was charged and never released.
         """
@@ -416,6 +485,21 @@ class Connection(Exceptions):
         """
         self._check_open()
         self._books.renew(was)
+
+    def changed_files(self) -> tuple[str, ...]:
+        """Which files were written to since this version of the data was first used: table names, "" for the database.
+
+        For the custodian, who is warned of them in the log, too; answers, charges and errors never depend on it. Either
+        the rows changed and a new version is to be declared (``renew``), or they did not (``confirm_files``). Looks at
+        times of files, not at rows; of tables in memory and of Spark nothing is noticed.
+        """
+        self._check_open()
+        return tuple(self._books.changed_files())
+
+    def confirm_files(self) -> None:
+        """Say that files were written to and the tables are as they were; LedgerError where there is no ledger."""
+        self._check_open()
+        self._books.confirm_files()
 
     def commit(self) -> None:
         """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""

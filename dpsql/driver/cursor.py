@@ -17,7 +17,7 @@ from dpsql.planning.plan import Plan
 from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.release import Release
 from dpsql.sql import Answer, table_of, understand
-from dpsql.sql.outer.probes import is_probe
+from dpsql.sql.outer.probes import emptied, is_probe
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.sql.parse.parameters import Parameters, prepare
 from dpsql.sql.parse.routing import Route, route
@@ -44,7 +44,8 @@ class Cursor:
     was answered from, None for a query over releases; its ``cost`` is 0 where an earlier one had the answers.
     ``names`` are those of the last batch's results. ``usual`` is the budget of a batch that names none, by default that
     of the connection; ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier answer is used
-    whatever level its own intervals have. ``progress`` hears how far planning is.
+    whatever level its own intervals have. ``progress`` hears how far planning is. ``label`` is written beside charges,
+    by default what ``connect`` says.
     Not to be used by two threads at the same time.
     """
 
@@ -59,6 +60,7 @@ class Cursor:
         usual: Amounts | None = None,
         alpha: float | None = None,
         progress: Callable[[str], None] | None = None,
+        label: str | None = None,
     ) -> None:
         self._connection = connection
         self.arraysize = 1
@@ -68,6 +70,7 @@ class Cursor:
         self._usual = connection._budget_per_release if usual is None else usual
         self._alpha = alpha
         self._progress = progress
+        self._label = connection._label if label is None else label
         self._closed = False
         self._sets: list[ResultSet] = []
         self._place = 0
@@ -126,6 +129,26 @@ class Cursor:
                 found = None
         self._sets, self.release, self._executed = [], None, False
         return found
+
+    def columns(self, sql: str, parameters: Parameters = None) -> list[ResultSet]:
+        """What the results of a private batch would look like: names and types of their columns, without rows. Free.
+
+        Raises ProgrammingError for a batch that asks no private table, else as ``execute``.
+        """
+        self._check_open()
+        text = prepare(sql).fill(parameters)
+        with self._connection._lock, self._pointing(text):
+            going = route(text, self._connection.policy, self._connection._view_names)
+            if not going.private:
+                raise ProgrammingError("the batch asks no private table; execute it, which is free")
+            statements = [piece.query for piece in going.pieces if piece.query is not None]
+            if len(statements) < len(going.pieces):
+                return [described(self._connection, piece) for piece in going.pieces]
+            if all(is_probe(statement) for statement in statements):
+                return probed(self._connection, statements, self._understood, errors=self.errors)
+            self._understood(statements)  # what is refused is refused in its own words
+            empty = [emptied(statement) for statement in statements]
+            return probed(self._connection, empty, self._understood, errors=self.errors)
 
     def executemany(
         self,
@@ -315,7 +338,7 @@ class Cursor:
         held = self._planned(text, statements, budget)
         if isinstance(held, list):
             return held
-        self.release = con.run(held)
+        self.release = con.run(held, label=self._label)
         return self._shown(self.release.record.tables, held.queries)
 
     def _planned(
@@ -341,7 +364,7 @@ class Cursor:
                 return found
             if dry and con._batches.past.answer(text, alpha) is not None:
                 return []
-            release = con._batches.determined(text, alpha, label=con._label)
+            release = con._batches.determined(text, alpha, label=self._label)
             if release is not None:
                 self.release = release
                 return self._shown(release.record.tables, self._understood(statements))

@@ -6,7 +6,7 @@ Who has no policy yet drafts one from public schemas alone (``draft_policy``), f
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import duckdb
@@ -17,6 +17,9 @@ from dpsql.errors import InterfaceError, OperationalError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session, read_declared
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy, skeleton
+from dpsql.policy.advice import advice
+from dpsql.policy.proposals import Proposal, propose
+from dpsql.policy.types import Schemas
 from dpsql.privacy.accountant import Request
 from dpsql.release.books import check_places
 from dpsql.release.limits import QUERY_SECONDS
@@ -41,17 +44,21 @@ def connect(
     """Connect to private tables under a policy.
 
     ``database``: a DuckDB file (attached read-only while it is scanned), an open DuckDB
-    connection, a SparkSession (``docs/spark.md``), or None where every table of the policy names files as its source.
+    connection, a SparkSession (``docs/spark.md``), or None for the one that the policy names, or where every table of
+    it names files as its source.
     ``policy``: a TOML file or a ``Policy``. ``ledger`` is a file beside the policy file unless named, and must be
     named where the policy is not a file; ``releases`` is one beside the ledger unless named.
-    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger. ``label``: who
-    asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB instance, such
-    as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands. ``epsilon_per_release`` and
-    ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that names no budget and that no
-    earlier release answers. ``cursor_errors``: whether cursors show the columns of errors. ``query_timeout``: seconds
-    after which a query over the releases is stopped, None for never.
+    ``anchor``: a file kept elsewhere that detects a restored copy of the ledger; the policy may name it, too.
+    ``label``: who asks, written beside every charge. ``memory_limit``: the most memory of a scan's own DuckDB
+    instance, such as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands.
+    ``epsilon_per_release`` and ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that
+    names no budget and that no earlier release answers. ``cursor_errors``: whether cursors show the columns of
+    errors. ``query_timeout``: seconds after which a query over the releases is stopped, None for never.
     Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
+    toml = isinstance(database, str | os.PathLike) and str(os.fspath(database)).lower().endswith(".toml")
+    if isinstance(database, Policy) or toml:
+        raise InterfaceError("database is a policy; give the database first: connect('x.duckdb', policy='x.toml')")
     for name, place in {"database": database, "ledger": ledger, "releases": releases, "anchor": anchor}.items():
         held_open = name == "database" and (isinstance(place, duckdb.DuckDBPyConnection) or is_session(place))
         if not (place is None or held_open or isinstance(place, str | os.PathLike)):
@@ -68,6 +75,8 @@ def connect(
         raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
     ledger_path = Path(ledger) if ledger is not None else Path(held.path or "").with_suffix(".ledger")
     releases_path = Path(releases) if releases is not None else ledger_path.with_suffix(".releases.duckdb")
+    database = held.place("database") if database is None else database
+    anchor = held.place("anchor") if anchor is None else anchor
     # Absolute, so that a later change of the working directory cannot lead to another ledger.
     ledger_path, releases_path = ledger_path.absolute(), releases_path.absolute()
     anchor_path = None if anchor is None else Path(anchor).absolute()
@@ -123,6 +132,14 @@ def _check_spark(policy: Policy) -> None:
             )
 
 
+def policy_advice(policy: Policy, schemas: Schemas, database: str | os.PathLike[str] | None) -> list[str]:
+    """What a policy's author should look at again, a line each; from the catalog and the policy, no row is read."""
+    file = policy.place("database") if database is None else Path(database)
+    declared = {} if file is None else read_declared(file.absolute(), {})
+    required = {name: table.required for name, table in declared.items()}
+    return advice(policy, schemas, required, {name: table.key for name, table in declared.items()})
+
+
 _CSV_NOTE = """\
 # The columns of a CSV file are written down as VARCHAR, since only rows could tell their types: correct
 # each type, as in year = { type = "INTEGER", lower = 1990, upper = 2030 }.
@@ -130,22 +147,35 @@ _CSV_NOTE = """\
 """
 
 
-def draft_policy(database: Path | None, sources: Mapping[str, str], dataset: str) -> tuple[str, list[str]]:
+def draft_policy(
+    database: Path | None,
+    sources: Mapping[str, str],
+    dataset: str,
+    choose: Callable[[str, Mapping[str, str], Proposal], Proposal] = lambda table, columns, proposed: proposed,
+) -> tuple[str, list[str]]:
     """TOML of a policy, and its tables, for ``database`` and the files of ``sources`` (by table name).
 
     Column types, CHECK bounds and ENUM members come from the catalog, the Parquet footer or the
-    CSV header line; no row is read. What the custodian must decide is commented out and marked.
+    CSV header line; no row is read. What the custodian must decide is commented out and marked, but for units that
+    ``choose`` decides, from a table, the types of its columns and what keys and names of columns propose.
     Raises OperationalError where a file cannot be read or there is no table.
     """
     found = read_declared(database, {name: Path(source).absolute() for name, source in sources.items()})
     if not found:
         raise OperationalError(f"{database} has no table; name the database that holds the private tables")
+    proposals = propose(
+        {name: table.columns for name, table in found.items()},
+        {name: table.key for name, table in found.items() if table.key},
+        {name: table.references for name, table in found.items()},
+    )
     text = skeleton(
         {name: table.columns for name, table in found.items()},
         dataset,
         checks={name: table.bounds for name, table in found.items()},
         enums={name: table.members for name, table in found.items()},
         sources=sources,
+        required={name: table.required for name, table in found.items()},
+        proposals={name: choose(name, found[name].columns, proposed) for name, proposed in proposals.items()},
     )
     if any(source.lower().endswith((".csv", ".csv.gz")) for source in sources.values()):
         text = _CSV_NOTE + text

@@ -91,15 +91,24 @@ def described(con: Session, piece: Piece) -> ResultSet:
     )
 
 
-def read(con: Session, piece: Piece, going: Route) -> ResultSet:
-    """The result of one statement that asks no private table."""
+def read(
+    con: Session,
+    piece: Piece,
+    going: Route,
+    ask: Callable[[str], Result] | None = None,
+    question: Question | None = None,
+) -> ResultSet:
+    """The result of one statement that asks no private table.
+
+    ``ask``: what asks the releases, by default the connection's ``sql``; who holds the ``question`` may stop the rest.
+    """
     if piece.text.upper().split() in (["SHOW", "TABLES"], ["SHOW", "ALL", "TABLES"]):
         return _tables(con)
     con._books.catch_up()
     if con.releases_path.exists() or not going.constant:
-        held = con.sql(piece.text)
+        held = (ask or con.sql)(piece.text)
         return ResultSet(held.columns, held.types, held.fetchall())
-    return answer_within(lambda question: _constant(piece.text, question), con._query_timeout)
+    return answer_within(lambda asked: _constant(piece.text, asked), con._query_timeout, question=question)
 
 
 def _constant(text: str, question: Question) -> ResultSet:

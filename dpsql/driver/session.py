@@ -48,7 +48,7 @@ class Session(Protocol):
         """What a batch would release."""
         ...
 
-    def run(self, batch: Plan) -> Release:
+    def run(self, batch: Plan, *, label: str | None = None) -> Release:
         """Measure a plan and register its views."""
         ...
 

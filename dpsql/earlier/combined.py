@@ -131,11 +131,12 @@ def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], 
         held = _read(past.layouts)
         return past.release not in first, not read <= held, len(held), -past.release
 
-    near = sorted(mine, key=far)
-    kept = kept_first(prepared.compiled.layouts)
-    if near and not beside:
-        kept = {name: near[0].first.get(name, "") for name in near[0].tables}
-    near = [past for past in near if past.keeps(kept)]
+    near = []
+    kept = kept_first(prepared.compiled.layouts) if beside else {}
+    for past in sorted(mine, key=far):
+        if past.keeps(kept):
+            near.append(past)
+            kept = {**past.kept, **kept}
     for past in near[:_MOST_PASTS]:
         # One batch may have cells that merge; of several, none that was taken may be lost again.
         known = {number for other in chosen for number in other.parts}

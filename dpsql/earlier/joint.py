@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -28,6 +29,7 @@ from dpsql.sql.resolve.batch_tables import united
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import compile_rows
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.units import kept_first
 from dpsql.workload.expr.batch import Query
 
 from .kept import CELLS, integers_of, meaning_of, workload_hash
@@ -56,7 +58,14 @@ class Past:
 
     def keeps(self, first: Mapping[str, str]) -> bool:
         """Whether it kept the same rows of units as ``first`` says, in all tables that both read (``kept_first``)."""
-        return all(self.first.get(table, "") == first.get(table, "") for table in self.tables & first.keys())
+        mine = self.kept
+        return all(mine[table] == first[table] for table in mine.keys() & first.keys())
+
+    @cached_property
+    def kept(self) -> Mapping[str, str]:
+        """``kept_first`` of it; what an older version kept of a table, which wrote none down, is like nothing else."""
+        own = kept_first(self.layouts)
+        return {table: self.first.get(table, f"unknown to release {self.release}") for table in own}
 
 
 @dataclass(frozen=True, eq=False)

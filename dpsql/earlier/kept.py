@@ -36,7 +36,7 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
     whose hash is here, shows that it does. Batches of many histograms, of boxes and of more than
     ``MOST_ENTRIES`` integers are not combined. Older versions wrote "beside", too: the
     releases whose batches made the measured cells finer. "first": which rows of larger units were kept
-    (``workload.compile.units.kept_first``); older versions kept any.
+    (``workload.compile.units.kept_first``); older versions wrote none.
     """
     if not isinstance(compiled, Compiled) or not isinstance(integers, Factored):
         return None
@@ -48,7 +48,7 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
         "cells": CELLS,
         "policy": meaning_of(policy),
         "workload": workload_hash(compiled.rows, compiled.scale),
-        "first": {table: mark for table, mark in kept_first(compiled.layouts).items() if mark},
+        "first": kept_first(compiled.layouts),
         "mixing": to_text(integers.mixing),
         "basis": to_text(integers.basis),
     }

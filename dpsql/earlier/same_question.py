@@ -23,6 +23,7 @@ def reuse_key(plan: Plan, errors: bool) -> str:
     Not the strategy: its last digits depend on the number of threads, and either strategy answers
     the question to the planned tolerance.
     """
+    objective, plain = plan.strategy.objective, plan.wanted is None and not plan.estimated
     body = [
         plan.dataset,
         [answer.meaning for answer in plan.queries],
@@ -30,8 +31,8 @@ def reuse_key(plan: Plan, errors: bool) -> str:
         _meaning(plan),
         plan.alpha,
         errors,
-        # Answers planned for the least total error do not serve who asked for the least largest one.
-        *(["max"] if plan.strategy.objective == "max" else []),
+        # Answers planned for one objective do not serve who asked for another; what was not asked for is left out.
+        *([objective] if objective == "max" or (objective == "total" and plain) else []),
         *([plan.strategy.method, plan.strategy.shape[0]] if plan.estimated else []),
         *([repr(plan.wanted)] if plan.wanted is not None else []),
     ]

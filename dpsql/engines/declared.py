@@ -33,11 +33,18 @@ LONGEST = 10_000  # characters of a constraint that is worth parsing
 
 @dataclass(frozen=True)
 class Declared:
-    """One table: DuckDB types, inclusive (lower, upper) of CHECK constraints and ENUM members, by column."""
+    """One table: DuckDB types, inclusive (lower, upper) of CHECK constraints and ENUM members, by column.
+
+    ``required`` columns are NOT NULL, ``key`` are those of the primary key, and ``references`` has the (table, column)
+    that each foreign key of one column refers to.
+    """
 
     columns: Mapping[str, str]
     bounds: Mapping[str, tuple[Bound, Bound]] = field(default_factory=dict)
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    key: tuple[str, ...] = ()
+    references: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[str, Declared]:
@@ -71,7 +78,15 @@ def _tables(database: Path) -> dict[str, Declared]:
             name = table if schema == "main" else f"{schema}.{table}"
             columns = _columns(connection, schema, table)
             members = {c: _members(kind) for c, kind in columns.items() if kind.startswith("ENUM(")}
-            found[name] = Declared(columns, _bounds(_checks(connection, schema, table), columns), members)
+            held = _constraints(connection, schema, table)
+            found[name] = Declared(
+                columns,
+                _bounds([text for kind, _, text in held if kind == "CHECK"], columns),
+                members,
+                frozenset(column for kind, named, _ in held if kind in ("NOT NULL", "PRIMARY KEY") for column in named),
+                next((named for kind, named, _ in held if kind == "PRIMARY KEY"), ()),
+                dict(_foreign(schema, held)),
+            )
     return found
 
 
@@ -84,13 +99,33 @@ def _columns(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> 
     return {str(name): str(kind) for name, kind in rows}
 
 
-def _checks(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> list[str]:
+_Constraint: TypeAlias = tuple[str, tuple[str, ...], str]
+"""What kind it is, its columns, and its text (of a CHECK, the condition)."""
+
+# A name as DuckDB writes it: bare, or in quotes that are doubled inside.
+_NAME = r'((?:"(?:[^"]|"")*"|[^"(), .])+)'
+_FOREIGN = re.compile(rf"FOREIGN KEY \({_NAME}\) REFERENCES (?:{_NAME}\.)?{_NAME} ?\({_NAME}\)")
+
+
+def _constraints(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> list[_Constraint]:
     rows = connection.execute(
-        "SELECT expression FROM system.main.duckdb_constraints() WHERE database_name = ? "
-        "AND schema_name = ? AND table_name = ? AND constraint_type = 'CHECK' ORDER BY constraint_index",
+        "SELECT constraint_type, constraint_column_names, coalesce(expression, constraint_text) "
+        "FROM system.main.duckdb_constraints() WHERE database_name = ? "
+        "AND schema_name = ? AND table_name = ? ORDER BY constraint_index",
         [files.ALIAS, schema, table],
     ).fetchall()
-    return [str(row[0]) for row in rows]
+    return [(str(kind), tuple(columns), str(text)) for kind, columns, text in rows]
+
+
+def _foreign(schema: str, held: Sequence[_Constraint]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The foreign keys of one column: it, and the table and column that it refers to."""
+    for kind, _, text in held:
+        match = _FOREIGN.match(text) if kind == "FOREIGN KEY" else None
+        if match:
+            column, place, table, key = (
+                part[1:-1].replace('""', '"') if part and part.startswith('"') else part for part in match.groups()
+            )
+            yield column, (table if (place or schema) == "main" else f"{place or schema}.{table}", key)
 
 
 def _members(kind: str) -> tuple[str, ...]:

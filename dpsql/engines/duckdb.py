@@ -46,6 +46,7 @@ USED_FUNCTIONS = (
     "lower", "upper", "length", "strpos", "substring", "left", "right", "trim", "ltrim", "rtrim", "concat",
     "starts_with", "ends_with", "contains", "strlen", "regexp_full_match",
     "regexp_matches", "regexp_extract", "regexp_replace", "try_strptime", "make_date",
+    "strftime", "monthname", "dayname", "last_day", "time_bucket", "date_sub", "timezone", "lpad", "rpad",
     "sqrt", "cbrt", "exp", "ln", "log", "log2", "log10", "pow", "isinf",
 )  # fmt: skip
 
@@ -86,6 +87,10 @@ class FileEngine:
 
     database: Path | None
     limits: Limits = UNLIMITED
+
+    def file(self) -> Path | None:
+        """The file of the database."""
+        return self.database
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
@@ -134,6 +139,15 @@ class ConnectionEngine:
 
     connection: duckdb.DuckDBPyConnection
     limits: Limits = UNLIMITED
+
+    def file(self) -> Path | None:
+        """The file of the connection's current database; None for one in memory."""
+        row = None
+        with contextlib.suppress(duckdb.Error), self.connection.cursor() as cursor:
+            row = cursor.execute(
+                "SELECT path FROM system.main.duckdb_databases() WHERE database_name = system.main.current_database()"
+            ).fetchone()
+        return Path(str(row[0])) if row and row[0] else None
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""

@@ -232,15 +232,28 @@ def coordinates(span: Any, rows: Any) -> Any:
             coords = sparse.csr_array(S[:, columns] @ sparse.diags_array(1.0 / entry))
             check(span, coords, rows)
             return coords
-    # What keeps the rows of B apart keeps the one solution, whatever becomes of the angles between rows of S.
-    sketch = compress(sparse.csr_array(sparse.vstack([B, S], format="csr")), 4 * v + 64)
+    both = sparse.csr_array(sparse.vstack([B, S], format="csr"))
+    # What keeps the rows of B apart keeps the one solution, whatever becomes of the angles between rows of S. Rows with
+    # entries in few columns may fall together; then more columns are needed.
+    coords = _solved(compress(both, 4 * v + 64), v)
+    try:
+        check(span, coords, rows)
+    except InternalError:
+        if 4 * v + 64 >= both.shape[1]:
+            raise
+        coords = _solved(compress(both, 64 * v + 4096), v)
+        check(span, coords, rows)
+    return coords
+
+
+def _solved(sketch: Any, v: int) -> Any:
+    """coords with the rows from v on as combinations of the first v, by least squares."""
     Q, R = linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
     diagonal = np.abs(np.diag(R))
     if v and diagonal.min() > diagonal.max() * _TOLERANCE:
         coords = linalg.solve_triangular(R, Q.T @ sketch[v:].T, check_finite=False).T
     else:
         coords = linalg.lstsq(sketch[:v].T, sketch[v:].T, lapack_driver="gelsy", cond=1e-13)[0].T
-    check(span, coords, rows)
     return coords
 
 

@@ -103,8 +103,8 @@ def product(matrix: Matrix, vector: Sequence[int], bits: int) -> list[int]:
     rows, columns = matrix.shape
     if rows == 0 or columns == 0:
         return [0] * rows
-    held = matrix.astype(np.int64)
-    return by_words(lambda word: np.asarray(held @ word), vector, bits, word_width(matrix))
+    width, held = word_width(matrix), matrix.astype(np.int64)
+    return by_words(lambda word: np.asarray(held @ word), vector, bits, width)
 
 
 def product_bits(matrix: Matrix, bits: int) -> int:

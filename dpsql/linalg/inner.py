@@ -327,6 +327,8 @@ class Stack(Inner):
 
     def without_zeros(self) -> Inner:
         kept = tuple(part for part in (part.without_zeros() for part in self.parts) if part.shape[0])
+        if not kept:
+            return Dense(np.zeros((0, self.shape[1])))
         return kept[0] if len(kept) == 1 else Stack(kept)
 
 

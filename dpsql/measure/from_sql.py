@@ -19,7 +19,10 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
 - Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
   these are depends on the row and the batch alone.
-- Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit.
+- Rows of units are grouped by the owner: count, and sums, minima and maxima of whole numbers, dates and the like, which
+  no order of rows changes.
+- Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
+  keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
 NULL is a unit like any other. There is no condition on a row's values anywhere: the two comparisons of a place
 are the only ones.
@@ -32,11 +35,11 @@ from dataclasses import dataclass, replace
 
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.rows import MATCHED, Join, RowSource
+from dpsql.workload.expr.rows import MATCHED, Join, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
-from dpsql.workload.expr.total import BASE, SAME, VALUES, Once
+from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 
-UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
+UNIT, PLACE, LAST, BEST, KEPT = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best", "dpsql_kept"
 
 
 def rows_of(
@@ -63,7 +66,8 @@ def rows_of(
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
     if source.unit is None:
-        return Select(tuple(columns) or (("one", tree.whole(1)),), values_of(once, base) if once else base)
+        plain = Select(tuple(columns) or (("one", tree.whole(1)),), values_of(once, base) if once else base)
+        return plain if source.each is None else _once_each(plain, names)
     unit, owner = tree.Name(UNIT), (UNIT, _key(source.unit))
     if once:
         base, owner = values_of(once, base, owner), (UNIT, unit)
@@ -71,14 +75,14 @@ def rows_of(
     held = [*names, *(cap.name for cap in caps)]
     first: list[tree.Node] = []
     matters: tree.Test | None = tree.Compared(tree.Name(names[0]), ">=", tree.whole(0)) if source.distinct else counted
-    if matters is not None and (caps or not source.distinct):
+    if matters is not None and (caps or not source.counts_units):
         rows = Select(
             (*same(UNIT, *held), (LAST, tree.CaseValue(((matters, tree.whole(0)),), tree.whole(1), "INTEGER"))), rows
         )
         first, held = [tree.Name(LAST)], [*held, LAST]
     for cap in caps:
         rows = _capped(rows, held, first, cap)
-    if source.distinct:
+    if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
         (cell,) = names
         owned = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(cell), "BIGINT")
@@ -88,7 +92,15 @@ def rows_of(
         first = [tree.Compared(tree.Name(cell), "<", tree.whole(0))]
     elif public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
-    return _truncated(rows, names, first, source.limit)
+    elif source.of is not None:
+        return rows  # one for each unit
+    rows = _truncated(rows, names, first, source.limit)
+    return rows if source.each is None else _once_each(rows, names)
+
+
+def _once_each(rows: Select, names: Sequence[str]) -> Select:
+    """One row for all that are equal in every column."""
+    return Select(same(*names), rows, group_by=len(names))
 
 
 def values_of(once: Sequence[Once], rows: Relation, *beside: Column) -> Select:
@@ -155,7 +167,32 @@ def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
         on = [tree.Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
         on += [tree.Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
         joins.append((_one_a_key(join, list(needed[join.name])), tree.Every(tuple(on))))
-    return Joined(Table(source.table), tuple(joins)) if joins else Table(source.table)
+    base = Table(source.table) if source.of is None else _units(source.of)
+    return Joined(base, tuple(joins)) if joins else base
+
+
+def _units(units: Units) -> Select:
+    """One row for each unit: its values computed once a row, added up, and held to what the plan relies on."""
+    unit = units.of.unit
+    assert unit is not None  # noqa: S101 - held where it is made
+    values = [read_once(column.value, column.each, f"v{at}") for at, column in enumerate(units.columns)]
+    tests = [] if units.where is None else [units.where]
+    used = [part for node in (*(column.value for column in units.columns), *tests) for part in tree.stored(node)]
+    beside: list[Column] = [(UNIT, _key(unit)), *((KEPT, tree.Truth(test)) for test in tests)]
+    rows = values_of(values, joined(units.of, [part for part in used if part.source]), *beside)
+    found = [
+        read_once(tree.bare(column.function, tree.Name(value.name)), column.line, column.name)
+        for value, column in zip(values, units.columns, strict=True)
+    ]
+    kept = tree.Compared(tree.Name(KEPT), "=", tree.whole(0)) if tests else None
+    grouped = Select(
+        ((UNIT, tree.Name(UNIT)), *((column.name, column.first) for column in found)), rows, kept, group_by=1
+    )
+    held = ((column.name, column.then or tree.Name(column.name)) for column in found)
+    whole = Select(((units.unit, tree.Name(UNIT)), *held), grouped, alias=BASE)
+    if units.having is None:
+        return whole
+    return Select(same(units.unit, *(column.name for column in found)), whole, units.having, alias=BASE)
 
 
 def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:
@@ -171,7 +208,7 @@ def _one_a_key(join: Join, columns: Sequence[tree.Stored]) -> Select:
     order = tuple(part for column in (*join.first, *rest, *key) for part in _order(column))
     place = tree.Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
     named = [(column.name, tree.Name(column.name, BASE)) for column in stored]
-    inner = Select((*named, (PLACE, place)), Table(join.table))
+    inner = Select((*named, (PLACE, place)), Table(join.table) if join.of is None else _units(join.of))
     listed = (*same(*(column.name for column in stored)), (MATCHED, tree.Constant(True, "BOOLEAN")))
     return Select(listed, inner, where=tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), alias=join.name)
 

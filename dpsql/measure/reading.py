@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, rows_of, values_of
-from dpsql.measure.scan_sql import KEPT, counted, region, row_columns, select_list
+from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
@@ -119,6 +119,10 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
     before all others.
     """
     source, used = layout.source, joined_columns(layout.whole)
+    beside_axes: list[Once] = []
+    if source.each is not None:
+        used = (*used, *(part for part in stored(source.each.computed) if part.source and part not in used))
+        beside_axes = [read_once(source.each.computed, source.each.line, each_value(source.each).name)]
     layout, once = named(layout)
     columns, keys = select_list(layout)
     rows: Relation = Table(sources[source.table].name)
@@ -127,7 +131,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         values, caps = _caps(source)
         matters = None if source.distinct else counted(whole, [Name(f"a{i}") for i in range(len(whole.cells.axes))])
         cells = len(np.unique(layout.entry[layout.entry >= 0]))
-        every = (*once, *values)
+        every = (*once, *values, *beside_axes)
         rows = rows_of(source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters)
     elif once or beside:
         rows = values_of(once, rows, *beside)

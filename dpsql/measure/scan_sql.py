@@ -23,8 +23,9 @@ from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis, is_total
+from dpsql.workload.expr.rows import Each
 from dpsql.workload.expr.scan import Column
-from dpsql.workload.expr.total import at, below, between, operand
+from dpsql.workload.expr.total import VALUES, at, below, between, operand
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
 # copies the list for every 2048 rows, while a tree evaluates every comparison: many cuts are worth a longer list.
@@ -84,9 +85,15 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     """All that a scan uses of a row: a0, ..., u0, ...; for distinct sources the cell as a0."""
     regions, steps = row_values(layout)
     if layout.source.distinct:
-        return (("a0", cell(layout, regions)),)
+        counted_once = () if layout.source.each is None else (("d0", each_value(layout.source.each)),)
+        return (("a0", cell(layout, regions)), *counted_once)
     named = [(f"a{number}", value) for number, value in enumerate(regions)]
     return (*named, *((f"u{number}", value) for number, value in enumerate(steps)))
+
+
+def each_value(each: Each) -> tree.Stored:
+    """The value that is counted once, as a scan has it by name."""
+    return tree.Stored("w0", each.line.type, VALUES)
 
 
 def _when(test: tree.Test, found: tree.Value, default: tree.Value, kind: str = "BIGINT") -> tree.CaseValue:

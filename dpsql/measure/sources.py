@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +12,8 @@ from pathlib import Path
 import duckdb
 
 from dpsql.engines.files import located
-from dpsql.errors import PolicyError
-from dpsql.measure import ConnectionEngine, Engine, TableSource, read_schemas
+from dpsql.errors import OperationalError, PolicyError
+from dpsql.measure import ConnectionEngine, Engine, FileEngine, TableSource, read_schemas
 from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
 
 
@@ -53,6 +54,24 @@ class Holdings:
         self.check_apart()
         return found
 
+    def files(self) -> dict[str, str]:
+        """Names and times of the last change of the files behind the tables, by place: a table with a source, or "".
+
+        "" is the database. A place whose files cannot be listed is left out, as are tables that no file holds: those in
+        memory and those of Spark. Nothing of it may reach an analyst; what is kept is ``dpsql.privacy.file_marks``.
+        """
+        found: dict[str, str] = {}
+        with contextlib.suppress(OSError):
+            database = self.engine.file() if isinstance(self.engine, FileEngine | ConnectionEngine) else None
+            if database is not None and any(source.path is None for source in self.sources.values()):
+                # What a writer has committed and not yet merged stands in a file beside it.
+                found[""] = _times([database]) + _times([Path(f"{database}.wal")], missing="none")
+        for name, source in self.sources.items():
+            if source.path is not None:
+                with contextlib.suppress(OSError, OperationalError):
+                    found[name] = _times(located(source).files)
+        return found
+
     def check_apart(self) -> None:
         """PolicyError where two private tables are, by now, the same data: one charge would pay for two looks."""
         check_apart(self.policy, self.sources)
@@ -61,6 +80,13 @@ class Holdings:
         path, types = self.policy.source_path(table.name), csv_schema(table)
         csv_types, remote = types if table.is_csv else None, self.policy.spark_table(table.name)
         return TableSource(table.name, path, csv_types, pattern=table.is_pattern, declared=types, remote=remote)
+
+
+def _times(files: Sequence[Path], missing: str = "") -> str:
+    """Name and time of the last change of each file; ``missing`` where there is none, or OSError."""
+    if missing and not files[0].exists():
+        return missing
+    return "".join(f"{path.name}\n{os.stat(path).st_mtime_ns}\n" for path in files)
 
 
 def check_apart(policy: Policy, sources: Mapping[str, TableSource]) -> None:

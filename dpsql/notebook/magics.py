@@ -28,7 +28,7 @@ from dpsql.privacy.accountant import Request
 from dpsql.release import Result
 from dpsql.release.release import Release
 from dpsql.sql.parse.parameters import prepare
-from dpsql.surfaces.output import PATIENCE, Progress
+from dpsql.surfaces.output import PATIENCE, Progress, plainly
 
 Variables = Mapping[str, object]
 _AMOUNTS = [Float(), Unicode()]
@@ -155,7 +155,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 errors=True,
                 usual=None if usual == (None, None, None) else usual,
                 alpha=_alpha(line.alpha, self.alpha),
-                progress=progress,
+                progress=plainly(progress),
             )
             try:
                 if line.dry_run:

@@ -15,9 +15,9 @@ from dpsql.errors import InterfaceError, nearest
 from dpsql.notebook.plain import plain
 from dpsql.notebook.tables import Look, error_columns, grid_of, half_width
 from dpsql.planning.plan import Plan
-from dpsql.planning.text import SHOWN, figure, plan_cells, plan_facts
+from dpsql.planning.text import SHOWN, figure, guess_text, plan_cells, plan_facts
 from dpsql.privacy.accountant import BudgetState
-from dpsql.privacy.amounts import show, show_grantable, show_left
+from dpsql.privacy.amounts import show, show_grantable
 from dpsql.release import Result
 from dpsql.release.limits import MOST_ROWS
 from dpsql.release.release import Release
@@ -318,7 +318,8 @@ def plan_html(plan: Plan) -> str:
         f"{_bare(table)}"
         + paragraph(
             f"{more}Errors are known before anything is spent. 'one by one': the standard error if each result column "
-            "were measured apart, with the same noise and total budget.",
+            f"were measured apart, with the same noise and total budget. {guess_text(rows)} plan.explain() says how "
+            "it is measured, `dpsql glossary` what the words mean.",
             "dpsql-note",
         )
         + "</div>"
@@ -328,12 +329,8 @@ def plan_html(plan: Plan) -> str:
 def budget_html(state: BudgetState) -> str:
     """What is spent of a budget and what is left, account by account."""
     at = "" if state.budget.delta is None else f" at delta {show(state.budget.delta)}"
-    rows = [
-        (p.name, p.measure, f"{p.total:.6g}", show(Fraction(p.spent), 6), show_left(Fraction(p.remaining), 6))
-        for p in state.purses
-    ]
-    kinds = ("VARCHAR", "VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE")
-    table = Result(("account", "measure", "total", "spent", "remaining"), kinds, rows)
+    rows = [(account.name, *state.figures(account)[:3]) for account in state.accounts]
+    table = Result(("budget account", "total", "spent", "remaining"), ("VARCHAR",) * 4, rows)
     spent, left = show(Fraction(state.spent), 6), show_grantable(state.remaining, 6)
     line = f"{state.measure} {spent} spent of {state.total:.6g}{at}, {left} remaining"
     return f'<div class="dpsql">{_bare(table)}{paragraph(line, "dpsql-footer")}</div>'

@@ -153,7 +153,7 @@ def _add_bars(
         arms = number.arms[:, rows]
         ax.errorbar(lengths, at, xerr=arms, fmt="none", ecolor=style.BLACK, elinewidth=1.0, capsize=2)
     for place in at[np.isnan(values)]:
-        ax.text(0, place, " NULL", fontsize=style.SMALL - 1, color="0.45", va="center")
+        ax.text(0, place, " NULL", fontsize=style.SMALL, color="0.45", va="center")
 
 
 def _finish_bars(ax: Axes, labels: Sequence[str], name: str) -> None:
@@ -206,7 +206,7 @@ def _heat_map(
             rounded = held if digits is None or not np.isfinite(held) else round(float(held), digits) + 0.0  # no -0
             text = style.number(rounded) if digits is None else f"{rounded:,.{digits}f}"
             text = text if np.isfinite(held) else "–"
-            ax.text(x, y, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
+            ax.text(x, y, text, ha="center", va="center", fontsize=style.SMALL, color="white" if dark else "black")
     ax.set_ylabel(style.plain(shape.keys[0].name), fontsize=style.SMALL)
     ax.set_xlabel(style.plain(shape.keys[1].name), fontsize=style.SMALL)
     style.tidy(ax, grid="")

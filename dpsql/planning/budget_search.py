@@ -35,7 +35,7 @@ from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
 from dpsql.planning.plan import Plan, plan_of
 from dpsql.planning.planned_batch import Alternative, Origin
-from dpsql.planning.prepare import Chooser, Prepared, scaled_sensitivity, true_error
+from dpsql.planning.prepare import Prepared, held_balanced, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Goal, Wanted, goal_of
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
@@ -142,7 +142,7 @@ def find_budget(
 ) -> NeededBudget:
     """The least budget at which every number of the batch has the half-width asked of it, with its plan. Free.
 
-    ``targets.objective`` "least" chooses the strategy that needs the least; "total" and "max" keep the strategy that
+    ``targets.objective`` "least" chooses the strategy that needs the least; the others keep the strategy that
     ``plan`` takes for that objective, so that planning at the number found gives the same. Where an account for each
     kind of noise could pay, the least epsilon that is still allowed wins. ``known``: what earlier releases say, whose
     measurements then count, too (``dpsql.earlier.budget_search``), and 0 is found where they suffice. Raises
@@ -217,7 +217,9 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
     limits = Limits(options.tolerance, options.time_limit, options.progress)
     if objective != "least" or isinstance(compiled, Lined):  # ranges of one line differ little: the total serves
         kept = "total" if objective == "least" else objective
-        return (Chooser(compiled).strategy(noise, replace(options, objective=kept)),)
+        kept_options = replace(options, objective=kept)
+        found = search.prepared.weighed(noise, kept).chooser.strategy(noise, kept_options)
+        return (held_balanced(search.prepared, found, kept_options) if kept == "balanced" else found,)
     targets = search.goal.targets(compiled.numbers)
     if isinstance(compiled, Structured):
         return (structured_for(compiled, targets, noise, limits),)
@@ -254,11 +256,13 @@ def refusal(
     need = f"the wanted error needs {charges[0].guarantee}" if charges else "no budget gives the wanted error"
     reached = [(ratio(most), route, most) for route, ratio in ratios if (most := route.most(state)) > 0]
     if not reached:
-        return f"{need}, and nothing is left of the {ratios[0][0].purse} account: query earlier releases, which is free"
+        return (
+            f"{need}, and nothing is left of the {ratios[0][0].account} account: query earlier releases, which is free"
+        )
     factor, route, most = min(reached, key=lambda entry: entry[0])
-    purse = state.purse(route.purse)
-    left = 0 if purse is None else purse.remaining_units
-    why = "one release may cost" if state.budget.caps.get(route.purse, LARGEST) < left else "is left"
+    account = state.account(route.account)
+    left = 0 if account is None else account.remaining_units
+    why = "one release may cost" if state.budget.caps.get(route.account, LARGEST) < left else "is left"
     if not math.isfinite(factor):
         return f"{need}, and {route.named(most)}, all that {why}, gives no bound at all; ask for its counts and sums"
     reach = f"{up(factor)} times what is asked"
@@ -268,13 +272,13 @@ def refusal(
         reach = f"\u00b1{up(targets.max_error * factor)}"
     return (
         f"{need}, more than {route.named(most)}, which is what {why}; the least error within reach is {reach}: ask for "
-        f"that or for fewer numbers, {_other_purse(route, state)}or query earlier releases, which is free"
+        f"that or for fewer numbers, {_other_account(route, state)}or query earlier releases, which is free"
     )
 
 
-def _other_purse(route: Route, state: BudgetState) -> str:
-    other = state.purse("gaussian")
-    if route.purse != "pure" or route.delta is not None or other is None or not other.remaining_units:
+def _other_account(route: Route, state: BudgetState) -> str:
+    other = state.account("gaussian")
+    if route.account != "pure" or route.delta is not None or other is None or not other.remaining_units:
         return ""
     return f"give delta={show(state.budget.delta or Fraction(0))} for the gaussian account, "
 

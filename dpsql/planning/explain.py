@@ -31,6 +31,7 @@ _NUMBERS = 8
 _WIDTH = 118
 _LONGEST = 600
 _LABEL = 11
+_MARK = re.compile(r" #[0-9a-f]{16}")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _NOISY = re.compile(r'\(SELECT \* FROM \(SELECT \* FROM ("(?:[^"]|"")*")\)\)|\(SELECT \* FROM ("(?:[^"]|"")*")\)')
 
@@ -98,7 +99,8 @@ def _by_table(layouts: Sequence[Layout]) -> dict[str, Layout]:
 
 
 def _item(label: str, text: str, hang: int = 2) -> list[str]:
-    """``text`` under a label, wrapped."""
+    """``text`` under a label, wrapped; tables of units go without the mark that tells them apart."""
+    text = _MARK.sub("", text)
     first = f"  {label}".ljust(2 + _LABEL)
     rest = " " * (2 + _LABEL + hang)
     return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False)
@@ -107,16 +109,18 @@ def _item(label: str, text: str, hang: int = 2) -> list[str]:
 def _rows(layout: Layout) -> str:
     """What a scan reads: the table, its joins, which rows of a unit count."""
     source = layout.source
-    parts = [f"rows of {source.table}"]
+    parts = [f"rows of {source.table}" if source.of is None else f"each {source.of.unit} of {source.table} as one row"]
     joined = [join.name for join in source.joins]
     if joined:
         parts.append(f", each with at most one row of {', '.join(joined)}")
-    if source.unit is not None:
+    if source.unit is not None and source.of is None:
         unit = source.unit.name
-        if source.distinct:
+        if source.counts_units:
             parts.append(f", each {unit} once a cell and in at most {source.limit:,} cells")
         else:
             parts.append(f", at most {source.limit:,} of each {unit}")
+    if source.each is not None:
+        parts.append(f", each value of {source.each.column} once a cell")
     return "".join(parts)
 
 
@@ -173,7 +177,9 @@ def _numbers(
             return lines + _item("", f"... and {len(core.outputs) - _NUMBERS:,} more like them", 4)
         layout = layouts[core.queries[core.places[number][0]].table]
         what = output_text(_without(output, shared), _lines_of(layout))
-        if layout.source.distinct and layout.source.unit is not None:
+        if layout.source.each is not None:
+            what = what.replace("COUNT(*)", f"COUNT(DISTINCT {layout.source.each.column})", 1)
+        elif layout.source.distinct and layout.source.unit is not None:
             what = what.replace("COUNT(*)", f"COUNT(DISTINCT {layout.source.unit.name})", 1)
         name = f"{names[number]} = " if number in names else ""
         error = float(np.sqrt(plan.mean_square(part)))

@@ -113,7 +113,7 @@ def make_adaptive_plan(
     request: Request,
     options: PlanOptions,
 ) -> AdaptivePlan:
-    """Plan a batch for a mechanism of ``strategy.mwem.METHODS``. Free: reads no row and spends nothing.
+    """Plan a batch for a mechanism of ``strategy.adaptive.mwem.METHODS``. Free: reads no row and spends nothing.
 
     Pure epsilon alone. The policy's ``expected_rows`` are needed for the estimates; the number of rows is measured.
     Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.

@@ -31,7 +31,7 @@ class Route:
 
     budget: Budget
     noise: str
-    purse: str
+    account: str
     measure: str
     delta: Fraction | None = None
 
@@ -62,9 +62,9 @@ class Route:
 
     def most(self, state: BudgetState) -> int:
         """The most units that are left for one release this way."""
-        purse = state.purse(self.purse)
-        held = 0 if purse is None else min(purse.remaining_units, self.budget.caps.get(self.purse, LARGEST))
-        if self.noise == "gaussian" or self.purse == "pure":
+        account = state.account(self.account)
+        held = 0 if account is None else min(account.remaining_units, self.budget.caps.get(self.account, LARGEST))
+        if self.noise == "gaussian" or self.account == "pure":
             return held
         low, high = 0, LARGEST // 4  # a pure release that is paid in mu squared
         while high - low > 1:
@@ -98,22 +98,22 @@ def routes_of(state: BudgetState, delta: Fraction | None, measure: str | None) -
     if measure not in (None, *MEASURES):
         raise DataError(f"measure {quoted(measure)} is not known; use 'epsilon' or 'rho'")
     budget = state.budget
-    purses = budget.totals
+    accounts = budget.totals
     if measure == "rho" and delta is not None:
         raise DataError("rho cannot go with delta; leave one of the two out")
     if measure == "rho" or (measure is None and budget.rho is not None and delta is None):
-        if "gaussian" not in purses:
+        if "gaussian" not in accounts:
             raise BudgetError("rho needs a Gaussian account, which this policy does not keep; ask for epsilon")
         return (Route(budget, "gaussian", "gaussian", "rho"),)
-    if "pure" in purses and (delta is None or "gaussian" not in purses):
+    if "pure" in accounts and (delta is None or "gaussian" not in accounts):
         return (Route(budget, "laplace", "pure", "epsilon"),)
-    if "gaussian" not in purses:
+    if "gaussian" not in accounts:
         raise BudgetError("this policy keeps a local account only; use synthesize, or add epsilon to its [budget]")
     chosen = budget.delta if delta is None else delta
     if chosen is None:
         return (Route(budget, "laplace", "gaussian", "epsilon"),)
     found = Route(budget, "gaussian", "gaussian", "epsilon", chosen)
-    return (found, Route(budget, "laplace", "pure", "epsilon", chosen)) if "pure" in purses else (found,)
+    return (found, Route(budget, "laplace", "pure", "epsilon", chosen)) if "pure" in accounts else (found,)
 
 
 def least_amount(

@@ -12,7 +12,7 @@ import numpy as np
 from dpsql.errors import DataError
 from dpsql.pictures import style
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.text import plan_rows
+from dpsql.planning.text import plan_rows, squared_error
 from dpsql.planning.what_if import amount_of, curve, route_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def plan_picture(plan: PlannedBatch, ax: Axes | None = None) -> Figure:
     is certified, a panel above compares the whole batch with the least error of any Gaussian matrix mechanism; with
     ``ax`` the heading says it. Raises InterfaceError where matplotlib is not installed.
     """
-    rows = [row for row in plan_rows(plan) if row["stderr"] is not None]
+    rows = [row for row in plan_rows(plan) if row["stderr"] is not None and row["group_rows"] is None]
     shown = rows[:SHOWN][::-1]
     height = 1.5 + 0.22 * len(shown)
     whole = _whole(plan)
@@ -61,10 +61,10 @@ def plan_picture(plan: PlannedBatch, ax: Axes | None = None) -> Figure:
     axes.set_ylim(-0.8, max(len(shown) - 0.2, 0.5))
     axes.set_xlabel("standard error of a released number, in its own unit", fontsize=style.SMALL)
     more = f" (first {SHOWN} of {len(rows)} result columns)" if len(rows) > SHOWN else ""
-    stated = plan.gap is not None and plan.strategy.objective == "total" and (ax is not None or whole is None)
+    stated = plan.gap is not None and plan.strategy.objective != "max" and (ax is not None or whole is None)
     certified = f"; {_certified(plan)}" if stated else ""
     style.tidy(axes)
-    axes.tick_params(which="minor", labelsize=style.SMALL - 1, length=1.5, color=style.PALE)
+    axes.tick_params(which="minor", labelsize=style.SMALL, length=1.5, color=style.PALE)
     known = "estimated" if plan.estimated else "known"
     style.title(axes, f"Errors {known} before anything is spent{more}\n{plan.charge.guarantee}{certified}")
     axes.legend(
@@ -79,7 +79,7 @@ def _is_round(value: float) -> bool:
 
 
 def _certified(plan: PlannedBatch) -> str:
-    return f"certified within {max(plan.gap or 0.0, 1e-4):.2%} of the least total squared error"
+    return f"certified within {max(plan.gap or 0.0, 1e-4):.2%} of the least {squared_error(plan.strategy.objective)}"
 
 
 def _whole(plan: PlannedBatch) -> tuple[float, float, str] | None:
@@ -89,7 +89,7 @@ def _whole(plan: PlannedBatch) -> tuple[float, float, str] | None:
     (weights, and sums beside counts).
     """
     units, scale = (getattr(plan.compiled, name, None) for name in ("objective", "scale"))
-    if plan.gap is None or plan.strategy.objective != "total" or units is None or scale is None:
+    if plan.gap is None or plan.strategy.objective == "max" or units is None or scale is None:
         return None
     weights = np.divide(units, scale, out=np.zeros(len(scale)), where=np.asarray(scale) != 0)
     planned = float(np.sum((np.asarray(plan.errors) * weights) ** 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ from dpsql.planning.options import PlanOptions
 from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
 from dpsql.planning.prepare import (
-    Chooser,
     cores_of,
+    held_balanced,
     prepare,
     scaled_sensitivity,
     true_error,
@@ -80,8 +80,8 @@ class Plan(PlannedBatch):
         return curve_picture(self, ax, points, span)
 
     def explain(self) -> str:
-        """What of each statement is private, what is derived from it, and what DuckDB does afterwards, as text."""
-        return explain(self, plan_head(self))
+        """The strategy, and what of each statement is private, derived from it, and done by DuckDB afterwards."""
+        return explain(self, plan_head(self, details=True))
 
     def plot(self) -> Figure:
         """The errors of all result columns as a matplotlib figure. InterfaceError without matplotlib."""
@@ -123,19 +123,32 @@ def make_plan(
     began, time_limit = monotonic(), options.time_limit
     deadline = Deadline.within(began, time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
-    compiled, chooser = prepared.compiled, Chooser(prepared.compiled)
+    objective = options.objective or "balanced"
+    batches = {noise: prepared.weighed(noise, objective) for noise in ("gaussian", "laplace")}
     ways = []
     charges = tuple(charge_for(request, state.budget))
+    weighs = charges[0].noise  # whose weights compare ways of different noise
     for number, charge in enumerate(charges):
         share = time_limit
         if time_limit is not None and time_limit > 0:  # what is left, in equal parts; select refuses the rest
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
-        strategy = chooser.strategy(charge.noise, options.within(share))
-        ways.append((charge.unit_variance * true_error(strategy, compiled), charge, strategy))
+        mine = replace(options, time_limit=share, objective=objective)
+        strategy = batches[charge.noise].chooser.strategy(charge.noise, mine)
+        error = true_error(strategy, batches[charge.noise].compiled, batches[weighs].compiled)
+        ways.append((charge.unit_variance * error, charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
     _, charge, strategy = ways[0]
     alternatives = tuple(Alternative(c, s.method, error, state.affords(c)) for error, c, s in ways[1:])
-    return plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
+    made = plan_of(Origin(prepared, state, request), charge, strategy, options.alpha, alternatives)
+    if objective != "balanced" or not made.worse_than_alone:
+        return made
+    left = None if time_limit is None else max(time_limit - (monotonic() - began), 0.0)
+    held = held_balanced(prepared, strategy, replace(options, time_limit=left, objective=objective))
+    return (
+        made
+        if held is strategy
+        else plan_of(Origin(prepared, state, request), charge, held, options.alpha, alternatives)
+    )
 
 
 def plan_of(
@@ -147,7 +160,8 @@ def plan_of(
     wanted: Wanted | None = None,
 ) -> Plan:
     """The plan that spends ``charge`` on ``strategy``. Cost: the errors and half-widths of every number, once."""
-    prepared, compiled = origin.prepared, strategy.as_measured(origin.prepared.compiled)
+    prepared = origin.prepared.weighed(strategy.noise, strategy.objective)
+    origin, compiled = replace(origin, prepared=prepared), strategy.as_measured(prepared.compiled)
     policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
     answers = strategy.answers_of(compiled)

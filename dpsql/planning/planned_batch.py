@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 
 from dpsql import bounds
 from dpsql.arrays import Floats
 from dpsql.local.comparison import LocalComparison, compared
+from dpsql.planning.one_by_one import HELD, one_by_one
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
 from dpsql.privacy.accountant import BudgetState, Request
@@ -126,7 +125,12 @@ class PlannedBatch:
     @property
     def privacy(self) -> str:
         """The guarantee of this release by itself, with its neighbouring relation."""
-        return f"differential privacy at {self.charge.guarantee}, {relation_text(self.compiled.layouts)}"
+        return f"differential privacy at {self.charge.guarantee}, for adding or removing {self.unit}"
+
+    @property
+    def unit(self) -> str:
+        """What neighbours differ in, in words: "all rows of one patient_id in visits (at most 5 count)"."""
+        return relation_text(self.compiled.layouts)
 
     @property
     def gap(self) -> float | None:
@@ -183,7 +187,16 @@ class PlannedBatch:
     @functools.cached_property
     def naive_errors(self) -> Floats | RangeErrors:
         """``naive_stderr`` of every number, in the order of W's rows."""
-        return _naive(self.compiled, self.charge)
+        return one_by_one(self.compiled, self.charge.noise, self.charge.unit_variance)
+
+    @property
+    def worse_than_alone(self) -> bool:
+        """Whether a column that weighs no less than others has a larger error than ``naive_errors``, by 2 % or more."""
+        if not isinstance(self.compiled, Compiled):
+            return False
+        spans = [span for span in self.compiled.spans if self.compiled.queries[span.query].weight >= 1]
+        parts = [slice(span.start, span.stop) for span in spans]
+        return any(self.mean_square(part) > HELD * self.naive_square(part) for part in parts)
 
     @functools.cached_property
     def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]:
@@ -234,42 +247,3 @@ class PlannedBatch:
 
 def mean_square(values: Floats | RangeErrors) -> float:
     return values.mean_square() if isinstance(values, RangeErrors) else float(np.mean(values**2))
-
-
-def _naive(compiled: Compiled | Structured | Lined, charge: Charge) -> Floats | RangeErrors:
-    """Standard errors of one independent measurement per result column, at an even share of the charge."""
-    if isinstance(compiled, Lined):
-        small, most = _naive(compiled.inner, charge), float(compiled.counted_most)
-        assert not isinstance(small, RangeErrors)  # noqa: S101 - the small batch has no line
-        scale = small * (most if charge.noise == "laplace" else most**0.5)
-        if compiled.key.family == "prefixes":
-            return np.repeat(scale, compiled.length)
-        return RangeErrors.alike(scale, compiled.length)
-    if isinstance(compiled, Structured):
-        return _naive_blocks(compiled, charge)
-    errors = np.zeros(len(compiled.scale))
-    weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
-    for span in compiled.spans:
-        rows = weighted[span.start : span.stop]
-        if charge.noise == "laplace":
-            reach = compiled.units.longest(rows, 1) * len(compiled.spans)
-        else:
-            reach = (compiled.units.longest(rows, 2) * len(compiled.spans)) ** 0.5
-        errors[span.start : span.stop] = reach * charge.unit_variance**0.5
-    return errors
-
-
-def _naive_blocks(compiled: Structured, charge: Charge) -> Floats:
-    """``_naive`` of blocks: norms of columns multiply, and a row moves a span's count and sums together."""
-    rows = {t: compiled.layouts[owned[0]].multiplicity for t, owned in enumerate(compiled.owners) if owned}
-    reach = np.zeros(compiled.numbers)
-    order = 1 if charge.noise == "laplace" else 2
-    for block in compiled.blocks:
-        longest = math.prod(
-            float(np.max(abs(factor.matrix).power(order).sum(axis=0), initial=0.0)) ** (1 / order)
-            for factor in block.factors
-        )
-        reach[block.start : block.stop] += abs(block.coefficient) * longest * rows[block.table]
-    if charge.noise == "laplace":
-        return np.asarray(reach * len(compiled.spans) * charge.unit_variance**0.5)
-    return np.asarray(reach * (len(compiled.spans) * charge.unit_variance) ** 0.5)

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from time import monotonic
 
-from dpsql.errors import SQLError
+import numpy as np
+
+from dpsql.arrays import Floats
+from dpsql.errors import InternalError, SQLError
+from dpsql.planning.one_by_one import HELD, balanced, beside_one_by_one
 from dpsql.planning.options import PlanOptions
 from dpsql.policy import Policy
 from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
-from dpsql.strategy import Strategy, lined_strategy, select, structured_strategy
+from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select, structured_strategy
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled
@@ -29,6 +35,9 @@ from dpsql.workload.expr.deadline import NONE, Deadline
 
 Say = Callable[[str], None]
 _DEFAULT = PlanOptions()
+_AIM = 0.99
+_POWER = 5.0  # what a column counts more is its excess to this power, or to less where that was too far
+_ROUNDS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +50,29 @@ class Prepared:
     understood: Understood = field(repr=False)
     compiled: Compiled | Structured | Lined = field(repr=False)
     rows_per_unit: int | None = None
+    _weighed: dict[str, Prepared] = field(default_factory=dict, init=False, repr=False)
+
+    def weighed(self, noise: str, objective: str | None) -> Prepared:
+        """The batch as the objective weighs its numbers for a kind of noise; the same object where nothing changes."""
+        if objective != "balanced":
+            return self
+        if noise not in self._weighed:
+            made = balanced(self.compiled, noise)
+            # Where columns are as long in either norm, both kinds of noise share what is worked out of the batch.
+            alike = [
+                other
+                for other in self._weighed.values()
+                if isinstance(made, Compiled)
+                and isinstance(other.compiled, Compiled)
+                and np.array_equal(made.objective, other.compiled.objective)
+            ]
+            self._weighed[noise] = alike[0] if alike else replace(self, compiled=made)
+        return self._weighed[noise]
+
+    @cached_property
+    def chooser(self) -> Chooser:
+        """Its strategies."""
+        return Chooser(self.compiled)
 
 
 def prepare(
@@ -107,27 +139,95 @@ class Chooser:
         self._workload = None if isinstance(small, Structured) else small.workload(small.objective)
         self._folder = default_folder() if cached else None
 
-    def strategy(self, noise: str, options: PlanOptions = _DEFAULT) -> Strategy:
-        """The strategy of least total (or, with the objective "max", least largest) squared error for that noise."""
-        objective = options.objective or "total"
+    def strategy(self, noise: str, options: PlanOptions = _DEFAULT, method: str = "auto") -> Strategy:
+        """The strategy of least total (or, with the objective "max", least largest) squared error for that noise.
+
+        The batch says what its errors count: "balanced" is the total of a batch that is weighed so. ``method``: one
+        that is known to serve; all are tried where it is none of ``select``.
+        """
+        label = options.objective or "total"
+        objective = "max" if label == "max" else "total"
         if isinstance(self.compiled, Structured):
-            return structured_strategy(
+            blocks = structured_strategy(
                 *(self.compiled, noise),
                 tolerance=options.tolerance,
                 time_limit=options.time_limit,
                 progress=options.progress,
                 objective=objective,
             )
+            return replace(blocks, objective=label)
         assert self._workload is not None  # noqa: S101 - narrows the type for the checker
         found = select(
-            *(self._workload, noise),
+            *(self._workload, noise, method if method in CATALOGUE else "auto"),
             tolerance=options.tolerance,
             time_limit=options.time_limit,
             progress=options.progress,
             cache=self._folder,
             objective=objective,
         )
-        return lined_strategy(self.compiled, found, objective) if isinstance(self.compiled, Lined) else found
+        if isinstance(self.compiled, Lined):
+            return lined_strategy(self.compiled, found, label)
+        return found if objective == label else replace(found, objective=label)
+
+    def beside(self, strategy: Strategy) -> Floats:
+        """Mean squared errors of the columns (k,) over those one by one, of a balanced batch of listed cells."""
+        assert isinstance(self.compiled, Compiled)  # noqa: S101 - its callers know
+        assert self._workload is not None  # noqa: S101 - as of any such batch
+        squares = np.zeros(self.compiled.numbers)
+        squares[self.compiled.answered] = strategy.variances(self._workload)
+        squares *= true_error(strategy, self.compiled) / strategy.value
+        return beside_one_by_one(squares, self.compiled, strategy.noise)
+
+    def instead(self, other: MatrixStrategy, best: Strategy) -> Strategy:
+        """``other``, with its error in the units of this batch and the certificate of ``best``."""
+        assert self._workload is not None  # noqa: S101 - as in ``beside``
+        return replace(
+            other,
+            planned=self._workload,
+            expected=other.error(self._workload),
+            lower_bound=best.lower_bound,
+            considered=best.considered,
+        )
+
+
+def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> Strategy:
+    """``found``, or a strategy of the balanced objective under which no column does worse than one by one.
+
+    Where one does, it counts more in further rounds; the strategy that leaves the worst column best is taken. Its
+    certificate is that of ``found``, of the balanced objective. Columns of statements that weigh less than 1 may do
+    worse, and those of batches of blocks and of long lines are not held.
+    """
+    began, noise, weighed = monotonic(), found.noise, prepared.weighed(found.noise, "balanced")
+    compiled, first = weighed.compiled, weighed.chooser
+    if not isinstance(compiled, Compiled):
+        return found
+    held = np.array([compiled.queries[span.query].weight >= 1 for span in compiled.spans])
+    beside = first.beside(found) * held
+    best, times, power = found, np.ones(beside.size), _POWER
+    for number in range(_ROUNDS):
+        left = None if options.time_limit is None else options.time_limit - (monotonic() - began)
+        if beside.max() <= HELD or (left is not None and left <= 0):
+            break
+        method = found.method if number < _ROUNDS // 2 else "auto"  # another may serve the new weights better
+        more = np.maximum(beside / _AIM, 1.0) ** power
+        try:
+            again = Chooser(balanced(prepared.compiled, noise, times * more)).strategy(
+                noise, options.within(left), method
+            )
+            after = first.beside(again) * held
+        except InternalError:  # weights too unlike in size for integers
+            again, after = found, np.full(beside.size, np.inf)
+        if after.max() < beside.max():
+            best, beside, times = again, after, times * more
+        else:  # a step too far
+            power /= 4
+    if beside.max() > HELD:  # measuring the columns themselves, each at its own length, is one by one or better
+        weights = [compiled.queries[span.query].weight for span in compiled.spans]
+        sizes = [span.stop - span.start for span in compiled.spans]
+        alone = Chooser(balanced(prepared.compiled, noise, np.array(sizes) / np.square(weights)))
+        asked = alone.strategy(noise, options.within(None), "workload")  # no search, whatever time is left
+        best = asked if (first.beside(asked) * held).max() < beside.max() else best
+    return found if best is found or not isinstance(best, MatrixStrategy) else first.instead(best, found)
 
 
 def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lined) -> int:
@@ -142,12 +242,21 @@ def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lin
     return int(found * compiled.common_steps**order)
 
 
-def true_error(strategy: Strategy, compiled: Compiled | Structured | Lined) -> float:
-    """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``."""
-    common = strategy.as_measured(compiled).common_steps
+def true_error(
+    strategy: Strategy,
+    compiled: Compiled | Structured | Lined,
+    other: Compiled | Structured | Lined | None = None,
+) -> float:
+    """What the objective minimises, at the sensitivity to a whole unit, in the units of ``Strategy.value``.
+
+    ``other``: the same batch, as the objective weighs it for another kind of noise; then in its units.
+    """
+    value, common = strategy.value, strategy.as_measured(compiled).common_steps
+    if other is not None and other is not compiled:
+        value = strategy.error(other.workload(other.objective) if isinstance(other, Compiled) else other)
     if strategy.noise == "laplace":
-        return strategy.value * (scaled_sensitivity(strategy, compiled) / (strategy.l1 * common)) ** 2
-    return strategy.value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)
+        return value * (scaled_sensitivity(strategy, compiled) / (strategy.l1 * common)) ** 2
+    return value * scaled_sensitivity(strategy, compiled) / (strategy.l2_squared * common**2)
 
 
 def cores_of(answers: Sequence[Answer], spans: Sequence[Span]) -> tuple[tuple[Core, tuple[slice, ...]], ...]:

@@ -267,6 +267,7 @@ def _planned_under(plan: PlannedBatch, table: str, columns: Mapping[str, Mapping
     try:
         policy = _changed(prepared.policy, table, columns, changed)
         again: Prepared = prepare(prepared.sql, policy, prepared.schemas)
+        again = again.weighed(plan.charge.noise, plan.strategy.objective)
         if again.compiled.numbers != plan.compiled.numbers:
             return None
         chosen = Chooser(again.compiled, cached=False).strategy(

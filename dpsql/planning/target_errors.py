@@ -32,14 +32,14 @@ from dpsql.sql import Answer
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
 from dpsql.workload.expr.terms import Measures
 
-OBJECTIVES = ("least", "total", "max")
+OBJECTIVES = ("least", "balanced", "total", "max")
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What a call asks. ``by_name``: half-widths of a result or of "result.column"; ``expected``: rows of a group.
 
-    ``objective``: "least" is the strategy that needs the least budget, "total" and "max" those of these objectives.
+    ``objective``: "least" is the strategy that needs the least budget; the others are those of these objectives.
     """
 
     max_error: float | None = None
@@ -132,17 +132,30 @@ class DerivedGoal:
     estimates: Floats
 
     def reach(self, rows: object, noise: Noise, alpha: float, divisor: int) -> float:
-        """The largest half-width of a group: the longer side of its interval, at the guess. ``rows``: of ``parts``."""
-        _, low, high, value = _worked_out(self.column, self.estimates, self.core.rows, rows, noise, alpha, divisor)
-        sides = np.maximum(value - low, high - value)
-        return float(np.max(np.where(np.isfinite(sides), sides, np.inf)))
+        """The largest half-width of a group at the guess. ``rows``: of ``parts``."""
+        return at_guess(self.column, self.estimates, self.core.rows, rows, noise, alpha, divisor)[1]
 
     @property
     def parts(self) -> tuple[slice, ...]:
         """The numbers that it is made of."""
-        if isinstance(self.column, Ranked):
-            return tuple(self.slices[at] for at in self.column.prefixes)
-        return self.slices
+        return parts_of(self.column, self.slices)
+
+
+def parts_of(column: Derived | Ranked, slices: tuple[slice, ...]) -> tuple[slice, ...]:
+    """The numbers that an average, ratio or quantile is made of."""
+    return tuple(slices[at] for at in column.prefixes) if isinstance(column, Ranked) else slices
+
+
+def at_guess(
+    column: Derived | Ranked, estimates: Floats, groups: int, rows: object, noise: Noise, alpha: float, divisor: int
+) -> tuple[float, float]:
+    """(root mean square standard error, largest half-width) of all groups, each with the same estimates.
+
+    Half-widths are the longer sides of intervals; infinite where one has no end.
+    """
+    stderr, low, high, value = _worked_out(column, estimates, groups, rows, noise, alpha, divisor)
+    sides = np.maximum(value - low, high - value)
+    return float(np.sqrt(np.mean(stderr**2))), float(np.max(np.where(np.isfinite(sides), sides, np.inf)))
 
 
 def _worked_out(
@@ -151,7 +164,12 @@ def _worked_out(
     """(standard error, low, high, value) of every group, all groups with the same estimates."""
     table = np.tile(estimates, (groups, 1)) if estimates.ndim == 1 else estimates
     if isinstance(column, Ranked):
-        ranks = quantile(column.q, column.values, table, rows, noise, alpha, divisor=divisor)
+        ranks = quantile(
+            *(column.q, column.values, table, rows, noise, alpha),
+            divisor=divisor,
+            starts=column.starts,
+            discrete=column.discrete,
+        )
         return ranks.stderr, ranks.low, ranks.high, ranks.value
     done = evaluate(column.formula, table, rows, noise, alpha, bounds=column.bounds, divisor=divisor)
     return done.stderr, done.low, done.high, done.value
@@ -188,7 +206,7 @@ def goal_of(prepared: Prepared, wanted: Wanted) -> Goal:
     Raises DataError for results without a wanted error, unknown names, two different wishes for one result, and
     where a guess is needed and no ``expected_rows`` are declared.
     """
-    reading = _Reading(prepared, wanted)
+    reading = Reading(prepared, wanted)
     asked: list[tuple[slice, float]] = []
     steer: list[tuple[slice, float]] = []
     derived: list[DerivedGoal] = []
@@ -210,7 +228,7 @@ def goal_of(prepared: Prepared, wanted: Wanted) -> Goal:
     return Goal(tuple(asked), (*asked, *steer), tuple(derived), count)
 
 
-class _Reading:
+class Reading:
     """The wishes of a call, held against a batch."""
 
     def __init__(self, prepared: Prepared, wanted: Wanted) -> None:
@@ -275,7 +293,7 @@ class _Reading:
             )
         share = rows / math.prod(len(key) for key in core.keys if not overlapping(key))
         source = table.source
-        return share / source.limit if source is not None and source.distinct else share
+        return share / source.limit if source is not None and source.counts_units else share
 
     def _table(self, core: Core, query: int) -> Table:
         return self.prepared.understood.tables[core.queries[query].table]
@@ -298,13 +316,16 @@ class _Reading:
         self, name: str, label: str, core: Core, slices: tuple[slice, ...], column: Derived | Ranked
     ) -> DerivedGoal:
         """The goal of an average, ratio or quantile."""
-        if isinstance(column, Ranked):
-            rows = self.rows(name, core, core.places[column.prefixes[0]][0])
-            estimates = rows * np.arange(1, len(column.prefixes) + 1) / len(column.prefixes)
-        else:
-            estimates = np.array([self.answer(name, core, output) for output in core.outputs])
+        estimates = self.estimates(name, core, column)
         target = self.target(name, label, core, lambda: float(_values(column, estimates[None, :])[0]))
         return DerivedGoal(core, slices, column, target, estimates)
+
+    def estimates(self, name: str, core: Core, column: Derived | Ranked) -> Floats:
+        """The guessed parts (k,) of an average, ratio or quantile in a group."""
+        if isinstance(column, Ranked):
+            rows = self.rows(name, core, core.places[column.prefixes[0]][0])
+            return np.asarray(rows * np.arange(1, len(column.prefixes) + 1) / len(column.prefixes))
+        return np.array([self.answer(name, core, output) for output in core.outputs])
 
 
 def overlapping(key: Key) -> bool:
@@ -327,7 +348,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
     """
     column, k = goal.column, len(goal.estimates)
     if isinstance(column, Ranked):
-        width = float(column.values[-1] - column.values[0])
+        width = float(column.values[-1] - column.starts[0])
         least = max(goal.asked * float(goal.estimates[-1]) / width, 0.5) if width else 0.5
         yield from ((part, least) for part in goal.parts)
         return

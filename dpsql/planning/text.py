@@ -1,14 +1,17 @@
-"""A plan as people read it: the guarantee, the cost, the strategy, and an error bar on every number."""
+"""A plan as people read it: the guarantee, the cost, the noise, and an error bar on every number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from dpsql.planning.guesses import guess
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
+from dpsql.privacy.amounts import show
 from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.scan_cost import scan_text
@@ -22,7 +25,8 @@ _WIDE = 0.05  # a gap that is said to be wide, and why
 def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
     """One record a private column: result, column, numbers, stderr (root mean square, largest), half_width, naive.
 
-    The last four are None for averages, ratios and quantiles, whose errors depend on the answer.
+    Errors of averages, ratios and quantiles depend on the answer: they are estimates, and ``group_rows`` are the rows
+    of a group that they assume (``dpsql.planning.guesses``), None for all others. None, too, where there is none.
     """
     rows = []
     for core, slices in plan.cores:
@@ -38,6 +42,7 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
                 "stderr_max": None,
                 "half_width": None,
                 "naive_stderr": None,
+                "group_rows": None,
             }
             if isinstance(column, Measured):
                 part = slices[column.output]
@@ -45,28 +50,39 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
                 row["stderr_max"] = float(plan.errors[part].max())
                 row["half_width"] = float(plan.widths[part].max())
                 row["naive_stderr"] = float(np.sqrt(plan.naive_square(part)))
+            elif (guessed := guess(plan, core, slices, column)) is not None:
+                row.update(stderr=guessed.stderr, half_width=guessed.half_width, naive_stderr=guessed.naive)
+                row["group_rows"] = guessed.rows
             rows.append(row)
     return rows
 
 
-def plan_head(plan: PlannedBatch) -> list[str]:
+def plan_head(plan: PlannedBatch, *, details: bool = False) -> list[str]:
     """The facts of a plan as text, a line each under a label of one width."""
-    return [f"{label:<11}{text}" for label, text in plan_facts(plan)]
+    return [f"{label:<11}{text}" for label, text in plan_facts(plan, details=details)]
 
 
-def plan_facts(plan: PlannedBatch) -> list[tuple[str, str]]:
-    """Guarantee, cost, sizes, the scan, strategy, what else could have paid, notes on the conditions, each labelled."""
+def plan_facts(plan: PlannedBatch, *, details: bool = False) -> list[tuple[str, str]]:
+    """Guarantee, cost, sizes, the scan, noise, what else could have paid, notes on the conditions, each labelled.
+
+    ``details`` adds what only readers of the mathematics ask for: the charge as the ledger counts it, the cells that
+    the batch tells apart, and the strategy that is measured, which stands in the place of the noise.
+    """
     facts = [("Guarantee", plan.privacy), ("Cost", _cost(plan))]
+    if details:
+        facts.append(("Charge", f"{plan.charge.measure} {plan.charge.amount:.6g} of the {plan.charge.account} account"))
     if plan.wanted is not None:  # the error that the budget was found for
         facts.append(("Wanted", wanted_text(plan.wanted, plan.alpha)))
     facts.append(("Batch", _batch(plan)))
+    if details:
+        facts.append(("Cells", _cells(plan)))
     scan = scan_text(plan.compiled.layouts, plan.expected_rows)
     if scan:
         facts.append(("Scan", scan))
     if plan.rests_on:
         facts.append(("Earlier", _rests(plan)))
-    facts.append(("Strategy", _strategy(plan)))
-    facts += [("Instead", text) for text in _alternatives(plan)]
+    facts.append(("Strategy", _strategy(plan)) if details else ("Noise", _noise(plan)))
+    facts += [("Instead", text) for text in _alternatives(plan, details=details)]
     if plan.local_comparison is not None:
         facts.append(("Local", str(plan.local_comparison)))
     return facts + [("Note", note) for note in plan.notes]
@@ -101,14 +117,16 @@ def plan_text(plan: PlannedBatch) -> str:
     else:
         lines.append(
             f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves "
-            "out what clamping to declared bounds changes."
+            "out what clamping to declared bounds changes, and rows of a unit beyond those that count."
         )
+    lines += [text for text in [guess_text(rows)] if text]
     if any(row["stderr"] is None for row in rows):
         lines.append("'depends': an average, ratio or quantile of such numbers; its error depends on the answer.")
     lines.append(
         "'one by one' is the standard error if each result column were measured apart, with the same noise and total "
         "budget."
     )
+    lines.append("What the words mean: dpsql glossary. How it is measured: plan.explain(), or dpsql plan --explain.")
     return "\n".join(lines)
 
 
@@ -120,8 +138,22 @@ def plan_cells(row: Mapping[str, Any], depends: str = "depends") -> tuple[str, s
     column = row["column"] + (f" by {row['groups']}" if row["groups"] else "")
     errors = (depends, "", "")
     if row["stderr"] is not None:
-        errors = (figure(row["stderr"]), "±" + figure(row["half_width"]), figure(row["naive_stderr"]))
+        about = "" if row["group_rows"] is None else "~"
+        shown = figure(row["stderr"]), "±" + figure(row["half_width"]), figure(row["naive_stderr"])
+        errors = about + shown[0], about + shown[1], about + shown[2]
     return row["result"], column, f"{row['numbers']:,}", *errors
+
+
+def guess_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What estimated errors of averages, ratios and quantiles rest on; empty where there are none."""
+    sizes = sorted({row["group_rows"] for row in rows if row["group_rows"] is not None})
+    if not sizes:
+        return ""
+    span = figure(sizes[0]) if len(sizes) == 1 else f"{figure(sizes[0])} to {figure(sizes[-1])}"
+    return (
+        f"'~': estimated, as the error of an average, ratio or quantile depends on the answer: for groups of {span} "
+        "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect."
+    )
 
 
 def _gain(row: Mapping[str, Any]) -> str:
@@ -161,23 +193,42 @@ def _shortened(name: str) -> str:
     return name if len(name) <= 32 else name[:29] + "..."
 
 
+def cost_text(guarantee: str, noise: str, account: str, amount: float) -> str:
+    """What a charge takes, in the figures that people ask with: epsilon, with delta, or rho.
+
+    ``amount`` is in the account's own measure. A rho policy pays for Laplace noise in rho: half of mu squared.
+    """
+    rho = (noise, account) == ("laplace", "gaussian")
+    asked = f"rho {amount / 2:.6g}" if rho else guarantee.removesuffix(" (pure)")
+    return f"{asked} from the {account} budget account"
+
+
 def _cost(plan: PlannedBatch) -> str:
     charge = plan.charge
-    measure = "mu squared" if charge.purse == "gaussian" else "epsilon"
-    short = "" if plan.affordable else " (more than is left of it, or than one release may cost)"
-    return f"{measure} {charge.amount:.6g} of the {charge.purse} account, once for the whole batch{short}"
+    account = None if plan.origin is None else plan.origin.state.account(charge.account)
+    share = "" if account is None else f", {show(Fraction(100 * charge.units, account.total_units), 3)}% of it"
+    short = ""
+    if not plan.affordable:
+        above = plan.origin is not None and not plan.origin.state.budget.allows(charge)
+        short = " (more than one release may cost)" if above else " (more than is left of it)"
+    text = cost_text(charge.guarantee, charge.noise, charge.account, charge.amount)
+    return f"{text}{share}, once for the whole batch{short}"
 
 
 def _batch(plan: PlannedBatch) -> str:
     compiled = plan.compiled
-    tables = ", ".join(dict.fromkeys(_scan(layout) for layout in compiled.layouts))
-    combinations = sum(layout.cells.combinations for layout in compiled.layouts)
-    merged = f" (of {combinations:,} combinations)" if combinations != plan.cells else ""
-    cells = _count(plan.cells, "cell") + merged
+    tables = dict.fromkeys(_scan(layout) for layout in compiled.layouts)
     if isinstance(compiled, Structured):
-        cells = f"{_size(plan.cells)} cells, counted in {_count(len(compiled.layouts), 'histogram')}"
-        tables = ", ".join(dict.fromkeys(_scan(layout).replace("one scan", "scans") for layout in compiled.layouts))
-    return f"{_count(len(plan.queries), 'statement')}, {_count(compiled.numbers, 'number')} over {cells}, {tables}"
+        tables = dict.fromkeys(table.replace("one scan", "scans") for table in tables)
+    return f"{_count(len(plan.queries), 'statement')}, {_count(compiled.numbers, 'number')}, {', '.join(tables)}"
+
+
+def _cells(plan: PlannedBatch) -> str:
+    layouts = plan.compiled.layouts
+    if isinstance(plan.compiled, Structured):
+        return f"{_size(plan.cells)}, counted in {_count(len(layouts), 'histogram')}"
+    combinations = sum(layout.cells.combinations for layout in layouts)
+    return f"{plan.cells:,}" + (f", of {combinations:,} combinations" if combinations != plan.cells else "")
 
 
 def _size(number: int) -> str:
@@ -187,10 +238,36 @@ def _size(number: int) -> str:
 
 def _scan(layout: Layout) -> str:
     source = layout.source
+    if source.each is not None:
+        return f"one of the values of {source.each.column} in {source.table}"
     if source.distinct:
         return f"one of the units of {source.table}"
     joined = [table for table in source.tables if table != source.table]
     return f"one scan of {source.table}" + (f" with {', '.join(joined)}" if joined else "")
+
+
+def _kind(plan: PlannedBatch) -> str:
+    return {"gaussian": "Gaussian", "laplace": "Laplace"}[plan.strategy.noise]
+
+
+def _certified(plan: PlannedBatch, gap: float, of: str) -> str:
+    """How near the error is to the least of all mechanisms ``of`` a kind."""
+    without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
+    against = f" for units that {plan.against}" if plan.against else ""
+    squared = squared_error(plan.strategy.objective)
+    return f"{squared} {without}certified within {max(gap, 1e-4):.2%} of the least of {of}{against}"
+
+
+def _noise(plan: PlannedBatch) -> str:
+    """The kind of noise, and how near its error is to the least."""
+    strategy, gap = plan.strategy, (plan.without_earlier or plan).gap
+    if getattr(strategy, "described", ""):
+        return f"integer {_kind(plan)} noise on questions that are chosen privately by the data; errors are estimated"
+    if gap is not None:
+        return f"integer {_kind(plan)} noise; {_certified(plan, gap, 'any plan with such noise')}"
+    if strategy.noise == "gaussian":
+        return "integer Gaussian noise; how near the error is to the least possible is not certified for such a batch"
+    return "integer Laplace noise, in the way of least error of all that were tried"
 
 
 def _strategy(plan: PlannedBatch) -> str:
@@ -198,7 +275,6 @@ def _strategy(plan: PlannedBatch) -> str:
     described: str = getattr(strategy, "described", "")
     if described:
         return described
-    kind = {"gaussian": "Gaussian", "laplace": "Laplace"}[strategy.noise]
     residuals: Any = getattr(strategy, "residuals", ())
     parts = f" of {len(residuals):,} residuals" if residuals else ""
     gap = (plan.without_earlier or plan).gap
@@ -207,14 +283,14 @@ def _strategy(plan: PlannedBatch) -> str:
     elif gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
     else:
-        what = "largest" if strategy.objective == "max" else "total"
-        without = f"without {releases_named(plan.rests_on)} " if plan.rests_on else ""
-        proof = (
-            f"{what} squared error {without}certified within {max(gap, 1e-4):.2%} of the least of any Gaussian matrix "
-            f"mechanism{f' for units that {plan.against}' if plan.against else ''}{_why_wide(plan, gap)}"
-        )
-    measured = f"{strategy.shape[0]:,} measurements{parts}"
-    return f"{strategy.method}, {measured} with integer {kind} noise; {proof}"
+        proof = _certified(plan, gap, "any Gaussian matrix mechanism") + _why_wide(plan, gap)
+    measured = f"{_count(strategy.shape[0], 'measurement')}{parts}"
+    return f"{strategy.method}, {measured} with integer {_kind(plan)} noise; {proof}"
+
+
+def squared_error(objective: str) -> str:
+    """What an objective minimises, in words."""
+    return {"max": "largest squared error", "balanced": "balanced squared error"}.get(objective, "total squared error")
 
 
 def _why_wide(plan: PlannedBatch, gap: float) -> str:
@@ -229,11 +305,13 @@ def _why_wide(plan: PlannedBatch, gap: float) -> str:
     return "; the search ended there (tolerance, time_limit)"
 
 
-def _alternatives(plan: PlannedBatch) -> list[str]:
+def _alternatives(plan: PlannedBatch, *, details: bool) -> list[str]:
     chosen = plan.error
-    what = "largest error" if plan.strategy.objective == "max" else "root mean squared error"
+    roots = {"max": "largest error", "balanced": "balanced error"}
+    what = roots.get(plan.strategy.objective, "root mean squared error")
     return [
-        f"{other.charge.guarantee} from the {other.charge.purse} account ({other.method}): "
+        f"{other.charge.guarantee} from the {other.charge.account} budget account"
+        + (f" ({other.method}): " if details else ": ")
         + ("the same wanted error" if plan.wanted else f"{(other.error / chosen) ** 0.5:.2f} times the {what}")
         + ("" if other.affordable else ", but more than is left of that account or than one release may cost")
         for other in plan.alternatives

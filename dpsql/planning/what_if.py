@@ -27,6 +27,7 @@ from dpsql.planning.planned_batch import Origin, PlannedBatch
 from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request
+from dpsql.privacy.calibrate import gaussian_epsilon
 from dpsql.release import Result
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
 from dpsql.workload.compile.compiled import Compiled
@@ -58,7 +59,7 @@ def route_of(plan: PlannedBatch) -> Route:
     measure = "rho" if request.rho is not None else "epsilon"
     gaussian = plan.charge.noise == "gaussian" and measure == "epsilon"
     delta = request.delta or (budget.delta if gaussian else None)
-    return Route(budget, plan.charge.noise, plan.charge.purse, measure, delta)
+    return Route(budget, plan.charge.noise, plan.charge.account, measure, delta)
 
 
 @taking(points=whole(-(2**63), 2**63))
@@ -133,6 +134,18 @@ class Cost:
     amount: float
 
 
+def saved_amount(plan: PlannedBatch, cost: Cost) -> float:
+    """How much less epsilon (or rho) the others need for their present error where a statement is left out."""
+    own, route = float(amount_of(plan)), route_of(plan)
+    if cost.times is None:
+        return own
+    if plan.charge.noise == "laplace":
+        return own * (1.0 - 1.0 / cost.times)
+    if route.measure == "rho" or route.delta is None:
+        return own * (1.0 - cost.times**-2)
+    return own - gaussian_epsilon(math.sqrt(plan.charge.mu_squared) / cost.times, float(route.delta))
+
+
 @taking(most=whole(0, 10**6), time_limit=maybe(real()))
 def costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0) -> tuple[Cost, ...]:
     """The marginal cost of each statement, by planning the batch without it; dearest first.
@@ -158,7 +171,7 @@ def costs(plan: PlannedBatch, most: int = MOST, time_limit: float | None = 30.0)
         # A budget found for wanted errors falls with the largest of all; else the others' own errors are compared.
         before = _value(plan, units, None if _found_for(plan) else others)
         times = max(1.0, math.sqrt(before / least)) if least > 0 else 1.0
-        power = 2.0 if plan.charge.purse == "gaussian" else 1.0
+        power = 2.0 if plan.charge.account == "gaussian" else 1.0
         found.append(Cost(name, numbers, times, plan.charge.amount * (1.0 - times**-power)))
     return tuple(sorted(found, key=lambda cost: -cost.amount))
 

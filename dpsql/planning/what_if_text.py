@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.suggestions import Suggestion, suggest
 from dpsql.planning.text import aligned, figure
-from dpsql.planning.what_if import Cost, amount_of, costs, curve, route_of
+from dpsql.planning.what_if import Cost, amount_of, costs, curve, route_of, saved_amount
 from dpsql.release import Result
 
 _COLUMNS = 5  # of the error table
@@ -63,16 +63,15 @@ def _name(name: tuple[str, str]) -> str:
 
 def costs_text(plan: PlannedBatch, found: Sequence[Cost]) -> str:
     """Which statement makes the others worse, by how much, and what it costs at the errors that they have."""
-    measure = "mu squared" if plan.charge.purse == "gaussian" else "epsilon"
+    route = route_of(plan)
     if len(found) == 1 and found[0].times is None:
-        return f"Cost of each statement: {found[0].result} is the only one, {measure} {plan.charge.amount:.6g}."
+        return f"Cost of each statement: {found[0].result} is the only one, {plan.charge.guarantee}."
     rows = []
     for cost in found[:_LINES]:
         times = "" if cost.times is None else f"{cost.times:.2f}x"
-        rows.append(
-            [cost.result, f"{cost.numbers:,}", times, f"{cost.amount:.3g}", f"{cost.amount / plan.charge.amount:.0%}"]
-        )
-    head = ["result", "numbers", "others' error", measure, "share"]
+        saved = f"{saved_amount(plan, cost):.3g}"
+        rows.append([cost.result, f"{cost.numbers:,}", times, saved, f"{cost.amount / plan.charge.amount:.0%}"])
+    head = ["result", "numbers", "others' error", f"{route.measure} saved", "of the charge"]
     total = len({answer.name for answer in plan.queries if answer.cores})
     left = total - min(len(found), _LINES)
     lines = [

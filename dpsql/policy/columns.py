@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.errors import PolicyError
-from dpsql.policy.settings import fix, flag, text
+from dpsql.policy.settings import Findings, fix, flag, text
 from dpsql.policy.types import column_type, sql_type
 from dpsql.policy.values import Bound, Key, dotted, kind_of, moment, number, shown
 
@@ -23,7 +23,8 @@ class ColumnPolicy:
 
     ``values`` lists the group keys, ``lower`` and ``upper`` (inclusive) bound what SUM adds up and
     give the group keys of integers and dates, ``step`` is the grid that SUM rounds to. A column
-    with none of them may stand in predicates only. ``other`` collects values outside the domain,
+    with none of them may stand in predicates only. ``other`` collects values outside the domain, in results called
+    ``other_label`` (given as ``other``, of texts), or NULL with a companion column that is TRUE;
     ``nulls = False`` says that the schema guarantees that there are none. ``public``: everybody knows the column's
     value in every row, such as an id; a local release may keep it as it is, nothing else treats it in another way.
     ``where`` is the full key of the column in the policy, for messages.
@@ -40,19 +41,35 @@ class ColumnPolicy:
     public: bool = False
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
+    other_label: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.where:
             fix(self, "where", dotted("columns", self.name))
+        found = Findings()
+        if isinstance(self.other, str):
+            fix(self, "other_label", self.other)
+            fix(self, "other", True)
         for name in ("other", "nulls", "public"):
-            flag(self.key(name), getattr(self, name))
-        if self.type is not None:
-            fix(self, "type", str(sql_type(text(self.key("type"), self.type), self.key("type"))))
-        if self.values is not None:
-            fix(self, "values", self._checked_values(self.values))
-        self._check_bounds()
-        if self.other and self.values is None and self.lower is None:
-            raise PolicyError(f"{self.key('other')} needs a domain; declare values, or lower and upper, beside it")
+            with found.each():
+                flag(self.key(name), getattr(self, name))
+        with found.each():
+            if self.type is not None:
+                fix(self, "type", str(sql_type(text(self.key("type"), self.type), self.key("type"))))
+        with found.each():
+            if self.values is not None:
+                fix(self, "values", self._checked_values(self.values))
+        with found.each():
+            self._read_bounds()
+        if not found.errors:  # bounds and values are compared once each is right by itself
+            with found.each():
+                self._check_bounds()
+        if self.other and self.values is None and self.lower is None and self.upper is None:
+            found.errors.append(f"{self.key('other')} needs a domain; declare values, or lower and upper, beside it")
+        if self.other_label is not None and not found.errors:
+            with found.each():
+                self._check_label(self.other_label, self.values or (0,))
+        found.refuse()
 
     def key(self, *parts: str) -> str:
         """The full key of a setting of this column: ``tables.visits.columns.age.lower``."""
@@ -152,12 +169,23 @@ class ColumnPolicy:
             raise PolicyError(f"{where} lists {shown(again)} twice; keep one of them")
         return tuple(out)
 
-    def _check_bounds(self) -> None:
+    def _check_label(self, label: str, values: tuple[Key, ...]) -> None:
+        if not all(isinstance(value, str) for value in values):
+            raise PolicyError(f"{self.key('other')} names a group among numbers or dates; write other = true")
+        if not label or label in values:
+            raise PolicyError(f"{self.key('other')} is {shown(label)}, one of the values or empty; write '(other)'")
+
+    def _read_bounds(self) -> None:
+        found = Findings()
         for name in ("lower", "upper"):
             value = getattr(self, name)
             if value is not None:
-                here = self.key(name)
-                fix(self, name, moment(here, value) if isinstance(value, date) else number(here, value))
+                with found.each():
+                    here = self.key(name)
+                    fix(self, name, moment(here, value) if isinstance(value, date) else number(here, value))
+        found.refuse()
+
+    def _check_bounds(self) -> None:
         # Any: numbers, dates and timestamps are compared only after kind_of found them to be one type.
         lower: Any = self.lower
         upper: Any = self.upper

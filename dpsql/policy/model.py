@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.settings import fix, flag, folded, names, positive, references, text
+from dpsql.policy.settings import Findings, fix, flag, folded, names, positive, references, text
 from dpsql.policy.values import dotted, fold, kind_of, number, shown
 
 SPARK = "spark:"
@@ -157,25 +157,36 @@ class TablePolicy:
     def __post_init__(self) -> None:
         if not self.where:
             fix(self, "where", dotted("tables", self.name))
-        fix(self, "columns", folded(self.key("columns"), self.columns, "columns"))
-        fix(self, "unique", names(self.key("key"), self.unique))
-        fix(self, "references", references(self.key("references"), self.references))
-        text(self.key("unit"), self.unit)
+        found = Findings()
+        with found.each():
+            fix(self, "columns", folded(self.key("columns"), self.columns, "columns"))
+        with found.each():
+            fix(self, "unique", names(self.key("key"), self.unique))
+        with found.each():
+            fix(self, "references", references(self.key("references"), self.references))
+        for name in ("unit", "source", "counts"):
+            with found.each():
+                if name == "unit" or getattr(self, name) is not None:
+                    text(self.key(name), getattr(self, name))
         for name in ("rows_public", "public"):
-            flag(self.key(name), getattr(self, name))
-        for name in ("source", "counts"):
-            if getattr(self, name) is not None:
-                text(self.key(name), getattr(self, name))
+            with found.each():
+                flag(self.key(name), getattr(self, name))
         for name in ("max_rows_per_unit", "expected_rows"):
-            if getattr(self, name) is not None:
-                positive(self.key(name), getattr(self, name))
-        fix(self, "at_most", at_most(self.key("at_most"), self.at_most, self.max_rows_per_unit))
-        if self.public:
-            self._check_public()
-        else:
-            self._check_unit()
-        if self.source is not None:
-            self._check_source(self.source)
+            with found.each():
+                if getattr(self, name) is not None:
+                    positive(self.key(name), getattr(self, name))
+        found.refuse()  # what follows holds settings against each other
+        with found.each():
+            fix(self, "at_most", at_most(self.key("at_most"), self.at_most, self.max_rows_per_unit))
+        with found.each():
+            if self.public:
+                self._check_public()
+            else:
+                self._check_unit()
+        with found.each():
+            if self.source is not None:
+                self._check_source(self.source)
+        found.refuse()
 
     def key(self, *parts: str) -> str:
         """The full key of a setting of this table: ``tables.visits.unit``."""

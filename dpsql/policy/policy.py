@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,12 +18,13 @@ from dpsql.arguments import text as a_text
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy, is_spark, spark_parts
-from dpsql.policy.settings import fix, folded, text
+from dpsql.policy.settings import Findings, fix, folded, text
 from dpsql.policy.text import policy_text
 from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
 from dpsql.policy.values import dotted, fold, kind_of
 
-TOP_KEYS = ("dataset", "budget", "tables", "views")
+PLACES = ("database", "anchor")
+TOP_KEYS = ("dataset", *PLACES, "budget", "tables", "views")
 TABLE_KEYS = (
     "unit",
     "max_rows_per_unit",
@@ -37,14 +39,23 @@ TABLE_KEYS = (
     "columns",
 )
 VIEW_KEYS = ("sql",)
+SETTINGS = {"key": "unique"}
+"""Settings of a table that are called otherwise in ``TablePolicy``."""
+NEEDED = {
+    "dataset": 'name the data set and its version, such as dataset = "visits-2024-1"',
+    "budget": "write [budget] with epsilon = 1.0, or rho = 0.1",
+    "tables": "declare at least one, such as [tables.visits]",
+}
 COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public")
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A data set's public declaration. ``path`` is the file it came from; sources are relative to it.
+    """A data set's public declaration. ``path`` is the file it came from; files that it names are relative to it.
 
-    ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables.
+    ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables. ``database``: the DuckDB file
+    with the tables that name no source. ``anchor``: a file kept elsewhere that detects an older copy of the ledger put
+    back. A connection may name other places.
     """
 
     dataset: str
@@ -52,9 +63,14 @@ class Policy:
     tables: Mapping[str, TablePolicy]
     path: Path | None = field(default=None, compare=False)
     views: Mapping[str, str] = field(default_factory=dict)
+    database: str | None = None
+    anchor: str | None = None
 
     def __post_init__(self) -> None:
         text("dataset", self.dataset)
+        for name in PLACES:
+            if getattr(self, name) is not None:
+                text(name, getattr(self, name))
         if not self.tables:
             raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
         fix(self, "tables", folded("tables", self.tables, "tables"))
@@ -94,9 +110,9 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str, path: str | Path | None = None) -> Self:
-        """The policy of a TOML text. Raises PolicyError with the full key of what is wrong."""
-        dataset, budget, tables, views = _parsed(text)
-        return cls(dataset, budget, tables, None if path is None else Path(path), views)
+        """The policy of a TOML text. Raises one PolicyError with the full key of everything that is wrong."""
+        dataset, budget, tables, views, places = _parsed(text)
+        return cls(dataset, budget, tables, None if path is None else Path(path), views, **places)
 
     @taking(name=a_text())
     def table(self, name: str) -> TablePolicy:
@@ -132,8 +148,18 @@ class Policy:
         table = self.table(name)
         if table.source is None or table.is_spark:
             return None
-        folder = Path.cwd() if self.path is None else self.path.absolute().parent
+        folder = self._folder
         return (Path(glob.escape(str(folder))) if table.is_pattern else folder) / table.source
+
+    @taking(name=a_text())
+    def place(self, name: str) -> Path | None:
+        """The file that the policy names as its "database" or "anchor", relative to its folder; None without."""
+        named = getattr(self, name)
+        return None if named is None else self._folder / named
+
+    @property
+    def _folder(self) -> Path:
+        return Path.cwd() if self.path is None else self.path.absolute().parent
 
     def spark_table(self, name: str) -> tuple[str, str, str] | None:
         """Catalog, schema and table of Spark that table ``name`` names as its source; None for any other."""
@@ -148,25 +174,42 @@ class Policy:
 
     def to_toml(self) -> str:
         """TOML text that parses back to an equal policy; comments of the original are not kept."""
-        return policy_text(self.dataset, self.budget, self.tables, self.views)
+        places = {name: getattr(self, name) for name in PLACES}
+        return policy_text(self.dataset, self.budget, self.tables, self.views, places)
 
 
-def _parsed(text: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str]]:
-    """Data-set id, budget, tables and views of a TOML text; PolicyError with the full key of what is wrong."""
-    document = _read(text)
-    _known("", document, TOP_KEYS)
-    if "dataset" not in document:
-        raise PolicyError('dataset is missing; name the data set and its version, such as dataset = "visits-2024-1"')
-    if "budget" not in document:
-        raise PolicyError("budget is missing; write [budget] with epsilon = 1.0, or rho = 0.1")
-    if "tables" not in document:
-        raise PolicyError("tables is missing; declare at least one, such as [tables.visits]")
-    budget = _table("budget", document["budget"])
-    _known("budget", budget, BUDGET_FIGURES)
-    built = BudgetPolicy(**budget)
-    tables = {name: _table_policy(name, value) for name, value in _table("tables", document["tables"]).items()}
-    views = {name: _view(name, value) for name, value in _table("views", document.get("views", {})).items()}
-    return document["dataset"], built, tables, views
+def _parsed(content: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str], dict[str, Any]]:
+    """Data-set id, budget, tables, views and places of a TOML text; PolicyError with every key that is wrong.
+
+    How tables fit together is for ``Policy`` to check, once each is right by itself.
+    """
+    document = _read(content)
+    found = Findings()
+    found.errors += _unknown("", document, TOP_KEYS)
+    for name, advice in NEEDED.items():
+        if name not in document:
+            found.errors.append(f"{name} is missing; {advice}")
+    for name in ("dataset", *PLACES):
+        with found.each():
+            if name in document:
+                text(name, document[name])
+    budget = BudgetPolicy(epsilon=Fraction(1))  # stands in for one that is wrong
+    with found.each():
+        given = _table("budget", document.get("budget", {"epsilon": 1}))
+        found.errors += _unknown("budget", given, BUDGET_FIGURES)
+        budget = BudgetPolicy(**{name: given[name] for name in BUDGET_FIGURES if name in given})
+    tables: dict[str, TablePolicy] = {}
+    views: dict[str, str] = {}
+    with found.each():
+        for name, value in _table("tables", document.get("tables", {})).items():
+            with found.each():
+                tables[name] = _table_policy(name, value)
+    with found.each():
+        for name, value in _table("views", document.get("views", {})).items():
+            with found.each():
+                views[name] = _view(name, value)
+    found.refuse()
+    return document["dataset"], budget, tables, views, {name: document.get(name) for name in PLACES}
 
 
 def _view(name: str, value: object) -> str:
@@ -201,10 +244,14 @@ def _table(where: str, value: object) -> dict[str, Any]:
 
 
 def _known(where: str, given: Mapping[str, object], known: Iterable[str]) -> None:
-    for name in given:
-        if name not in known:
-            key = f"{where}.{dotted(name)}" if where else dotted(name)
-            raise PolicyError(f"{key} is not a setting; {nearest(name, known)}")
+    unknown = _unknown(where, given, known)
+    if unknown:
+        raise PolicyError(*unknown)
+
+
+def _unknown(where: str, given: Mapping[str, object], known: Iterable[str]) -> list[str]:
+    prefix = f"{where}." if where else ""
+    return [f"{prefix}{dotted(name)} is not a setting; {nearest(name, known)}" for name in given if name not in known]
 
 
 def _table_policy(name: str, value: object) -> TablePolicy:
@@ -217,28 +264,52 @@ def _table_policy(name: str, value: object) -> TablePolicy:
             f"{where}.{dotted(inner)} is not a setting; quote a name that has a dot, as in "
             f"[{dotted('tables', name + '.' + inner)}]"
         )
-    _known(where, given, TABLE_KEYS)
-    columns = _table(f"{where}.columns", given.pop("columns", {}))
+    found = Findings()
+    found.errors += _unknown(where, given, TABLE_KEYS)
+    columns: dict[str, ColumnPolicy] = {}
+    with found.each():
+        for column, settings in _table(f"{where}.columns", given.get("columns", {})).items():
+            with found.each():
+                columns[column] = _stand_in(where, column, settings)
+                columns[column] = _column_policy(where, column, settings)
     # No default: a unit of one row is a decision about whom the noise protects.
     if "unit" not in given and "counts" not in given and given.get("public") is not True:
-        raise PolicyError(f'{where}.unit is missing; write unit = "row", or the column that identifies whom to protect')
+        found.errors.append(
+            f'{where}.unit is missing; write unit = "row", or the column that identifies whom to protect'
+        )
     if given.get("public") is True and "unit" in given:
-        raise PolicyError(f"{where}.unit is for private tables and {where}.public is true; drop one")
-    built = {column: _column_policy(where, column, settings) for column, settings in columns.items()}
-    if "key" in given:
-        given["unique"] = given.pop("key")
+        found.errors.append(f"{where}.unit is for private tables and {where}.public is true; drop one")
+        del given["unit"]
     source = given.get("source")
     if isinstance(source, list) and any(is_spark(part) for part in source):
-        raise PolicyError(
+        found.errors.append(
             f"{where}.source names several things, a Spark table among them; one name is one table: "
             "keep one of them, or declare two tables"
         )
-    return TablePolicy(name, built, where=where, **given)
+        del given["source"]
+    own = {SETTINGS.get(key, key): value for key, value in given.items() if key in TABLE_KEYS and key != "columns"}
+    built = None
+    with found.each():
+        built = TablePolicy(name, columns, where=where, **own)
+    if built is None or found.errors:
+        raise PolicyError(*found.errors)
+    return built
+
+
+def _stand_in(table: str, name: str, value: object) -> ColumnPolicy:
+    """A column without a domain in the place of one that is wrong, so that its table can still be checked."""
+    typed = "VARCHAR" if isinstance(value, dict) and "type" in value else None
+    return ColumnPolicy(name, where=f"{table}.{dotted('columns', name)}", type=typed)
 
 
 def _column_policy(table: str, name: str, value: object) -> ColumnPolicy:
     where = f"{table}.{dotted('columns', name)}"
     if not isinstance(value, dict):
         raise PolicyError(f"{where} is {kind_of(value)}; write {{ lower = 0, upper = 120 }}, or {{}}")
-    _known(where, value, COLUMN_KEYS)
-    return ColumnPolicy(name, where=where, **value)
+    found = Findings()
+    found.errors += _unknown(where, value, COLUMN_KEYS)
+    column = ColumnPolicy(name, where=where)
+    with found.each():
+        column = ColumnPolicy(name, where=where, **{key: value[key] for key in value if key in COLUMN_KEYS})
+    found.refuse()
+    return column

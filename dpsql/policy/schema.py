@@ -10,9 +10,10 @@ from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import TablePolicy
 from dpsql.policy.policy import Policy
+from dpsql.policy.settings import Findings
 from dpsql.policy.types import Schemas, SqlType, column_type, joinable
 from dpsql.policy.units import foreign_keys, unit_of
-from dpsql.policy.values import fold, kind_of, shown
+from dpsql.policy.values import fold, kind_of, shown, unquoted
 
 NUMBERS = ("integer", "decimal", "float")
 
@@ -36,13 +37,19 @@ def check_schema(policy: Policy, schemas: Schemas) -> None:
     ENUM members, which may have been made from rows, are neither compared nor shown.
     """
     known = {fold(name): (name, columns) for name, columns in schemas.items()}
+    found = Findings()
     for table in policy.tables.values():
         if fold(table.name) not in known:
-            names = nearest(table.name, schemas)
-            raise PolicyError(f"{table.where}: there is no such table; {names}")
-        _check_table(table, known[fold(table.name)][1])
-    for table in policy.tables.values():
-        _check_keys(policy, table, {fold(name): columns for name, columns in schemas.items()})
+            found.errors.append(f"{table.where}: there is no such table; {nearest(table.name, schemas)}")
+            continue
+        for check in (_check_table, _check_columns):
+            with found.each():
+                check(table, known[fold(table.name)][1])
+    if all(fold(name) in known for name in policy.tables):  # keys may lead to any of them
+        for table in policy.tables.values():
+            with found.each():
+                _check_keys(policy, table, {fold(name): columns for name, columns in schemas.items()})
+    found.refuse()
 
 
 def csv_schema(table: TablePolicy) -> dict[str, str]:
@@ -61,11 +68,18 @@ def _check_table(table: TablePolicy, schema: Mapping[str, str]) -> None:
             raise PolicyError(f"{table.key('counts')}: there is no column {table.counts}; {hint}")
         if counted.kind != "integer":
             raise PolicyError(f"{table.key('counts')}: {table.counts} is {counted}; name a column of whole numbers")
+
+
+def _check_columns(table: TablePolicy, schema: Mapping[str, str]) -> None:
+    types = {fold(name): column_type(text) for name, text in schema.items()}
+    wrong = Findings()
     for column in table.columns.values():
         found = types.get(fold(column.name))
-        if found is None:
-            raise PolicyError(f"{column.where}: there is no such column; {nearest(column.name, schema)}")
-        _check_column(column, found)
+        with wrong.each():
+            if found is None:
+                raise PolicyError(f"{column.where}: there is no such column; {nearest(column.name, schema)}")
+            _check_column(column, found)
+    wrong.refuse()
 
 
 def _check_keys(policy: Policy, table: TablePolicy, schemas: Schemas) -> None:
@@ -113,7 +127,9 @@ def _check_column(column: ColumnPolicy, found: SqlType) -> None:
     for i, value in enumerate(column.values or ()):
         here = f"{column.key('values')}[{i}]"
         if found.kind not in FITS[kind_of(value)]:
-            raise PolicyError(f"{here} {shown(value)} is {kind_of(value)} and the column is {found}; {_write(found)}")
+            plain = unquoted(value) if isinstance(value, str) and found.kind != "text" else ""
+            write = f"write {plain} without quotes" if plain else _write(found)
+            raise PolicyError(f"{here} {shown(value)} is {kind_of(value)} and the column is {found}; {write}")
         if isinstance(value, int) and not found.holds(value):
             raise PolicyError(f"{here} {shown(value)} does not fit {found}; drop it")
         if isinstance(value, int | Decimal) and found.kind == "decimal":

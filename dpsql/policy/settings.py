@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -10,6 +11,29 @@ from dpsql.errors import PolicyError
 from dpsql.policy.values import dotted, fold, kind_of
 
 T = TypeVar("T")
+
+
+class Findings:
+    """Collects what is wrong with a policy, so that its author sees all of it at once.
+
+    Checks run inside ``each()``, which keeps a PolicyError instead of raising it; ``refuse`` raises what was kept.
+    """
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    @contextlib.contextmanager
+    def each(self) -> Iterator[None]:
+        """One check, whose failure does not keep the next from running."""
+        try:
+            yield
+        except PolicyError as error:
+            self.errors += [message for message in error.errors if message not in self.errors]
+
+    def refuse(self) -> None:
+        """Nothing, or one PolicyError of all that was kept."""
+        if self.errors:
+            raise PolicyError(*self.errors)
 
 
 def fix(obj: object, name: str, value: object) -> None:

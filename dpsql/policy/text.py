@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, AtMost, BudgetPolicy, TablePolicy
+from dpsql.policy.proposals import Proposal, propose
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
 
@@ -17,10 +18,13 @@ Checks = Mapping[str, Mapping[str, tuple[Bound | int | Decimal, Bound | int | De
 Enums = Mapping[str, Mapping[str, Sequence[Key]]]
 """Table to column to the members of its ENUM type, in order."""
 
+CONFIRM = "# confirm: "
+
 HEAD = """\
 # A policy is the custodian's public declaration. dpsql refuses what it does not declare, and takes
 # everything in it for public. Read each line that starts with "# confirm:", correct it from what
-# is known without looking at the rows, then remove the "# confirm: " in front of it.
+# is known without looking at the rows, then remove the "# confirm: " in front of it. A column whose
+# line is deleted is closed; {} allows conditions on it; `dpsql policy check` refuses what is undecided.
 """
 
 BUDGET = """\
@@ -31,10 +35,11 @@ BUDGET = """\
 """
 
 UNIT = """\
-# Whom one unit of noise protects: one row, or all rows of one value of a column,
-# as in unit = "patient_id" with max_rows_per_unit = 5.
-# confirm: unit = "row"
-"""
+# Whom one unit of noise protects: all rows of one value of a column that marks a person, of which at most
+# max_rows_per_unit count; or "row", one row alone, where every row is somebody else."""
+NO_UNIT = """\
+# Whom one unit of noise protects: no column looks like one that marks a person. Confirm "row" only if every
+# row is somebody else; name the column if there is one. If everybody may see the table: public = true."""
 
 
 def skeleton(
@@ -44,14 +49,19 @@ def skeleton(
     checks: Checks | None = None,
     enums: Enums | None = None,
     sources: Mapping[str, str] | None = None,
+    required: Mapping[str, Set[str]] | None = None,
+    proposals: Mapping[str, Proposal] | None = None,
 ) -> str:
     """TOML text of a first policy, from the schema alone.
 
     ``checks`` holds the bounds of CHECK constraints and ``enums`` the members of ENUM types, both by
     table and column; ``sources`` the files of tables that are no database's. They are written as
-    "# confirm:" lines, and so are the budget and the unit: the text is a policy only after a person
-    has confirmed them. Minima and maxima of the data are never suggested, since they are private.
+    "# confirm:" lines, and so are the budget, the unit and every column: the text is a policy only after a person
+    has confirmed them, and a column is closed until then. ``required``: the NOT NULL columns of each table.
+    ``proposals``: its unit; by default what names of columns tell. Minima and maxima of the data are never suggested,
+    since they are private.
     """
+    proposals = propose(schemas, {}, {}) if proposals is None else proposals
     lines = [HEAD, f"dataset = {quote(dataset)}\n", BUDGET]
     for name, columns in schemas.items():
         source = (sources or {}).get(name)
@@ -60,11 +70,28 @@ def skeleton(
         lines.append(f"[{dotted('tables', name)}]")
         if source is not None:
             lines.append(f"source = {quote(source)}")
-        lines += [UNIT, f"[{dotted('tables', name, 'columns')}]"]
+        lines += [*_unit_lines(proposals[name]), "", f"[{dotted('tables', name, 'columns')}]"]
         for column, type_text in columns.items():
-            lines += _column_lines(column, type_text, bounds.get(column), members.get(column), source)
+            never_null = column in (required or {}).get(name, ())
+            lines += _column_lines(column, type_text, bounds.get(column), members.get(column), source, never_null)
         lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _unit_lines(proposal: Proposal) -> list[str]:
+    lines = [NO_UNIT if proposal.unit is None else UNIT]
+    if proposal.others and not proposal.decided:
+        lines.append(f"# Columns that identify something, too: {', '.join(dotted(name) for name in proposal.others)}")
+    mark = "" if proposal.decided else CONFIRM
+    lines.append(f"{mark}unit = {quote(proposal.unit or 'row')}")
+    if proposal.most is not None:
+        lines.append(f"{mark}max_rows_per_unit = {proposal.most}")
+    if proposal.key:
+        lines.append(f"{CONFIRM}key = [{', '.join(quote(name) for name in proposal.key)}]")
+    if proposal.references:
+        listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in proposal.references.items())
+        lines.append(f"{CONFIRM}references = {{ {', '.join(listed)} }}")
+    return lines
 
 
 def _column_lines(
@@ -73,13 +100,14 @@ def _column_lines(
     bounds: tuple[Bound | int | Decimal, Bound | int | Decimal] | None,
     members: Sequence[Key] | None,
     source: str | None,
+    never_null: bool,
 ) -> list[str]:
     found = column_type(type_text)
     key = dotted(name)
     if found.kind == "other":
         return [f"# {key} is {found}, a type that dpsql does not work with"]
     csv = source is not None and source.lower().endswith((".csv", ".csv.gz"))
-    typed = f', type = "{found}"' if csv else ""
+    typed = (", nulls = false" if never_null else "") + (f', type = "{found}"' if csv else "")
     if members:
         listed = ", ".join(shown(member) for member in members)
         return [
@@ -92,12 +120,19 @@ def _column_lines(
             f"# {key}: the bounds of a CHECK constraint; keep them only if they are public knowledge",
             f"# confirm: {key} = {{ lower = {low}, upper = {high}{typed} }}  # {found}",
         ]
-    return [f"{key} = {{{' ' + typed[2:] + ' ' if typed else ''}}}  # {found}"]
+    return [f"{CONFIRM}{key} = {{{' ' + typed[2:] + ' ' if typed else ''}}}  # {found}"]
 
 
-def policy_text(dataset: str, budget: BudgetPolicy, tables: Mapping[str, TablePolicy], views: Mapping[str, str]) -> str:
+def policy_text(
+    dataset: str,
+    budget: BudgetPolicy,
+    tables: Mapping[str, TablePolicy],
+    views: Mapping[str, str],
+    places: Mapping[str, str | None],
+) -> str:
     """TOML text of a policy that parses to an equal one."""
-    lines = [f"dataset = {quote(dataset)}", "", "[budget]"]
+    lines = [f"dataset = {quote(dataset)}", *(f"{name} = {quote(at)}" for name, at in places.items() if at is not None)]
+    lines += ["", "[budget]"]
     for name in BUDGET_FIGURES:
         value = getattr(budget, name)
         if value is not None:
@@ -148,7 +183,7 @@ def _settings(column: ColumnPolicy) -> str:
         if value is not None:
             parts.append(f"{name} = {shown(value)}")
     if column.other:
-        parts.append("other = true")
+        parts.append("other = true" if column.other_label is None else f"other = {quote(column.other_label)}")
     if not column.nulls:
         parts.append("nulls = false")
     if column.public:

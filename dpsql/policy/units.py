@@ -18,11 +18,12 @@ are one unit together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.model import TablePolicy
+from dpsql.policy.settings import Findings
 from dpsql.policy.values import dotted, fold
 
 LONGEST_PATH = 8
@@ -139,10 +140,16 @@ def _paths(
 
 def check_units(tables: Mapping[str, TablePolicy]) -> None:
     """Nothing, or PolicyError where references and units contradict each other."""
+    found = Findings()
     for table in tables.values():
-        keys = foreign_keys(tables, table)
-        if table.public or table.unit == "row":
-            continue
+        with found.each():
+            _check_unit(tables, table)
+    found.refuse()
+
+
+def _check_unit(tables: Mapping[str, TablePolicy], table: TablePolicy) -> None:
+    keys = foreign_keys(tables, table)
+    if not table.public and table.unit != "row":
         unit = unit_of(tables, table)
         for key in keys:
             for column, target in zip(key.columns, key.key, strict=True):
@@ -158,6 +165,11 @@ def check_units(tables: Mapping[str, TablePolicy]) -> None:
                         f"{table.key('unit')} {column} refers to {other.name}.{target}, but the unit of {other.name} "
                         f"is {other.unit}; one of the two must change, such as {advice}"
                     )
+
+
+def units_in(tables: Mapping[str, TablePolicy], names: Iterable[str]) -> dict[str, str]:
+    """The declared unit of each private table of those names: what the ledger keeps beside a charge."""
+    return {name: tables[name].unit for name in names if not tables[name].public}
 
 
 def unit_labels(tables: Mapping[str, TablePolicy]) -> dict[str, str]:

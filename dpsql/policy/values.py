@@ -22,6 +22,7 @@ DIGITS = 30
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,29})(\.[0-9]{1,29})?")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -49,6 +50,8 @@ def number(where: str, value: object) -> Fraction:
 
     A binary float is refused since it is not the decimal that its author wrote.
     """
+    if isinstance(value, str) and (plain := unquoted(value)):
+        raise PolicyError(f"{where} is in quotes, which make it a string; write {plain} without them")
     if isinstance(value, bool) or not isinstance(value, int | Decimal | Fraction):
         raise PolicyError(f"{where} is {kind_of(value)}; write a number such as 120 or 0.01")
     if isinstance(value, Decimal):
@@ -64,6 +67,15 @@ def number(where: str, value: object) -> Fraction:
     if abs(value) >= 10**DIGITS:
         raise PolicyError(f"{where} has a magnitude out of reach; keep to {DIGITS} digits each side")
     return Fraction(value)
+
+
+def unquoted(text: str) -> str:
+    """The date, time or number that a string spells, as TOML without quotes; empty where it spells none."""
+    try:
+        read = datetime.fromisoformat(text)
+        return shown(read if len(text) > len("2024-01-31") else read.date())
+    except (ValueError, OverflowError):
+        return text if _NUMBER.fullmatch(text) else ""
 
 
 def moment(where: str, value: date | datetime) -> date | datetime:

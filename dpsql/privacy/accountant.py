@@ -1,4 +1,4 @@
-"""Purses, requests, charges: what may be spent and what a release costs.
+"""Accounts, requests, charges: what may be spent and what a release costs.
 
 A policy fixes at creation up to three accounts, each a sum of integers of 1e-12:
 
@@ -29,11 +29,11 @@ from fractions import Fraction
 
 from dpsql.errors import BudgetError, DataError
 from dpsql.privacy.amounts import GRID, LARGEST, exact, show, to_units
-from dpsql.privacy.budget import Budget, Purse, mu_units
+from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.charge import Charge, pure_cost
 from dpsql.privacy.state import BudgetState, fresh_state
 
-__all__ = ["Budget", "BudgetState", "Charge", "Purse", "Request", "charge_for", "fresh_state", "local_charge"]
+__all__ = ["Budget", "BudgetAccount", "BudgetState", "Charge", "Request", "charge_for", "fresh_state", "local_charge"]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Request:
         )
 
 
-def _pure(purse: str, noise: str, epsilon: Fraction, units: int) -> Charge:
-    return Charge(purse, units, noise, f"epsilon {show(epsilon)} (pure)", epsilon)
+def _pure(account: str, noise: str, epsilon: Fraction, units: int) -> Charge:
+    return Charge(account, units, noise, f"epsilon {show(epsilon)} (pure)", epsilon)
 
 
 def _gaussian(units: int, guarantee: str) -> Charge:

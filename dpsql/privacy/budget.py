@@ -8,7 +8,7 @@ from fractions import Fraction
 from dpsql.errors import DataError, PolicyError
 from dpsql.privacy.amounts import GRID, LARGEST, Number, exact, float_down, show, show_left, to_units
 from dpsql.privacy.calibrate import gaussian_mu
-from dpsql.privacy.charge import PURSES, Charge
+from dpsql.privacy.charge import ACCOUNTS, Charge
 
 
 @dataclass(frozen=True)
@@ -128,20 +128,24 @@ class Budget:
 
     def allows(self, charge: Charge) -> bool:
         """Whether ``charge`` is within the cap on one release, whatever is left."""
-        return charge.units <= self.caps.get(charge.purse, LARGEST)
+        return charge.units <= self.caps.get(charge.account, LARGEST)
 
-    def refusal(self, charge: Charge) -> str:
-        """One line for a charge above the cap: what was asked, the cap, what to ask for instead."""
+    def refusal(self, charge: Charge, called: str = "") -> str:
+        """One line for a charge above the cap: what was asked, the cap, what to ask for instead.
+
+        ``called``: what the cap is called, by default by its name in the policy.
+        """
         name, cap, asked = "max_epsilon_per_release", self.max_epsilon, "epsilon"
-        if charge.purse == "local":
+        if charge.account == "local":
             name, cap, asked = "max_local_epsilon_per_release", self.max_local_epsilon, "epsilon"
         elif self.rho is not None:
             name, cap, asked = "max_rho_per_release", self.max_rho, "rho"
         most = show(cap or Fraction(0))
-        at = f" at delta {show(self.delta)}" if charge.purse == "gaussian" and self.delta is not None else ""
+        at = f" at delta {show(self.delta)}" if charge.account == "gaussian" and self.delta is not None else ""
+        called = called or f"the policy's {name}"
         return (
-            f"a release at {charge.guarantee} is above the policy's {name}, {most}{at}; ask for {asked} of at most"
-            f" {most}{at}, or split the batch"
+            f"a release at {charge.guarantee} is above {called}, {most}{at}; ask for {asked} of at most {most}{at}, or"
+            " split the batch"
         )
 
     def figures(self) -> dict[str, str]:
@@ -176,7 +180,7 @@ def mu_units(epsilon: Fraction, delta: Fraction) -> int:
 
 
 @dataclass(frozen=True)
-class Purse:
+class BudgetAccount:
     """One account of a ledger, in units of 1e-12 of its measure ("epsilon" or "mu squared")."""
 
     name: str
@@ -184,7 +188,7 @@ class Purse:
     spent_units: int
 
     def __post_init__(self) -> None:
-        if self.name not in PURSES or not 0 <= self.spent_units <= self.total_units <= LARGEST:
+        if self.name not in ACCOUNTS or not 0 <= self.spent_units <= self.total_units <= LARGEST:
             raise DataError("an account must be spent between 0 and its total; verify the ledger")
 
     @property

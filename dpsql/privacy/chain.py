@@ -3,8 +3,9 @@
 A link's head is SHA-256 of the head before it, the kind of row and the row; the first head is that of
 the ledger's id, budget, creation time and totals. Rows: charges, releases and free answers (the
 payload through its digest), the names that the data set has had, those under which results are
-shown, and the schema upgrades of the file. Changing, dropping or adding any row by hand breaks the chain, unless all
-later links are computed anew; that, an anchor notices.
+shown, marks of the data's files, the schema upgrades of the ledger, when it was held to an anchor or
+made of a backup, and the budgets of analysts. Changing, dropping or adding any row by hand breaks the
+chain, unless all later links are computed anew; that, an anchor notices.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ TABLES = {
     "upgrade": "upgrades",
     "answer": "answers",
     "views": "views",
+    "file": "files",
+    "event": "events",
+    "analyst": "analysts",
 }
 
 _CONTENT = {
@@ -39,6 +43,9 @@ _CONTENT = {
     "upgrade": "SELECT id, time, version FROM upgrades WHERE id = ?",
     "answer": f"SELECT {ANSWER_COLUMNS}, digest FROM answers WHERE id = ?",  # noqa: S608 - fixed text
     "views": "SELECT id, time, release, names FROM views WHERE id = ?",
+    "file": "SELECT id, time, dataset, place, salt, mark FROM files WHERE id = ?",
+    "event": "SELECT id, time, kind, number, details FROM events WHERE id = ?",
+    "analyst": "SELECT id, time, name, terms FROM analysts WHERE id = ?",
 }
 
 
@@ -71,12 +78,30 @@ def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[An
 
 
 def newest(connection: sqlite3.Connection) -> Mark:
-    """The last link of the chain."""
-    return Mark(
-        *connection.execute(
-            "SELECT (SELECT ledger FROM identity), link, head FROM chain ORDER BY link DESC LIMIT 1"
-        ).fetchone()
-    )
+    """The last link of the chain, and what was spent and numbered by then."""
+    ledger, link, head = connection.execute(
+        "SELECT (SELECT ledger FROM identity), link, head FROM chain ORDER BY link DESC LIMIT 1"
+    ).fetchone()
+    spent = dict(connection.execute("SELECT name, spent FROM purses"))
+    return Mark(ledger, link, head, last_number(connection), spent)
+
+
+def last_number(connection: sqlite3.Connection) -> int:
+    """The newest number that a charge or an answer has, or had in a ledger that was lost; 0 where there is none."""
+    last = 0
+    for table in ("charges.id", "answers.id", "events.number"):
+        name, column = table.split(".")
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
+            last = max(last, connection.execute(f"SELECT coalesce(max({column}), 0) FROM {name}").fetchone()[0])  # noqa: S608
+    return last
+
+
+def note(connection: sqlite3.Connection, kind: str, number: int, details: object) -> None:
+    """Write an event of the ledger itself and link it. ``number``: none up to it is given out again."""
+    row = (now(), kind, number, canonical(details))
+    inserted = connection.execute("INSERT INTO events (time, kind, number, details) VALUES (?, ?, ?, ?)", row)
+    event = int(inserted.lastrowid or 0)
+    append(connection, "event", event, (event, *row))
 
 
 def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: bool) -> str | None:
@@ -85,8 +110,8 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
     ``kinds`` of rows that the file's schema version has. Cost O(charges), plus one read of every payload.
     """
     head = genesis(connection)
-    purses = dict(connection.execute("SELECT name, spent FROM purses"))
-    spent = dict.fromkeys(purses, 0)
+    accounts = dict(connection.execute("SELECT name, spent FROM purses"))
+    spent = dict.fromkeys(accounts, 0)
     counts = dict.fromkeys(kinds, 0)
     links = connection.execute("SELECT link, kind, row, head FROM chain ORDER BY link")
     for number, (link, kind, row_id, stored) in enumerate(links, start=1):
@@ -96,15 +121,15 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
             return f"is damaged at link {number}: its hash chain breaks"
         counts[kind] += 1
         if kind == "charge":
-            _, _, _, _, _, purse, units, cost, _ = row
-            if (purse, units) != (json.loads(cost)["purse"], json.loads(cost)["units"]):
+            _, _, _, _, _, account, units, cost, _ = row
+            if (account, units) != (json.loads(cost)["purse"], json.loads(cost)["units"]):
                 return f"is damaged at link {number}: a charge contradicts itself"
-            spent[purse] += units
+            spent[account] += units
     for kind in kinds:
         table = TABLES[kind]
         if connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] != counts[kind]:  # noqa: S608
             return f"is damaged: {table} has rows outside the hash chain"
-    if spent != purses:
+    if spent != accounts:
         return "is damaged: spent is not the sum of its charges"
     if payloads:
         held = "SELECT id, payload, digest FROM releases"

@@ -11,7 +11,7 @@ from dpsql.privacy.amounts import GRID, LARGEST, to_units
 from dpsql.privacy.calibrate import pure_as_rho
 from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
 
-PURSES = ("pure", "gaussian", "local")
+ACCOUNTS = ("pure", "gaussian", "local")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Charge:
     mathematics differ in the last digit of tanh. Raises DataError.
     """
 
-    purse: str
+    account: str
     units: int
     noise: str
     guarantee: str
@@ -36,22 +36,25 @@ class Charge:
 
     def __post_init__(self) -> None:
         if self.noise == "none":
-            if self.units or self.purse or self.epsilon is not None:
+            if self.units or self.account or self.epsilon is not None:
                 raise DataError("an answer that is free takes nothing from any account; make it with Charge.free")
             return
-        if self.purse not in PURSES or self.noise not in ("laplace", "gaussian", "response"):
+        if self.account not in ACCOUNTS or self.noise not in ("laplace", "gaussian", "response"):
             raise DataError("a charge names an unknown account or noise; make it with charge_for")
         if isinstance(self.units, bool) or not isinstance(self.units, int) or not 0 < self.units <= LARGEST:
             raise DataError("a charge must be a positive 64-bit number of units; ask for more or for less")
         if (self.epsilon is None) != (self.noise == "gaussian"):
             raise DataError("a charge for Laplace noise or a response needs epsilon, a Gaussian one has none")
-        if (self.noise == "response") != (self.purse == "local") or (self.noise, self.purse) == ("gaussian", "pure"):
+        if (self.noise == "response") != (self.account == "local") or (self.noise, self.account) == (
+            "gaussian",
+            "pure",
+        ):
             raise DataError("a charge takes from an account that cannot pay for its noise; make it with charge_for")
         if self.epsilon is not None and not self._pays(self.epsilon):
             raise DataError("a charge pays for another epsilon than its noise has; make it with charge_for")
 
     def _pays(self, epsilon: Fraction) -> bool:
-        if self.purse != "gaussian":
+        if self.account != "gaussian":
             return epsilon * GRID == self.units
         return epsilon > 0 and self.units + 2 >= pure_cost(epsilon) * (1 - Fraction(1, 10**9))
 
@@ -61,6 +64,11 @@ class Charge:
         if self.noise != "gaussian":
             raise DataError("only a charge for Gaussian noise has a mu; use epsilon")
         return Fraction(self.units, GRID)
+
+    @property
+    def measure(self) -> str:
+        """What its account counts."""
+        return "mu squared" if self.account == "gaussian" else "epsilon"
 
     @property
     def amount(self) -> float:
@@ -92,7 +100,7 @@ class Charge:
     def as_dict(self) -> dict[str, str | int]:
         """Public and JSON-ready; `from_dict` reads it back."""
         fields: dict[str, str | int] = {
-            "purse": self.purse,
+            "purse": self.account,
             "units": self.units,
             "noise": self.noise,
             "guarantee": self.guarantee,

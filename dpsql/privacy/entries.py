@@ -41,6 +41,11 @@ class Entry:
     renamed: tuple[str | None, ...] | None = None
 
     @property
+    def lost(self) -> bool:
+        """Whether it charges what a ledger had spent that was lost (`ledger_restore`), and no release of this one."""
+        return bool(self.description.get("lost"))
+
+    @property
     def results(self) -> tuple[str, ...]:
         """The names of the results that the charge pays for, as its batch calls them."""
         return tuple(str(name) for name in self.description.get("names", ()))

@@ -10,9 +10,9 @@ Promise: released <= sum of charges = spent <= total, at every instant, whatever
   `Ledger.unreleased`; the noisy measurement is stored in the transaction that marks it released.
 - Every row is a link of a hash chain that starts at the ledger's identity and totals; `Ledger.verify`
   recomputes it. An ``anchor`` file kept elsewhere holds the newest link, so that an older copy of the
-  ledger put back is refused. Without an anchor nobody can tell an old copy from the present, nor can
-  any file of ours stop whoever may write both; keep them where the analyst cannot.
-
+  ledger put back is refused; once a ledger is held to one, every opening needs it. Without an anchor nobody
+  can tell an old copy from the present, nor can any file of ours stop whoever may write both; keep them
+  where the analyst cannot. A backup is restored with everything charged that it lacks (`ledger_restore`).
 - An older schema version is brought up to date when the file is opened (`ledger_schema`).
 
 A ledger stores public data only: charges, descriptions of plans, noisy measurements. A connection to
@@ -30,12 +30,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.errors import BudgetError, DataError, LedgerError
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema
 from dpsql.privacy import anchor as anchors
-from dpsql.privacy import chain, ledger_schema
+from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry, read_entries
-from dpsql.privacy.ledger_checks import check_identity, check_once, check_text, check_whole, purses
+from dpsql.privacy.ledger_checks import (
+    budget_accounts,
+    check_held,
+    check_identity,
+    check_once,
+    check_text,
+    check_units,
+    check_whole,
+    is_held,
+)
 from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.state import BudgetState
 
@@ -84,8 +94,8 @@ class Ledger:
         target, mark_path = Path(path), None if anchor is None else Path(anchor)
         if mark_path is not None and os.path.exists(mark_path):
             raise LedgerError(
-                f"anchor {mark_path} belongs to a ledger that existed before; restore that ledger at"
-                f" {target}, a new one would forget what was spent"
+                f"anchor {mark_path} belongs to a ledger that existed before; put that ledger back at {target}, or its"
+                " newest backup with 'dpsql ledger restore': a new one would forget what was spent"
             )
         LedgerFile(target, timeout).create(lambda connection: ledger_schema.initialise(connection, dataset, budget))
         return cls.open(target, dataset, budget, anchor=anchor, timeout=timeout)
@@ -112,7 +122,20 @@ class Ledger:
         if version < ledger_schema.SCHEMA_VERSION:
             mark = ledger._upgraded()
         ledger._remember(mark)
+        ledger._hold()
         return ledger
+
+    def _hold(self) -> None:
+        """Note that the ledger is held to its anchor, which exists by now and is needed from then on."""
+        if self.anchor is None or self._file.run(is_held):
+            return
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_identity(connection)
+            if not is_held(connection):
+                chain.note(connection, "anchored", chain.last_number(connection), {})
+
+        self._write(work)
 
     def _upgraded(self) -> anchors.Mark:
         def work(connection: sqlite3.Connection) -> anchors.Mark:
@@ -159,7 +182,8 @@ class Ledger:
         one measurement can ever be recorded for it. label: who asked. description: public, JSON.
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
-        otherwise BudgetError, and nothing is spent.
+        otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
+        budget, too (`analysts`); PolicyError for tables that are not theirs.
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
         of columns that were released before (`check_once`).
         """
@@ -187,17 +211,19 @@ class Ledger:
                     raise self._file.error(f"has another charge under the id {charge_id!r}; use a new id")
                 return int(known[0])
             check_once(connection, self.dataset, description)
+            check_units(connection, description)
             if not self.budget.allows(charge):
                 raise BudgetError(self.budget.refusal(charge))
+            analysts.check(connection, label, charge, description)
             state = self._state(connection)
             granted = connection.execute(
                 "UPDATE purses SET spent = spent + ?1 WHERE name = ?2 AND spent + ?1 <= total",
-                (charge.units, charge.purse),
+                (charge.units, charge.account),
             )
             if granted.rowcount != 1:
                 raise BudgetError(state.refusal(charge))
-            number = _next(connection)
-            row = (number, charge_id, chain.now(), self.dataset, label, charge.purse, charge.units, cost, text)
+            number = 1 + chain.last_number(connection)
+            row = (number, charge_id, chain.now(), self.dataset, label, charge.account, charge.units, cost, text)
             connection.execute(
                 f"INSERT INTO charges ({chain.CHARGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
                 row,
@@ -248,7 +274,7 @@ class Ledger:
 
         def work(connection: sqlite3.Connection) -> int:
             self._check_identity(connection)
-            number = _next(connection)
+            number = 1 + chain.last_number(connection)
             body = payload(number)
             if len(body) > LARGEST_PAYLOAD:
                 raise DataError("a release must be bytes, at most 900 MB; split the batch")
@@ -310,6 +336,32 @@ class Ledger:
 
         return self._write(work)
 
+    def declare_analyst(self, change: Callable[[Mapping[str, Analyst]], Analyst]) -> Analyst:
+        """Write down what holds of an analyst from now on: from all that there are to the one that is new or changed.
+
+        What ``change`` raises leaves the ledger as it was. Spends and refunds nothing.
+        """
+
+        def work(connection: sqlite3.Connection) -> Analyst:
+            self._check_identity(connection)
+            analyst = change(analysts.newest(connection))
+            check_text("the name of an analyst", analyst.name)
+            analysts.declare(connection, analyst)
+            return analyst
+
+        return self._write(work)
+
+    def note_files(self, files: Mapping[str, str], *, again: bool = False) -> None:
+        """Mark files that have no mark under this data set's name, and ``again`` those that changed (`file_marks`)."""
+        if not again and not self._file.run(lambda connection: file_marks.unmarked(connection, self.dataset, files)):
+            return
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_identity(connection)
+            file_marks.note(connection, self.dataset, files, again=again)
+
+        self._write(work)
+
     # -- reading ---------------------------------------------------------------------------------
 
     def state(self) -> BudgetState:
@@ -318,14 +370,38 @@ class Ledger:
         def work(connection: sqlite3.Connection) -> BudgetState:
             self._check_identity(connection)
             return BudgetState(
-                self.budget, purses(connection, self._file, self.budget), tuple(read_entries(connection, self._file))
+                self.budget,
+                budget_accounts(connection, self._file, self.budget),
+                tuple(read_entries(connection, self._file)),
             )
 
         return self._file.run(work)
 
+    def analysts(self) -> dict[str, Analyst]:
+        """Every analyst by name, those who were removed, too."""
+
+        def work(connection: sqlite3.Connection) -> dict[str, Analyst]:
+            self._check_identity(connection)
+            return analysts.newest(connection)
+
+        return self._file.run(work)
+
+    def analyst_state(self, analyst: Analyst) -> BudgetState:
+        """What an analyst's budget holds, and what is spent of it."""
+
+        def work(connection: sqlite3.Connection) -> BudgetState:
+            self._check_identity(connection)
+            return analysts.state(connection, analyst)
+
+        return self._file.run(work)
+
+    def changed_files(self, files: Mapping[str, str]) -> dict[str, str]:
+        """Places of ``files`` that were written to since they were marked, and when that was (`file_marks`)."""
+        return self._file.run(lambda connection: file_marks.changed(connection, self.dataset, files))
+
     def unreleased(self) -> list[Entry]:
         """Charges without a measurement, oldest first: running now, or spent by a crash for nothing."""
-        return self._entries("WHERE releases.id IS NULL", free=None)
+        return [entry for entry in self._entries("WHERE releases.id IS NULL", free=None) if not entry.lost]
 
     def releases(self) -> Iterator[Entry]:
         """All releases with their payloads, oldest first; one payload in memory at a time."""
@@ -350,6 +426,13 @@ class Ledger:
         """
         return self._file.run(lambda connection: self._verify(connection, payloads=True))[1].link
 
+    def back_up(self, target: str | os.PathLike[str]) -> int:
+        """Copy the ledger, as it is at one moment, to ``target``, whoever writes meanwhile; the number of its links.
+
+        An older copy of this ledger that is there is replaced, anything else refused. LedgerError.
+        """
+        return ledger_copies.back_up(self._file, Path(target), self.budget, self._check_identity).link
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -370,14 +453,16 @@ class Ledger:
 
     def _check_identity(self, connection: sqlite3.Connection) -> int:
         anchored = None if self.anchor is None else anchors.read(self.anchor)
-        return check_identity(connection, self._file, self.dataset, self.budget, (self._seen, anchored))
+        version = check_identity(connection, self._file, self.dataset, self.budget, (self._seen, anchored))
+        check_held(connection, self._file, version, self.anchor, anchored)
+        return version
 
     def _state(self, connection: sqlite3.Connection) -> BudgetState:
-        return BudgetState(self.budget, purses(connection, self._file, self.budget))
+        return BudgetState(self.budget, budget_accounts(connection, self._file, self.budget))
 
     def _verify(self, connection: sqlite3.Connection, *, payloads: bool) -> tuple[int, anchors.Mark]:
         version = self._check_identity(connection)
-        purses(connection, self._file, self.budget)
+        budget_accounts(connection, self._file, self.budget)
         check_whole(connection, self._file, version, payloads=payloads)
         return version, chain.newest(connection)
 
@@ -389,9 +474,3 @@ class Ledger:
             return read_entries(connection, self._file, where, values, free=free, payload=payload)
 
         return self._file.run(work)
-
-
-def _next(connection: sqlite3.Connection) -> int:
-    """The number of the next charge or answer."""
-    last = "SELECT max((SELECT coalesce(max(id), 0) FROM charges), (SELECT coalesce(max(id), 0) FROM answers))"
-    return 1 + int(connection.execute(last).fetchone()[0])

@@ -18,13 +18,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from dpsql.errors import DataError, IntegrityError
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy import chain, ledger_schema
-from dpsql.privacy.budget import Budget, Purse
+from dpsql.privacy.budget import Budget, BudgetAccount
 from dpsql.privacy.ledger_file import LedgerFile
+
+FIND_NEWER = "find the newest file and put it back, or restore a backup with 'dpsql ledger restore'"
+
+NAME_ANCHOR = 'write anchor = "FILE" into the policy, or give --anchor'
 
 
 def check_kind(connection: sqlite3.Connection, file: LedgerFile) -> int:
@@ -68,13 +73,32 @@ def check_identity(
             continue
         row = connection.execute("SELECT head FROM chain WHERE link = ?", (mark.link,)).fetchone()
         if mark.ledger != ledger or row is None or row[0] != mark.head:
-            raise file.error(
-                "is another or an older one than was used last, which would forget charges; put the newest file back"
-            )
+            raise file.error(f"is another or an older one than was used last, which would forget charges; {FIND_NEWER}")
     return version
 
 
-def purses(connection: sqlite3.Connection, file: LedgerFile, budget: Budget) -> tuple[Purse, ...]:
+def is_held(connection: sqlite3.Connection) -> bool:
+    """Whether the ledger, of the present schema version, was ever held to an anchor."""
+    return connection.execute("SELECT 1 FROM events WHERE kind = 'anchored'").fetchone() is not None
+
+
+def check_held(
+    connection: sqlite3.Connection, file: LedgerFile, version: int, anchor: Path | None, mark: anchors.Mark | None
+) -> None:
+    """Where the ledger was held to an anchor, one is named and is there; LedgerError."""
+    if "event" not in ledger_schema.kinds(version) or (mark is not None) or not is_held(connection):
+        return
+    if anchor is None:
+        raise file.error(
+            f"is held to an anchor, without which an older copy would go unnoticed, and none is named; {NAME_ANCHOR}"
+        )
+    raise file.error(
+        f"is held to the anchor {anchor}, which is gone; bring it back (is its disk there?), or, where it is lost for"
+        f" good, say what was spent since with 'dpsql ledger restore {file.path} --lost'"
+    )
+
+
+def budget_accounts(connection: sqlite3.Connection, file: LedgerFile, budget: Budget) -> tuple[BudgetAccount, ...]:
     """Totals and what is spent of them, which is the sum of the charges. Cost O(charges), in SQLite."""
     rows = {name: (total, spent) for name, total, spent in connection.execute("SELECT name, total, spent FROM purses")}
     charged = dict(connection.execute("SELECT purse, sum(units) FROM charges NOT INDEXED GROUP BY purse"))
@@ -87,7 +111,7 @@ def purses(connection: sqlite3.Connection, file: LedgerFile, budget: Budget) -> 
         raise file.error("holds totals that do not follow from its budget; restore the newest backup")
     if {name: spent for name, (_, spent) in rows.items() if spent} != charged:
         raise file.error("is damaged: spent is not the sum of its charges; restore the newest backup")
-    return tuple(Purse(name, *rows[name]) for name in expected)
+    return tuple(BudgetAccount(name, *rows[name]) for name in expected)
 
 
 def check_whole(connection: sqlite3.Connection, file: LedgerFile, version: int, *, payloads: bool) -> None:
@@ -128,6 +152,28 @@ def check_once(connection: sqlite3.Connection, dataset: str, description: Mappin
                 f"{shown} was released locally already, as {called} (release {number}), and a second look at the same "
                 f"rows would add to what is known of each: ask {called} again, which is free ({end})"
             )
+
+
+def check_units(connection: sqlite3.Connection, description: Mapping[str, Any]) -> None:
+    """IntegrityError where a table protects another unit than in earlier charges: one budget would bound neither.
+
+    Charges say it under ``units``, by table; those of earlier versions do not. Inside the caller's transaction.
+    """
+    wanted = {str(table): str(unit) for table, unit in description.get("units", {}).items()}
+    rows = connection.execute(
+        "SELECT id, description FROM charges WHERE json_extract(description, '$.units') IS NOT NULL ORDER BY id DESC"
+    )
+    for number, text in rows:
+        if not wanted:
+            return
+        for table, unit in json.loads(text)["units"].items():
+            now = wanted.pop(table, unit)
+            if now.casefold() != str(unit).casefold():
+                raise IntegrityError(
+                    f"{table} protects one {now} by the policy and protected one {unit} in release {number}, so that "
+                    f"what is spent would bound what is known of neither: put {unit} back as its unit (nothing was "
+                    "charged)"
+                )
 
 
 def check_text(name: str, value: object, least: int = 1) -> None:

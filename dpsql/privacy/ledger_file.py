@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,13 +21,21 @@ REMEDIES = {
     "SQLITE_READONLY": "cannot be written; give this user write access to the file and to its directory",
     "SQLITE_CANTOPEN": "cannot be opened; check the path and the access rights of its directory",
     "SQLITE_PERM": "cannot be opened; check the path and the access rights of its directory",
-    "SQLITE_NOTADB": "is not a SQLite database; name the ledger file of this policy",
+    "SQLITE_NOTADB": "is not a SQLite database; name the ledger file of this policy, or restore a backup of it",
     "SQLITE_CORRUPT": "is damaged; keep the file, restore the newest backup and verify it against its anchor",
     "SQLITE_FULL": "cannot grow because the disk is full; free some space, then run again",
     "SQLITE_IOERR": "cannot be read or written; check the disk and look at the ledger before you run again",
     "SQLITE_CONSTRAINT": "refused a row that breaks its rules; run verify() on it",
 }
 _DAMAGED = "is damaged: it holds values that no ledger has; keep the file and restore the newest backup"
+
+
+def dataset_of(path: Path) -> str | None:
+    """The newest data set of the ledger at ``path``, unchecked; None where it cannot be read as one."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as held:
+        row = held.execute("SELECT dataset FROM datasets ORDER BY id DESC LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
+    return None
 
 
 def remedy(error: sqlite3.Error) -> str:
@@ -78,7 +86,7 @@ class LedgerFile:
             with self.connected(draft) as connection:
                 fill(connection)
             os.link(draft, self.path)  # atomic, and never replaces a file
-            _sync(self.path.parent)
+            sync(self.path.parent)
         except FileExistsError:
             failure = "exists already; open it, a ledger is never replaced"
         except OSError as error:
@@ -124,7 +132,7 @@ class LedgerFile:
         return found.st_dev, found.st_ino
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Make a new name in ``directory`` survive a loss of power."""
     if os.name == "posix":
         handle = os.open(directory, os.O_RDONLY)

@@ -4,7 +4,10 @@ Version 1 has the tables. Version 2 makes the file itself append-only: triggers 
 delete a row, to lower what was spent and to move a total, so that a slip with any SQLite tool is no
 refund; and the table ``upgrades`` says when a file changed its version. Version 3 has the table ``answers``:
 releases that rest on earlier ones and cost nothing, numbered with the charges; and ``views``: under which
-names the results of a release are shown, and which are no longer shown.
+names the results of a release are shown, and which are no longer shown. Version 4 has the table
+``files``: marks of the files of a data set (`file_marks`). Version 5 has the table ``events``: since when the file is
+held to an anchor (`anchor`), and that it was made of a backup (`ledger_restore`). Version 6 has the
+table ``analysts``: who has which budget inside the policy's (`analysts`).
 
 An upgrade is one transaction over a file whose chain was verified under its old version: it adds, never
 rewrites a row, and links itself to the chain, so that an anchor of before still finds its link. A process
@@ -84,11 +87,48 @@ _THIRD = (
     ),
 )
 
+_FOURTH = (
+    """CREATE TABLE files (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, dataset TEXT NOT NULL, place TEXT NOT NULL, salt TEXT NOT NULL,
+    mark TEXT NOT NULL
+) STRICT""",
+    *(
+        f"CREATE TRIGGER files_no_{event.lower()} BEFORE {event} ON files "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for event in ("UPDATE", "DELETE")
+    ),
+)
+
+_FIFTH = (
+    """CREATE TABLE events (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, number INTEGER NOT NULL, details TEXT NOT NULL
+) STRICT""",
+    *(
+        f"CREATE TRIGGER events_no_{event.lower()} BEFORE {event} ON events "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for event in ("UPDATE", "DELETE")
+    ),
+)
+
+_SIXTH = (
+    """CREATE TABLE analysts (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, name TEXT NOT NULL, terms TEXT NOT NULL
+) STRICT""",
+    *(
+        f"CREATE TRIGGER analysts_no_{event.lower()} BEFORE {event} ON analysts "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for event in ("UPDATE", "DELETE")
+    ),
+)
+
 # What brings a file from version i to i + 1, and the kinds of rows that the chain of version i + 1 links.
 VERSIONS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (_FIRST, ("charge", "release", "dataset")),
     (_SECOND, ("charge", "release", "dataset", "upgrade")),
     (_THIRD, ("charge", "release", "dataset", "upgrade", "answer", "views")),
+    (_FOURTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file")),
+    (_FIFTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event")),
+    (_SIXTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event", "analyst")),
 )
 SCHEMA_VERSION = len(VERSIONS)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, listed, one_line
 from dpsql.privacy.amounts import GRID, float_down, show, show_left
-from dpsql.privacy.budget import Budget, Purse, mu_units
+from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry
@@ -24,26 +24,31 @@ class BudgetState:
     comparable with each other and 0 before anything was spent, but for Gaussian releases not
     additive: half of mu^2 spent is more than half of epsilon. ``remaining`` is what can still be
     asked for: the pure account plus the largest epsilon that the Gaussian one grants at once.
-    The local account stands apart, in ``purses``, whose own numbers do add up. ``charges`` are all rows of the
+    The local account stands apart, in ``accounts``, whose own numbers do add up. ``charges`` are all rows of the
     ledger, oldest first, without payloads: by whom, for what, at what cost, released or not.
     """
 
     budget: Budget
-    purses: tuple[Purse, ...]
+    accounts: tuple[BudgetAccount, ...]
     charges: tuple[Entry, ...] = ()
+
+    @property
+    def purses(self) -> tuple[BudgetAccount, ...]:
+        """The older name of ``accounts``, for programs that were written with it."""
+        return self.accounts
 
     @property
     def unreleased(self) -> tuple[Entry, ...]:
         """Charges without a recorded answer: running now, or spent by a crash or an interrupt for nothing."""
-        return tuple(entry for entry in self.charges if entry.released is None)
+        return tuple(entry for entry in self.charges if entry.released is None and not entry.lost)
 
     def by_label(self) -> tuple[Share, ...]:
         """What each label has spent of each account, in order of their first charges."""
         return shares(self.charges)
 
-    def purse(self, name: str) -> Purse | None:
+    def account(self, name: str) -> BudgetAccount | None:
         """The account of that name, None where the policy keeps none."""
-        return next((purse for purse in self.purses if purse.name == name), None)
+        return next((account for account in self.accounts if account.name == name), None)
 
     @property
     def measure(self) -> str:
@@ -61,8 +66,8 @@ class BudgetState:
         return float(self.budget.rho or self.budget.epsilon or 0)
 
     def _units(self, name: str, which: str) -> int:
-        purse = self.purse(name)
-        return 0 if purse is None else int(getattr(purse, which))
+        account = self.account(name)
+        return 0 if account is None else int(getattr(account, which))
 
     @property
     def spent(self) -> float:
@@ -76,7 +81,7 @@ class BudgetState:
     @property
     def remaining(self) -> float:
         """Largest further epsilon (or rho) that the accounts still grant, at most total."""
-        if all(purse.spent_units == 0 for purse in self.purses if purse.name != "local"):
+        if all(account.spent_units == 0 for account in self.accounts if account.name != "local"):
             return self.total
         pure = self._units("pure", "remaining_units") / GRID
         gauss = self._units("gaussian", "remaining_units")
@@ -101,8 +106,8 @@ class BudgetState:
 
     def affords(self, charge: Charge) -> bool:
         """Whether the account of ``charge`` still holds it, and the cap on one release lets it pass."""
-        purse = self.purse(charge.purse)
-        return purse is not None and charge.units <= purse.remaining_units and self.budget.allows(charge)
+        account = self.account(charge.account)
+        return account is not None and charge.units <= account.remaining_units and self.budget.allows(charge)
 
     def check(self, charge: Charge) -> None:
         """Raises BudgetError, with what is left and what to do, if ``charge`` does not fit.
@@ -114,29 +119,54 @@ class BudgetState:
 
     def refusal(self, charge: Charge) -> str:
         """One line: what was asked, what remains in which account, what next."""
-        purse = self.purse(charge.purse)
-        if purse is None:
-            return f"this policy keeps no {charge.purse} account for {charge.guarantee}; ask for another guarantee"
+        account = self.account(charge.account)
+        if account is None:
+            return f"this policy keeps no {charge.account} account for {charge.guarantee}; ask for another guarantee"
         if not self.budget.allows(charge):
             return self.budget.refusal(charge)
-        asked = show(Fraction(charge.units, GRID))
+        total, _, left, _ = self.figures(account)
+        if left.endswith("%"):
+            asked, measure = f"{show(Fraction(100 * charge.units, account.total_units), 3)}%", ""
+        else:
+            measure = left.split()[0] + " "
+            asked = measure + show(Fraction(charge.units, GRID * (2 if measure == "rho " else 1)))
         message = (
-            f"a release at {charge.guarantee} needs {purse.measure} {asked} of the {purse.name} account,"
-            f" which has {show_left(Fraction(purse.remaining_units, GRID))} left of"
-            f" {show(Fraction(purse.total_units, GRID))}; "
+            f"a release at {charge.guarantee} needs {asked} of the {account.name} account, which has"
+            f" {left.removeprefix(measure)} left of {total.removeprefix(measure)}; "
         )
         other = ""
-        if purse.name == "pure" and self.delta is not None and self._units("gaussian", "remaining_units"):
+        if account.name == "pure" and self.delta is not None and self._units("gaussian", "remaining_units"):
             other = f", or add delta={show(self.budget.delta or Fraction(0))} to be paid from the gaussian account"
-        if purse.remaining_units == 0:
+        if account.remaining_units == 0:
             return message + "it is spent: query earlier releases, which is free" + other
-        if purse.name != "gaussian":
-            return message + f"ask for epsilon of at most {purse.remaining:.12g}, or query earlier releases" + other
+        if account.name != "gaussian":
+            return message + f"ask for epsilon of at most {account.remaining:.12g}, or query earlier releases" + other
         if self.budget.delta is None:
-            return message + f"ask for rho of at most {purse.remaining / 2:.12g}, or query earlier releases"
-        most = self._grantable(purse.remaining_units)
+            return message + f"ask for rho of at most {account.remaining / 2:.12g}, or query earlier releases"
+        most = self._grantable(account.remaining_units)
         delta = show(self.budget.delta)
         return message + f"ask for epsilon of at most {_floored(most)} at delta {delta}, or query earlier releases"
+
+    def figures(self, account: BudgetAccount) -> tuple[str, str, str, str]:
+        """What an account holds in all, has spent and has left, in the figures that people ask with, and a remark.
+
+        Releases add up in mu squared in the Gaussian account, and not in epsilon. So its parts are shares of the whole,
+        and the remark says for how much epsilon at once the rest is enough.
+        """
+        total, spent, left = (
+            Fraction(units, GRID) for units in (account.total_units, account.spent_units, account.remaining_units)
+        )
+        delta = self.budget.delta
+        if account.name == "gaussian" and delta is not None:
+            at = f" at delta {show(delta)}"
+            whole = f"epsilon {show((self.budget.epsilon or Fraction(0)) - self.budget.pure)}{at}"
+            most = _floored(self._grantable(account.remaining_units)) if account.remaining_units else "0"
+            shares = f"{show(100 * spent / total, 3)}%", f"{show_left(100 * left / total, 3)}%"
+            return whole, *shares, f", enough for one release of epsilon {most}{at}"
+        measure, parts = ("rho", 2) if account.name == "gaussian" else ("epsilon", 1)
+        # What nothing was spent of is shown like the total, which is rounded up, and not a digit below it.
+        rest = show_left(left / parts) if left < total else show(total / parts)
+        return f"{measure} {show(total / parts)}", f"{measure} {show(spent / parts)}", f"{measure} {rest}", ""
 
     def __repr__(self) -> str:
         return str(self)  # what a notebook or a prompt shows; its charges are thousands of characters
@@ -144,13 +174,10 @@ class BudgetState:
     def __str__(self) -> str:
         at = "" if self.delta is None else f" at delta {show(self.budget.delta or Fraction(0))}"
         lines = [f"{self.measure} {show(Fraction(self.spent), 6)} spent of {self.total:.6g}{at}"]
-        for purse in self.purses:
-            line = f"  {purse}"
-            if purse.name == "gaussian" and self.budget.delta is not None:
-                most = _floored(self._grantable(purse.remaining_units))
-                line += f", enough for one release of epsilon {most}{at}"
-            lines.append(line)
-        lines += share_lines(self.by_label())
+        for account in self.accounts:
+            total, _, left, remark = self.figures(account)
+            lines.append(f"  {account.name}: {left} left of {total.removeprefix(f'{left.split()[0]} ')}{remark}")
+        lines += self._share_lines()
         lost = self.unreleased
         if lost:
             lines.append(
@@ -158,6 +185,19 @@ class BudgetState:
                 " (running now, or cut off; charges are never given back)"
             )
         return "\n".join(lines)
+
+    def _share_lines(self) -> list[str]:
+        """Who spent how much for what: a line a label and account, at most `MOST_LINES`."""
+        found, lines = self.by_label(), []
+        for share in found[:MOST_LINES]:
+            account = self.account(share.account)
+            spent = "" if account is None else self.figures(replace(account, spent_units=share.units))[1]
+            charges = "1 charge" if share.count == 1 else f"{share.count} charges"
+            names = f" for {listed(share.results, 3)}" if share.results else ""
+            lines.append(f"  {one_line(f'by {share.label or NO_LABEL}: {share.account} {spent} in {charges}{names}')}")
+        if len(found) > MOST_LINES:
+            lines.append(f"  and {len(found) - MOST_LINES} more labels")
+        return lines
 
 
 def _floored(value: float) -> str:
@@ -168,7 +208,7 @@ def _floored(value: float) -> str:
 
 def fresh_state(budget: Budget) -> BudgetState:
     """The state of a ledger on which nothing was spent."""
-    return BudgetState(budget, tuple(Purse(name, total, 0) for name, total in budget.totals.items()))
+    return BudgetState(budget, tuple(BudgetAccount(name, total, 0) for name, total in budget.totals.items()))
 
 
 def _numbers(ids: Sequence[int]) -> str:
@@ -177,6 +217,7 @@ def _numbers(ids: Sequence[int]) -> str:
 
 
 MOST_LINES = 10  # of a text; all shares are in JSON
+NO_LABEL = "(no label)"
 
 
 @dataclass(frozen=True)
@@ -188,7 +229,7 @@ class Share:
     """
 
     label: str
-    purse: str
+    account: str
     units: int
     count: int
     results: tuple[str, ...]
@@ -197,13 +238,6 @@ class Share:
     def cost(self) -> float:
         """Spent, in the account's measure; these add up to what the account has spent."""
         return self.units / GRID
-
-    def __str__(self) -> str:
-        measure = "mu squared" if self.purse == "gaussian" else "epsilon"
-        names = listed(self.results, 3)
-        charges = "1 charge" if self.count == 1 else f"{self.count} charges"
-        spent = f"{self.purse} {measure} {show(Fraction(self.units, GRID))} in {charges}"
-        return f"by {self.label or '(no label)'}: {spent}" + (f" for {names}" if names else "")
 
 
 def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
@@ -214,16 +248,8 @@ def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
     for entry in entries:
         if entry.charge.noise == "none":  # free answers are nobody's spending
             continue
-        key = (entry.label, entry.charge.purse)
+        key = (entry.label, entry.charge.account)
         units[key] = units.get(key, 0) + entry.charge.units
         count[key] = count.get(key, 0) + 1
         results.setdefault(key, {}).update(dict.fromkeys(entry.results))
     return tuple(Share(*key, units[key], count[key], tuple(results[key])) for key in units)
-
-
-def share_lines(found: tuple[Share, ...]) -> list[str]:
-    """Lines for people, at most `MOST_LINES`."""
-    lines = [f"  {one_line(str(share))}" for share in found[:MOST_LINES]]
-    if len(found) > MOST_LINES:
-        lines.append(f"  and {len(found) - MOST_LINES} more labels")
-    return lines

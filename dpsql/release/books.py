@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,10 @@ import duckdb
 
 from dpsql.errors import DatabaseError, IntegrityError, InterfaceError, LedgerError, OperationalError
 from dpsql.policy import Policy
-from dpsql.privacy.accountant import Budget, BudgetState, Purse, fresh_state
+from dpsql.privacy.accountant import Budget, BudgetAccount, BudgetState, fresh_state
 from dpsql.privacy.entries import Names, dropped, renamed
 from dpsql.privacy.ledger import Entry, Ledger
+from dpsql.privacy.ledger_file import dataset_of
 from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import unpack
@@ -43,8 +45,17 @@ def budget_of(policy: Policy) -> Budget:
 
 
 def check_places(**places: Path | None) -> None:
-    """InterfaceError where two of the files of a connection are one: the later written would replace the other."""
+    """InterfaceError where two of the files of a connection are one: the later written would replace the other.
+
+    And where DuckDB would take the releases file, which it calls by its name, for a schema in it (r1, dp, main).
+    """
     seen: dict[str, str] = {}
+    releases = places.get("releases")
+    if releases is not None and re.fullmatch(r"r[0-9]+|dp|main", releases.stem.lower()):
+        raise InterfaceError(
+            f"releases is {str(releases)!r}, and its views could not tell the file from its schema {releases.stem}; "
+            "give the file another name, such as releases.duckdb"
+        )
     for name, place in places.items():
         if place is None:
             continue
@@ -56,20 +67,33 @@ def check_places(**places: Path | None) -> None:
 class Books:
     """The ledger at ``path`` and the releases database that is made from it."""
 
-    def __init__(self, path: Path, store: ReleaseStore, dataset: str, budget: Budget, anchor: Path | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        store: ReleaseStore,
+        dataset: str,
+        budget: Budget,
+        anchor: Path | None,
+        files: Callable[[], dict[str, str]] = dict,
+    ) -> None:
         self.path = path
         self.store = store
-        self._dataset = dataset
-        self._budget = budget
-        self._anchor = anchor
+        self.dataset = dataset
+        self.budget = budget
+        self.anchor = anchor
+        self._files = files
+        self._warned: dict[str, str] = {}
         self._ledger: Ledger | None = None
         self._caught_up = False
 
     def ledger(self) -> Ledger:
         """The ledger, opened and checked once; made where there is none. Says what an earlier process left open."""
         if self._ledger is None:
-            self._refuse_forgotten()
-            ledger = Ledger.open_or_create(self.path, self._dataset, self._budget, anchor=self._anchor)
+            made = self._made()
+            self._refuse_forgotten(made)
+            self._warn_of_another()
+            ledger = Ledger.open_or_create(self.path, self.dataset, self.budget, anchor=self.anchor)
+            self._refuse_older(ledger, made)
             lost = ledger.unreleased()
             if lost:
                 log.warning(
@@ -78,32 +102,101 @@ class Books:
                     *(self.path, len(lost), lost[-1].id),
                 )
             self._ledger = ledger
+            with contextlib.suppress(LedgerError):  # of a ledger that may only be read
+                ledger.note_files(self._files())
         return self._ledger
+
+    def changed_files(self) -> dict[str, str]:
+        """Places whose files were written to since this version of the data was first used, or confirmed; and when."""
+        return self.ledger().changed_files(self._files()) if self.path.exists() else {}
+
+    def confirm_files(self) -> None:
+        """Take the files as they are now for those of this version of the data."""
+        if not self.path.exists():
+            raise LedgerError(f"there is no ledger {self.path}, so no file was used yet and none could have changed")
+        self.ledger().note_files(self._files(), again=True)
+        self._warned = {}
+
+    def warn_of_changes(self) -> None:
+        """Log, for the custodian, which files were written to under their data set's name, once for each.
+
+        Whatever stands in the way is for the caller's own use of the ledger to say.
+        """
+        changed: dict[str, str] = {}
+        with contextlib.suppress(DatabaseError):
+            changed = self.changed_files()
+        for place, since in changed.items():
+            if self._warned.get(place) != since:
+                log.warning(
+                    "%s since data set %s was declared or confirmed (%s), and earlier answers are still given: if rows "
+                    "changed, give the policy a new dataset name and declare it with 'dpsql policy renew'; if they did "
+                    "not, say so with 'dpsql policy confirm'",
+                    f"the files of table {place} were written to" if place else "the database file was written to",
+                    self.dataset,
+                    since[:19].replace("T", " ") + " UTC",
+                )
+        self._warned = changed
 
     def state(self) -> BudgetState:
         """What is spent and left; a ledger that nobody needed yet is not made for it."""
-        if self._ledger is None and not self.path.exists() and not (self._anchor and self._anchor.exists()):
-            self._refuse_forgotten()
-            return fresh_state(self._budget)
+        if self._ledger is None and not self.path.exists() and not (self.anchor and self.anchor.exists()):
+            self._refuse_forgotten(self._made())
+            return fresh_state(self.budget)
         return self.ledger().state()
 
-    def _refuse_forgotten(self) -> None:
+    def forget(self) -> None:
+        """Open the ledger anew at its next use, as another file is in its place."""
+        self._ledger, self._caught_up = None, False
+
+    def _made(self) -> Mapping[int, object]:
+        """The releases of the file, by number; none where it cannot be read. To be read before the ledger is."""
+        with contextlib.suppress(OperationalError, duckdb.Error):
+            return self.store.moments()
+        return {}
+
+    def _refuse_forgotten(self, made: Mapping[int, object]) -> None:
         """A ledger that is missing while releases made from one are there was deleted or moved, not never made."""
-        made: dict[int, object] = {}
-        if not self.path.exists():
-            with contextlib.suppress(OperationalError, duckdb.Error):
-                made = {**self.store.moments()}
-        if made:
+        if made and not self.path.exists():
             raise LedgerError(
                 f"there is no ledger {self.path}, but {self.store.path} holds {len(made)} releases that one paid for; "
-                "put the ledger back, for a new one would forget what was spent; if they are of another ledger, name "
-                "another file with releases="
+                "put the ledger back, or a backup with 'dpsql ledger restore', for a new one would forget what was "
+                "spent; if they are of another ledger, name another file with releases="
+            )
+
+    def _warn_of_another(self) -> None:
+        """Log, before a ledger is made, that another one beside it is of the same data set."""
+        if self.path.exists():
+            return
+        for other in sorted(self.path.parent.glob("*.ledger")):
+            if dataset_of(other) == self.dataset:
+                log.warning(
+                    "%s is a ledger of data set %s already, and %s becomes a second one, whose budget comes on top: a "
+                    "ledger is called after its policy file; if that was copied or renamed, name the first ledger",
+                    *(other, self.dataset, self.path.name),
+                )
+
+    def _refuse_older(self, ledger: Ledger, made: Mapping[int, object]) -> None:
+        """A ledger without releases that were made from it is an older copy of itself, or the releases are another's.
+
+        A releases file is written after the ledger, so ``made``, read first, holds nothing that the ledger has not.
+        """
+        unknown = sorted(set(made) - {entry.id for entry in ledger.entries() if entry.released is not None})
+        if unknown:
+            raise LedgerError(
+                f"ledger {self.path} has no release {unknown[-1]}, which {self.store.path} holds: it is an older copy, "
+                "which would forget charges, or the releases are of another ledger; find the newest ledger and put it "
+                "back, or a backup with 'dpsql ledger restore'; if the releases are of another, name another file with "
+                "releases="
             )
 
     def renew(self, was: str) -> None:
         """Declare the policy's data set a new version of ``was``, under which the ledger is known so far."""
-        Ledger.open(self.path, was, self._budget, anchor=self._anchor).renew(self._dataset)
-        self._ledger = None
+        made = self._made()
+        ledger = Ledger.open(self.path, was, self.budget, anchor=self.anchor)
+        self._refuse_older(ledger, made)
+        ledger.renew(self.dataset)
+        self.forget()
+        self.ledger()
 
     def entries(self) -> list[Entry]:
         """Every charge, oldest first; none where there is no ledger."""
@@ -139,13 +232,21 @@ class Books:
         self._update(connection)
 
     def rebuild(self) -> int:
-        """Make the releases file anew; the number of releases in it. LedgerError where there is no ledger."""
+        """Make the releases file anew; the number of releases in it.
+
+        LedgerError where there is no ledger, or one that is older than the file; OperationalError for a file that was
+        made from another ledger: what only the file tells is not to be lost.
+        """
         if not self.path.exists():
             raise LedgerError(f"there is no ledger {self.path}; name the ledger of this policy with ledger=")
-        check_replaceable(self.store.path)
-        records = self._records(entry for entry in self.ledger().entries() if entry.released is not None)
+        self.check_releases(self.ledger())
+        records = self.records()
         self.store.rebuild(records)
         return len(records)
+
+    def records(self) -> list[ReleaseRecord]:
+        """Every release of the ledger, as it is shown."""
+        return self._records(entry for entry in self.ledger().entries() if entry.released is not None)
 
     def catch_up(self) -> None:
         """Once, before the first question over the releases: write those that the file lacks.
@@ -219,18 +320,18 @@ class Books:
         spent: dict[str, int] = {}
         by_then: dict[int, int] = {}
         for entry in state.charges:
-            spent[entry.charge.purse] = spent.get(entry.charge.purse, 0) + entry.charge.units
-            by_then[entry.id] = spent[entry.charge.purse]
-        totals = {purse.name: purse.total_units for purse in state.purses}
+            spent[entry.charge.account] = spent.get(entry.charge.account, 0) + entry.charge.units
+            by_then[entry.id] = spent[entry.charge.account]
+        totals = {account.name: account.total_units for account in state.accounts}
         found = []
         for entry in entries:
             record = _as_shown(unpack(ledger.release(entry.id).payload or b"")[0], entry)
             if entry.charge.noise == "none":  # it took nothing from any account
                 found.append(record)
                 continue
-            purse = Purse(entry.charge.purse, totals[entry.charge.purse], by_then[entry.id])
+            account = BudgetAccount(entry.charge.account, totals[entry.charge.account], by_then[entry.id])
             found.append(
-                replace(record, purse_total=purse.total, purse_spent=purse.spent, purse_remaining=purse.remaining)
+                replace(record, purse_total=account.total, purse_spent=account.spent, purse_remaining=account.remaining)
             )
         return found
 
@@ -246,16 +347,13 @@ class Books:
             return
         if not made:
             return
-        released = {entry.id for entry in ledger.entries() if entry.released is not None}
-        foreign = not set(made) <= released
-        if not foreign:
-            last = max(made)
-            record, _ = unpack(ledger.release(last).payload or b"")
-            foreign = record.released_at != made[last]
-        if foreign:
+        self._refuse_older(ledger, made)
+        last = max(made)
+        record, _ = unpack(ledger.release(last).payload or b"")
+        if record.released_at != made[last]:
             raise OperationalError(
-                f"the releases in {self.store.path} were made from another ledger; name another file with "
-                "releases=, or run 'dpsql releases rebuild' (nothing was charged)"
+                f"the releases in {self.store.path} were made from another ledger; name another file with releases= "
+                "(nothing was charged)"
             )
 
     def check_free(self, names: Iterable[str], ledger: Ledger) -> None:

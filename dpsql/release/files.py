@@ -15,8 +15,9 @@ import duckdb
 from dpsql.errors import OperationalError
 from dpsql.quoting import distinct_names, identifier, string
 
+from .reading import CATALOG
 from .result import Result
-from .store import CATALOG, ReleaseStore
+from .store import ReleaseStore
 from .writing import write_table
 
 _FORMATS = {

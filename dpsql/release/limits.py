@@ -85,16 +85,18 @@ def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) ->
     raise OperationalError(f"the query over the releases has more than {most:,} rows; add a LIMIT or aggregate")
 
 
-def answer_within(work: Callable[[Question], T], seconds: float | None, grace: float = GRACE) -> T:
+def answer_within(
+    work: Callable[[Question], T], seconds: float | None, grace: float = GRACE, question: Question | None = None
+) -> T:
     """What ``work`` returns, or raises, if it ends in ``seconds``; else OperationalError, ``grace`` later at most.
 
     DuckDB looks for an interrupt between two batches of values. One call of a function over one long value, such as
     ``repeat('a', 4000000000)``, is never stopped and not held to the memory limit either. So ``work`` runs in a thread
     that opens and closes what it uses: it is interrupted when its time is over, and left behind where it does not end
     in ``grace`` seconds. Such a thread ends with its one call, and nobody reads its answer; the process need
-    not wait for it.
+    not wait for it. Who holds the ``question`` may stop it before.
     """
-    question = Question()
+    question = question or Question()
     if seconds is None:
         return work(question)
     found: list[T] = []

@@ -82,7 +82,7 @@ class ReleaseRecord:
     from the least error, None where there is no certificate; queries: rows of the workload;
     sql: the batch as planned; purse_total, purse_spent, purse_remaining: what its account holds in all, what was spent
     of it when this release had been charged, and what was left, as the ledger says when the record is written to a
-    file. released_at is UTC, kept without a zone.
+    file. unit: what neighbours differ in, in words. released_at is UTC, kept without a zone.
     """
 
     release_id: int
@@ -100,6 +100,7 @@ class ReleaseRecord:
     purse_total: float | None = None
     purse_spent: float | None = None
     purse_remaining: float | None = None
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.release_id < 1:

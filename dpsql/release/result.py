@@ -100,7 +100,9 @@ class Result:
         return len(held.columns[0]) if held.columns else len(held.rows or ())
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(tuple(self.rows[:]))
+        # Named as named tuples are, whatever the names: pandas.DataFrame(result) reads them.
+        named = type("Row", (tuple,), {"_fields": self.columns, "__slots__": ()})
+        return map(named, tuple(self.rows[:]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Result):

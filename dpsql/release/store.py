@@ -12,53 +12,44 @@ import contextlib
 import datetime as dt
 import glob
 import os
-import re
 import shutil
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import duckdb
 
-from dpsql.errors import IntegrityError, OperationalError, SQLError, nearest
+from dpsql.errors import IntegrityError, OperationalError
 from dpsql.quoting import identifier, string
 
-from .limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
+from .limits import QUERY_SECONDS, Question, answer_within
 from .lock import exclusive
 from .names import RESERVED
+from .reading import (
+    CATALOG,
+    ISOLATED,
+    LOCKED,
+    REBUILD,
+    Parameters,
+    Signature,
+    ask,
+    check_text,
+    first_line,
+    isolated,
+    state_of,
+)
 from .record import ReleaseRecord
 from .result import Result
 from .writing import point_views, write_records
 
-CATALOG = "dpsql_releases"
 _LISTING = "SELECT release_id, released_at, names FROM dp.releases ORDER BY 1"
-_REBUILD = "run 'dpsql releases rebuild'"
 _WAIT = 10.0  # seconds that a writer waits for another one
 
-# Nothing outside the file: no extensions, no Python variables as tables. External access
-# goes off after the one ATTACH, the configuration is locked last.
-_ISOLATED: dict[str, str | bool | int | float | list[str]] = {
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "allow_persistent_secrets": "false",
-    "python_enable_replacements": "false",
-    "python_scan_all_frames": "false",
-    "temp_directory": "",
-}
-# What a question over the releases may take; there is no spilling, so memory is the bound of its work.
-_READING: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
-_LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
 # Small blocks: sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s.
 _WRITING: dict[str, str | bool | int | float | list[str]] = {"default_block_size": "16384", "threads": "1"}
-_READS = frozenset(["SELECT", "FROM", "WITH", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"])
-_SPACE = re.compile(r"(?:\s|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _UNOPTIMIZED = "PRAGMA disable_optimizer; "  # there is nothing to gain on inserts of literals
-
-_Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
-_Signature: TypeAlias = "tuple[int, int, int]"
 
 
 class ReleaseStore:
@@ -70,8 +61,8 @@ class ReleaseStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(os.fspath(path)))
-        self._listing: tuple[_Signature, list[tuple[Any, ...]]] | None = None
-        self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, _Signature] = weakref.WeakKeyDictionary()
+        self._listing: tuple[Signature, list[tuple[Any, ...]]] | None = None
+        self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Signature] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"ReleaseStore({str(self.path)!r})"
@@ -139,14 +130,39 @@ class ReleaseStore:
         """When each release of the file was made, by id: with the ids, what tells one ledger from another."""
         return {number: moment for number, moment, _ in self._listed()}
 
+    def spending(self) -> list[tuple[int, str, float | None]]:
+        """(id, account, what the account had spent by then, in its measure) of each release of the file."""
+        return [tuple(row) for row in self._rows("SELECT release_id, purse, purse_spent FROM dp.releases")]
+
+    def set_aside(self) -> Path:
+        """Move the file to another name beside it, and return that. OperationalError."""
+        at = 1
+        while (kept := self.path.with_name(f"{self.path.stem}.before-restore-{at}{self.path.suffix}")).exists():
+            at += 1
+        try:
+            os.rename(self.path, kept)
+        except OSError as error:
+            raise OperationalError(
+                f"cannot move {str(self.path)!r} to {kept.name}: {first_line(error)}; move it yourself"
+            ) from None
+        return kept
+
     def table(self, release_id: int, name: str) -> Result:
         """One result of one release. Raises SQLError where there is none."""
         return self.sql(f"SELECT * FROM r{int(release_id)}.{identifier(name)}")  # noqa: S608
 
-    def sql(self, text: str, parameters: _Parameters = None, *, seconds: float | None = QUERY_SECONDS) -> Result:
+    def sql(
+        self,
+        text: str,
+        parameters: Parameters = None,
+        *,
+        seconds: float | None = QUERY_SECONDS,
+        own: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> Result:
         """Run one SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW over the releases.
 
-        Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3.
+        Names are looked up in schema dp first; ``r3.by_state`` is the table of release 3. ``own``: for unnamed results
+        (q1, ...) the releases that the asker means by them, by label; one that may mean several is refused.
         The text runs in an instance of its own that has the file attached read-only, no
         access to other files, extensions or Python variables, 2 GB of memory, no spilling, and
         TimeZone UTC; it is stopped after ``seconds``, or left behind a second later (``answer_within``).
@@ -155,54 +171,17 @@ class ReleaseStore:
         """
         if not self.exists():
             raise OperationalError(
-                f"there is no releases file {str(self.path)!r}; release something first or {_REBUILD}"
+                f"there is no releases file {str(self.path)!r}; release something first or {REBUILD}"
             )
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise SQLError("the text holds a lone surrogate, which is no character; remove it") from None
-        return answer_within(lambda question: self._answered(text, parameters, question), seconds)
+        check_text(text)
+        return answer_within(lambda question: self._answered(text, parameters, question, own or {}), seconds)
 
-    def _answered(self, text: str, parameters: _Parameters, question: Question) -> Result:
+    def _answered(
+        self, text: str, parameters: Parameters, question: Question, own: Mapping[str, Mapping[str, int]]
+    ) -> Result:
         """``sql`` in an instance that this thread opens and closes."""
         with self._reading() as connection:
-            question.on(connection)
-            failure: str
-            try:
-                statements = connection.extract_statements(text)
-                if len(statements) != 1:
-                    raise SQLError(
-                        f"one SELECT at a time runs over the releases; the text has {len(statements)} statements"
-                    )
-                # Two gates: DuckDB 1.x takes some PRAGMAs for SELECTs, and WITH may start an INSERT.
-                word = _first_word(text)
-                if statements[0].type != duckdb.StatementType.SELECT or word not in _READS:
-                    raise SQLError(
-                        f"a statement that starts with {word or 'no word'!r} does not run over the releases; "
-                        "use SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW"
-                    )
-                cursor = connection.execute(statements[0], parameters)
-                described = cursor.description or []
-                zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
-                if zoned:
-                    raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
-                rows = fetched(cursor, MOST_ROWS, question)
-                return Result([d[0] for d in described], [str(d[1]) for d in described], rows)
-            except duckdb.InterruptException as error:
-                if question.is_late():
-                    raise
-                raise OperationalError(f"the query over the releases was stopped: {_line(error)}") from error
-            except duckdb.OutOfMemoryException as error:
-                raise OperationalError(f"the query over the releases was stopped: {_line(error)}") from error
-            except duckdb.Error as error:
-                failure = _line(error)
-                unknown = re.match(r"Catalog Error: Table with name (.*?) does not exist!", failure)
-                if unknown:
-                    query = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'dp'"
-                    known = [row[0] for row in connection.execute(query).fetchall()]
-                    hint = nearest(unknown[1], known)
-                    failure = f"no release is called {unknown[1]!r}; {hint}"
-            raise SQLError(failure)
+            return ask(connection, text, parameters, question, own)
 
     def attach_to(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Attach the file as catalog ``dpsql_releases``, read-only, to the user's connection.
@@ -221,7 +200,7 @@ class ReleaseStore:
         try:
             connection.execute(f"ATTACH {string(str(self.path))} AS {CATALOG} (READ_ONLY)")
         except duckdb.Error as error:
-            failure = _line(error)
+            failure = first_line(error)
         if failure:
             raise OperationalError(f"cannot attach the releases as {CATALOG}: {failure}")
         self._attached[connection] = signature
@@ -243,14 +222,14 @@ class ReleaseStore:
         try:
             connection.execute(f"DETACH {CATALOG}")
         except duckdb.Error as error:
-            failure = _line(error)
+            failure = first_line(error)
         if failure:
             raise OperationalError(f"cannot detach {CATALOG}: {failure}; leave it with USE or end the transaction")
 
-    def _signature(self) -> _Signature:
+    def _signature(self) -> Signature:
         if not self.exists():
-            raise OperationalError(f"there is no releases file {str(self.path)!r}; {_REBUILD}")
-        return _state(self.path)
+            raise OperationalError(f"there is no releases file {str(self.path)!r}; {REBUILD}")
+        return state_of(self.path)
 
     def _listed(self) -> list[tuple[Any, ...]]:
         """(id, moment, names) of each release, read once for each state of the file that others wrote."""
@@ -267,26 +246,8 @@ class ReleaseStore:
         with self._reading() as connection:
             return connection.execute(query).fetchall()
 
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """An isolated instance with the file attached read-only and schema dp first in its path."""
-        connection = duckdb.connect(":memory:", config=_ISOLATED | _READING)
-        try:
-            failure = ""
-            try:
-                connection.execute(f"ATTACH {string(str(self.path))} AS {CATALOG} (READ_ONLY)")
-                connection.execute(f"SET search_path = '{CATALOG}.dp'")
-                connection.execute(_LOCKED)
-            except duckdb.Error as error:
-                failure = _line(error)
-            if failure:
-                raise OperationalError(
-                    f"cannot read the releases in {str(self.path)!r}: {failure}; "
-                    f"close the program that writes it, or {_REBUILD}"
-                )
-            yield connection
-        finally:
-            connection.close()
+    def _reading(self) -> contextlib.AbstractContextManager[duckdb.DuckDBPyConnection]:
+        return isolated(self.path)
 
     @contextlib.contextmanager
     def _replacement(self) -> Iterator[tuple[Path, Any]]:
@@ -301,9 +262,9 @@ class ReleaseStore:
 
         @contextlib.contextmanager
         def opened() -> Iterator[duckdb.DuckDBPyConnection]:
-            connection = duckdb.connect(str(draft), config=_ISOLATED | _WRITING)
+            connection = duckdb.connect(str(draft), config=ISOLATED | _WRITING)
             try:
-                connection.execute(_UNOPTIMIZED + _LOCKED)
+                connection.execute(_UNOPTIMIZED + LOCKED)
                 yield connection
                 listing[:] = connection.execute(_LISTING).fetchall()
             finally:
@@ -314,17 +275,17 @@ class ReleaseStore:
             yield draft, opened
             # A log beside the old file belongs to the old file; its content is in the draft.
             self.path.with_name(self.path.name + ".wal").unlink(missing_ok=True)
-            state = _state(draft)  # what it keeps under its new name, whoever replaces it next
+            state = state_of(draft)  # what it keeps under its new name, whoever replaces it next
             os.replace(draft, self.path)
             self._listing = state, listing
         except (duckdb.Error, OSError) as error:
-            failure = _line(error)
+            failure = first_line(error)
         finally:
             for path in (draft, leftover):
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
         if failure:
-            raise OperationalError(f"cannot write the releases to {str(self.path)!r}: {failure}; then {_REBUILD}")
+            raise OperationalError(f"cannot write the releases to {str(self.path)!r}: {failure}; then {REBUILD}")
 
     def _sweep(self) -> None:
         """Remove the drafts of writers that died; a living one would hold the lock."""
@@ -337,22 +298,3 @@ class ReleaseStore:
         log = self.path.with_name(self.path.name + ".wal")
         if log.exists():
             shutil.copy(log, draft.with_name(draft.name + ".wal"))
-
-
-def _state(path: Path) -> _Signature:
-    """What tells one state of a file from another."""
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _first_word(text: str) -> str:
-    """The first word in capitals, after comments and opening brackets."""
-    start = _SPACE.match(text)
-    found = re.compile(r"[A-Za-z]+").match(text, start.end() if start else 0)
-    return found[0].upper() if found else ""
-
-
-def _line(error: BaseException) -> str:
-    """The first line of a message, without a full stop."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(". ") if lines else type(error).__name__

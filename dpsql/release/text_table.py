@@ -13,6 +13,10 @@ from dpsql.errors import printable
 
 SHOWN_ROWS = 40
 _WIDEST = 60
+# Names break where a screen is too narrow for the table, so that the numbers beside them stay in sight.
+_NARROW = ";padding:0.3em 0.4em"
+_FITTING = {(tag, side): _NARROW for tag in ("th", "td") for side in ("left", "right")}
+_FITTING["td", "left"] += ";overflow-wrap:anywhere;min-width:4em"
 _SUFFIXES = ("_stderr", "_low", "_high")
 
 
@@ -43,14 +47,18 @@ class Grid:
 
         def line(tag: str, cells: Sequence[str]) -> str:
             sides = zip(cells, align, strict=True)
-            done = (f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>' for cell, side in sides)
+            done = (
+                f'<{tag} style="text-align:{side}{_FITTING[tag, side]}">{html.escape(cell)}</{tag}>'
+                for cell, side in sides
+            )
             return f"<tr>{''.join(done)}</tr>"
 
         caption = f'<caption style="text-align:left;caption-side:top"><b>{html.escape(title)}</b></caption>'
         body = "".join(line("td", row) for row in self.cells)
         return (
-            f'<table class="dpsql-table">{caption if title else ""}<thead>{line("th", self.heads)}</thead>'
-            f"<tbody>{body}</tbody></table>{paragraph(self.note, 'dpsql-note') if self.note else ''}"
+            f'<div style="overflow-x:auto"><table class="dpsql-table">{caption if title else ""}'
+            f"<thead>{line('th', self.heads)}</thead>"
+            f"<tbody>{body}</tbody></table></div>{paragraph(self.note, 'dpsql-note') if self.note else ''}"
         )
 
 

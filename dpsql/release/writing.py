@@ -12,6 +12,7 @@ import numpy as np
 from dpsql.quoting import identifier
 
 from .columns import Coded, Numbers, runs_of
+from .names import is_unnamed
 from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, Value
 
@@ -27,21 +28,28 @@ CREATE TABLE IF NOT EXISTS main.releases (
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_total DOUBLE;
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_spent DOUBLE;
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_remaining DOUBLE;
+ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS unit VARCHAR;
 CREATE OR REPLACE VIEW dp.releases AS SELECT * FROM main.releases ORDER BY release_id;
 """
+# Columns of main.releases are attributes of records, by name: files of older versions have them in another order.
+_COLUMNS = (
+    *("release_id", "released_at", "label", "guarantee", "purse", "cost", "noise", "strategy", "queries", "gap"),
+    *("names", "sql", "purse_total", "purse_spent", "purse_remaining", "unit"),
+)
 
 
 def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[ReleaseRecord]) -> None:
     """Add the releases in one transaction; those that the file holds under the same names stay as they are.
 
     Schema ``r<id>`` gets a table per result. ``dp.<name>`` selects from the release of the
-    highest id that has the name, so the order of writing does not matter. Where a release of the file has other names
-    by now, it is taken out and written anew, and so are the views of the names that it had.
+    highest id that has the name, so the order of writing does not matter. Unnamed results (q1, q2, ...) of
+    one label are not those of another: where releases under several labels have q1, there is no ``dp.q1``. Where a
+    release of the file has other names by now, it is taken out and written anew, and so are the views of the names
+    that it had.
     """
     connection.execute("BEGIN TRANSACTION")
     connection.execute(CATALOGUE)
-    rows = connection.execute("SELECT release_id, names FROM main.releases").fetchall()
-    present: dict[int, tuple[str, ...]] = {release_id: tuple(names) for release_id, names in rows}
+    present, labels = _held(connection)
     records = [record for record in records if present.get(record.release_id) != record.names]
     gone: dict[str, str] = {}
     for record in records:
@@ -53,7 +61,7 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
     for record in records:
         if record.release_id in present:
             continue
-        present[record.release_id] = record.names
+        present[record.release_id], labels[record.release_id] = record.names, record.label or ""
         schema = f"r{record.release_id}"
         connection.execute(f"CREATE SCHEMA {schema}")
         for table in record.tables:
@@ -64,19 +72,33 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
             if record.release_id > latest.get(table.name.lower(), 0):
                 latest[table.name.lower()] = record.release_id
                 _point(connection, schema, table.name)
-        row = [
-            *(record.release_id, record.released_at, record.label, record.guarantee, record.purse),
-            *(record.cost, record.noise, record.strategy, record.queries, record.gap),
-            *(list(record.names), record.sql, record.purse_total, record.purse_spent, record.purse_remaining),
-        ]
-        connection.execute(f"INSERT INTO main.releases VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
-    left = _latest(present)
+        row = [list(record.names) if name == "names" else getattr(record, name) for name in _COLUMNS]
+        marks = ", ".join("?" * len(row))
+        connection.execute(f"INSERT INTO main.releases ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
+    left, shared = _latest(present), _shared(present, labels)
     for lowered, name in gone.items():
         if lowered in left:
             _point(connection, f"r{left[lowered]}", name)
         else:
             connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
+    for name in sorted(shared):
+        connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
     connection.execute("COMMIT")
+
+
+def _held(connection: duckdb.DuckDBPyConnection) -> tuple[dict[int, tuple[str, ...]], dict[int, str]]:
+    """Names of the results and label of each release of the file, by id."""
+    rows = connection.execute("SELECT release_id, names, label FROM main.releases").fetchall()
+    return {number: tuple(names) for number, names, _ in rows}, {number: label or "" for number, _, label in rows}
+
+
+def _shared(present: Mapping[int, Sequence[str]], labels: Mapping[int, str]) -> set[str]:
+    """The names of unnamed results that releases under several labels have, in lower case."""
+    found: dict[str, set[str]] = {}
+    for number, names in present.items():
+        for name in filter(is_unnamed, names):
+            found.setdefault(name.lower(), set()).add(labels[number])
+    return {name for name, used in found.items() if len(used) > 1}
 
 
 def _latest(present: Mapping[int, Sequence[str]]) -> dict[str, int]:
@@ -89,9 +111,12 @@ def _latest(present: Mapping[int, Sequence[str]]) -> dict[str, int]:
 
 
 def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) -> None:
-    """Let ``dp.<name>`` select from this release for all its results."""
+    """Let ``dp.<name>`` select from this release for all its results that have a view."""
     connection.execute("BEGIN TRANSACTION")
+    shared = _shared(*_held(connection))
     for table in record.tables:
+        if table.name.lower() in shared:
+            continue
         _point(connection, f"r{record.release_id}", table.name)
     connection.execute("COMMIT")
 

@@ -36,6 +36,7 @@ from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import MOST_COLUMNS
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
+from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.running.result_tables import tables_of
 from dpsql.sql.outer.answers import Understood
@@ -89,7 +90,7 @@ class Earlier:
         return self._found(self._latest, alpha, schemas, usable)
 
     def questions(self, sql: str) -> tuple[list[str], None, list[str]]:
-        """What ``reuse.most_precise`` needs to find a release of the same batch: its questions and results."""
+        """What ``earlier.same_question`` needs to find a release of the same batch: its questions and results."""
         if self._latest is not None and self._latest.sql == sql:  # ``answer`` was asked just before
             answers = self._latest.understood.answers
         else:
@@ -162,15 +163,17 @@ class Earlier:
         ledger.answer(payload, self._description(found, key, guarantee, errors=errors), label=label)
         return made[-1], False
 
-    def refined(self) -> list[Found]:
+    def refined(self) -> list[tuple[Entry, Found]]:
         """The batches whose answers all measurements together make better, oldest first, and their better answers.
 
-        Of each batch the last answer counts; a batch none of whose results is shown any more is left alone.
+        Of each batch the last answer counts; a batch none of whose results is shown any more is left alone. Unnamed
+        results of several labels are those of several batches.
         """
         last: dict[tuple[str, ...], Entry] = {}
         for entry in self._books.entries():
             if entry.released is not None and entry.views and entry.charge.noise in ("gaussian", "laplace", "none"):
-                last[tuple(name.lower() for name in entry.views)] = entry
+                whose = entry.label if any(is_unnamed(name) for name in entry.views) else ""
+                last[whose, *(name.lower() for name in entry.views)] = entry
         better = []
         for entry in sorted(last.values(), key=lambda e: e.id):
             held = entry.description.get("questions")
@@ -188,7 +191,7 @@ class Earlier:
             if all(new <= old * (1.0 + _ROUNDING) for new, old in pairs) and any(
                 new < old * (1.0 - _BETTER) for new, old in pairs
             ):
-                better.append(found)
+                better.append((entry, found))
         return better
 
     def with_earlier(self, plan: Plan) -> Plan:

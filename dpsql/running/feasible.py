@@ -12,9 +12,10 @@ rounds that x to whole numbers besides, a run of cells at a time (``nonnegative.
 
 It is never worse. The possible answers D W x form a convex set that holds the true ones, and a projection onto a convex
 set brings every point of it nearer (Nikolov, Talwar and Zhang 2013 use it so): ||D (estimate - W x)|| <= ||D (q^ - W
-x)||, of every single release, whatever the noise. That is the total squared error that plans state; a single number
-may come out farther off than before, and sums over many empty groups are above 0 on average. How much is gained depends
-on the data, so no plan can state it.
+x)||, of every single release, whatever the noise. The fit ends with a proof of that for its own numbers
+(``dpsql.reconstruct.nonnegative``); where it finds none, the release is shown as it is, and a warning says so. It is
+the total squared error that plans state; a single number may come out farther off than before, and sums over many empty
+groups are above 0 on average. How much is gained depends on the data, so no plan can state it.
 
 What the error columns mean. The estimate is biased, and its error depends on the data, so it cannot be stated from
 public values. ``c_stderr`` stays the standard error of the *unbiased* estimate, which is known exactly. The interval is
@@ -31,6 +32,7 @@ the unbiased release, widened to hold the estimate.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,20 +53,18 @@ MOST_CELLS = 2**17
 """Cells of a batch that is measured block by block, which are listed for this alone."""
 _WORK = 2e10
 """Multiplications of a search: of so many it is stopped, wherever it is; what it has is feasible."""
+_ROUNDING = 1e-6
+"""The share of the planned error by which an estimate may be farther from the truth: rounding."""
 _listed: WeakKeyDictionary[Plan, Compiled] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class Feasible:
-    """``values`` (m,) of W's rows, constants left out; each true value is at least ``floor`` and at most ``ceiling``.
-
-    ``gap``: how far half the squared distance may be from the least, in squared planned errors.
-    """
+    """``values`` (m,) of W's rows, constants left out; true ones lie between ``floor`` and ``ceiling``."""
 
     values: Floats = field(repr=False)
     floor: Floats = field(repr=False)
     ceiling: Floats = field(repr=False)
-    gap: float = 0.0
 
     def interval(self, part: slice, constant: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:
         """[low, high] (g,) of the numbers ``part``, cut to what is possible; constants are added to what is here."""
@@ -99,7 +99,8 @@ def check_estimates(plan: Plan, kind: str) -> None:
 def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     """The estimates of a plan's numbers from its measurements ``y`` (p,), as the module says.
 
-    Of a plan whose errors are estimated its own values, which a table has, and what cuts their intervals.
+    Where none are proven to be no worse, the release's own, and a warning. Of a plan whose errors are estimated its
+    own values, which a table has, and what cuts their intervals.
     Cost: a fit over the rays of the cone (``reconstruct.nonnegative``), seconds for some 10,000 of them. Raises as
     ``check_estimates``.
     """
@@ -116,13 +117,18 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     over_rays = sparse.csr_array(compiled.rows @ cone.rays).astype(np.float64)
     asked = np.flatnonzero(np.diff(over_rays.indptr))
     A = sparse.csr_array(sparse.diags_array((weight * compiled.scale)[asked] / unit) @ over_rays[asked])
-    none = np.full(A.shape[1], -1, dtype=np.int64)
-    problem = Problem(sparse.eye_array(len(asked), format="csr"), A, (weight * values)[asked] / unit, none, np.zeros(0))
-    found = problem.solve(most=int(np.clip(_WORK / max(4 * A.nnz, 1), 100, 1000)))
+    found = Problem(A, (weight * values)[asked] / unit).solve(most=int(np.clip(_WORK / max(4 * A.nnz, 1), 100, 5000)))
+    if not found.never_worse(_ROUNDING * len(asked)):
+        warnings.warn(
+            f"estimates={kind!r} leaves this release as it is: no possible numbers were found that are proven to be as "
+            "near to the true ones",
+            stacklevel=2,
+        )
+        return Feasible(values, *limits)
     w = found.w
     if kind == "whole":  # rays are entries of x, in the order of cells
         w = np.concatenate([whole_numbers(w[cone.layout == number]) for number in range(len(compiled.layouts))])
-    return Feasible(compiled.scale * np.asarray(over_rays @ w), *limits, found.gap)
+    return Feasible(compiled.scale * np.asarray(over_rays @ w), *limits)
 
 
 def _cells(plan: Plan) -> Compiled:

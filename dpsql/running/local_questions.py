@@ -160,7 +160,7 @@ def _asked(sql: str, places: Places, policy: Policy, tables: Mapping[str, Any], 
         for core in answer.cores:
             if len(core.queries) != 1 or _counts_units(core, understood.tables):
                 raise SQLError(
-                    f"{answer.name}: COUNT(DISTINCT ...) of units is no statistical query over single rows; count rows",
+                    f"{answer.name}: what is counted of units is no statistical query over single rows; count rows",
                     code="count-distinct",
                 )
             (query,) = core.queries
@@ -176,7 +176,7 @@ def _asked(sql: str, places: Places, policy: Policy, tables: Mapping[str, Any], 
 
 def _counts_units(core: Core, tables: Mapping[str, Any]) -> bool:
     source = tables[core.queries[0].table].source
-    return source is not None and bool(source.distinct)
+    return source is not None and (source.distinct or source.of is not None)
 
 
 def result_of(asked: Asked, *, errors: bool = True) -> Result:

@@ -20,6 +20,7 @@ from dpsql.measure.local import LocalJob, ReleasedColumn, public_rows, release_l
 from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.types import Schemas
+from dpsql.policy.units import units_in
 from dpsql.policy.values import fold
 from dpsql.privacy.accountant import local_charge
 from dpsql.privacy.amounts import exact
@@ -247,6 +248,7 @@ class Maker:
             "once": [f"{held.name}.{column}" for column in released.domain.names],
             "names": [released.name],
             "tables": [held.name],
+            "units": units_in(self.holdings.policy.tables, [held.name]),
             "columns": list(released.domain.names),
             "ids": [column for column, _ in released.ids],
             "combinations": released.domain.size,
@@ -338,10 +340,11 @@ def _record(release: int, released: Released, table: ReleaseTable, charge: Charg
         tables=(table,),
         label=label or None,
         guarantee=charge.guarantee,
-        purse=charge.purse,
+        purse=charge.account,
         cost=charge.amount,
         noise="response",
         strategy=f"randomised response over {released.domain.size:,} combinations",
         queries=released.rows,
         sql=f"-- local release of {listed} of {released.table}, row by row",
+        unit=f"one {'privacy unit' if released.has_units else 'row'} of {released.table}",
     )

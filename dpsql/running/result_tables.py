@@ -256,6 +256,8 @@ class _Estimates:
             plan.noise,
             plan.alpha,
             divisor=common,
+            starts=column.starts,
+            discrete=column.discrete,
         )
         if column.type == "DATE":
             dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
@@ -280,7 +282,7 @@ def _key_values(keys: Sequence[Key], key: Key, label: int) -> tuple[str, Coded, 
         shown = key.labels[label]
         others = key.labels[1].values if len(key.labels) > 1 and key.labels[1].name == "other" else ()
         return shown.type, Coded(shown.values, labels), Coded(tuple(bool(other) for other in others), labels)
-    values = (*key.values, *[None] * (len(key) - len(key.values)))
+    values = (*key.values, *[key.other_label] * key.other, *[None] * key.nulls)
     return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
 
 

@@ -16,6 +16,7 @@ from dpsql.measure.sources import Holdings
 from dpsql.planning.mwem import AdaptivePlan
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import releases_named
+from dpsql.policy.units import units_in
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -111,7 +112,7 @@ class Batches:
         names: Sequence[str] | None,
         alpha: float | None,
     ) -> tuple[Release, list[int]] | None:
-        """The most precise release that answers all of ``keys`` (``reuse.most_precise``), and its results for them."""
+        """The most precise release that answers all ``keys``, and its results for them (``earlier.same_question``)."""
         found = most_precise(self.books.entries(), keys, most, names, alpha, types_of(self.holdings.schemas()))
         if found is None:
             return None
@@ -130,9 +131,15 @@ class Batches:
         answered = self.answered(*self.past.questions(sql), alpha)
         return None if answered is None else answered[0]
 
-    def refined(self, label: str) -> list[Release]:
-        """The batches that all measurements together answer better, answered again."""
-        return [self.free(found, errors=True, label=label, again=True) for found in self.past.refined()]
+    def refined(self) -> list[tuple[int, Release]]:
+        """The batches that all measurements together answer better, by their last release, answered again.
+
+        Under its label: a better answer is whose the answer was.
+        """
+        return [
+            (entry.id, self.free(found, errors=True, label=entry.label, again=True))
+            for entry, found in self.past.refined()
+        ]
 
     def determined(self, sql: str, alpha: float, *, errors: bool = True, label: str = "") -> Release | None:
         """The answer that earlier releases determine together, with whatever error; None where they do not."""
@@ -155,6 +162,7 @@ class Batches:
         """Everything public that measuring ``plan`` needs, and what the ledger is to keep beside its charge."""
         strategy, compiled = plan.strategy, plan.compiled
         self.holdings.check_apart()  # files may have changed since the plan
+        read = list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables))
         description = {
             "key": key,
             # A cursor's answers are unbiased, with the errors that were planned: it looks for such releases alone.
@@ -164,7 +172,8 @@ class Batches:
             "errors": errors,
             "alpha": plan.alpha,
             "names": [query.name for query in plan.queries],
-            "tables": list(dict.fromkeys(name for layout in compiled.layouts for name in layout.source.tables)),
+            "tables": read,
+            "units": units_in(self.holdings.policy.tables, read),
             "statements": len(plan.queries),
             "numbers": compiled.numbers,
             "cells": plan.cells,
@@ -246,11 +255,12 @@ def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -
         tables=tables,
         label=label or None,
         guarantee=plan.charge.guarantee,
-        purse=plan.charge.purse,
+        purse=plan.charge.account,
         cost=plan.charge.amount,
         noise=plan.noise.kind,
         strategy=method + (f", {said}" if plan.estimated or estimates != "unbiased" else ""),
         queries=plan.compiled.numbers,
         gap=plan.gap,
         sql=plan.sql,
+        unit=plan.unit,
     )

@@ -18,23 +18,28 @@ from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
 from dpsql.sql.aggregate.queries import read_select
+from dpsql.sql.left_out import left_out_notes
 from dpsql.sql.outer.answers import Answer, Understood
 from dpsql.sql.outer.core_tables import core_columns, core_types, noisy_types
-from dpsql.sql.outer.relation import Named, Relation, bare, combined, gathered
+from dpsql.sql.outer.relation import Named, Relation, Selected, United, bare, combined, gathered
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain, shape_of
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Statement, refuse
 from dpsql.sql.parse.trees import uncollected
 from dpsql.sql.resolve import selects
+from dpsql.sql.resolve.aliases import aliases_written
 from dpsql.sql.resolve.batch_tables import united
 from dpsql.sql.resolve.flatten import Rows, flattened, from_the_private_side, is_row_wise
 from dpsql.sql.resolve.from_items import FromItems, Withs
 from dpsql.sql.resolve.joins import read_rows
+from dpsql.sql.resolve.pivots import labels_of, pivoted
+from dpsql.sql.resolve.stars import expanded, has_columns
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.row_cost import check_searched, check_written
 from dpsql.sql.values.scope import find_table
-from dpsql.workload.expr.batch import Core, Table
+from dpsql.workload.expr.batch import Core, KeyOutput, Table
 from dpsql.workload.expr.deadline import NONE, Deadline
+from dpsql.workload.expr.lines import Scalar
 
 MAX_CORES = 40_000
 
@@ -57,11 +62,13 @@ def understand(
         for statement in statements:
             deadline.check(len(answers), len(statements), "statements")
             answers.append(batch.answer(statement))
-    for computed in batch.computed.values():
+    for computed in (*batch.computed.values(), *batch.of_units.values()):
         check_written(computed.values)
         check_searched(computed.values, computed.patterns)
+    tables = united(batch.used)
     notes = dict.fromkeys(note for computed in batch.computed.values() for note in computed.notes)
-    return Understood(tuple(answers), united(batch.used), tuple(notes))
+    notes |= dict.fromkeys(left_out_notes(answers, tables))
+    return Understood(tuple(answers), tables, tuple(notes))
 
 
 class _Batch:
@@ -69,7 +76,7 @@ class _Batch:
 
     def __init__(self, policy: Policy, tables: Mapping[str, Table], sandbox: Sandbox) -> None:
         self.policy = policy
-        self.tables = tables
+        self.tables = dict(tables)  # and the rows of units that statements read
         self.sandbox = sandbox
         self.results: dict[str, Named] = {}
         self.described: dict[tuple[str, tuple[Types, ...]], Types] = {}
@@ -79,6 +86,7 @@ class _Batch:
         self.bases: dict[str, Table] = {}
         self.used: list[Table] = []
         self.computed: dict[str, Computed] = {}
+        self.of_units: dict[str, Computed] = {}  # what is computed for the rows that rows of units are made of
 
     def answer(self, statement: Statement) -> Answer:
         """One statement; its result can be read by those after it."""
@@ -108,7 +116,7 @@ class _Statement:
         self.statement = statement
         self.cores: list[Core] = []
         self.labels = 0
-        self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation)
+        self.items = FromItems(batch.policy, batch.tables, batch.results, self._relation, batch.of_units)
 
     def answer(self) -> tuple[Answer, Named, Types]:
         """The answer, what later statements read it as, and the types of its columns."""
@@ -190,9 +198,11 @@ class _Statement:
         scope = self.items.within(tree, scope)
         if isinstance(tree, exp.SetOperation):
             return self._set_operation(tree, scope, columns)
+        if isinstance(tree, exp.Pivot):
+            tree = self._pivoted(tree, scope)
         if not isinstance(tree, exp.Select):
             raise refuse(f"{tree.key.upper()} is not answered; write SELECT", tree, code="not-select")
-        sources = self.items.of(tree, scope)
+        tree, sources = self.items.read(tree, scope)
         private = [source for source in sources if isinstance(source[1], Rows)]
         if private and len(private) < len(sources):
             if all(self._is_public(source[1]) for source in private):  # type: ignore[arg-type]
@@ -222,7 +232,10 @@ class _Statement:
         texts: Sequence[str] | None,
         top: bool,
     ) -> Relation | Core:
-        flat = flattened(select, sources)
+        if has_columns(select):
+            select, texts = expanded(select, [(alias, held.names) for alias, held in sources]), None
+        written = aliases_written(select, [name for _, held in sources for name in held.names], row_wise=False)
+        flat = flattened(written, sources)
         if select.args.get("joins"):
             marked = [(alias, rows, self._is_public(rows)) for alias, rows in sources]
             if len(marked) == 2 and marked[0][2]:
@@ -230,8 +243,8 @@ class _Statement:
         batch = self.batch
         rows = read_rows(flat, batch.policy, batch.tables, batch.bases)
         schema = {**{name: "DOUBLE" for _, held in sources for name in held.names}, **rows.schema}
-        names = result_names(select.expressions, schema, texts if flat is select else None)
-        names = selects.renamed(names, columns, select)
+        names = result_names(select.expressions, schema, texts if flat is written else None)
+        names = selects.renamed(names, columns, select, self.statement.name)
         if "" in names:
             raise refuse(f"a column of {self.statement.name} has an empty name; give it an alias", select)
         label = self._label()
@@ -250,6 +263,45 @@ class _Statement:
                 code="too-many-groups",
             )
         return read.cores[0] if read.outer is None else read.outer
+
+    def _pivoted(self, pivot: exp.Pivot, scope: Withs) -> exp.Select:
+        """The SELECT that a PIVOT stands for."""
+        source = exp.Select(expressions=[exp.Star()], from_=exp.From(this=pivot.this))
+        ((_, read),) = self.items.of(source, scope)
+        names = read.names if isinstance(read, Rows) else [column.name for column in read.columns]
+
+        def values(column: exp.Expression) -> Sequence[Scalar] | None:
+            if isinstance(read, Rows):
+                return self._declared(column, source, scope)
+            number = next((n for n, name in enumerate(names) if fold(name) == fold(column.name)), None)
+            return None if number is None or column.args.get("table") else self._of_result(read, number)
+
+        return pivoted(pivot, names, values, private=isinstance(read, Rows))
+
+    def _declared(self, column: exp.Expression, source: exp.Select, scope: Withs) -> Sequence[Scalar] | None:
+        """The values that an expression of rows is grouped by; nothing is measured for them."""
+        asked = exp.Select(
+            expressions=[exp.Alias(this=column.copy(), alias=exp.to_identifier("value")), exp.Count(this=exp.Star())],
+            from_=source.args["from_"].copy(),
+            group=exp.Group(expressions=[column.copy()]),
+        )
+        cores, used = len(self.cores), len(self.batch.used)
+        self._query(asked, scope, None)
+        (core,) = self.cores[cores:]
+        del self.cores[cores:], self.batch.used[used:]
+        return labels_of(core.keys[0])
+
+    def _of_result(self, read: Relation, number: int) -> Sequence[Scalar] | None:
+        """The values of a column of a result that is a key of a SELECT over rows, as it stands there."""
+        cores = {core.name: core for core in self.cores}
+        if not isinstance(read, Selected) or len(read.sources) != 1 or not isinstance(read.sources[0], United):
+            return None
+        held = [cores[table.name] for table in read.sources[0].tables if table.name in cores]
+        written = read.items[number].sql
+        keys = {
+            c.key for core in held for c in core.columns if isinstance(c, KeyOutput) and identifier(c.name) == written
+        }
+        return labels_of(next(iter(keys))) if len(keys) == 1 else None
 
     def _is_public(self, rows: Rows) -> bool:
         bases = [find_table(base.node, self.batch.policy, self.batch.tables) for base in rows.bases]

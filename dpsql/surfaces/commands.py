@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpsql.audit import audit as run_audit
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
 from dpsql.errors import OperationalError
@@ -20,10 +19,12 @@ from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
 
 
-def plan(options: argparse.Namespace) -> None:
-    """Show what a batch would release and with which errors; free."""
+def plan(options: argparse.Namespace) -> int:
+    """Show what a batch would release and with which errors; free. 1 where the budget does not hold its charge."""
     with inputs.connected(options) as con:
-        explained(planned(con, options, inputs.batch(options)), options)
+        held = planned(con, options, inputs.batch(options))
+        explained(held, options)
+    return 0 if held.affordable else 1
 
 
 def run(options: argparse.Namespace) -> None:
@@ -135,7 +136,7 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
             options.rho,
             alpha=options.alpha,
             time_limit=options.time_limit,
-            progress=progress,
+            progress=progress if getattr(options, "explain", False) else output.plainly(progress),
             objective=options.objective,
             method=options.method,
             rounds=options.rounds,
@@ -247,6 +248,8 @@ def explained(plan: Plan, options: argparse.Namespace) -> None:
 
 def audit(options: argparse.Namespace) -> int:
     """Audit a batch; 0 where every check holds, else 1."""
+    from dpsql.audit import audit as run_audit
+
     text = inputs.from_file(options.batch, otherwise="")
     if options.epsilon is None and options.rho is None and not any(read_options(text)[1]):
         options.usage("the budget is missing; give --epsilon E, --epsilon E --delta D, or --rho R")

@@ -97,7 +97,7 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
     say("2. The plan: every error bar before anything is spent", title=True)
     start = time.perf_counter()
     with output.Progress(quiet=options.quiet) as progress:
-        plan = con.plan(sql, EPSILON, DELTA, progress=progress)
+        plan = con.plan(sql, EPSILON, DELTA, progress=output.plainly(progress))
     planning = time.perf_counter() - start
     _show_plan(say, plan, batch, planning)
 
@@ -116,8 +116,9 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
     say(str(state))
     spent = "That was paid once." if release.cost else "This time nothing was spent."
     say(
-        f"{spent} Run the demo again: the answers are in the ledger, so the same batch is free. Gaussian releases add "
-        "up in mu squared, not in epsilon: several batches together cost less epsilon than the sum of theirs."
+        f"{spent} Run the demo again: the answers are in the ledger, so the same batch is free. Gaussian releases "
+        "do not add up in epsilon: several batches together cost less than the sum of theirs, which is why "
+        "their account counts shares."
     )
 
     say("6. Where it is", title=True)
@@ -198,7 +199,7 @@ def _show_plan(say: _Say, plan: Plan, batch: Path, seconds: float) -> None:
 def _show_release(say: _Say, release: Release, plan: Plan, seconds: float) -> None:
     if release.cost:
         say(
-            f"Charged to the ledger first, then one scan by DuckDB counted the cells, then noise, then all "
+            f"Charged to the ledger first, then one scan by DuckDB counted the groups, then noise, then all "
             f"{plan.compiled.numbers} answers: {seconds:.2f} s."
         )
     else:
@@ -218,7 +219,10 @@ def _show_queries(say: _Say, shares: Result, parts: Result) -> None:
         "Where care was free fewer people stayed away than where they paid 95 % of the bill. (percent_stderr is an "
         "upper bound: the errors of both counts add up at worst. Individual-deductible plans stand at 0 or 100.)"
     )
-    say("All numbers agree with each other, although each one is noisy: parts add up to wholes.")
+    say(
+        "All numbers agree with each other, although each one is noisy: groups that leave out no row add up to the "
+        "whole."
+    )
     rows = [(name, f"{total:.3f}", f"{whole:.3f}", f"{gap:.0e}" if gap else "0") for name, total, whole, gap in parts]
     say(output.grid(parts.columns, parts.types, rows), result=True)
 

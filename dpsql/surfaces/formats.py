@@ -13,8 +13,8 @@ from dpsql.errors import OperationalError
 from dpsql.release import Result
 from dpsql.release.files import write_result, write_results, write_text
 from dpsql.surfaces import output
+from dpsql.surfaces.grammar import FORMATS
 
-FORMATS = ("table", "csv", "json", "parquet")
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".duckdb": "duckdb", ".db": "duckdb"}
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
-from dpsql.errors import OperationalError, ProgrammingError
+from dpsql.errors import LedgerError, OperationalError, ProgrammingError
 from dpsql.release import ReleaseStore
+
+log = logging.getLogger("dpsql")
 
 Record: TypeAlias = "dict[str, Any]"
 """A row of dp.releases, by column."""
@@ -36,23 +40,17 @@ def released(options: argparse.Namespace) -> ReleaseStore:
     if options.policy is None:
         options.usage("there is nothing to query; give --releases FILE, or --policy FILE to find it beside")
     with connect(policy=options.policy) as con:
+        warn_of_ledger(con)
         return ReleaseStore(con.releases_path)
 
 
-def seconds(text: str) -> float:
-    """The value of --timeout. Raises ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds; give one such as 60, or 0 for no limit")
-    return value
-
-
-def number(text: str) -> float:
-    """A float, which argparse calls a number in its messages."""
-    return float(text)
+def warn_of_ledger(con: Connection) -> None:
+    """Log what is wrong with the ledger, such as that it is an older copy, where nothing is to be refused for it."""
+    if os.access(con.ledger_path, os.R_OK):
+        try:
+            con.releases()
+        except LedgerError as error:
+            log.warning("%s", error)
 
 
 def release_record(store: ReleaseStore, release: int | None) -> tuple[Record, list[Record]]:

@@ -81,7 +81,7 @@ def plan_json(plan: Plan) -> dict[str, object]:
         "dataset": plan.dataset,
         "guarantee": plan.charge.guarantee,
         "privacy": plan.privacy,
-        "purse": plan.charge.purse,
+        "purse": plan.charge.account,
         "cost": plan.charge.amount,
         "affordable": plan.affordable,
         "statements": len(plan.queries),
@@ -93,7 +93,7 @@ def plan_json(plan: Plan) -> dict[str, object]:
         "estimated": plan.estimated,
         "alpha": plan.alpha,
         "alternatives": [
-            {"guarantee": way.charge.guarantee, "purse": way.charge.purse, "cost": way.charge.amount}
+            {"guarantee": way.charge.guarantee, "purse": way.charge.account, "cost": way.charge.amount}
             for way in plan.alternatives
         ],
         "rows": plan.rows(),
@@ -122,10 +122,10 @@ def budget_json(state: BudgetState) -> dict[str, object]:
         "remaining": state.remaining,
         "purses": [
             {"name": p.name, "measure": p.measure, "total": p.total, "spent": p.spent, "remaining": p.remaining}
-            for p in state.purses
+            for p in state.accounts
         ],
         "labels": [
-            {"label": s.label, "purse": s.purse, "spent": s.cost, "charges": s.count, "results": list(s.results)}
+            {"label": s.label, "purse": s.account, "spent": s.cost, "charges": s.count, "results": list(s.results)}
             for s in state.by_label()
         ],
     }
@@ -294,9 +294,18 @@ class Progress:
             self._shown = False
 
 
+def plainly(progress: Callable[[str], None]) -> Callable[[str], None]:
+    """``progress`` of planning for those who did not ask how it goes: that it goes on, without names of strategies."""
+    return lambda _: progress("looking for the least error")
+
+
 _BOLD, _DIM, _RED, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[0m"
 _RULE = re.compile(r" *-+(?:  +-+)* *\Z")
-_MARKED = re.compile(r"(?:Guarantee|Cost|Batch|Scan|Strategy|Instead|Note|Release|Policy|Budget|Ledger|Releases) {2,}")
+_LABELS = (
+    *("Guarantee", "Cost", "Charge", "Batch", "Cells", "Scan", "Noise", "Strategy", "Instead", "Note"),
+    *("Release", "Policy", "Budget", "Ledger", "Releases"),
+)
+_MARKED = re.compile(f"(?:{'|'.join(_LABELS)}) {{2,}}")
 
 
 def coloured(stream: TextIO) -> bool:

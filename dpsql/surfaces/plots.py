@@ -47,7 +47,7 @@ def plot_workload(source: Plan | Workload, ax: Axes | None = None) -> Figure:
             names, at = _axes(compiled)
             labels, members = _blocks(compiled, at)
             return members_picture(
-                labels, names, members, ax, title="Workload: the columns of each block", rows="block"
+                labels, names, members, ax, title="What is asked: the columns of each block", rows="block"
             )
         if isinstance(compiled, Lined):
             raise InterfaceError(
@@ -63,7 +63,9 @@ def plot_workload(source: Plan | Workload, ax: Axes | None = None) -> Figure:
     if largest.max() > 1.01 * largest[largest > 0].min(initial=np.inf):  # counts beside sums, or weights
         pixels = pixels / np.where(largest > 0, largest, 1.0)[:, None]
         note = f"each row over its largest entry{'; ' * bool(note)}{note}"
-    return pixels_picture(pixels, source.shape, ax, title="Workload W", rows="query", columns="cell", note=note)
+    return pixels_picture(
+        pixels, source.shape, ax, title="What is asked (workload)", rows="number", columns="cell", note=note
+    )
 
 
 def plot_strategy(source: Plan | Strategy, ax: Axes | None = None) -> Figure:
@@ -78,27 +80,25 @@ def plot_strategy(source: Plan | Strategy, ax: Axes | None = None) -> Figure:
         members = [[at[held[r.histogram].table, axis] for axis in r.axes] for r in strategy.residuals]
         labels = [_label([names[place] for place in axes]) for axes in members]
         return members_picture(
-            labels, names, members, ax, title="Strategy: the columns of each measured residual", rows="residual"
+            labels, names, members, ax, title="What is measured: the columns of each residual", rows="residual"
         )
     if not isinstance(strategy, Strategy):
         raise InterfaceError("plot_strategy draws a plan or a strategy, such as con.plan(sql, epsilon=1)")
     pixels, note = strategy_pixels(strategy)
-    heading = f"Strategy B ({strategy.method})"
+    heading = f"What is measured (strategy: {strategy.method})"
     return pixels_picture(pixels, strategy.shape, ax, title=heading, rows="measurement", columns="cell", note=note)
 
 
 def plot_budget(state: BudgetState, ax: Axes | None = None) -> Figure:
     """What was spent over time, a panel an account, coloured by label, up to the account's total (``con.budget``)."""
-    purses = [
-        (
-            purse.name,
-            purse.measure,
-            purse.total,
-            [(e.time, e.label, e.charge.amount) for e in state.charges if e.charge.purse == purse.name],
-        )
-        for purse in state.purses
-    ]
-    return budget_picture(purses, ax)
+    accounts = []
+    for account in state.accounts:
+        measure, times = account.measure, 1.0
+        if account.name == "gaussian":  # counts mu squared: shares, or rho, say more
+            measure, times = (SHARES, 100.0 / account.total) if state.budget.rho is None else ("rho", 0.5)
+        spent = [(e.time, e.label, e.charge.amount * times) for e in state.charges if e.charge.account == account.name]
+        accounts.append((account.name, measure, account.total * times, spent))
+    return budget_picture(accounts, ax)
 
 
 def _axes(batch: Structured) -> tuple[list[str], dict[tuple[int, int], int]]:
@@ -224,20 +224,22 @@ def _range(q: int, at: int) -> tuple[int, int]:
 
 _LABELS = 6  # that have a colour of their own; those who spent least are drawn as one
 
+SHARES = "% of the account"
+
 Spending = Sequence[tuple[str, str, float]]
 """(time in ISO 8601, label, amount) of every charge of an account, oldest first."""
 
 
-def budget_picture(purses: Sequence[tuple[str, str, float, Spending]], ax: Axes | None = None) -> Figure:
+def budget_picture(accounts: Sequence[tuple[str, str, float, Spending]], ax: Axes | None = None) -> Figure:
     """What was spent over time, a panel an account: (name, measure, total, charges of it).
 
     With ``ax`` the first account that has spent anything, or the first, is drawn. Raises InterfaceError without
     matplotlib.
     """
-    made, places = style.panels(ax, 6.4, 0.4 + 2.3 * len(purses), len(purses))
-    shown = purses if ax is None else [next((purse for purse in purses if purse[3]), purses[0])]
-    for place, purse in zip(places, shown, strict=True):
-        _draw(place, *purse)
+    made, places = style.panels(ax, 6.4, 0.4 + 2.3 * len(accounts), len(accounts))
+    shown = accounts if ax is None else [next((account for account in accounts if account[3]), accounts[0])]
+    for place, account in zip(places, shown, strict=True):
+        _draw(place, *account)
     return made
 
 
@@ -273,4 +275,7 @@ def _draw(ax: Axes, name: str, measure: str, total: float, charges: Spending) ->
     style.with_thousands(ax.yaxis, 4)
     spent = sum(amount for _, _, amount in charges)
     ax.set_ylabel(measure, fontsize=style.SMALL)
-    style.title(ax, f"{name} account: {style.number(spent)} of {style.number(total)} spent")
+    said = (
+        f"{style.number(spent)}%" if measure == SHARES else f"{measure} {style.number(spent)} of {style.number(total)}"
+    )
+    style.title(ax, f"{name} account: {said} spent")

@@ -4,26 +4,53 @@ from __future__ import annotations
 
 import argparse
 import glob
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from dpsql.driver.opening import connect, draft_policy
-from dpsql.errors import OperationalError, one_line
+from dpsql.driver.opening import connect, draft_policy, policy_advice
+from dpsql.errors import OperationalError, PolicyError, listed, nearest, one_line
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
+from dpsql.policy.advice import undecided
+from dpsql.policy.proposals import Proposal
 from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import show
 from dpsql.surfaces import inputs, output
 
+log = logging.getLogger("dpsql")
+
 
 def check(options: argparse.Namespace) -> None:
-    """Hold a policy against the tables' types; show what it declares."""
-    with connect(options.database, policy=options.policy) as con:
+    """Hold a policy against the tables' types; show what it declares, and what its author should look at again."""
+    try:
+        still_open = undecided(Path(options.policy).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        still_open = {}  # connect says what is wrong with the file
+    wrong: tuple[str, ...] = ()
+    try:
+        con = connect(options.database, policy=options.policy)
         schemas = con.schemas()
+    except PolicyError as error:
+        named = {key for keys in still_open.values() for key in keys}
+        named |= {key.rpartition(".")[0] for key in named}
+        missing = tuple(f"{key} is missing" for key in named)
+        wrong = tuple(said for said in error.errors if not said.startswith(missing))
+    if wrong or still_open:
+        raise PolicyError(*wrong, *still_open)
+    with con:
         held = con.policy
+        inputs.warn_of_ledger(con)
+        advised = policy_advice(held, schemas, options.database)
+        for line in advised:
+            log.warning("%s", line)
         if options.json:
             tables = {name: _table_json(table, schemas.get(name, {})) for name, table in held.tables.items()}
             budget = {name: float(value) for name, value in _budget(held.budget)}
-            output.print_json({"ok": True, "dataset": held.dataset, "budget": budget, "tables": tables})
+            found = {"ok": True, "dataset": held.dataset, "budget": budget, "tables": tables, "warnings": advised}
+            output.print_json(found)
             return
         if not options.quiet:
             figures = ", ".join(f"{name} {show(value)}" for name, value in _budget(held.budget))
@@ -62,11 +89,50 @@ def init(options: argparse.Namespace) -> None:
         raise OperationalError(f"{options.database} is not a file; check the path")
     database = None if options.database is None else Path(options.database).absolute()
     first = _stem(Path(options.database)) if options.database is not None else next(iter(sources))
-    text, tables = draft_policy(database, sources, options.dataset or f"{first}-1")
+    asked = sys.stdin.isatty() and sys.stderr.isatty() and not (options.json or options.quiet)
+    chosen = (_ask_unit,) if asked else ()
+    text, tables = draft_policy(database, sources, options.dataset or f"{first}-1", *chosen)
     if options.json:
         output.print_json({"policy": text, "tables": tables})
     else:
         print(text, end="")
+
+
+def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Proposal:
+    """The unit that a person at the terminal decides; what was proposed, to be confirmed in the file, if they do not.
+
+    Questions stand on stderr, since stdout is the policy.
+    """
+    likely = [proposed.unit] if proposed.unit else []
+    print(
+        f"\n{one_line(table)}: who is protected? A column that marks a person, or row if every row is somebody else.",
+        file=sys.stderr,
+    )
+    ids = ", ".join(map(one_line, [*likely, *proposed.others])) or "none of its columns looks like one"
+    print(f"  Columns that identify something: {ids}", file=sys.stderr)
+    while True:
+        unit = _answer("  unit (Enter: decide in the file): ")
+        named = next((column for column in columns if column.lower() == unit.lower()), unit)
+        if not unit:
+            return proposed
+        if unit == "row":
+            return replace(proposed, unit=None, most=None, references={}, decided=True)
+        if named in columns or unit == proposed.unit:
+            break
+        print(f"  {one_line(table)} has no column {one_line(unit)}; {nearest(unit, columns)}", file=sys.stderr)
+    linked = proposed.references if named == proposed.unit else {}
+    while True:
+        most = _answer(f"  at most how many rows of one {one_line(named)} count (Enter: decide in the file): ")
+        if not most:
+            return replace(proposed, unit=named, most=proposed.most or 5, references=linked)
+        if most.isascii() and most.isdigit() and 1 <= int(most[:16]) <= 10**15:
+            return replace(proposed, unit=named, most=int(most), references=linked, decided=True)
+        print("  write a whole number such as 5", file=sys.stderr)
+
+
+def _answer(question: str) -> str:
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
 
 
 def _named_source(given: str) -> tuple[str, str]:
@@ -96,13 +162,26 @@ def _is_pattern(place: str) -> bool:
 
 def renew(options: argparse.Namespace) -> None:
     """Declare that the policy's data set is a new version of the one that its ledger knows."""
-    with connect(policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
         con.renew(options.was)
         if options.json:
             output.print_json({"dataset": con.policy.dataset, "was": options.was, **output.budget_json(con.budget)})
         elif not options.quiet:
             print(f"The data set is {one_line(con.policy.dataset)} now; what was spent stays spent.")
             print(con.budget)
+
+
+def confirm(options: argparse.Namespace) -> None:
+    """Say that the files of the tables were written to and the tables are as they were."""
+    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+        changed = con.changed_files()
+        con.confirm_files()
+        if options.json:
+            output.print_json({"dataset": con.policy.dataset, "confirmed": list(changed)})
+        elif not options.quiet:
+            which = listed([f"table {name}" if name else "the database" for name in changed])
+            done = f"The files of {which} count as those of" if changed else "No file was written to under"
+            print(f"{done} {one_line(con.policy.dataset)}.")
 
 
 def import_(options: argparse.Namespace) -> None:
@@ -151,7 +230,7 @@ def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]
                 "lower": column.lower,
                 "upper": column.upper,
                 "step": column.step,
-                "other": column.other,
+                "other": column.other if column.other_label is None else column.other_label,
                 "nulls": column.nulls,
             }
             for column in table.columns.values()
@@ -164,7 +243,7 @@ def _column_row(column: ColumnPolicy) -> list[str]:
     domain = "conditions only"
     if column.values is not None:
         domain = ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in column.values) + (
-            ", other" if column.other else ""
+            f", {column.other_label or 'other'}" if column.other else ""
         )
     elif column.lower is not None:
         step = "" if column.step is None else f" in steps of {_figure(column.step)}"

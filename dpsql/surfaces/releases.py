@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from dpsql.errors import LedgerError, ProgrammingError, listed, one_line
 from dpsql.privacy.ledger import Entry
+from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
 from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
@@ -17,7 +20,8 @@ from dpsql.surfaces import formats, inputs, output
 def list_(options: argparse.Namespace) -> None:
     """List every charge of the ledger."""
     with inputs.connected(options) as con:
-        entries = con.releases()
+        state = con.budget
+        entries = list(state.charges)
         if options.json:
             output.print_json({"releases": [entry_json(entry) for entry in entries]})
             return
@@ -25,14 +29,17 @@ def list_(options: argparse.Namespace) -> None:
             print(f"Nothing was released yet; there is no charge in {con.ledger_path}.")
             return
         columns = ("id", "time (UTC)", "label", "guarantee", "account", "cost", "results")
-        types = ("BIGINT", *["VARCHAR"] * 4, "DOUBLE", "VARCHAR")
-        output.show(output.grid(columns, types, [_row(entry) for entry in entries]))
+        output.show(output.grid(columns, ("BIGINT", *["VARCHAR"] * 6), [_row(entry, state) for entry in entries]))
 
 
 def show(options: argparse.Namespace) -> None:
     store = inputs.released(options)
     formats.check(options, 1, store.path)
-    _deliver(store.sql(f"SELECT * FROM dp.{identifier(options.name)}", seconds=None), options.name, options)  # noqa: S608
+    view = f"dp.{identifier(options.name)}"
+    whole = re.fullmatch(r"(r[0-9]+)\.(.+)", options.name, re.IGNORECASE)
+    if whole and options.name not in store.names():
+        view = f"{whole[1]}.{identifier(whole[2])}"
+    _deliver(store.sql(f"SELECT * FROM {view}", seconds=None), options.name, options)  # noqa: S608
 
 
 def sql(options: argparse.Namespace) -> None:
@@ -143,14 +150,15 @@ def entry_json(entry: Entry) -> dict[str, object]:
         "released": entry.released,
         "label": entry.label,
         "guarantee": entry.charge.guarantee,
-        "purse": entry.charge.purse,
+        "purse": entry.charge.account,
+        "measure": entry.charge.measure,
         "cost": entry.charge.amount,
         "results": list(entry.results),
         "views": list(entry.views),
     }
 
 
-def _row(entry: Entry) -> list[object]:
+def _row(entry: Entry, state: BudgetState) -> list[object]:
     names = entry.views
     shown = listed(names, 3)
     if entry.released is None:
@@ -159,5 +167,10 @@ def _row(entry: Entry) -> list[object]:
         shown = "all dropped" if entry.results else ""
     elif len(names) < len(entry.results):
         shown = f"{len(entry.results) - len(names)} dropped; {shown}"
+    if entry.lost:
+        shown = ""
     when = entry.time[:19].replace("T", " ")
-    return [entry.id, when, entry.label, entry.charge.guarantee, entry.charge.purse, entry.charge.amount, shown]
+    account = state.account(entry.charge.account)
+    # As the budget says it: a share of an account that counts what does not add up in epsilon.
+    cost = "" if account is None else state.figures(replace(account, spent_units=entry.charge.units))[1]
+    return [entry.id, when, entry.label, entry.charge.guarantee, entry.charge.account, cost, shown]

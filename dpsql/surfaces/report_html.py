@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 200  # of a table on the page
+# Inches. 84 pixels an inch make letters of 8 points more than 9 pixels high: 4.2 inches are the width of a phone.
+PHONE, MOST_SQUEEZED = 4.2, 6.4
 
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6875; --line: #d9dfe5; --blue: #0072b2; --wash: #f3f7fa; }
@@ -39,11 +41,15 @@ table { border-collapse: collapse; font-size: 13.5px; margin: 8px 0; font-varian
 th, td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } .right { text-align: right; } .range { color: var(--soft);
   white-space: nowrap; }
-figure { margin: 12px 0; } figure img { max-width: 100%; height: auto; }
+figure { margin: 12px 0; } figure img { width: calc(var(--inches) * 112px); max-width: max(100%, var(--inches) * 84px);
+  height: auto; }
 .bar { height: 14px; background: var(--line); border-radius: 7px; overflow: hidden; max-width: 520px; }
 .bar span { display: block; height: 100%; background: var(--blue); }
 pre { background: var(--wash); padding: 12px; overflow-x: auto; font-size: 12.5px; white-space: pre-wrap; }
-@media print { main { max-width: none; padding: 0; } h2, h3 { break-after: avoid; }
+@media (max-width: 600px) { main { padding: 20px 16px 32px; } figure img { width: calc(var(--inches) * 84px); }
+  table { font-size: 12px; } th, td { padding-right: 7px; } td:nth-child(-n+2):not(.right) { overflow-wrap: anywhere; }
+  td:first-child:not(.right) { min-width: 5em; } }
+@media print { figure img { max-width: 100%; } main { max-width: none; padding: 0; } h2, h3 { break-after: avoid; }
   figure, tr, .box { break-inside: avoid; } pre, .scroll { overflow: visible; } a { color: inherit; } }
 """
 
@@ -73,8 +79,14 @@ def paragraph(words: str, kind: str = "") -> str:
     return f'<p class="{kind}">{text(words)}</p>' if kind else f"<p>{text(words)}</p>"
 
 
-def heading(words: str, level: int = 2) -> str:
-    return f"<h{level}>{text(words)}</h{level}>"
+def heading(words: str, level: int = 2, anchor: str = "") -> str:
+    name = f' id="{anchor}"' if anchor else ""
+    return f"<h{level}{name}>{text(words)}</h{level}>"
+
+
+def link(words: str, anchor: str) -> str:
+    """A link to a heading of the same page."""
+    return f'<p class="soft"><a href="#{anchor}">{text(words)}</a></p>'
 
 
 def box(strong: str, words: str) -> str:
@@ -95,11 +107,17 @@ def share(part: float, whole: float) -> str:
 
 
 def picture(made: Figure, caption: str) -> str:
-    """A figure as SVG inside the page."""
+    """A figure as SVG inside the page: as wide as a phone where that cuts nothing; a wider one scrolls there."""
+    width = made.get_figwidth()
+    if PHONE < width <= MOST_SQUEEZED:
+        made.set_figwidth(PHONE)
+        made.draw_without_rendering()
+        if made.get_tightbbox().x1 > PHONE:
+            made.set_figwidth(width)
     data = base64.b64encode(picture_bytes(made)).decode("ascii")
-    width = made.get_figwidth() * 80
     return (
-        f'<figure><img src="data:image/svg+xml;base64,{data}" width="{width:.0f}" alt="{text(caption)}">'
+        f'<figure><div class="scroll"><img src="data:image/svg+xml;base64,{data}" '
+        f'style="--inches:{made.get_figwidth():.2f}" alt="{text(caption)}"></div>'
         f"<figcaption>{text(caption)}</figcaption></figure>"
     )
 

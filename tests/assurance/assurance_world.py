@@ -46,7 +46,14 @@ UNITS = 250_000_000_000
 
 # The ways of a release after planning: the rooms whose functions count as steps.
 STEPS = ("driver/connection.py", "release/books.py", "measure/__init__.py", "privacy/ledger", "privacy/chain.py")
-STEPS += ("privacy/entries.py", "engines/duckdb.py", "release/store.py", "release/writing.py", "release/lock.py")
+STEPS += (
+    "privacy/entries.py",
+    "engines/duckdb.py",
+    "release/store.py",
+    "release/reading.py",
+    "release/writing.py",
+    "release/lock.py",
+)
 CALLS = ("execute", "fetchnumpy", "urandom", "link", "fsync", "close", "connect", "copy")
 
 
@@ -123,7 +130,7 @@ def fault_of(folder: Path, *, charges: int = 0, releases: int = 0, again: bool =
         ledger.verify()
         state = ledger.state()
         released = list(ledger.releases())
-        if sum(entry.charge.units for entry in state.charges) != sum(purse.spent_units for purse in state.purses):
+        if sum(entry.charge.units for entry in state.charges) != sum(account.spent_units for account in state.accounts):
             return "spent is not the sum of the charges"
         if len(state.charges) < charges or len(released) < releases:
             return f"acknowledged and lost: {len(state.charges)} charges, {len(released)} releases"

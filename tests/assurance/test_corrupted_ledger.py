@@ -49,7 +49,7 @@ def outcome(path: Path, content: bytes, truth: Any) -> str:
     ledger = Ledger.open(path, "corrupt-1", BUDGET)
     try:
         ledger.charge(CHARGE, "three", {})
-        spent = Ledger.open(path, "corrupt-1", BUDGET).state().purse("pure")
+        spent = Ledger.open(path, "corrupt-1", BUDGET).state().account("pure")
     except LedgerError:
         return "refused"
     assert spent is not None

@@ -20,6 +20,7 @@ from dpsql.privacy.ledger_file import LedgerFile
 LIMITS = 22
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a file size limit")
 def test_whole_releases_under_a_file_size_limit(tmp_path: Path, record_assurance: Any) -> None:
     found = drive("disk_full", tmp_path, LIMITS)
@@ -58,7 +59,7 @@ def test_a_ledger_that_may_not_grow_by_one_page_more(
             said.append(error)
         assert len(ledger.entries()) == charges
         assert len(list(ledger.releases())) == records
-        assert ledger.state().purse("pure").spent_units == charges * charge.units  # type: ignore[union-attr]
+        assert ledger.state().account("pure").spent_units == charges * charge.units  # type: ignore[union-attr]
         ledger.verify()
     injected = len(said)
     assert injected >= 5

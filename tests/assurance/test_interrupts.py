@@ -34,6 +34,7 @@ def interrupt() -> None:
 
 
 PARTS = 10
+FIRST = 2  # entries before the first charge's: the budget, and the mark of the table's file
 
 
 def interrupted_at(folder: Path, most: int, part: int = 0, parts: int = 1) -> int:
@@ -60,8 +61,8 @@ def interrupted_at(folder: Path, most: int, part: int = 0, parts: int = 1) -> in
             sys.setprofile(None)
         state = con.budget
         assert len(state.charges) - before in (0, 1), profile.where
-        assert state.purse("pure").spent_units == UNITS * len(state.charges), profile.where  # type: ignore[union-attr]
-        assert con._books.ledger().verify() == 1 + 2 * len(state.charges) - len(state.unreleased), profile.where
+        assert state.account("pure").spent_units == UNITS * len(state.charges), profile.where  # type: ignore[union-attr]
+        assert con._books.ledger().verify() == FIRST + 2 * len(state.charges) - len(state.unreleased), profile.where
         done = len(state.charges) - len(state.unreleased)
         assert done >= released, profile.where
         released = done
@@ -70,6 +71,7 @@ def interrupted_at(folder: Path, most: int, part: int = 0, parts: int = 1) -> in
     return met
 
 
+@pytest.mark.long
 def test_ctrl_c_at_each_step(tmp_path: Path, record_assurance: Any) -> None:
     met = interrupted_at(tmp_path, 40)
     record_assurance("faults.ctrl_c", {"injected": met, "survived": met})
@@ -82,6 +84,7 @@ def test_ctrl_c_at_every_step(tmp_path: Path, record_assurance: Any, part: int) 
     record_assurance(f"faults.ctrl_c_long#{part}", {"injected": met, "survived": met})
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a signal of POSIX")
 def test_a_real_ctrl_c_in_the_middle_of_a_scan(tmp_path: Path, record_assurance: Any) -> None:
     assert drive("interrupted_scan", tmp_path) == ["interrupted () None", EPSILON, [1], ""]

@@ -23,6 +23,7 @@ def check(folder: Path, most: int, times: int, part: int = 0, parts: int = 1) ->
     return dict(found)
 
 
+@pytest.mark.long
 def test_a_kill_at_any_step_leaves_a_whole_ledger(tmp_path: Path, record_assurance) -> None:  # type: ignore[no-untyped-def]
     found = check(tmp_path, 12, times=1)
     record_assurance("faults.kill_9", {"injected": found["kills"], "survived": found["kills"]})

@@ -28,6 +28,7 @@ def open_place() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long
 def test_a_user_without_write_access(open_place: Path, record_assurance: Any) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{PACKAGE.parent}{os.pathsep}{HERE}"}
     done = subprocess.run(

@@ -95,7 +95,7 @@ def test_a_database_replaced_after_the_charge_releases_nothing(
     assert caught.value.__context__ is None
     assert con.budget.spent == 2 * EPSILON
     assert [entry.id for entry in con.budget.unreleased] == [2]
-    assert con._books.ledger().verify() == 4
+    assert con._books.ledger().verify() == 5
     record_assurance(f"faults.database_replaced_late.{kind}", {"injected": 1, "survived": 1})
 
 

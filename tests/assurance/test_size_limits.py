@@ -41,6 +41,7 @@ BATCHES = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BATCHES)
 def test_a_batch_that_is_too_large_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, record_assurance: Any

@@ -280,8 +280,8 @@ def check_nothing_is_refunded(world: World, plan: dpsql.Plan) -> None:
             state = ledger.state()
         except dpsql.LedgerError as error:  # it adds up its charges itself
             raise AssertionError("an error gave the charge back") from error
-        spent = next(p.spent_units for p in state.purses if p.name == plan.charge.purse)
-        earlier = next(p.spent_units for p in before.purses if p.name == plan.charge.purse)
+        spent = next(p.spent_units for p in state.accounts if p.name == plan.charge.account)
+        earlier = next(p.spent_units for p in before.accounts if p.name == plan.charge.account)
         assert spent == earlier + plan.charge.units, "an error gave the charge back"
 
 

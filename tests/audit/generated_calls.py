@@ -261,7 +261,8 @@ class Calls:
         self.W, self.cube = workload.all_range(4), workload.marginals([2, 3], order=1)
 
     def connect(self) -> dpsql.Connection:
-        return dpsql.connect(self.private, policy=self.folder / "t.toml")
+        # With the anchor that generated connections may name: a ledger that was held to one needs it from then on.
+        return dpsql.connect(self.private, policy=self.folder / "t.toml", anchor=self.folder / "a")
 
     # -- arguments ------------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ def test_no_row_moves_a_laplace_measurement_further_than_its_noise(pure: World) 
     check_sensitivity(pure, plan, ADVERSARIAL[::2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "batch",
     [
@@ -143,6 +144,7 @@ def distance_of(folder: Path, batch: str, budget: str, trials: int, **request: o
 FACTORS = [(Fraction(1), 0), (Fraction(1, 2), 1), pytest.param(Fraction(2), -1, marks=pytest.mark.long)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("factor", "sign"), FACTORS)
 def test_mu_of_neighbouring_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]
@@ -169,6 +171,7 @@ def test_a_doubled_rho_at_a_thousand_trials(
     assurance(f"z of a doubled rho at 1,000 trials, rho {float(rho):g}", found.z)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("factor", "sign"), FACTORS)
 def test_epsilon_of_neighbouring_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: Fraction, sign: int, assurance: Callable[..., None]

@@ -437,6 +437,7 @@ AUDITED: list[tuple[str, Callable[[Patch], None], Callable[[AuditWorld], bool], 
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("threat", "mutant", "caught", "policy", "batch"),
     AUDITED,
@@ -457,6 +458,7 @@ def test_the_audit_catches_a_mutant(
     assurance("mutants killed", threat=threat, mutant=mutant.__name__, by=f"audit: {caught.__name__}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "batch"), [(ROWS, BATCH), (UNITS, JOINED)], ids=["rows", "units"])
 def test_the_audit_finds_nothing_where_nothing_is_wrong(tmp_path: Path, policy: str, batch: str) -> None:
     world = AuditWorld.of(dpsql.Policy.parse(policy), batch, tmp_path, rho=8)
@@ -476,6 +478,7 @@ def test_every_listed_mutant_has_a_row() -> None:
     assert {row[0] for row in (*MUTANTS, *AUDITED)} - {""} == set(LISTED)
 
 
+@pytest.mark.long
 def test_laplace_noise_for_half_the_sensitivity_is_caught(tmp_path: Path, monkeypatch: Patch) -> None:
     world = World.make(tmp_path, "epsilon = 1000000.0")
     check_sensitivity(world, world.con.plan(BATCH, epsilon=1), ADVERSARIAL[::2])

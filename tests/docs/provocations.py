@@ -98,12 +98,9 @@ def _found_as_nothing(s: Scene) -> None:
     s.other(lambda text: text).run(needed)
 
 
-BY_STATE = "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"
-
-
 def _rests_elsewhere(s: Scene) -> None:
-    s.con.run(BY_STATE, **BUDGET)
-    plan = s.con.plan(COUNT, epsilon=0.12, delta=1e-9)
+    s.con.run("SELECT sex, COUNT(*) AS n FROM patients GROUP BY sex", **BUDGET)
+    plan = s.con.plan("SELECT COUNT(*) AS n FROM patients", epsilon=0.12, delta=1e-9)
     assert plan.rests_on == (1,)
     s.other(lambda text: text).run(plan)
 
@@ -381,6 +378,91 @@ def _anchor_of_before(s: Scene) -> None:
     s.again(anchor=s.folder / "anchor").run(COUNT, **BUDGET)
 
 
+def _of_several(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET, label="ann")
+    s.con.run(COUNT, **BUDGET, label="bob", fresh=True)
+    s.again().sql("SELECT * FROM q1")
+
+
+def _dropped_q1(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    s.con.drop("q1")
+    s.con.sql("SELECT * FROM q1")
+
+
+def _backed_up(s: Scene) -> dpsql.Connection:
+    """A connection with an anchor and a backup of its ledger, which has one release more."""
+    con = s.again(anchor=s.folder / "anchor")
+    con.run(COUNT, **BUDGET)
+    con.ledger.backup(s.folder / "backup")
+    con.run(COUNT, **BUDGET, fresh=True)
+    return con
+
+
+def _older_than_releases(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    older = s.con.ledger_path.read_bytes()
+    s.con.run(COUNT, **BUDGET, fresh=True)
+    s.con.ledger_path.write_bytes(older)
+    s.again().budget  # noqa: B018 - a property that reads
+
+
+def _anchor_not_named(s: Scene) -> None:
+    _backed_up(s)
+    s.again().budget  # noqa: B018 - a property that reads
+
+
+def _anchor_gone(s: Scene) -> None:
+    con = _backed_up(s)
+    (s.folder / "anchor").unlink()
+    con.budget  # noqa: B018 - a property that reads
+
+
+def _restore_older(s: Scene) -> None:
+    con = _backed_up(s)
+    con.ledger_path.unlink()
+    con.ledger.restore(s.folder / "backup")
+
+
+def _restore_unknown(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    s.con.ledger.backup(s.folder / "backup")
+    s.con.ledger_path.unlink()
+    s.con.ledger.restore(s.folder / "backup")
+
+
+def _restore_beside(s: Scene) -> None:
+    con = s.again(anchor=s.folder / "anchor")
+    con.run(COUNT, **BUDGET)
+    con.ledger_path.rename(s.folder / "backup")
+    con.releases_path.unlink()
+    s.con.run(COUNT, **BUDGET)
+    con.ledger.restore(s.folder / "backup")
+
+
+def _restore_nothing(s: Scene) -> None:
+    con = _backed_up(s)
+    con.ledger.restore(con.ledger_path)
+
+
+def _restore_another(s: Scene) -> None:
+    con = _backed_up(s)
+    s.again(ledger=s.folder / "y.ledger").run(COUNT, **BUDGET)
+    con.ledger.restore(s.folder / "y.ledger")
+
+
+def _restore_before_renewal(s: Scene) -> None:
+    _backed_up(s).ledger_path.unlink()
+    s.again(lambda text: text.replace("clinic-1", "clinic-2")).ledger.restore(s.folder / "backup")
+
+
+def _releases_altered(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    with duckdb.connect(str(s.con.releases_path)) as db:
+        db.execute("UPDATE r1.q1 SET n = n + 1")
+    s.con.ledger.verify()
+
+
 def _view_as_table(s: Scene) -> None:
     with duckdb.connect(str(s.folder / "clinic.duckdb")) as db:
         db.execute("DROP TABLE kinds; CREATE VIEW kinds AS SELECT * FROM visits")
@@ -437,6 +519,12 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "tolerance": lambda s: s.con.plan(COUNT, epsilon=1, tolerance=-1),
     "time limit": lambda s: s.con.plan(COUNT, epsilon=1, time_limit=-1),
     "objective": lambda s: s.con.plan(COUNT, epsilon=1, objective="median"),
+    "private text in sql()": lambda s: s.con.sql(COUNT),
+    "releases like a schema": lambda s: dpsql.connect(
+        s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
+    ),
+    "places swapped": lambda s: dpsql.connect(s.folder / "clinic.toml", policy=s.folder / "clinic.duckdb"),
+    "several results": lambda s: s.con.run(f"{COUNT}; {COUNT} WHERE age > 3", **BUDGET).df(),
     "an argument of another kind": lambda _: workload.all_range("x"),
     "label": lambda s: s.again(label="x" * 501).run(COUNT, **BUDGET),
     "two wishes": lambda s: s.con.budget_for(COUNT, max_error=50, relative=0.1),
@@ -492,6 +580,8 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "another policy": _policy_changed,
     "another type": _columns_changed,
     "no such release": _after("SELECT * FROM w"),
+    "unnamed results of two labels": _of_several,
+    "a dropped unnamed result": _dropped_q1,
     "nothing released": lambda s: s.con.sql("SELECT 1"),
     "two statements": _after("SELECT 1; SELECT 2"),
     "a write": _after("DROP VIEW v"),
@@ -551,11 +641,29 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "a version known before": _known_before,
     "a broken anchor": _anchor_broken,
     "an anchor of before": _anchor_of_before,
+    "a ledger older than its releases": _older_than_releases,
+    "an anchor that is not named": _anchor_not_named,
+    "an anchor that is gone": _anchor_gone,
+    "an older backup": _restore_older,
+    "a backup without an anchor": _restore_unknown,
+    "a backup beside a ledger": _restore_beside,
+    "a backup of a newer ledger": lambda s: _backed_up(s).ledger.restore(s.folder / "backup"),
+    "a ledger restored from itself": _restore_nothing,
+    "a backup of another ledger": _restore_another,
+    "a backup of before a renewal": _restore_before_renewal,
+    "a backup over another file": lambda s: _backed_up(s).ledger.backup(s.folder / "clinic.toml"),
+    "releases changed by hand": _releases_altered,
+    "nothing to verify": lambda s: s.con.ledger.verify(),
     "a table gone": _no_table,
     "a column gone": _no_column,
     "no database given": lambda s: dpsql.connect(policy=s.folder / "clinic.toml").plan(COUNT, epsilon=1),
     "a view as table": _view_as_table,
     "no TOML": _no_toml,
+    "two errors of a policy": lambda s: s.other(
+        lambda text: text.replace("upper = 99", "upper = -1").replace("unit = 5", "unit = 0")
+    ),
+    "a number in quotes": lambda s: s.other(lambda text: text.replace("upper = 99", 'upper = "99"', 1)),
+    "files of no ledger": lambda s: s.con.confirm_files(),
 }
 
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
@@ -576,4 +684,5 @@ ELSEWHERE = {
     "ledger … cannot be written": "assurance/test_read_only_files.py",
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",
+    "…: … are undecided": "test_policy_advice.py",
 }

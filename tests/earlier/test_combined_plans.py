@@ -341,6 +341,7 @@ def test_cursors_rest_on_earlier_releases(con: dpsql.Connection) -> None:
     assert con.releases()[-1].description["rests_on"] == [1]
 
 
+@pytest.mark.long
 def test_many_earlier_releases_cost_one_combination(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many: column types are read a few times, and all measurements are combined once, twice at the most."""
     for _ in range(12):

@@ -115,6 +115,7 @@ def test_every_bit_pattern_of_an_admitted_type_is_read(
     assert found[:2] == [1, 1]
 
 
+@pytest.mark.long
 def test_what_a_type_does_not_hold_is_null(tmp_path: Path) -> None:
     """A writer that checks nothing: numbers of too many digits, moments before all moments."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

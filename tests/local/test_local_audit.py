@@ -105,6 +105,7 @@ def repeated(self: Response, count: int) -> Codes:
     return np.full(count, offsets_from(self, 1, Bytes(3))[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wrong", [lies_over_all, too_truthful, too_cautious, uneven, repeated], ids=lambda f: f.__name__
 )

@@ -139,8 +139,8 @@ def test_bounds_of_a_count_are_theorem_1s(syn: LocalRelease) -> None:
 def test_many_questions_cost_nothing(tmp_path: Path) -> None:
     con = world(tmp_path, rows=30)
     made = con.synthesize("visits", ["age"], 1)
-    before = con.budget.purse("local").spent
+    before = con.budget.account("local").spent
     for age in range(10):
         assert math.isfinite(made.sql(f"SELECT COUNT(*) FROM visits WHERE age = {age}").fetchall()[0][1])
-    assert con.budget.purse("local").spent == before == 1
+    assert con.budget.account("local").spent == before == 1
     assert len(con.releases()) == 1

@@ -104,7 +104,7 @@ def test_the_charge_is_epsilon_for_each_row_that_a_unit_may_have(
     held = dict(zip((row[0] for row in records(400, 7)), records(400, 7), strict=True))
     kept = rows_of(con, syn.name)
     assert all((age, visits) == as_released(held[i])[2:4] for i, age, visits in kept)
-    assert con.budget.purse("local").spent == pytest.approx(2.1)
+    assert con.budget.account("local").spent == pytest.approx(2.1)
     assert con.budget.spent == 0
 
 
@@ -147,7 +147,7 @@ def test_groups_of_columns_can_be_released_apart_and_their_epsilons_add_up(tmp_p
     first = con.synthesize("visits", ["state"], 1)
     second = con.synthesize("visits", ["age", "visits"], 2)
     assert (first.name, second.name) == ("visits_synthetic", "visits_synthetic_2")
-    assert con.budget.purse("local").spent == 3
+    assert con.budget.account("local").spent == 3
     assert con.synthetic("visits_synthetic").columns == ("state",)
     assert con.synthetic("visits").columns == con.synthetic().columns == ("age", "visits")
     with pytest.raises(dpsql.ProgrammingError, match="did you mean visits_synthetic"):
@@ -165,7 +165,7 @@ def test_rows_are_randomised_once(tmp_path: Path, again: list[str]) -> None:
         with pytest.raises(IntegrityError, match=r"visits\.visits.* was released locally already, as visits_synthetic"):
             con.synthesize("visits", again, epsilon, name="another")
     assert len(con.releases()) == 1
-    assert con.budget.purse("local").spent == 1
+    assert con.budget.account("local").spent == 1
 
 
 def test_a_new_version_of_the_data_may_be_released_and_spending_goes_on(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_new_version_of_the_data_may_be_released_and_spending_goes_on(tmp_path
     con = dpsql.connect(tmp_path / "visits.duckdb", policy=tmp_path / "visits.toml")
     con.renew("visits-1")
     assert con.synthesize("visits", ["age"], 1).name == "visits_synthetic_2"
-    assert con.budget.purse("local").spent == 2
+    assert con.budget.account("local").spent == 2
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
@@ -300,13 +300,13 @@ def test_what_fails_after_the_charge_stays_charged_and_shows_nothing(
         assert "NY" not in str(caught.value)
         assert caught.value.__context__ is None
         assert caught.value.__cause__ is None
-    assert con.budget.purse("local").spent == 1
+    assert con.budget.account("local").spent == 1
     assert [entry.id for entry in con.budget.unreleased] == [1]
     with pytest.raises(dpsql.ProgrammingError, match="nothing was released locally"):
         con.synthetic()
     # Nobody saw anything, so that the columns may be released; it is paid for again.
     assert con.synthesize("visits", ["age"], 1).id == 2
-    assert con.budget.purse("local").spent == 2
+    assert con.budget.account("local").spent == 2
 
 
 def test_a_table_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_of_two_at_once_one_is_released(tmp_path: Path) -> None:
         ledger.record(one, b"first")
     ledger.record(two, b"second")
     assert [entry.id for entry in ledger.releases()] == [2]
-    assert ledger.state().purse("local").remaining_units == 0  # type: ignore[union-attr]
+    assert ledger.state().account("local").remaining_units == 0  # type: ignore[union-attr]
     ledger.verify()
     with pytest.raises(LedgerError, match="another measurement"):
         ledger.record(two, b"third")
@@ -362,17 +362,19 @@ con.synthesize("visits", ["age"], 1)
 """
 
 
-@pytest.mark.parametrize("step", ["charge", "_observe", "record"])
+@pytest.mark.parametrize(
+    "step", ["charge", *(pytest.param(step, marks=pytest.mark.long) for step in ("_observe", "record"))]
+)
 def test_kill_9_leaves_the_charge_and_no_rows(tmp_path: Path, step: str) -> None:
     con = world(tmp_path, rows=30)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), step], capture_output=True, timeout=900)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert con.budget.purse("local").spent == 1
+    assert con.budget.account("local").spent == 1
     assert [entry.id for entry in con.budget.unreleased] == [1]
     assert con.synthesize("visits", ["age"], 1).id == 2
     with pytest.raises(IntegrityError, match="released locally already"):
         con.synthesize("visits", ["age"], 1)
-    assert con.budget.purse("local").spent == 2
+    assert con.budget.account("local").spent == 2
 
 
 def test_sources_and_open_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

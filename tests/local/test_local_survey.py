@@ -39,7 +39,7 @@ def test_the_survey_answers_thirty_questions(
     assert inside >= 26
     syn, con = names["syn"], names["con"]
     assert (syn.rows, syn.combinations, syn.cost) == (20_190, 60, 4.0)
-    assert con.budget.purse("local").remaining == 0
+    assert con.budget.account("local").remaining == 0
     assert sum(row[1] for row in names["by_plan"].fetchall()) == pytest.approx(20_190)
     ((whole, *_),) = names["count"].fetchall()
     assert whole == int(whole) >= 0

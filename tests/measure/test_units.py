@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 import pytest
+from helpers import understood
 from scipy import sparse
 from unit_rows import Ask, compiled_of, policy_of, sources_of, tables_of
 from whose_rows import Database, Row, without
@@ -25,12 +26,13 @@ from dpsql.measure import ConnectionEngine, from_sql, scan_sql
 from dpsql.measure.reading import joined_columns, scan_of
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile import sensitivity, units
-from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workload.expr.rows import Units
 from dpsql.workload.expr.scan import Select
 from dpsql.workload.expr.total import BASE
-from dpsql.workload.expr.values import CaseValue, Compared, Constant, Name, bare, whole
+from dpsql.workload.expr.values import CaseValue, Compared, Constant, Name, Stored, bare, whole
 
 POLICY = policy_of("""
 [tables.patients]
@@ -112,6 +114,37 @@ BATCHES: dict[str, list[Ask]] = {
         Ask("labs", (), ("v",)),
     ],
 }  # fmt: skip
+# Batches over rows of units: alone, joined to rows and to one another, asked by IN and EXISTS.
+OF_UNITS: dict[str, str] = {
+    "aggregates of each unit": """SELECT n, s FROM (SELECT COUNT(*) AS n, SUM(t) AS s FROM (
+        SELECT patient_id, COUNT(*) AS t, MIN(kind) AS k FROM visits WHERE cost > -1 GROUP BY 1)
+        WHERE k = 'a' OR t > 1)""",
+    "beside rows": """SELECT n, COUNT(*) AS c FROM (SELECT patient_id, COUNT(*) AS n FROM visits GROUP BY 1) GROUP BY n;
+        SELECT COUNT(*) AS c FROM visits; SELECT COUNT(*) AS c FROM patients""",
+    "through joins": """SELECT COUNT(*) AS c, SUM(m) AS s FROM (
+        SELECT patient_id, MAX(v) AS m FROM labs JOIN visits ON visit_id = id GROUP BY patient_id)""",
+    "joined to rows": """SELECT sex, COUNT(*) AS c, SUM(n) AS s FROM patients p LEFT JOIN (
+        SELECT patient_id AS u, COUNT(*) AS n FROM notes GROUP BY 1) t ON t.u = p.id GROUP BY sex""",
+    "joined to one another": """SELECT COUNT(*) AS c, SUM(w) AS s FROM (SELECT patient_id AS a, COUNT(*) AS n
+        FROM visits GROUP BY 1) x JOIN (SELECT patient_id AS b, SUM(w) AS w FROM notes GROUP BY 1) y ON x.a = y.b
+        WHERE n > 1""",
+    "rows by what their unit has": """SELECT kind, COUNT(*) AS c FROM visits v WHERE v.patient_id IN (SELECT patient_id
+        FROM notes WHERE w > 0) OR NOT EXISTS (SELECT 1 FROM patients p WHERE p.id = v.patient_id AND p.sex = 'f')
+        GROUP BY kind""",
+    "public groups": """SELECT COUNT(*) AS c FROM visits WHERE region IN (SELECT id FROM regions GROUP BY id
+        HAVING COUNT(*) > 1)""",
+}  # fmt: skip
+# Batches that count values, each once: alone, by groups, beside rows and units, of a joined table, computed.
+OF_VALUES: dict[str, str] = {
+    "values": "SELECT COUNT(DISTINCT cost) AS c FROM visits",
+    "values by groups": "SELECT kind, COUNT(DISTINCT cost) AS c FROM visits GROUP BY kind",
+    "values beside rows and units": """SELECT COUNT(DISTINCT kind) AS c, COUNT(*) AS n, SUM(cost) AS s,
+        COUNT(DISTINCT patient_id) AS u, COUNT(DISTINCT CASE WHEN cost > 0 THEN kind END) AS k FROM visits""",
+    "values of a joined table": """SELECT sex, COUNT(DISTINCT age) AS c, COUNT(DISTINCT cost) AS k FROM visits v
+        JOIN patients p ON v.patient_id = p.id GROUP BY sex""",
+    "values through a join": "SELECT COUNT(DISTINCT v) AS c, COUNT(DISTINCT cost + v) AS k FROM labs JOIN visits "
+    "ON visit_id = id; SELECT COUNT(*) AS n FROM notes",
+}
 
 
 def databases(count: int, seed: int, *, owned: bool = False) -> Iterator[Database]:
@@ -150,6 +183,12 @@ CROWDS: list[Database] = [
         "visits": [(key, 1, 1, "a", 4.0) for key in range(10, 15)] + [(20, 2, 1, "b", 4.0)] * 2,
         "labs": [(key, 3) for key in range(10, 15)],
         "notes": [(1, key, 2) for key in range(10, 15)],
+    },
+    {
+        "patients": [(1, "f", 10)],
+        "visits": [(key, 1, 1, "a", float(key - 12)) for key in range(10, 16)],
+        "labs": [],
+        "notes": [],
     },
 ]
 
@@ -257,6 +296,11 @@ def batch(con: duckdb.DuckDBPyConnection, name: str) -> Compiled:
     return compiled_of(BATCHES[name], POLICY, tables_of(POLICY, ConnectionEngine(con)))
 
 
+def of_units(con: duckdb.DuckDBPyConnection, name: str) -> Compiled:
+    found = understood({**OF_UNITS, **OF_VALUES}[name], POLICY, tables_of(POLICY, ConnectionEngine(con)))
+    return compile_batch(found.queries, found.tables)
+
+
 def strategies(compiled: Compiled) -> list[tuple[Any, Any]]:
     """(mixing, basis): the cells themselves, the workload, and random integers over it."""
     n = compiled.rows.shape[1]
@@ -309,6 +353,26 @@ def test_nor_where_keys_dangle_and_units_are_null(con: duckdb.DuckDBPyConnection
     found = worst(con, batch(con, name), list(databases(4, 2)), apart=False)
     assert 0.0 < found.laplace <= 1.0
     assert found.gaussian <= 1.0
+
+
+@pytest.mark.parametrize("name", OF_UNITS)
+def test_nor_over_rows_of_units(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    found = worst(con, of_units(con, name), [*CROWDS, *databases(6, 3)], apart=False)
+    assert max(found) <= 1.0
+    assert found.laplace >= 0.3
+
+
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_nor_where_values_are_counted(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    found = worst(con, of_units(con, name), [*CROWDS, *databases(8, 4)], apart=False)
+    assert max(found) <= 1.0
+    assert found.laplace >= 0.3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*OF_UNITS, *OF_VALUES])
+def test_nor_over_rows_of_units_in_many_databases(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    assert max(worst(con, of_units(con, name), list(databases(60, 6)), apart=False)) <= 1.0
 
 
 @pytest.mark.long
@@ -379,6 +443,32 @@ def owner_by_other_columns(patch: pytest.MonkeyPatch) -> None:
 
 def units_counted_by_row(patch: pytest.MonkeyPatch) -> None:
     rewritten(patch, lambda text: text.replace(" GROUP BY 1, 2)", ")"))
+
+
+def rows_of_units_by_another_column(patch: pytest.MonkeyPatch) -> None:
+    real = from_sql._units
+
+    def turned(units: Units) -> Select:
+        assert units.of.unit is not None
+        return real(replace(units, of=replace(units.of, unit=Stored("cost", "DOUBLE"))))
+
+    patch.setattr(from_sql, "_units", turned)
+
+
+MUTANTS_OF_UNITS = {
+    "rows of units by another column": ("beside rows", rows_of_units_by_another_column),
+    "values of rows without a limit": ("values", no_limit),
+    "values as if units had one row": ("values", k_ignored),
+    "values apart from the rows that they are of": ("values beside rows and units", sharing_dropped),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_UNITS)
+def test_the_search_sees_units(con: duckdb.DuckDBPyConnection, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, change = MUTANTS_OF_UNITS[mutant]
+    compiled = of_units(con, name)
+    change(monkeypatch)
+    assert max(worst(con, compiled, CROWDS, apart=False)) > 1.0
 
 
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {

@@ -1,25 +1,14 @@
 """A notebook run by nbclient in a folder of its own, made a page by nbconvert, and looked at in headless Chromium."""
 
-import base64
-import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import nbformat
-import pytest
+from browser import facts_of
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from traitlets.config import Config
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SWITCHES = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-    # Whatever a page might ask of the network, nobody answers.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-)
 # What the page is, as the browser sees it once everything is laid out.
 LOOK = """
 <script>
@@ -42,20 +31,6 @@ window.addEventListener("load", () => {
 });
 </script>
 """
-
-
-def browser() -> str:
-    """The browser: DPSQL_CHROMIUM, else one on the path. Without one the test fails, and says what is missing.
-
-    DPSQL_CHROMIUM=none leaves the look at pages out, for machines that cannot have one.
-    """
-    if os.environ.get("DPSQL_CHROMIUM") == "none":
-        pytest.skip("DPSQL_CHROMIUM=none: pages are not looked at")
-    found = os.environ.get("DPSQL_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.fail("no Chromium: install the package chromium (Debian: apt-get install chromium), or name it in "
-                    "DPSQL_CHROMIUM")  # fmt: skip
-    return found
 
 
 def run_notebook(notebook: Path | nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
@@ -88,16 +63,4 @@ def looked_at(page: str, folder: Path) -> dict:
     """What the browser shows of a page."""
     place = folder / "page.html"
     place.write_text(page.replace("</body>", LOOK + "</body>"), encoding="utf-8")
-    dumped = browse(folder, f"{place.as_uri()}", "--dump-dom").stdout
-    held = dumped.split('<pre id="facts">')[1].split("</pre>")[0]
-    return json.loads(base64.b64decode(held))
-
-
-def browse(folder: Path, address: str, *switches: str) -> subprocess.CompletedProcess:
-    """One run of the browser, with a profile of its own."""
-    profile = folder / "profile"
-    profile.mkdir(exist_ok=True)
-    command = [browser(), *SWITCHES, f"--user-data-dir={profile}", "--virtual-time-budget=20000", *switches, address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env={**os.environ, "HOME": str(folder)})
-    assert done.returncode == 0, done.stderr
-    return done
+    return facts_of(folder, place)

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("nbclient", reason="`make test-surfaces` installs it")
 
 import nbformat
+from browser import DESK, PHONE, faults, laid_out
 from nbclient.exceptions import CellExecutionError
 from pages import looked_at, page_of, run_notebook
 
@@ -93,6 +94,15 @@ def test_the_page_in_a_browser(notebook, folder):
     assert shown_height > 100
     assert not facts["wide"]
     assert [name for name in facts["asked"] if not name.startswith("file:")] == []
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_what_cells_show_fits(notebook, folder, width):
+    page = folder / "fits.html"
+    page.write_text(page_of(notebook), encoding="utf-8")
+    (facts,) = laid_out([page], width, folder)
+    assert any("one by one" in table["heads"] for table in facts["tables"])
+    assert faults(facts) == []
 
 
 def test_the_second_run_is_free(notebook, folder):

@@ -16,9 +16,9 @@ from scipy.special import ndtr
 from dpsql.errors import BudgetError, DataError, PolicyError
 from dpsql.privacy.accountant import (
     Budget,
+    BudgetAccount,
     BudgetState,
     Charge,
-    Purse,
     Request,
     charge_for,
     fresh_state,
@@ -37,18 +37,18 @@ def spend(state: BudgetState, *charges: Charge) -> BudgetState:
     """The state after ``charges``, each granted."""
     for charge in charges:
         state.check(charge)
-        purses = tuple(
-            Purse(p.name, p.total_units, p.spent_units + charge.units) if p.name == charge.purse else p
-            for p in state.purses
+        accounts = tuple(
+            BudgetAccount(p.name, p.total_units, p.spent_units + charge.units) if p.name == charge.account else p
+            for p in state.accounts
         )
-        state = BudgetState(state.budget, purses)
+        state = BudgetState(state.budget, accounts)
     return state
 
 
 # -- budgets ---------------------------------------------------------------------------------------
 
 
-def test_purses_follow_from_the_policy() -> None:
+def test_accounts_follow_from_the_policy() -> None:
     assert PURE.totals == {"pure": GRID}
     assert RHO.totals == {"gaussian": GRID // 5}
     assert list(MIXED.totals) == ["pure", "gaussian"]
@@ -128,7 +128,7 @@ def test_requests_round_down_to_the_grid_exactly() -> None:
 
 
 def kinds(request: Request, budget: Budget) -> list[tuple[str, str]]:
-    return [(charge.noise, charge.purse) for charge in charge_for(request, budget)]
+    return [(charge.noise, charge.account) for charge in charge_for(request, budget)]
 
 
 def test_each_request_has_the_ways_to_pay_that_the_policy_offers() -> None:
@@ -171,14 +171,14 @@ def test_a_pure_release_under_rho_costs_what_zcdp_takes_never_less() -> None:
         assert charge.units >= GRID * epsilon * math.tanh(epsilon / 2) * 2 * (1 - 1e-12) - 1
 
 
-def test_local_releases_have_a_purse_of_their_own() -> None:
+def test_local_releases_have_a_account_of_their_own() -> None:
     budget = Budget.of("1", local_epsilon="2")
     charge = local_charge(0.5, budget)
-    assert (charge.purse, charge.units, charge.noise) == ("local", GRID // 2, "response")
+    assert (charge.account, charge.units, charge.noise) == ("local", GRID // 2, "response")
     state = spend(fresh_state(budget), charge)
     assert state.spent == 0.0
     assert state.remaining == 1.0
-    assert state.purse("local").remaining == 1.5
+    assert state.account("local").remaining == 1.5
     with pytest.raises(BudgetError, match="local_epsilon"):
         local_charge(0.5, PURE)
     with pytest.raises(DataError, match="epsilon"):
@@ -201,7 +201,7 @@ def test_amounts_that_a_ledger_cannot_hold_are_refused(units: object) -> None:
 def test_a_charge_pays_for_the_noise_that_it_is_for() -> None:
     (pure,) = charge_for(Request.of(0.5), Budget.of(1))
     (zcdp,) = charge_for(Request.of(0.5), Budget.of(rho=1))
-    assert zcdp.purse == "gaussian"
+    assert zcdp.account == "gaussian"
     for charge in (pure, zcdp, local_charge(0.5, Budget.of(1, local_epsilon=2))):
         for change in (
             {"epsilon": Fraction(1)},  # twice the epsilon for the price of one
@@ -212,9 +212,9 @@ def test_a_charge_pays_for_the_noise_that_it_is_for() -> None:
         ):
             with pytest.raises(DataError):
                 replace(charge, **change)
-    for purse, noise in (("pure", "gaussian"), ("local", "laplace"), ("pure", "response"), ("gaussian", "response")):
+    for account, noise in (("pure", "gaussian"), ("local", "laplace"), ("pure", "response"), ("gaussian", "response")):
         with pytest.raises(DataError):
-            Charge(purse, GRID, noise, "x", None if noise == "gaussian" else Fraction(1))
+            Charge(account, GRID, noise, "x", None if noise == "gaussian" else Fraction(1))
 
 
 # -- states ----------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_55_releases_at_one_55th_are_granted_and_no_more() -> None:
 def test_thousands_of_tiny_charges_add_up_exactly() -> None:
     (charge,) = charge_for(Request.of(epsilon="1e-12"), PURE)
     state = spend(fresh_state(PURE), *[charge] * 1000)
-    assert state.purse("pure").spent_units == 1000
+    assert state.account("pure").spent_units == 1000
 
 
 @pytest.mark.parametrize("budget", [PURE, GAUSSIAN, MIXED, RHO])
@@ -262,23 +262,36 @@ def test_everything_can_be_spent_at_once_or_in_what_remains() -> None:
         half.check(charge_for(Request.of(epsilon=0.95), GAUSSIAN)[0])
 
 
-def test_refusals_name_the_request_the_purse_and_what_next() -> None:
+def test_refusals_name_the_request_the_account_and_what_next() -> None:
     state = spend(fresh_state(RHO), *charge_for(Request.of(rho="0.09"), RHO))
     (charge,) = charge_for(Request.of(rho="0.02"), RHO)
     with pytest.raises(BudgetError) as caught:
         state.check(charge)
     message = str(caught.value)
     assert "rho 0.02" in message
-    assert "0.02 left of 0.2" in message
+    assert "needs rho 0.02 of the gaussian account, which has 0.01 left of 0.1" in message
     assert "at most 0.01" in message
     assert "\n" not in message
     (pure,) = charge_for(Request.of(1), PURE)
     assert "keeps no pure account" in state.refusal(pure)
 
 
-def test_a_purse_is_never_overdrawn() -> None:
+def test_a_state_speaks_of_epsilon_and_of_shares_of_the_gaussian_account() -> None:
+    """Half of mu squared is half of the account, and less than half of its epsilon: both are said."""
+    whole = fresh_state(MIXED)
+    assert "  pure: epsilon 1 left of 1\n  gaussian: 100% left of epsilon 3 at delta 1e-9, enough for one" in str(whole)
+    (charge,) = (c for c in charge_for(Request.of("1", "1e-9"), MIXED) if c.account == "gaussian")
+    left = str(spend(whole, charge))
+    assert "gaussian: 87.4% left of epsilon 3 at delta 1e-9, enough for one release of epsilon 2.79301" in left
+    assert "mu squared" not in left
+    most = charge_for(Request.of("4", "1e-9"), MIXED)[0]
+    assert "needs 171% of the gaussian account, which has 100% left of epsilon 3 at" in whole.refusal(most)
+    assert "gaussian: rho 0.1 left of 0.1" in str(fresh_state(RHO))
+
+
+def test_an_account_is_never_overdrawn() -> None:
     with pytest.raises(DataError):
-        Purse("pure", 5, 6)
+        BudgetAccount("pure", 5, 6)
 
 
 # -- amounts ---------------------------------------------------------------------------------------
@@ -297,15 +310,15 @@ def test_what_is_left_is_never_overstated_and_what_is_spent_never_understated(di
 
 def test_a_budget_shows_the_figures_that_a_reader_expects() -> None:
     """Charges are rounded down to the grid: a hair more than 0.4 is left, and 55 of 1/55 are a hair less than 1."""
-    state = BudgetState(PURE, (Purse("pure", GRID, to_units(Fraction(6, 10)) - 1),))
+    state = BudgetState(PURE, (BudgetAccount("pure", GRID, to_units(Fraction(6, 10)) - 1),))
     assert str(state).splitlines()[:2] == ["epsilon 0.6 spent of 1", "  pure: epsilon 0.4 left of 1"]
     (whole,) = charge_for(Request.of(1), PURE)
     assert "has 0.4 left of 1" in state.refusal(whole)
-    state = BudgetState(PURE, (Purse("pure", GRID, 55 * to_units(Fraction(1, 55))),))
+    state = BudgetState(PURE, (BudgetAccount("pure", GRID, 55 * to_units(Fraction(1, 55))),))
     assert str(state).startswith("epsilon 1 spent of 1\n")
     # A total that is no short decimal shows rounded up, and what is left of it untouched is the same figure.
-    assert str(Purse("gaussian", 264_685_827_628, 0)) == "gaussian: mu squared 0.264685828 left of 0.264685828"
-    assert str(Purse("gaussian", 264_685_827_628, 1)) == "gaussian: mu squared 0.264685827 left of 0.264685828"
+    assert str(BudgetAccount("gaussian", 264_685_827_628, 0)) == "gaussian: mu squared 0.264685828 left of 0.264685828"
+    assert str(BudgetAccount("gaussian", 264_685_827_628, 1)) == "gaussian: mu squared 0.264685827 left of 0.264685828"
 
 
 def test_shown_guarantees_are_never_better_than_true_ones() -> None:
@@ -365,10 +378,10 @@ def test_crediting_a_pure_release_as_mu_equal_epsilon_claims_too_much() -> None:
     # An account of mu = 1 keeps the promise (0.5, 0.2384). A ledger that credits the pure release so grants it from
     # that account, and the promise is broken; at what it really takes it does not fit.
     promise = Budget.of("0.5", gaussian_delta(1.0, 0.5))
-    purse = promise.totals["gaussian"]
-    assert to_units(Fraction(1)) <= purse * (1 + 1e-9)
+    account = promise.totals["gaussian"]
+    assert to_units(Fraction(1)) <= account * (1 + 1e-9)
     assert kept > 1.2 * float(promise.delta or 0)
-    assert pure_as_mu(1.0) ** 2 * GRID > purse
+    assert pure_as_mu(1.0) ** 2 * GRID > account
     assert pure_as_mu(1.0) > 1.22
     # A rho policy charges what zCDP takes, below epsilon^2 / 2 but never below epsilon tanh(epsilon / 2).
     (charge,) = charge_for(Request.of(epsilon=1), Budget.of(rho="1"))
@@ -376,7 +389,7 @@ def test_crediting_a_pure_release_as_mu_equal_epsilon_claims_too_much() -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.9])
-def test_two_purses_hold_against_the_same_analyst(share: float) -> None:
+def test_two_accounts_hold_against_the_same_analyst(share: float) -> None:
     budget = Budget.of("1", "1e-6", "0.4")
     mu = math.sqrt(budget.totals["gaussian"] / GRID)
     first = math.sqrt(share) * mu

@@ -60,7 +60,7 @@ def test_the_sum_of_mu_squared_is_what_composition_gives() -> None:
 
 
 @pytest.mark.parametrize("pure", ["0.25", "0.5"])
-def test_both_purses_spent_to_the_end_stay_within_the_policy(pure: str) -> None:
+def test_both_accounts_spent_to_the_end_stay_within_the_policy(pure: str) -> None:
     budget = Budget.of("1", "1e-6", pure)
     mu = math.sqrt(Fraction(budget.totals["gaussian"], GRID))
     # The worst pure release is randomised response, whose loss is plus or minus epsilon.

@@ -31,7 +31,7 @@ def test_an_answer_takes_the_next_number_and_nothing_else(tmp_path: Path) -> Non
     number = ledger.answer(lambda n: f"answer {n}".encode(), {"names": ["w"], "guarantee": "free"}, label="ann")
     assert number == 2
     after = ledger.state()
-    assert [p.spent_units for p in after.purses] == [p.spent_units for p in before.purses]
+    assert [p.spent_units for p in after.accounts] == [p.spent_units for p in before.accounts]
     found = ledger.release(2)
     assert (found.payload, found.label, found.results) == (b"answer 2", "ann", ("w",))
     assert (found.charge.units, found.charge.noise, found.charge.guarantee) == (0, "none", "free")
@@ -40,7 +40,7 @@ def test_an_answer_takes_the_next_number_and_nothing_else(tmp_path: Path) -> Non
     assert [entry.id for entry in ledger.releases()] == [1, 2]
     assert ledger.unreleased() == []
     assert ledger.charge(HALF, "b", {}) == 3
-    assert ledger.state().purses[0].remaining_units == 0
+    assert ledger.state().accounts[0].remaining_units == 0
     assert [entry.id for entry in ledger.unreleased()] == [3]
     assert ledger.answer(lambda n: b"", {}) == 4  # also where nothing is left to spend
     ledger.verify()
@@ -56,8 +56,8 @@ def test_nothing_is_no_charge(tmp_path: Path) -> None:
     ledger = ledger_in(tmp_path)
     with pytest.raises(DataError, match="no charge"):
         ledger.charge(Charge.free("free"), "b", {})
-    for bad in ({"units": 1}, {"purse": "pure"}, {"epsilon": Fraction(1)}):
-        fields = {"purse": "", "units": 0, "noise": "none", "guarantee": "", "epsilon": None, **bad}
+    for bad in ({"units": 1}, {"account": "pure"}, {"epsilon": Fraction(1)}):
+        fields = {"account": "", "units": 0, "noise": "none", "guarantee": "", "epsilon": None, **bad}
         with pytest.raises(DataError, match="takes nothing"):
             Charge(**fields)
     with pytest.raises(DataError):

@@ -77,7 +77,7 @@ def test_55_float_shares_are_granted_and_the_56th_is_refused(ledger: Ledger) -> 
     with pytest.raises(BudgetError, match="pure account"):
         ledger.charge(pure(1 / 55), "55", {})
     assert len(ledger.entries()) == 55
-    assert ledger.state().purse("pure").spent_units == 55 * (10**12 // 55)
+    assert ledger.state().account("pure").spent_units == 55 * (10**12 // 55)
 
 
 def test_a_repeated_charge_id_spends_once(ledger: Ledger) -> None:
@@ -105,7 +105,7 @@ def test_one_charge_pays_for_one_measurement(ledger: Ledger) -> None:
         ledger.record(number, "text")  # type: ignore[arg-type]
 
 
-def test_every_purse_is_its_own(path: Path) -> None:
+def test_every_account_is_its_own(path: Path) -> None:
     ledger = Ledger.create(path, "rand-1", MIXED)
     ledger.charge(pure(1, MIXED), "a", {})
     with pytest.raises(BudgetError, match="pure account"):
@@ -114,12 +114,12 @@ def test_every_purse_is_its_own(path: Path) -> None:
     ledger.charge(gaussian, "c", {})
     ledger.charge(local_charge(2, MIXED), "d", {})
     state = ledger.state()
-    assert [purse.remaining_units for purse in state.purses][0::2] == [0, 0]
+    assert [account.remaining_units for account in state.accounts][0::2] == [0, 0]
     assert 1 < state.spent < 4
     assert ledger.verify() == 4
 
 
-def test_a_purse_that_the_policy_does_not_keep(ledger: Ledger) -> None:
+def test_an_account_that_the_policy_does_not_keep(ledger: Ledger) -> None:
     (gaussian, _) = charge_for(Request.of(1, 1e-9), MIXED)
     with pytest.raises(BudgetError, match="no gaussian account"):
         ledger.charge(gaussian, "a", {})
@@ -351,11 +351,11 @@ def test_the_state_says_who_spent_what_for_what_and_what_was_lost(ledger: Ledger
     ledger.record(ledger.charge(pure("0.125"), "c", {"names": ["q1"]}, label="ann"), b"two")
     state = ledger.state()
     shares = state.by_label()
-    assert [(s.label, s.purse, s.cost, s.count, s.results) for s in shares] == [
+    assert [(s.label, s.account, s.cost, s.count, s.results) for s in shares] == [
         ("ann", "pure", 0.375, 2, ("by_state", "q1")),
         ("bob", "pure", 0.125, 1, ("by_age",)),
     ]
-    assert sum(share.units for share in shares) == state.purse("pure").spent_units
+    assert sum(share.units for share in shares) == state.account("pure").spent_units
     assert [entry.id for entry in state.unreleased] == [2]
     assert "by ann: pure epsilon 0.375 in 2 charges for by_state, q1" in str(state)
     assert "charged without a recorded answer: release 2 (" in str(state)
@@ -410,9 +410,49 @@ def test_an_older_copy_is_refused_where_an_anchor_remembers(path: Path, tmp_path
     ):
         with pytest.raises(LedgerError, match="older one"):
             use()
-    assert Ledger.open(path, "rand-1", PURE).state().spent == 0.25  # nobody remembers: candidly, a refund
+    with pytest.raises(LedgerError, match="none is named"):
+        Ledger.open(path, "rand-1", PURE)
     path.write_bytes(newest)
     assert Ledger.open(path, "rand-1", PURE, anchor=anchor).state().spent == 0.5
+
+
+def test_without_an_anchor_nobody_remembers(path: Path, tmp_path: Path) -> None:
+    ledger = Ledger.create(path, "rand-1", PURE)
+    ledger.charge(pure("0.25"), "a", {})
+    shutil.copy(path, tmp_path / "copy")
+    ledger.charge(pure("0.25"), "b", {})
+    shutil.copy(tmp_path / "copy", path)
+    assert Ledger.open(path, "rand-1", PURE).state().spent == 0.25  # candidly, a refund
+
+
+def test_a_ledger_that_was_held_to_an_anchor_needs_it_from_then_on(path: Path, tmp_path: Path) -> None:
+    ledger = Ledger.create(path, "rand-1", PURE)
+    ledger.charge(pure("0.25"), "a", {})
+    anchor = tmp_path / "anchor"
+    held = Ledger.open(path, "rand-1", PURE, anchor=anchor)
+    held.charge(pure("0.25"), "b", {})
+    for use in (ledger.state, lambda: ledger.charge(pure("0.25"), "c", {}), lambda: Ledger.open(path, "rand-1", PURE)):
+        with pytest.raises(LedgerError, match=r"held to an anchor.*none is named"):
+            use()
+    kept = anchor.read_bytes()
+    for gone in (anchor.unlink, lambda: anchor.write_bytes(b"")):
+        gone()
+        for use in (held.state, lambda: Ledger.open(path, "rand-1", PURE, anchor=anchor)):
+            with pytest.raises(LedgerError, match=r"which is gone; .*ledger restore"):
+                use()
+    moved = tmp_path / "moved"
+    moved.write_bytes(kept)
+    links = Ledger.open(path, "rand-1", PURE, anchor=moved).verify()
+    assert links == Ledger.open(path, "rand-1", PURE, anchor=moved).verify()  # it is noted once
+
+
+def test_an_anchor_counts_what_was_spent(path: Path, tmp_path: Path) -> None:
+    anchor = tmp_path / "anchor"
+    ledger = Ledger.create(path, "rand-1", PURE, anchor=anchor)
+    number = ledger.charge(pure("0.25"), "a", {})
+    mark = anchors.read(anchor)
+    assert mark is not None
+    assert (mark.number, mark.spent) == (number, {"pure": 250_000_000_000})
 
 
 def test_a_deleted_ledger_is_not_replaced_where_an_anchor_remembers(path: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ print(granted)
     granted = sum(int(out) for out, err in outputs)
     assert granted == 100, outputs
     ledger = Ledger.open(path, "rand-1", PURE)
-    assert ledger.state().purse("pure").remaining_units == 0
+    assert ledger.state().account("pure").remaining_units == 0
     assert ledger.verify() == 101
     assurance("races run", granted=granted, fitting=100)
 
@@ -107,7 +107,7 @@ for i in range(100):
     assert lines.count("charged") <= len(entries) <= lines.count("charged") + 1
     assert lines.count("released") <= len(released) <= lines.count("released") + 1
     assert len(released) <= len(entries)
-    assert ledger.state().purse("pure").spent_units == len(entries) * 10**10
+    assert ledger.state().account("pure").spent_units == len(entries) * 10**10
     ledger.verify()
 
 

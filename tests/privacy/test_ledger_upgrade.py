@@ -39,7 +39,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     with closing(sqlite3.connect(old)) as connection:
         links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
     ledger = Ledger.open(old, "rand-2", BUDGET)
-    assert version(old) == ledger_schema.SCHEMA_VERSION == 3
+    assert version(old) == ledger_schema.SCHEMA_VERSION == 6
     assert [(e.charge_id, e.label, e.dataset, e.released is None) for e in ledger.entries()] == [
         ("first", "ann", "rand-1", False),
         ("second", "bob", "rand-1", True),
@@ -47,11 +47,11 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
         ("fourth", "", "rand-2", True),
     ]
     assert [e.payload for e in ledger.releases()] == [b"the first noisy measurement", b"the third"]
-    assert [p.spent_units for p in ledger.state().purses] == [750_000_000_000, 33_114_830_490, 500_000_000_000]
-    assert ledger.verify() == 10
+    assert [p.spent_units for p in ledger.state().accounts] == [750_000_000_000, 33_114_830_490, 500_000_000_000]
+    assert ledger.verify() == 13
     with closing(sqlite3.connect(old)) as connection:
         assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:8] == links
-        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,), (3,)]
+        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,), (3,), (4,), (5,), (6,)]
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute("UPDATE purses SET spent = 0")
     # It goes on: idempotent ids of before, new charges, a second opening that changes nothing.
@@ -59,7 +59,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     (charge, _) = charge_for(Request.of("1", "1e-9"), BUDGET)
     assert again.charge(charge, "third", {"names": ["by_state", "q1"]}, label="ann") == 3
     again.record(again.charge(charge, "fifth", {}), b"new")
-    assert again.verify() == 12
+    assert again.verify() == 15
 
 
 def test_an_upgraded_ledger_looks_like_a_new_one(old: Path, tmp_path: Path) -> None:
@@ -80,7 +80,8 @@ def test_an_anchor_of_before_is_still_good(old: Path, tmp_path: Path) -> None:
     anchor.write_text(f'{{"ledger": "{ledger_id}", "link": 8, "head": "{head}"}}')
     before = old.read_bytes()
     Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
-    assert '"link": 10' in anchor.read_text()
+    assert '"link": 14' in anchor.read_text()  # five steps, and that it is held to the anchor
+    assert '"spent": {"gaussian": 33114830490, "local": 500000000000, "pure": 750000000000}' in anchor.read_text()
     old.write_bytes(before)  # the older version put back is an older copy
     with pytest.raises(LedgerError, match="older one"):
         Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
@@ -108,7 +109,7 @@ def test_a_failed_step_leaves_the_old_version(old: Path, monkeypatch: pytest.Mon
         Ledger.open(old, "rand-2", BUDGET)
     assert old.read_bytes() == before
     monkeypatch.undo()
-    assert Ledger.open(old, "rand-2", BUDGET).verify() == 10
+    assert Ledger.open(old, "rand-2", BUDGET).verify() == 13
 
 
 def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +126,7 @@ def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: 
 
 
 def test_a_version_that_a_file_does_not_have_is_refused(old: Path) -> None:
-    for claimed, text in ((0, "schema version 0"), (4, "reads up to 3"), (2, "damaged|could not be used")):
+    for claimed, text in ((0, "schema version 0"), (7, "reads up to 6"), (2, "damaged|could not be used")):
         with closing(sqlite3.connect(old, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA user_version = {claimed}")
         with pytest.raises(LedgerError, match=text):
@@ -147,7 +148,7 @@ def test_four_processes_upgrade_once(old: Path) -> None:
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(old)], text=True, cwd=ROOT, **pipes)  # type: ignore[call-overload]
         for _ in range(4)
     ]
-    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["10\n"] * 4
+    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["13\n"] * 4
 
 
 def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +162,6 @@ def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: 
     assert version(path) == 2
     monkeypatch.undo()
     ledger = Ledger.open(path, "rand-1", BUDGET)
-    assert version(path) == 3
+    assert version(path) == 6
     assert ledger.entries() == []
-    assert ledger.verify() == 2
+    assert ledger.verify() == 5

@@ -129,7 +129,7 @@ def test_a_cap_is_the_decimal_that_was_written() -> None:
         ("epsilon = 1\nmax_local_epsilon_per_release = 1", "caps budget.local_epsilon, which is not given"),
         ("rho = 1\nmax_epsilon_per_release = 1", "caps budget.epsilon, which is not given"),
         ("epsilon = 1\nmax_epsilon_per_release = 0", "max_epsilon_per_release is 0; write a positive number"),
-        ("epsilon = 1\nmax_epsilon_per_release = '1'", "is a string; write a number"),
+        ("epsilon = 1\nmax_epsilon_per_release = '1'", "is in quotes, which make it a string; write 1"),
         ("epsilon = 1\nmax_epsilon_per_relase = 1", "did you mean max_epsilon_per_release"),
     ],
 )

@@ -18,6 +18,7 @@ import pytest
 from dpsql.errors import IntegrityError, OperationalError, SQLError
 from dpsql.release import ReleaseRecord, ReleaseStore, ReleaseTable
 from dpsql.release import lock as lock_module
+from dpsql.release import reading as reading_module
 from dpsql.release import store as store_module
 
 
@@ -71,6 +72,7 @@ def test_write_and_read(store: ReleaseStore) -> None:
             purse_total=4.0,
             purse_spent=3.0,
             purse_remaining=1.0,
+            unit="one row of t",
         )
     )
     assert store.names() == ("by_state", "q1")
@@ -94,7 +96,7 @@ def test_write_and_read(store: ReleaseStore) -> None:
                 3,
                 1e-3,
             ),
-            *(["by_state", "q1"], "SELECT 1", 4.0, 3.0, 1.0),
+            *(["by_state", "q1"], "SELECT 1", 4.0, 3.0, 1.0, "one row of t"),
         )
     ]
     assert listing.types[:2] == ("BIGINT", "TIMESTAMP")
@@ -102,16 +104,16 @@ def test_write_and_read(store: ReleaseStore) -> None:
     assert not list(store.path.parent.glob(".*.tmp"))
 
 
-def test_a_file_without_the_figures_of_purses_gets_their_columns(store: ReleaseStore) -> None:
+def test_a_file_without_the_figures_of_accounts_gets_their_columns(store: ReleaseStore) -> None:
     store.write(record(1, table("a", 1.0)))
     with duckdb.connect(str(store.path)) as held:
         held.execute("DROP VIEW dp.releases")
-        for name in ("purse_total", "purse_spent", "purse_remaining"):
+        for name in ("purse_total", "purse_spent", "purse_remaining", "unit"):
             held.execute(f"ALTER TABLE main.releases DROP COLUMN {name}")
         held.execute("CREATE VIEW dp.releases AS SELECT * FROM main.releases ORDER BY release_id")
-    store.write(record(2, table("a", 2.0), purse_total=3.0, purse_spent=1.0, purse_remaining=2.0))
-    seen = store.sql("SELECT release_id, purse_total, purse_spent, purse_remaining FROM releases").fetchall()
-    assert seen == [(1, None, None, None), (2, 3.0, 1.0, 2.0)]
+    store.write(record(2, table("a", 2.0), purse_total=3.0, purse_spent=1.0, purse_remaining=2.0, unit="one row of t"))
+    seen = store.sql("SELECT release_id, purse_total, purse_spent, purse_remaining, unit FROM releases").fetchall()
+    assert seen == [(1, None, None, None, None), (2, 3.0, 1.0, 2.0, "one row of t")]
 
 
 def test_views_show_the_latest_release_of_each_name(store: ReleaseStore) -> None:
@@ -457,11 +459,11 @@ def test_a_question_has_limits(store: ReleaseStore, monkeypatch: pytest.MonkeyPa
         ).fetchall()
     )
     assert settings == {"memory_limit": "1.8 GiB", "temp_directory": ""}
-    monkeypatch.setattr(store_module, "MOST_ROWS", 1000)
+    monkeypatch.setattr(reading_module, "MOST_ROWS", 1000)
     assert len(store.sql("FROM range(1000)")) == 1000
     with pytest.raises(OperationalError, match=r"more than 1,000 rows; add a LIMIT"):
         store.sql("FROM range(1001)")
-    monkeypatch.setitem(store_module._READING, "memory_limit", "30MB")
+    monkeypatch.setitem(reading_module._READING, "memory_limit", "30MB")
     with pytest.raises(OperationalError, match="was stopped: Out of Memory"):
         store.sql("SELECT list(repeat(i::VARCHAR, 100)) FROM range(2_000_000) r(i)")
     assert store.sql("SELECT count(*) FROM a").fetchall() == [(1,)]

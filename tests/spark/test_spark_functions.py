@@ -21,7 +21,7 @@ from dpsql.engines.spark.values import date_constant, moment_constant, string
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.values.comparisons import fits
 from dpsql.sql.values.expressions import value_of
-from dpsql.sql.values.scope import table_of
+from dpsql.sql.values.scope import uncapped_table
 from dpsql.workload.expr import scan
 from dpsql.workload.expr.batch import Table
 from dpsql.workload.expr.total import BASE
@@ -97,7 +97,7 @@ def far(duck: duckdb.DuckDBPyConnection, spark: Any) -> None:
 
 def _table() -> Table:
     policy = policy_of('[tables.odd]\nunit = "row"\n[tables.odd.columns]\n' + "".join(f"{c} = {{}}\n" for c in TYPES))
-    return table_of(policy.tables["odd"], {"id": "INTEGER", **TYPES})
+    return uncapped_table(policy.tables["odd"], {"id": "INTEGER", **TYPES})
 
 
 EACH = """

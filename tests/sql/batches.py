@@ -11,6 +11,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+import duckdb
+from helpers import policy_of
+from noiseless import Pipeline, rows_of
 
 Pair = tuple[str, str]
 
@@ -90,13 +95,11 @@ class Key:
     column: bool = False
 
     @property
-    def groups(self) -> str:
+    def groups(self) -> tuple[str, ...]:
         """The declared groups as SQL rows."""
         rows = [f"(CAST({value} AS {self.type}), 'value')" for value in self.values]
-        rows += [f"(CAST(NULL AS {self.type}), 'null')"] * self.null + [
-            f"(CAST(NULL AS {self.type}), 'other')"
-        ] * self.other
-        return ", ".join(rows)
+        rows += [f"(CAST(NULL AS {self.type}), 'null')"] * self.null
+        return (*rows, *[f"(CAST(NULL AS {self.type}), 'other')"] * self.other)
 
     @property
     def clear(self) -> bool:
@@ -129,6 +132,7 @@ def _expression(
 
 _AGE_OUT = "(age < 0 OR age > 29)"
 _KIDS_OUT = "(kids < 0 OR kids > 2)"
+_DAY_OUT = "(day < DATE '2020-01-30' OR day > DATE '2020-02-02')"
 
 COLUMN_KEYS = (
     _column("state", INSIDE["state"], other=True),
@@ -159,9 +163,18 @@ EXPRESSION_KEYS = (
                 "kids", "VARCHAR", ["'none'", "'some'"], null=False),
     _expression("x_none", "CASE WHEN {note} LIKE 'a%' THEN NULL WHEN {note} IS NULL THEN 1 ELSE 2 END", "note",
                 "INTEGER", ["1", "2"]),
+    _expression("x_label", "strftime({day}, '%Y-%m')", "day", "VARCHAR", ["'2020-01'", "'2020-02'"], outside=_DAY_OUT),
+    _expression("x_name", "dayname({day})", "day", "VARCHAR", ["'Thursday'", "'Friday'", "'Saturday'", "'Sunday'"],
+                outside=_DAY_OUT),
+    _expression("x_hour", "strftime({seen}, '%H h')", "seen", "VARCHAR", [f"'{hour:02} h'" for hour in range(24)]),
+    _expression("x_mass", "round({mass} / 512)", "mass", "DOUBLE", ["0", "1", "2"],
+                outside="(NOT isnan(mass) AND (mass < 0 OR mass > 1024))",
+                label="CASE WHEN NOT isnan(mass) THEN round(mass / 512) END"),
+    _expression("x_both", "{sex} || '-' || year({day})", "sex day", "VARCHAR", ["'f-2020'", "'m-2020'", "'-2020'"],
+                outside=_DAY_OUT),
 )  # fmt: skip
 # Functions whose groups follow from the declared domain of a stored column; of a joined one they do not.
-_STORED = {"x_month", "x_upper"}
+_STORED = {"x_month", "x_upper", "x_label", "x_name", "x_mass", "x_both"}
 KEYS = {key.name: key for key in (*COLUMN_KEYS, *EXPRESSION_KEYS)}
 
 # What SUM sees of a column.
@@ -258,6 +271,30 @@ def with_units(rng: random.Random) -> list[str]:
         "CREATE TABLE places AS SELECT * FROM (VALUES (0, 'a'), (1, NULL), (2, 'ab'), (3, '')) AS v(place, note)",
     ]
     return made
+
+
+@lru_cache(1)
+def _without_rows() -> Pipeline:
+    connection = duckdb.connect()
+    rng = random.Random("none")
+    for statement in [*filled("rows_", 0, 0, 0, rng), *with_units(rng)]:
+        connection.execute(statement)
+    return Pipeline.of(policy_of(POLICY.format(name="rows_") + UNITS), connection)
+
+
+def left_by_where(key: Key, statement: str) -> tuple[str, ...]:
+    """The groups of ``key`` that dpsql reads in a statement by it alone, whose tables are ``rows_`` and those of units.
+
+    Which groups WHERE excludes is held in ``test_excluded_groups``; here, that no row is ever in one of them.
+    """
+    names, rows = rows_of(_without_rows().results(statement)[0])
+    found = []
+    for row in (dict(zip(names, values, strict=True)) for values in rows):
+        other, label = row.get("k_other", False), row["k"]
+        text = "NULL" if label is None else f"'{str(label).replace(chr(39), chr(39) * 2)}'"
+        kind = "other" if other else "null" if label is None else "value"
+        found.append(f"(CAST({text} AS {key.type}), '{kind}')")
+    return tuple(found)
 
 
 @dataclass

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from itertools import combinations
 
-from batches import BOUNDS, HIDDEN, JOINS, Key, Pair, Scope, Statement
+from batches import BOUNDS, HIDDEN, JOINS, Key, Pair, Scope, Statement, left_by_where
 
 _CONSTANTS = {
     "state": ["'NY'", "'CA'", "'XX'", "''"],
@@ -39,11 +40,16 @@ def atom(scope: Scope, rng: random.Random) -> str:
         return f"{column} {rng.choice(['', 'NOT '])}LIKE {rng.choice(_PATTERNS)}"
     if kind < 0.5:
         listed = ", ".join(rng.sample(_CONSTANTS[name], rng.randint(1, 3)) + ["NULL"] * (rng.random() < 0.1))
+        if rng.random() < 0.25 and name not in {"day", "seen"}:  # DuckDB takes no text for a date there
+            return rng.choice([f"{column} = ANY([{listed}])", f"{column} <> ALL([{listed}])"])
         return f"{column} {rng.choice(['', 'NOT '])}IN ({listed})"
     if kind < 0.62:
         return f"{column} {rng.choice(['', 'NOT '])}BETWEEN {constant} AND {rng.choice(_CONSTANTS[name])}"
     if kind < 0.7:
         return f"{column} IS {rng.choice(['', 'NOT '])}DISTINCT FROM {constant}"
+    if kind < 0.72 and name not in {"day", "seen"} and "age" in scope.columns:
+        rows = ", ".join(f"({rng.choice(_CONSTANTS[name])}, {rng.choice(_CONSTANTS['age'])})" for _ in range(2))
+        return f"({column}, {scope.raw('age')}) {rng.choice(['', 'NOT '])}IN ({rows})"
     if kind < 0.76:
         typed = next((c for c in _CONSTANTS[name] if name not in {"day", "seen"} or c[0] in "DT"), constant)
         return f"coalesce({column}, {typed}) = {typed}"
@@ -201,7 +207,14 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     low, high = BOUNDS[name]
     kind, column, clamped = rng.random(), scope.raw(name), scope.hidden(name, "c")
     if "pid" in scope.columns and rng.random() < 0.3:
-        inside = f"count(DISTINCT {scope.raw('pid')})"
+        unit = scope.raw("pid")
+        counted = unit if rng.random() < 0.6 else f"CASE WHEN {condition(scope, rng, 1)} THEN {unit} END"
+        inside = f"count(DISTINCT {counted})"
+        user, oracle = _filtered(scope, rng, inside, inside)
+        return Number(user, f"{oracle}::DOUBLE", False)
+    told = [n for n in ("state", "note", "age", "big", "day", "price") if n in scope.columns]
+    if told and rng.random() < 0.12:
+        inside = f"count(DISTINCT {scope.raw(rng.choice(told))})"
         user, oracle = _filtered(scope, rng, inside, inside)
         return Number(user, f"{oracle}::DOUBLE", False)
     if kind < 0.35:
@@ -287,13 +300,25 @@ def _grouping(core: _Core, rng: random.Random, items: list[str]) -> Pair:
     )
 
 
-def _padded(core: _Core) -> str:
-    """What the oracle reads: the rows, and one for each declared group."""
+def _left(core: _Core, key: Key, table: str, where: str) -> tuple[str, ...]:
+    """The groups of a key that WHERE, here or in what is read, leaves."""
+    scope = core.scope
+    with_ = "WITH " + ", ".join(pair[0] for pair in scope.with_) + " " if scope.with_ else ""
+    text = f"{scope.source[0]}{_after(scope, where)}"
+    if "WHERE" not in with_ + text:
+        return key.groups
+    statement = f"{with_}SELECT {scope.key(key)} AS k, count(*) AS n FROM {text} GROUP BY 1"
+    return left_by_where(key, re.sub(rf"\b{table}\b", "rows_", statement) if table not in JOINS else statement)
+
+
+def _padded(core: _Core, groups_of: list[tuple[str, ...]]) -> str:
+    """What the oracle reads: the rows, and one for each group that a row could be in."""
     source = core.scope.source[1]
     if not core.keys:
         return f"(SELECT *, NULL::BOOLEAN AS pad FROM {source})"
     groups = " CROSS JOIN ".join(
-        f"(VALUES {key.groups}) AS v{at}({key.name}__g, {key.name}__o)" for at, key in enumerate(core.keys)
+        f"(VALUES {', '.join(found)}) AS v{at}({key.name}__g, {key.name}__o)"
+        for at, (key, found) in enumerate(zip(core.keys, groups_of, strict=True))
     )
     return f"(SELECT * FROM {source} UNION ALL BY NAME SELECT true AS pad, * FROM {groups})"
 
@@ -357,9 +382,7 @@ def core(
         label = label if key.column or label.startswith("g") else f"g{at}"
         items.append((user if label == user else f"{user} AS {label}", oracle, label))
         # Positions and aliases are for plain GROUP BY alone.
-        # The parser takes a comparison within ROLLUP and CUBE in parentheses alone.
-        bare = f"({user})" if key.type == "BOOLEAN" and not key.column else user
-        texts.append(rng.choice([user, str(at + 1), label]) if simple else bare)
+        texts.append(rng.choice([user, str(at + 1), label]) if simple else user)
     shown = list(items)
     for at in range(rng.randint(1, 3)):
         one = number(scope, rng, exact=plain)
@@ -381,6 +404,7 @@ def core(
     user_tail, oracle_tail, ordered, distinct = _tail(made, rng, shown, nested, plain, others)
     where = condition(scope, rng) if rng.random() < 0.5 else ""
     filter_ = (f" WHERE {where}", f" WHERE (({where}) OR pad)") if where else ("", "")
+    left = [_left(made, key, table, filter_[0]) for key in keys]
     alias = scope.prefix.removesuffix(".") or "rows_"
     with_ = ["WITH " + ", ".join(pair[i] for pair in scope.with_) + " " if scope.with_ else "" for i in (0, 1)]
     user_items = ", ".join(text for text, _, _ in shown)
@@ -389,14 +413,14 @@ def core(
     for at, (_, oracle, label) in enumerate(shown):
         oracle_items.append(f"{oracle} AS {label}")
         columns.append(label.strip('"'))
-        if at < len(keys) and keys[at].other and not distinct:
+        if at < len(keys) and not distinct and any("'other')" in group for group in left[at]):
             oracle_items.append(f"{keys[at].name}__o = 'other' AS \"{label.strip(chr(34))}_other\"")
             columns.append(f"{label.strip(chr(34))}_other")
     user = (
         f"{with_[0]}SELECT {distinct}{user_items} FROM {scope.source[0]}{_after(scope, filter_[0])}{group}{user_tail}"
     )
     oracle = (
-        f"{with_[1]}SELECT {distinct}{', '.join(oracle_items)} FROM {_padded(made)} AS {alias}{filter_[1]}"
+        f"{with_[1]}SELECT {distinct}{', '.join(oracle_items)} FROM {_padded(made, left)} AS {alias}{filter_[1]}"
         f"{oracle_group}{oracle_tail}"
     )
     return Statement(name, user, oracle, ordered, tuple(columns), tuple(label for _, _, label in items), plain)

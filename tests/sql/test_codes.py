@@ -36,8 +36,9 @@ ESCAPES = {
 }
 OTHER_ROWS = {
     f"{COUNT} WHERE cost > (SELECT AVG(cost) FROM visits)": "subquery",
-    f"{COUNT} v WHERE NOT EXISTS (SELECT 1 FROM patients p WHERE p.id = v.patient_id)": "subquery",
-    f"{COUNT} WHERE patient_id IN (SELECT id FROM patients)": "subquery",
+    f"{COUNT} v WHERE NOT EXISTS (SELECT 1 FROM patients p WHERE p.age > v.age)": "subquery",
+    f"{COUNT} WHERE state IN (SELECT state FROM patients)": "subquery",
+    "SELECT COUNT(*) FROM (SELECT patient_id, age FROM visits GROUP BY patient_id, age)": "per-unit",
     f"{COUNT} WHERE age > ALL (SELECT age FROM visits)": "subquery",
     f"{COUNT} WHERE age > AVG(age)": "aggregate-of-rows",
     "SELECT rank() OVER (ORDER BY age) FROM visits": "row-window",
@@ -77,7 +78,6 @@ GROUPS = {
     "SELECT note, COUNT(*) FROM visits GROUP BY note": "unknown-groups",
     "SELECT upper(note), COUNT(*) FROM visits GROUP BY 1": "unknown-groups",
     "SELECT cost, COUNT(*) FROM visits GROUP BY cost": "too-many-groups",
-    "SELECT COUNT(DISTINCT state) FROM visits": "count-distinct",
     "SELECT SUM(DISTINCT age) FROM visits": "count-distinct",
     "SELECT LIST(state) FROM visits": "aggregate",
 }

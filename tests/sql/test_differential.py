@@ -21,7 +21,7 @@ from hypothesis import Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 from noiseless import Pipeline, rows_of
 
-from dpsql.errors import SQLError
+from dpsql.errors import OperationalError, SQLError
 from dpsql.measure.scan_sql import region
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis
@@ -157,7 +157,8 @@ def _holds(pipeline: Pipeline, part: int, count: int) -> None:
     assert tally.refused <= count // 10
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2))])
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(3))
 def test_thirty_batches(pipeline: Pipeline, part: int) -> None:
     _holds(pipeline, part, 10)
 
@@ -196,8 +197,13 @@ FAULTS: dict[str, tuple[str, Any]] = {
 }
 
 
+def test_the_same_batches_without_a_fault_hold(pipeline: Pipeline) -> None:
+    _holds(pipeline, 7, 40)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_seen(pipeline: Pipeline, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
-    with pytest.raises(AssertionError):
+    # A number past its bounds is in the answer, or past what the scan's words hold.
+    with pytest.raises((AssertionError, OperationalError)):
         _run(pipeline, 7, 40)

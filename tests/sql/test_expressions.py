@@ -138,6 +138,19 @@ regexp_extract(txt, '(\\w)(.)'); regexp_extract(txt, '(\\w)(.)', 2); regexp_extr
 regexp_replace(txt, '[^0-9]', '', 'g'); regexp_replace(txt, '(.)', '\\1\\1'); try_strptime(txt, '%Y-%m-%d');
 strptime(txt, '%Y-%m-%d'); strptime(txt, '%d'); txt LIKE '%!_%' ESCAPE '!'; enm LIKE 'a!%!_' ESCAPE '!';
 enm LIKE 'a!%%' ESCAPE '!'; enm ILIKE 'A!%_' ESCAPE '!'; enm NOT LIKE '_!%%' ESCAPE '!'; enm LIKE 'a%' ESCAPE '';
+strftime(d, '%Y-%m-%d'); strftime(ts, '%a %A %w %u %d %-d %b %B %m %-m %y %-y %Y'); strftime(tz, '%H:%M %Y');
+strftime(ts, '%H %-H %I %-I %p %M %-M %S %-S %f %g %j %-j %U %W %G %V %c %x %X %%'); strftime('%B', ts);
+strftime(date_trunc('month', ts), '%b'); monthname(d); monthname(ts); dayname(d); dayname(ts); dayname(tz);
+last_day(d); last_day(ts); last_day(tz); time_bucket(INTERVAL '7 days', d); time_bucket(INTERVAL 5 MONTH, d);
+time_bucket(INTERVAL '90 minutes', ts); time_bucket(INTERVAL 1 WEEK, ts); time_bucket(INTERVAL '1 year', ts);
+time_bucket(INTERVAL 2 WEEK, d, DATE '2020-01-03'); time_bucket(INTERVAL 5 MONTH, ts, TIMESTAMP '2020-02-20');
+time_bucket(INTERVAL 1 DAY, ts, INTERVAL 6 HOUR); time_bucket(INTERVAL 3 DAY, d, INTERVAL '-1' DAY);
+date_sub('year', d, DATE '2020-02-29'); datesub('month', d, d2); date_sub('day', ts, TIMESTAMP '2020-01-01');
+date_sub('hour', TIMESTAMP '2020-01-31', ts); date_sub('decade', d, d2); date_sub('quarter', ts, ts);
+tz AT TIME ZONE 'America/New_York'; ts AT TIME ZONE 'Europe/Berlin'; timezone('Asia/Kathmandu', tz);
+hour(tz AT TIME ZONE 'America/St_Johns'); CAST(ts AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Tokyo' AS DATE);
+d AT TIME ZONE 'UTC'; lpad(txt, 3, '0'); rpad(txt, 3, 'ab'); lpad(CAST(i8 AS VARCHAR), 2, '0'); rpad(enm, 0, 'x');
+i8 || '-' || d; flag || txt; ts || ''; concat(i8, NULL, d, txt); year(d) || '-Q' || quarter(d);
 CAST(tz AS TIMESTAMP); CAST(tz AS DATE); date(ts); ts::DATE;
 lower(txt); upper(txt); lower(enm); length(txt); strpos(txt, 'b'); substr(txt, 1, 2); substring(txt, -2);
 left(txt, 1); right(txt, -1); trim(txt); ltrim(txt); rtrim(txt); trim(txt, ' x'); txt || 'x'; txt || enm;
@@ -151,7 +164,13 @@ TRY_CAST(txt AS DECIMAL(5,1)); TRY_CAST(txt AS DATE); TRY_CAST(txt AS BOOLEAN); 
 i8 > 3; i8 IS NULL; txt LIKE '%b'; txt ILIKE 'a%'; NOT flag; i8 IN (1, 5); i8 BETWEEN 0 AND 5; flag AND i8 > 0;
 i8 + i64 > u64; dec < i8 + 1; lower(txt) = txt; d + 1 > d2; i8 IS NOT DISTINCT FROM 1; f64 > i8 + 1;
 i8 BETWEEN i32 AND i64; i8 + 1 IS DISTINCT FROM i32; d > DATE '2020-01-31' + INTERVAL 1 MONTH;
-ts < DATE '2020-01-01' + 60; -i8 > 5; 3 - i8 <= 2.5
+ts < DATE '2020-01-01' + 60; -i8 > 5; 3 - i8 <= 2.5; epoch(d); epoch(ts); epoch_us(tz); epoch_us(ts); epoch_us(d);
+extract(epoch FROM ts); date_part('epoch', d); epoch(ts - TIMESTAMP '2020-01-01'); epoch(ts - d); epoch_us(tz - tz);
+ts - TIMESTAMP '2020-01-01' > INTERVAL '30 minutes'; ts - d BETWEEN INTERVAL 1 HOUR AND INTERVAL 1 MONTH;
+INTERVAL '13 months' >= ts - d; ts - d = d - ts; CASE WHEN flag THEN ts - d ELSE INTERVAL 1 DAY END < INTERVAL 1 YEAR;
+d > ts + INTERVAL 1 DAY; d < ts; ts >= d; dec > f64; i64 < f64; i8 = dec; f64 <> i32; u64 >= dec; floor(dec / 10) * 10;
+floor(i8 / 3); round(dec / 7); ceil(dec / 0.1); trunc(wide / 3); floor(i64 / 10); floor((dec - 0.5) / 2.5) * 2.5 + 0.5;
+least(dec / u8, 1); strlen(txt); strlen(enm)
 """
 
 
@@ -182,6 +201,9 @@ RISING = ["i8 // 3", "i64 // 10 + 1", "5 - i32", "i32 * 2 - 7", "dec * 3", "roun
           "year(d)", "year(ts)", "decade(d)", "century(ts)", "millennium(d)", "isoyear(d)", "d + 5", "CAST(ts AS DATE)",
           "CAST(d AS TIMESTAMP)", "date_trunc('month', d)", "date_trunc('week', ts)", "date_trunc('decade', ts)",
           "date_trunc('century', d)", "date_trunc('quarter', d)", "ts + INTERVAL 1 MONTH", "d - INTERVAL 3 HOUR",
+          "last_day(d)", "last_day(ts)", "time_bucket(INTERVAL 5 MONTH, d)", "time_bucket(INTERVAL 90 MINUTE, ts)",
+          "time_bucket(INTERVAL 1 DAY, ts, INTERVAL 6 HOUR)", "time_bucket(INTERVAL 3 WEEK, d, DATE '2020-01-03')",
+          "epoch(ts)", "epoch(d) / 60 - 1", "epoch_us(ts)", "floor(dec / 10)", "round(i8 / 3) * 3",
           "year(CAST(ts AS DATE))", "year(d + 5)", "trunc(dec)", "date_trunc('hour', ts)"]  # fmt: skip
 
 
@@ -249,10 +271,8 @@ REFUSED = [
     ("lower(i8)", "takes text"),
     ("coalesce(i8, 'x')", "mixes"),
     ("CASE WHEN flag THEN 1 ELSE 'x' END", "mixes"),
-    ("d || 'x'", "takes text"),
     ("year(txt)", "needs a DATE"),
-    ("txt || i8 > 'a'", "takes text"),
-    ("d > ts + INTERVAL 1 DAY", "mixes"),
+    ("txt || dec > 'a'", "not fixed"),
     # Not total, not row-local, not known.
     ("random()", "another result each time"),
     ("now()", "another result each time"),
@@ -296,10 +316,30 @@ REFUSED = [
     ("ts + INTERVAL '1 day 3 hours'", "whole number of one unit"),
     ("date_trunc('month', tz)", "time zone"),
     ("date_trunc(txt, d)", "date_trunc takes one of"),
-    ("date_part('epoch', ts)", "is not answered"),
+    ("date_part('eon', ts)", "is not answered"),
+    ("ts - d > 30", "is an interval"),
+    ("hour(ts - d)", "needs a DATE or TIMESTAMP"),
+    ("(ts - d) * 2", "needs numbers"),
     ("substr(txt, i8, 1)", "whole-number constants"),
     ("round(f64, i8)", "whole-number constants"),
     ("CAST(f64 AS VARCHAR)", "not fixed"),
+    ("f64 || 'x'", "not fixed"),
+    ("strftime(d, txt)", "one constant format"),
+    ("strftime(d, '%Q')", "strftime has no %Q"),
+    ("strftime(d, '%Y%')", "strftime has no its last sign"),
+    ("strftime(txt, '%Y')", "needs a DATE or TIMESTAMP"),
+    ("monthname(i8)", "needs a DATE or TIMESTAMP"),
+    ("time_bucket(INTERVAL 0 DAY, d)", "an interval of more than nothing"),
+    ("time_bucket(INTERVAL 5 HOUR, d)", "whole days"),
+    ("time_bucket(INTERVAL 5 HOUR, ts, d)", "a constant date, time or interval"),
+    ("time_bucket(INTERVAL 1 MONTH, ts, INTERVAL 1 DAY)", "an offset of days or less"),
+    ("time_bucket(INTERVAL 1 DAY, tz)", "depends on a time zone"),
+    ("ts AT TIME ZONE 'Nowhere'", "knows no time zone 'Nowhere'"),
+    ("ts AT TIME ZONE txt", "a constant time zone"),
+    ("date_sub('eon', d, d2)", "date_sub takes one of"),
+    ("lpad(txt, i8, '0')", "a constant length"),
+    ("lpad(txt, 2000, '0')", "a constant length"),
+    ("rpad(txt, 3, '')", "constant characters"),
     ("CAST(i8 AS TIME)", "is not cast to"),
     ("floor(f64, 2)", "takes one number"),
     ("NULL + i8", "always NULL"),

@@ -73,7 +73,7 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM p WHERE txt=7", "compare it with a string", (1, 30)),
     ("SELECT sum(big::HUGEINT*18446744073709551616::HUGEINT) FROM p", "needs bounds", (1, 12)),
     ("SELECT sum(greatest(1e300, -5)) FROM p", "values that may reach 1e30 or more", (1, 12)),
-    ("SELECT count(*) FROM p WHERE tz-TIMESTAMPTZ '2000-01-01'>INTERVAL 1 DAY", "is an interval", None),
+    ("SELECT count(*) FROM p WHERE tz-TIMESTAMPTZ '2000-01-01'>1", "is an interval", None),
     ("SELECT (SELECT age FROM p WHERE id>=2)", "reads no table", None),
     ("SELECT count(*) FROM p WHERE CASE WHEN name='eve' THEN error('found') ELSE true END", "not an admitted", None),
     ("SELECT sum(txt::INT) FILTER (WHERE txt='7') FROM p", "has no bounds but its type's", None),
@@ -116,13 +116,13 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("CREATE VIEW a.x AS SELECT count(*) FROM p", "plain name", None),
     ('CREATE VIEW "" AS SELECT count(*) FROM p', "at least one character", None),
     ("CREATE VIEW releases AS SELECT count(*) FROM p", "choose another name", None),
-    ("CREATE VIEW x(a, b) AS SELECT count(*) FROM p", "2 column names are given to a query that has 1", None),
+    ("CREATE VIEW x(a, b) AS SELECT count(*) FROM p", "x names 2 columns, its SELECT has 1", None),
     ("CREATE VIEW x AS SELECT count(*) FROM p; CREATE VIEW X AS SELECT count(*) FROM p", "two results", None),
     ("SELECT count(*) FROM p; CREATE VIEW q1 AS SELECT count(*) FROM p", "two results", None),
     # Not row-local.
     ("SELECT count(*) FROM d WHERE bal > (SELECT avg(bal) FROM d)", "a subquery depends on other rows", (1, 44)),
-    ("SELECT count(*) FROM d WHERE NOT EXISTS (SELECT 1 FROM p)", "a subquery depends on other rows", None),
-    ("SELECT count(*) FROM d WHERE bal IN (SELECT bal FROM d)", "takes a list of constants", None),
+    ("SELECT count(*) FROM d WHERE NOT EXISTS (SELECT 1 FROM p)", "nothing ties EXISTS (...) to the row", None),
+    ("SELECT count(*) FROM d WHERE bal IN (SELECT bal FROM d)", "rows of the same unit alone", None),
     ("SELECT rank() OVER (ORDER BY bal) FROM d", "a window over rows", None),
     ("SELECT count(*) OVER () FROM d", "a window over rows", None),
     ("SELECT count(*) FROM d QUALIFY true", "at least one window function", None),
@@ -135,10 +135,10 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM p JOIN d USING (id)", "the policy declares no key of d", None),
     ("SELECT count(*) FROM p, d", "every row would meet every row", None),
     ("PIVOT p ON name USING count(*)", "", None),
-    ("SELECT count(DISTINCT name) FROM p", "not linear in the rows", (1, 8)),
+    ("SELECT count(DISTINCT (name, age)) FROM p", "not an admitted", (1, 24)),
     ("SELECT sum(DISTINCT age) FROM p", "not linear in the rows", None),
     ("SELECT count(* EXCLUDE (age)) FROM p", "without EXCLUDE", None),
-    ("SELECT count(COLUMNS(*)) FROM p", "is not an admitted expression", None),
+    ("SELECT count(*) FROM p WHERE COLUMNS('age') > 3", "is not an admitted expression", None),
     ("SELECT sum(age ORDER BY id) FROM p", "is not an admitted expression", None),
     ("SELECT list(age) FROM p", "a list of raw values is private", None),
     ("SELECT string_agg(name) FROM p", "a list of raw values is private", None),
@@ -180,13 +180,12 @@ REFUSED: list[tuple[str, str, tuple[int, int] | None]] = [
     ("SELECT count(*) FROM p WHERE age = TRUE", "compare it with a number", None),
     ("SELECT count(*) FROM p WHERE name = 5", "compare it with a string", None),
     ("SELECT count(*) FROM p WHERE age < name", "different types", None),
-    ("SELECT count(*) FROM p WHERE bal < dec", "different types", None),
     ("SELECT count(*) FROM p WHERE 1 < age < 5", "holds BOOLEAN", None),
     ("SELECT count(*) FROM p WHERE 1 = '1'", "constants of different types", None),
     ("SELECT count(*) FROM p WHERE 1e0 = 1", "constants of different types", None),
     ("SELECT count(*) FROM p WHERE age = ?", "not an admitted", None),
     ("SELECT count(*) FROM p WHERE age = $1", "not an admitted", None),
-    ("SELECT count(*) FROM p WHERE (age, id) = (1, 2)", "not an admitted", None),
+    ("SELECT count(*) FROM p WHERE (age, id) < (1, 2)", "not an admitted", None),
     ("SELECT count(*) FROM p WHERE count(*) > 5", "depends on other rows", None),
     ("SELECT count(*) FROM p WHERE age BETWEEN SYMMETRIC 5 AND 1", "SYMMETRIC is not admitted", None),
     ("SELECT count(*) FROM p WHERE ts = '2020-13-01'", "is not a timestamp", None),
@@ -319,6 +318,7 @@ def test_long_chains_are_answered(con: dpsql.Connection) -> None:
     assert answer.cores[0].outputs[0].constant == 5_000
 
 
+@pytest.mark.long
 def test_nothing_but_sqlerror_comes_out_of_token_soup(con: dpsql.Connection) -> None:
     rng = random.Random(11)
     words = """

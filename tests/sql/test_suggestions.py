@@ -39,7 +39,11 @@ SUGGESTED = [
     ("SELECT age, COUNT(*) FROM visits", "add it to GROUP BY", "SELECT age, COUNT(*) FROM visits GROUP BY age"),
     ("SELECT state FROM visits", "aggregate it", "SELECT COUNT(state) FROM visits"),
     ("SELECT state FROM visits GROUP BY state", "select COUNT(*), COUNT_IF(...) or SUM", BY_STATE),
-    ("SELECT COUNT(DISTINCT age) FROM visits", "GROUP BY the column's declared groups", BY_STATE),
+    (
+        "SELECT COUNT(DISTINCT age, state) FROM visits",
+        "counts the values of one expression",
+        "SELECT COUNT(DISTINCT age || '/' || state) FROM visits",
+    ),
     ("SELECT SUM(DISTINCT cost) FROM visits", "leave DISTINCT out", "SELECT SUM(cost) FROM visits"),
     (f"{COUNT} WHERE name ~ 'a'", "write regexp_matches", f"{COUNT} WHERE regexp_matches(name, 'a')"),
     (f"{COUNT} WHERE name GLOB 'a*'", "write LIKE with a constant pattern", f"{COUNT} WHERE name LIKE 'a%'"),
@@ -112,14 +116,14 @@ SUGGESTED = [
         "SELECT /*+ WEIGHT(4) */ COUNT(*) FROM visits",
     ),
     (
-        "SELECT state, rank() OVER w FROM visits GROUP BY state WINDOW w AS (ORDER BY COUNT(*))",
+        "SELECT state, rank() OVER v FROM visits GROUP BY state WINDOW w AS (ORDER BY COUNT(*))",
         "write the window into OVER (...)",
         "SELECT state, rank() OVER (ORDER BY COUNT(*)) FROM visits GROUP BY state",
     ),
     (
-        "SELECT * REPLACE (n + 1 AS n) FROM (SELECT COUNT(*) AS n FROM visits)",
-        "list the columns instead of REPLACE",
-        "SELECT n + 1 AS n FROM (SELECT COUNT(*) AS n FROM visits)",
+        "SELECT n FROM (SELECT COUNT(*) AS n FROM visits) WHERE COLUMNS('n') > 1",
+        "list the columns",
+        "SELECT n FROM (SELECT COUNT(*) AS n FROM visits) WHERE n > 1",
     ),
     (
         "SELECT QUANTILE_CONT(age, 2) FROM visits",
@@ -129,7 +133,7 @@ SUGGESTED = [
     ("SELECT COUNT(*) FROM visits AS v(a, b)", "use the columns' own names", "SELECT COUNT(v.age) FROM visits AS v"),
     ("SELECT 1", "write FROM a table of the policy", COUNT),
     (
-        "SELECT FLOOR(cost / 1000), COUNT(*) FROM visits GROUP BY 1",
+        "SELECT sqrt(cost), COUNT(*) FROM visits GROUP BY 1",
         "group by WIDTH_BUCKET(cost, 0, 100, 10), or by CASE",
         "SELECT WIDTH_BUCKET(cost, 0, 100, 10), COUNT(*) FROM visits GROUP BY 1",
     ),

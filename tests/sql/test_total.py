@@ -34,6 +34,7 @@ from dpsql.sql.values.expressions import registered, value_of
 from dpsql.sql.values.row_cost import LONGEST_PART, MAX_WRITTEN, capped
 from dpsql.sql.values.typed import Typed, settled
 from dpsql.workload.expr import total, value_sql
+from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import to_float
 from dpsql.workload.expr.scan import Table
 from dpsql.workload.expr.total import BASE, LONGEST_READ, read_once
@@ -62,12 +63,22 @@ exp({real}); ln({whole}); log(2, {decimal}); log(0.5, {whole}); pow({real}, 2); 
 pow(2, {whole}); pow({real}, {whole}); round({real}, -2); ceil({real}); CAST({real} AS INTEGER); CAST({text} AS BIGINT);
 CAST({text} AS TIMESTAMP); strptime({text}, '%Y-%m-%d'); strptime({text}, '%d'); replace({text}, 'a', 'bcd');
 regexp_replace({text}, '.', '\\0\\0', 'g'); regexp_extract({text}, '(a|b)+', 1); split_part({text}, 'a', 2);
+strftime({moment}, '%Y-%m-%d %j %U %W %V %G'); strftime({day}, '%c'); monthname({moment}); dayname({day});
+last_day({moment}); last_day({day}); time_bucket(INTERVAL 7 MONTH, {moment}); time_bucket(INTERVAL 3 DAY, {day});
+time_bucket(INTERVAL 1 SECOND, {moment}); {moment} AT TIME ZONE 'America/New_York'; lpad({text}, 7, 'ä');
+hour({moment} AT TIME ZONE 'UTC' AT TIME ZONE 'Asia/Kathmandu'); rpad({text}, 1000, 'ab'); {whole} || {day};
+date_sub('hour', {moment}, {moment}); date_sub('second', {moment}, {moment});
 decade({moment}); century({day}); century({moment}); millennium({day}); millennium({moment})
 """
 UNITS = ("day", "week", "month", "quarter", "year", "decade", "century")
 TEMPLATES = [
     *(part.strip() for part in FUNCTIONS.split(";")),
-    *(f"date_diff('{unit}', {{{kind}}}, {{{kind}}})" for unit in UNITS for kind in ("day", "moment")),
+    *(
+        f"{name}('{unit}', {{{kind}}}, {{{kind}}})"
+        for name in ("date_diff", "date_sub")
+        for unit in UNITS
+        for kind in ("day", "moment")
+    ),
 ]
 DAYS = ["DATE '1969-12-31'", "DATE '1970-01-01'", "DATE '2000-02-29'", "DATE '2020-12-31'", "DATE '0001-01-01'",
         "DATE '9999-12-31'"]  # fmt: skip
@@ -185,8 +196,8 @@ def _nested(rng: random.Random) -> Iterator[str]:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_each_function_is_inside_its_range(template: str, assurance: Note) -> None:
-    """40 choices of arguments over 50 rows of extremes."""
-    _all_inside(_of_function(template, random.Random(template)), 40, assurance, OF_FUNCTIONS)
+    """15 choices of arguments over 50 rows of extremes."""
+    _all_inside(_of_function(template, random.Random(template)), 15, assurance, OF_FUNCTIONS)
 
 
 @pytest.mark.long
@@ -196,6 +207,7 @@ def test_each_function_is_inside_its_range_100_000_times(template: str, assuranc
     _all_inside(_of_function(template, random.Random(f"long {template}")), 200, assurance, OF_FUNCTIONS, _many())
 
 
+@pytest.mark.long
 def test_nested_expressions_fail_on_no_row(assurance: Note) -> None:
     """1,000 expressions over 50 rows, each of which may be the one that others lack."""
     _all_inside(_nested(random.Random(3)), 1_000, assurance, OF_NESTED)
@@ -249,7 +261,8 @@ def _is_held(found: list[Typed]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (5, 6))])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [3, 5, 6])
 def test_a_wrong_range_never_fails_and_never_leaves_what_the_plan_relies_on(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,14 +280,15 @@ def test_a_wrong_range_never_fails_and_never_leaves_what_the_plan_relies_on(
         assert not _is_held(found)
 
 
-def test_a_net_around_the_whole_would_not_hold() -> None:
-    """DuckDB computes a part that stands twice below the projection, and so outside of a TRY around more."""
+def test_each_part_has_a_net_of_its_own() -> None:
+    """Versions of DuckDB compute a part that stands twice below the projection, and so outside of a TRY around more."""
     con = duckdb.connect()
     con.execute("CREATE TABLE t AS SELECT range AS m FROM range(14)")
-    part = "make_date(3, m, 1)"
-    assert con.execute(f"SELECT TRY(month(TRY({part}))), TRY(year(TRY({part}))) FROM t").fetchall()
-    with pytest.raises(duckdb.Error):
-        con.execute(f"SELECT TRY(month({part})), TRY(year({part})) FROM t").fetchall()
+    part = tree.Call("make_date", (tree.Constant(3, "BIGINT"), tree.Stored("m", "BIGINT"), tree.whole(1)), "DATE")
+    texts = [render(tree.Call(function, (part,), "BIGINT")) for function in ("month", "year")]
+    assert all(text.count("TRY(") == 2 for text in texts)
+    rows = con.execute(f"SELECT {', '.join(texts)} FROM t AS {BASE}").fetchall()
+    assert rows == [(m, 3) if 1 <= m <= 12 else (None, None) for m in range(14)]
 
 
 # --- what was broken once --------------------------------------------------------------------------------------

@@ -491,6 +491,7 @@ for noise in ("gaussian", "laplace"):
 """
 
 
+@pytest.mark.long
 def test_two_processes_find_the_same_strategy():
     found = []
     for seed in ("1", "2"):

@@ -98,6 +98,7 @@ def test_a_large_batch_is_certified_and_quick():
         assert max((B * B).sum(axis=0)) <= S.l2_squared
 
 
+@pytest.mark.long
 def test_pair_of_range_marginals_reaches_its_reference_figure():
     from dpsql import bounds
 

@@ -35,6 +35,7 @@ def _inverse(line: object, n: int) -> np.ndarray:
     return np.linalg.pinv(np.vstack(whole).astype(float))[:n]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("family", FAMILIES)

@@ -136,6 +136,7 @@ def brute_force(M, seed):
     return value(flat, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_brute_force_does_no_better_and_comes_near(seed):
     rng = np.random.default_rng(100 + seed)

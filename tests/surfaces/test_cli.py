@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from dpsql.policy import Policy
-from dpsql.surfaces import cli, output
+from dpsql.surfaces import output
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -51,6 +51,7 @@ COMMANDS = (
     ["policy", "renew"],
     ["synthesize"],
     ["audit"],
+    ["glossary"],
     ["demo"],
 )
 
@@ -301,6 +302,7 @@ def test_a_release_that_cannot_be_registered_is_shown(place: Path, capsys: pytes
     assert "holds 1 release" in told(capsys, "releases", "rebuild", "--policy", "people.toml")
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_no_traceback(place: Path) -> None:
     command = [sys.executable, "-m", "dpsql", "budget", "--policy", "people.toml", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
@@ -322,7 +324,7 @@ def test_interrupt_is_exit_code_130(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.ACTIONS, "budget", interrupted)
+    monkeypatch.setattr("dpsql.surfaces.commands.budget", interrupted)
     assert main(["budget", "--policy", "people.toml"]) == 130
     assert "what was charged stays charged" in capsys.readouterr().err
 
@@ -344,6 +346,12 @@ def test_top_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     listed = {line.split()[0] for line in out.splitlines() if line.startswith("    ")}
     assert listed >= {command[0] for command in COMMANDS}
+
+
+def test_progress_names_no_strategy_unless_the_plan_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.Progress(quiet=False, clock=iter([0.0, 3.0]).__next__) as progress:
+        output.plainly(progress)("union-of-parts: error 9292.46")
+    assert capsys.readouterr().err == "dpsql: planning, 3 s: looking for the least error\n"
 
 
 def test_progress_waits_two_seconds_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

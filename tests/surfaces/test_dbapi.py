@@ -537,6 +537,7 @@ def test_pandas_reads_through_a_connection(tmp_path: Path) -> None:
             pd.read_sql("SELECT * FROM t", con)
 
 
+@pytest.mark.long
 def test_threads_share_a_connection(con: dpsql.Connection) -> None:
     failures: list[BaseException] = []
     answers: list[tuple[Any, ...] | None] = []

@@ -136,7 +136,7 @@ def test_the_largest_entry_of_a_stretch_shows_with_its_sign() -> None:
 def test_a_strategy_by_itself() -> None:
     chosen = strategy.select(workload.all_range(16), noise="gaussian")
     (axes, _) = plots.plot_strategy(chosen).axes
-    assert axes.get_title(loc="left").startswith(f"Strategy B ({chosen.method})")
+    assert axes.get_title(loc="left").startswith(f"What is measured (strategy: {chosen.method})")
     with pytest.raises(dpsql.InterfaceError, match="a plan or a workload"):
         plots.plot_workload(chosen)  # type: ignore[arg-type]
     with pytest.raises(dpsql.InterfaceError, match="a plan or a strategy"):
@@ -146,8 +146,8 @@ def test_a_strategy_by_itself() -> None:
 def test_the_budget_over_time(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = plots.plot_budget(con.budget)
     assert [axes.get_title(loc="left") for axes in empty.axes] == [
-        "pure account: 0 of 1 spent",
-        "gaussian account: 0 of 0.265 spent",
+        "pure account: epsilon 0 of 1 spent",
+        "gaussian account: 0% spent",
     ]
     assert all(axes.texts[0].get_text() == "nothing spent yet" for axes in empty.axes)
     monkeypatch.setattr(plots, "_LABELS", 2)
@@ -155,7 +155,7 @@ def test_the_budget_over_time(con: dpsql.Connection, monkeypatch: pytest.MonkeyP
         con.run(f"SELECT COUNT(*) AS n FROM t WHERE k < {at + 1}", 0.05 + 0.01 * at, label=f"analyst {at}")
     figure = plots.plot_budget(con.budget)
     pure = figure.axes[0]
-    assert pure.lines[0].get_ydata()[-1] == pytest.approx(con.budget.purses[0].spent)
+    assert pure.lines[0].get_ydata()[-1] == pytest.approx(con.budget.accounts[0].spent)
     legend = pure.get_legend()
     assert legend is not None
     names = [text.get_text() for text in legend.get_texts()]

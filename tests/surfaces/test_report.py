@@ -70,11 +70,12 @@ def checked(text: str) -> Page:
     page = Page(text)
     assert page.tags <= {
         *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "h3", "p", "div", "strong", "dl", "dt"),
-        *("dd", "table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "img", "pre", "span"),
+        *("dd", "table", "thead", "tbody", "tr", "th", "td", "figure", "figcaption", "img", "pre", "span", "a"),
     }
     for name, value in page.attributes:
         assert name in {"lang", "charset", "http-equiv", "content", "name", "class", "src", "width", "alt", "style",
-                        "role", "aria-label"}  # fmt: skip
+                        "role", "aria-label", "href", "id"}  # fmt: skip
+        assert name != "href" or value == "#words"  # within the page
         if name == "src":
             assert value.startswith("data:image/svg+xml;base64,")
     assert not re.search(r"https?://|url\(|@import", text)
@@ -86,7 +87,14 @@ def test_a_plan_as_a_page_spends_nothing(con: dpsql.Connection) -> None:
     plan = con.plan(BATCH, epsilon=2, delta="1e-9")
     page = checked(report_plan(plan, con.budget))
     assert not con.ledger_path.exists()
-    for words in (plan.privacy, "factor of at most 7.39, but for a chance of at most 1e-09", "one by one", "mean"):
+    for words in (
+        plan.privacy,
+        "take the data of any one row of t",
+        "budget accounta part of the budget",
+        "factor of at most 7.39, but for a chance of at most 1e-09",
+        "one by one",
+        "mean",
+    ):
         assert words in page.words
     assert page.words.count("<img src=x>") >= 1
     assert "</pre><script>" in page.words
@@ -107,6 +115,8 @@ def test_a_release_as_a_page_comes_from_the_releases_file_alone(con: dpsql.Conne
         "Release 1",
         "ann <b>",
         "epsilon 0.5 (pure)",
+        "Protectsone row of t",
+        "at most 62.3 of 100 cases",
         "0.5 was spent and 0.5 left",
         "<script>alert(1)</script>",
     ):

@@ -129,12 +129,12 @@ def test_in_words() -> None:
     visits = layout("visits", [[0]], k=5, unit="patient_id")
     labs = layout("labs", [[1]], k=9, unit="patient_id")
     beds = layout("beds", [[2]])
-    assert relation_text([beds]) == "for adding or removing one row of beds"
+    assert relation_text([beds]) == "one row of beds"
     assert relation_text([visits, beds]) == (
-        "for adding or removing all rows of one patient_id in visits (at most 5 count), or one row of beds"
+        "all rows of one patient_id in visits (at most 5 count), or one row of beds"
     )
     assert relation_text([visits, labs]) == (
-        "for adding or removing all rows of one patient_id in visits (at most 5 count) and labs (at most 9 count)"
+        "all rows of one patient_id in visits (at most 5 count) and labs (at most 9 count)"
     )
 
 

@@ -159,6 +159,10 @@ def _numbers(node: tree.Numbers, _: Sequence[Expr]) -> Expr:
 
 def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
     rule = FUNCTIONS.get(node.function)
+    if node.function == "regexp_full_match":
+        raise refusal("a regular expression is not answered by Spark as by DuckDB", "write LIKE")
+    if node.function in {"count", "sum", "min", "max"}:
+        raise refusal("aggregates of each unit are not answered on Spark", "keep a table of them, one row a unit")
     if rule is None:
         raise refusal(f"{_Named(node)} is not admitted", "write it with other functions")
     try:

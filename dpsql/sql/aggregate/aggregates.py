@@ -15,22 +15,22 @@ from math import isfinite
 from sqlglot import exp
 
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
-from dpsql.sql.aggregate.quantiles import prefixes_of, quantile_of
+from dpsql.sql.aggregate.quantiles import QUANTILES, prefixes_of, quantile_of
 from dpsql.sql.aggregate.sums import sum_of
 from dpsql.sql.parse.refusals import not_an_aggregate
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values.expressions import branches_of
+from dpsql.sql.values.expressions import branches_of, column_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import known, not_null, truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import Output, Ranked, Term
-from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, gather, negate
+from dpsql.workload.expr.conditions import FALSE, TRUE, And, Condition, Or, gather, negate
+from dpsql.workload.expr.rows import Each
 
 CONSTANT, LINEAR, FORMULA, RANKED, OUTER = range(5)
 
 _LINEAR = (exp.Count, exp.CountIf, exp.Sum)
 _MOMENTS = (exp.Avg, exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp)
-_RANKED = (exp.Min, exp.Max, exp.Median, exp.PercentileCont, exp.WithinGroup)
 _PLAIN_CASTS = frozenset({exp.DType.DOUBLE, exp.DType.FLOAT})
 
 
@@ -39,7 +39,7 @@ def kind(node: exp.Expression) -> int:
 
     RANKED is a quantile by itself; any arithmetic with one is OUTER.
     """
-    if isinstance(rank_of(node), _RANKED):
+    if isinstance(rank_of(node), QUANTILES):
         return RANKED
     found = CONSTANT
     stack = [node]
@@ -54,7 +54,9 @@ def kind(node: exp.Expression) -> int:
         elif isinstance(part, exp.Filter):
             inner = kind(part.this)
             found = max(found, OUTER if inner == RANKED else inner)
-        elif isinstance(part, exp.Count) and isinstance(part.this, exp.Distinct):
+        elif isinstance(part, exp.ApproxDistinct) or (
+            isinstance(part, exp.Count) and isinstance(part.this, exp.Distinct)
+        ):
             found = max(found, FORMULA)
         elif isinstance(part, _LINEAR):
             found = max(found, LINEAR)
@@ -113,16 +115,16 @@ def _is_zero(node: exp.Expression) -> bool:
 class Collector:
     """Gathers the outputs of one core; equal ones are measured once.
 
-    ``outputs`` are over the rows, but for the numbers in ``units`` (by number: the condition): those count
-    the privacy units with a row that satisfies it.
+    ``outputs`` are over the rows, but for the numbers in ``apart`` (by number: a condition, and what is counted): those
+    count the privacy units with a row that satisfies it, or the values of a column in such rows.
     """
 
-    def __init__(self, where: Condition, scope: Scope, is_unit: Callable[[exp.Expression], bool]) -> None:
+    def __init__(self, where: Condition, scope: Scope, is_unit: Callable[[exp.Expr], bool]) -> None:
         self.where = where
         self.scope = scope
         self.is_unit = is_unit
         self.outputs: list[Output] = []
-        self.units: dict[int, Condition] = {}
+        self.apart: dict[int, tuple[Condition, Each | None]] = {}
         self._known: dict[tuple[object, ...], int] = {}
 
     def output(self, node: exp.Expression, name: str = "") -> int:
@@ -161,7 +163,7 @@ class Collector:
             kept = copy.copy(self)  # the same lists, other rows
             kept.where = gather(And, self.where, truth(node.expression.this, self.scope).true)
             return kept.formula(node.this)
-        if isinstance(node, exp.Count):
+        if isinstance(node, exp.Count | exp.ApproxDistinct):
             return Leaf(self._units(node))
         return self._moment(node)
 
@@ -172,28 +174,56 @@ class Collector:
             if isinstance(node, exp.Filter):
                 where = gather(And, where, truth(node.expression.this, self.scope).true)
             node = node.this
-        q, argument = quantile_of(node)
-        values, below, type_ = prefixes_of(argument, self.scope)
-        terms = [Term(Fraction(1), gather(And, where, condition)) for condition in below]
+        q, argument, discrete = quantile_of(node)
+        found = prefixes_of(argument, self.scope)
+        terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
         prefixes = tuple(self._kept({term: Fraction(1)}, Fraction(0), "") for term in terms)
-        return Ranked("", q, values, prefixes, type_)
+        return Ranked("", q, found.starts, found.values, prefixes, found.type, discrete=discrete)
 
-    def _units(self, node: exp.Count) -> int:
-        """COUNT(DISTINCT unit) as a term of one number."""
-        what = node.this.expressions
-        if len(what) != 1 or not self.is_unit(what[0]):
-            raise refuse(
-                "COUNT(DISTINCT ...) counts the privacy unit alone; other values are not linear in the rows: GROUP BY "
-                "the column's declared groups",
-                node,
-                code="count-distinct",
-            )
-        key = ("units", self.where)
+    def _units(self, node: exp.Count | exp.ApproxDistinct) -> int:
+        """COUNT(DISTINCT unit), DISTINCT CASE WHEN ... THEN unit END, or of other values, as a term of one number."""
+        what = node.this.expressions if isinstance(node.this, exp.Distinct) else [node.this]
+        counted = self._with_unit(what[0]) if len(what) == 1 else None
+        each: Each | None = None
+        if counted is None:
+            if len(what) != 1:
+                raise refuse("COUNT(DISTINCT ...) counts the values of one expression", node, code="count-distinct")
+            counted, each = self._values_of(what[0])
+        where = gather(And, self.where, counted)
+        key = ("units", where, each)
         if key not in self._known:
             self._known[key] = len(self.outputs)
-            self.units[len(self.outputs)] = self.where
-            self.outputs.append(Output("", (Term(Fraction(1), self.where),)))
+            self.apart[len(self.outputs)] = where, each
+            self.outputs.append(Output("", (Term(Fraction(1), where),)))
         return self._known[key]
+
+    def _values_of(self, node: exp.Expr) -> tuple[Condition, Each]:
+        """The rows where an expression is not NULL, and its values, each of which counts once."""
+        source = self.scope.computed.base.source
+        if source is not None and source.of is not None:
+            raise refuse("COUNT(DISTINCT ...) of rows of units counts units alone", node, code="count-distinct")
+        column = column_of(node, self.scope)
+        if column.line.kind == "opaque":
+            raise refuse(f"the values of {column.name} ({column.type}) are not told apart", node, code="count-distinct")
+        return known(node, self.scope), Each(column.name, column.line, column.value)
+
+    def _with_unit(self, node: exp.Expr) -> Condition | None:
+        """The rows where an expression is their unit and not NULL; None where it may be something else."""
+        node = node.unnest()
+        if self.is_unit(node):
+            return TRUE
+        if not isinstance(node, exp.Case | exp.If):
+            return None
+        reached: Condition = TRUE
+        found: list[Condition] = []
+        for condition, branch in branches_of(node):
+            holds = TRUE if condition is None else truth(condition, self.scope).true
+            inner = FALSE if is_constant(branch) and fold(branch) is None else self._with_unit(branch)
+            if inner is None:
+                return None
+            found.append(gather(And, reached, holds, inner))
+            reached = gather(And, reached, negate(holds))
+        return gather(Or, *found)
 
     def _quotient(self, node: exp.Div) -> Formula:
         if is_constant(node.expression):

@@ -16,7 +16,7 @@ from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import Relation
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.predicates import truth
-from dpsql.sql.values.scope import Scope, table_of
+from dpsql.sql.values.scope import Scope, uncapped_table
 from dpsql.workload.expr.batch import CaseKey, Key, Table
 from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.regions import KeyDomain
@@ -24,12 +24,12 @@ from dpsql.workload.expr.rows import Cap
 
 
 def capped_table(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
-    """``table_of`` with the bounds of ``at_most``.
+    """``uncapped_table`` with the bounds of ``at_most``.
 
     Raises PolicyError, too, where ``per`` is no expression over declared columns of the table with finitely many
     public values.
     """
-    table = table_of(policy, schema)
+    table = uncapped_table(policy, schema)
     if not policy.at_most:
         return table
     computed = Computed(table)

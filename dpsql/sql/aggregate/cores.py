@@ -23,7 +23,7 @@ from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.range_keys import NAMES, check_core, long_key, range_key
 from dpsql.sql.parse.statements import hints_of, refuse
 from dpsql.sql.parse.trees import nodes, written
-from dpsql.sql.resolve.batch_tables import distinct_table
+from dpsql.sql.resolve.batch_tables import distinct_table, one_row_each
 from dpsql.sql.resolve.flatten import aggregates
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
@@ -44,6 +44,7 @@ from dpsql.workload.expr.batch import (
     Table,
 )
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
+from dpsql.workload.expr.within import Within
 
 MAX_SETS = 2**15
 
@@ -229,10 +230,12 @@ class CoreDraft:
         self.select = names.select
         self.rows: RowScope = names.rows
         self.computed = computed
-        self.scope = Scope(self.rows.find, computed, truth)
+        scope = Scope(self.rows.find, computed, truth)
         where = self.rows.where
-        condition: Condition = TRUE if where is None else truth(where, self.scope).true
-        self.collector = Collector(gather(And, self.rows.condition, condition), self.scope, self.rows.is_unit)
+        condition: Condition = TRUE if where is None else truth(where, scope).true
+        condition = gather(And, self.rows.condition, condition)
+        self.scope = replace(scope, within=Within(condition))
+        self.collector = Collector(condition, self.scope, self.rows.is_unit)
         self.columns: dict[object, CoreColumn] = {}
         # What the scan answers, for the guard at the end.
         self._private: list[exp.Expr] = [] if where is None else [where]
@@ -249,8 +252,16 @@ class CoreDraft:
         return [
             unwrapped(item)
             for item in self.select.expressions
-            if not aggregates(item) and kind(unwrapped(item)) != CONSTANT
+            if not aggregates(item) and kind(unwrapped(item)) != CONSTANT and not self._of_aliases(item)
         ]
+
+    def _of_aliases(self, item: exp.Expression) -> bool:
+        """Whether an item is worked out from others alone, by their aliases."""
+        columns = [part for part in nodes(item) if isinstance(part, exp.Column)]
+        return bool(columns) and all(
+            not column.table and not self.names.is_column(column) and self.names.alias(column) is not None
+            for column in columns
+        )
 
     def _grouped(self, node: exp.Expression) -> exp.Expression:
         """What an item of GROUP BY stands for, noted for the guard."""
@@ -337,18 +348,22 @@ class CoreDraft:
         asked = (hints.weight, hints.max_error)
         collector = self.collector
         places: list[tuple[int, int]] = []
-        outputs = [o for i, o in enumerate(collector.outputs) if i not in collector.units]
+        table = self.computed.table()
+        rowwise = one_row_each(table, keys)  # then units need not be counted one by one
+        apart = {number: asked for number, asked in collector.apart.items() if asked[1] is not None or not rowwise}
+        outputs = [o for i, o in enumerate(collector.outputs) if i not in apart]
         own = count()
         queries: list[Query] = []
         tables: list[Table] = []
         if outputs:
             queries.append(Query(label, self.rows.table.name, keys, tuple(outputs), *asked))
-            tables.append(self.computed.table())
+            tables.append(table)
         for number, output in enumerate(collector.outputs):
-            if number not in collector.units:
+            if number not in apart:
                 places.append((0, next(own)))
                 continue
-            units = distinct_table(self.computed.table(), collector.units[number], keys)
+            counted = apart[number]
+            units = distinct_table(table, counted[0], keys, counted[1])
             places.append((len(queries), 0))
             queries.append(Query(label, units.name, keys, (output,), *asked))
             tables.append(units)

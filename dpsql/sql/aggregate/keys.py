@@ -8,24 +8,20 @@ itself (``month(ts)``, ``x % 7``) all of that range. Anything else has no public
 from __future__ import annotations
 
 import datetime as dt
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Sequence
 from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.errors import PolicyError
-from dpsql.policy import ColumnPolicy
 from dpsql.policy.values import shown as show
+from dpsql.sql.aggregate.evaluated import of_several, pieced, repeated, taken
+from dpsql.sql.aggregate.groups import MAX_GROUPS, Groups, label_of, rank, released, too_many
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values import expressions, predicates
-from dpsql.sql.values.evaluation import evaluate, result_type
+from dpsql.sql.values.evaluation import result_type
 from dpsql.sql.values.literals import fold, is_constant
-from dpsql.sql.values.operands import least
 from dpsql.sql.values.scope import Scope, key_domain
-from dpsql.sql.values.typed import Path, Typed, flat, shown
+from dpsql.sql.values.typed import Typed, flat, shown
 from dpsql.workload.expr.batch import CaseKey, Column, Key, LabelColumn, constant
 from dpsql.workload.expr.conditions import (
     FALSE,
@@ -40,59 +36,72 @@ from dpsql.workload.expr.conditions import (
     negate,
     union,
 )
-from dpsql.workload.expr.lines import Interval, Scalar, to_float
+from dpsql.workload.expr.lines import Scalar, line_of
 from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.values import stored
+from dpsql.workload.expr.within import Within
 
-MAX_GROUPS = 20_000
 # Groups of an expression whose range is finite by itself.
 MAX_RANGE = 1_000
-_EPOCH = dt.datetime(1970, 1, 1)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Groups by their labels, in order; where the expression is NULL; where the policy calls a value OTHER."""
-
-    found: tuple[tuple[Scalar, Condition], ...]
-    null: Condition = FALSE
-    other: Condition = FALSE
+# Labels of parts that repeat, such as the minutes of a day.
+MAX_REPEATED = 2_000
 
 
 def key_of(node: exp.Expr, scope: Scope) -> Key:
-    """The groups of one GROUP BY item. Raises SQLError where they are not public and finite."""
+    """The groups of one GROUP BY item, without those that WHERE (``scope.within``) rules out for any data.
+
+    Where it rules out all, all of them: that they hold no row is there for everybody to see. Raises SQLError where the
+    groups are not public and finite.
+    """
     node = node.unnest()
-    if isinstance(node, exp.Column):
-        return _stored_domain(node, scope)
     if is_constant(node):
         raise refuse("GROUP BY takes a column or an expression over columns, not a constant", node)
     split = isinstance(node, exp.Case | exp.If | exp.Coalesce) or predicates.is_condition(node)
-    found = _groups(node, scope) if split else _finite(node, scope)
-    if isinstance(found, KeyDomain):
+    if isinstance(node, exp.Column):
+        found: Groups | KeyDomain = _column_groups(node, scope)
+    else:
+        found = _groups(node, scope) if split else _finite(node, scope)
+    every = _domain(found) if isinstance(found, KeyDomain) else found
+    if isinstance(found, KeyDomain) and scope.within.on(found.column) == TRUE:
         return found
-    groups = [(label, condition) for label, condition in found.found if condition != FALSE]
-    labels: list[Scalar] = [label for label, _ in groups]
-    conditions = [condition for _, condition in groups]
-    others = [False] * len(groups)
-    for condition, is_other in ((found.other, True), (found.null, False)):
-        if condition != FALSE:
-            labels.append(None)
-            conditions.append(condition)
-            others.append(is_other)
-    if not conditions:
+    left = _within(every, scope.within)
+    if isinstance(found, KeyDomain) and left == every:
+        return found
+    groups = [(label, condition, False) for label, condition in left.found]
+    label = found.other_label if isinstance(found, KeyDomain) else None
+    groups += [(label, left.other, label is None), (None, left.null, False)]
+    groups = [group for group in groups if group[1] != FALSE]
+    if not groups:
         raise refuse(f"GROUP BY {shown(node)} has no groups; correct its conditions", node)
-    if len(conditions) > MAX_GROUPS:
-        raise refuse(
-            f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones",
-            node,
-            code="too-many-groups",
-        )
+    if len(groups) > MAX_GROUPS:
+        raise too_many(node)
+    labels, conditions, others = zip(*groups, strict=True)
     text = node.sql("duckdb", comments=False)
     kind = _type(node, labels, scope)
-    columns = [LabelColumn(text, kind, tuple(_as(kind, label) for label in labels))]
+    if isinstance(found, KeyDomain):
+        text, kind = found.column, found.type
+    columns = [LabelColumn(text, kind, tuple(released(kind, label) for label in labels))]
     if any(others):
-        columns.append(LabelColumn("other", "BOOLEAN", tuple(others)))
-    return CaseKey(text, tuple(columns), tuple(conditions))
+        columns.append(LabelColumn("other", "BOOLEAN", others))
+    return CaseKey(text, tuple(columns), conditions)
+
+
+def _within(groups: Groups, within: Within) -> Groups:
+    """The groups that rows of ``within`` can be in; all where there is none."""
+    found = tuple((label, condition) for label, condition in groups.found if not within.excludes(condition))
+    null, other = (FALSE if within.excludes(condition) else condition for condition in (groups.null, groups.other))
+    left = Groups(found, null, other)
+    return groups if left == Groups(()) else left
+
+
+def _column_groups(node: exp.Column, scope: Scope) -> Groups | KeyDomain:
+    """The groups of a column; of many whole numbers or days only those that WHERE leaves."""
+    column = scope.resolve(node)
+    policy = column.policy
+    long = policy.values is None and policy.lower is not None and (policy.size(column.type) or 0) > MAX_GROUPS
+    if column.line.unit is not None or (long and scope.within.on(column.name) != TRUE):
+        return _finite(node, scope)
+    return _stored_domain(node, scope)
 
 
 def _stored_domain(node: exp.Column, scope: Scope) -> KeyDomain:
@@ -104,19 +113,52 @@ def _finite(node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
     """The groups of a value expression: on its column's declared domain, else all values that its type allows."""
     t = expressions.value_of(node, scope)
     base = _declared(t, scope)
-    found = None if base is None else _taken(t, base, node)
+    found = None if base is None else taken(t, base, node, scope.within)
     if found is not None:
         return found
     if t.kind == "boolean":
         return _condition(node, scope)
     if t.kind != "exact" or t.high - t.low > MAX_RANGE:
-        raise _endless(t, node, scope)
+        return _computed(t, base, node, scope)
     level = flat(t, node)
     column = expressions.registered(t, node, scope)
-    values = tuple(_label(level, n) for n in range(level.low, level.high + 1))
+    values = tuple(label_of(level, n) for n in range(level.low, level.high + 1))
     points = tuple(((n, 0), (n + 1, 0)) for n in range(level.low, level.high + 1))
     kind = _type(node, values, scope)
-    return KeyDomain(column.name, kind, tuple(_as(kind, value) for value in values), points, False, t.nulls)
+    return KeyDomain(column.name, kind, tuple(released(kind, value) for value in values), points, False, t.nulls)
+
+
+def _computed(t: Typed, base: Column | None, node: exp.Expr, scope: Scope) -> Groups | KeyDomain:
+    """The groups of an expression by its values: on pieces of its columns, or on moments that stand for all."""
+    parts = stored(t.value)
+    if t.kind != "timestamptz" and parts:
+        found: Groups | None = None
+        columns = [scope.computed.holding(part) for part in parts]
+        known = [column for column in columns if column is not None]
+        if base is not None:
+            found = pieced(t, base, scope.within)
+        elif 1 < len(known) == len(columns):
+            found = of_several(t, known, node, scope.within)
+        atoms = [atom for _, atom in found.found if isinstance(atom, LineAtom)] if found is not None else []
+        pieces = sum(len(atom.intervals) for atom in atoms)
+        values = None
+        if len(parts) == 1 and (found is None or pieces > MAX_RANGE):
+            values = repeated(t, parts[0], line_of(parts[0].type))
+        if values is not None and len(values) <= MAX_REPEATED:
+            return _own_domain(t, values, node, scope)
+        if found is not None:
+            if pieces > MAX_GROUPS:
+                raise too_many(node)
+            return found
+    raise _endless(t, node, scope)
+
+
+def _own_domain(t: Typed, values: Sequence[Scalar], node: exp.Expr, scope: Scope) -> KeyDomain:
+    """The groups of a computed column by all of its values."""
+    column = expressions.registered(t, node, scope)
+    values = values if t.kind == "text" else sorted(values, key=rank)
+    points = tuple(column.line.point(value) for value in values)
+    return KeyDomain(column.name, _type(node, values, scope), tuple(values), points, False, t.nulls)
 
 
 def _groups(node: exp.Expr, scope: Scope) -> Groups:
@@ -129,7 +171,8 @@ def _groups(node: exp.Expr, scope: Scope) -> Groups:
     if isinstance(node, exp.Coalesce):
         return _coalesce(node, scope)
     if isinstance(node, exp.Column):
-        return _domain(_stored_domain(node, scope))
+        found = _column_groups(node, scope)
+        return _domain(found) if isinstance(found, KeyDomain) else found
     if predicates.is_condition(node):
         return _condition(node, scope)
     found = _finite(node, scope)
@@ -225,138 +268,6 @@ def _declared(t: Typed, scope: Scope) -> Column | None:
         return None
     policy = column.policy
     return column if policy.values is not None or policy.lower is not None or column.line.kind == "boolean" else None
-
-
-def _taken(t: Typed, column: Column, node: exp.Expr) -> Groups | None:
-    """The values that an expression takes on the declared domain of its one column."""
-    policy = column.policy
-    if t.path is not None and policy.values is None and policy.lower is not None:
-        return _along(t, t.path, policy, node)
-    values: Iterable[object] | None = (False, True) if column.line.kind == "boolean" else None
-    if values is None:
-        try:
-            if (policy.size(column.type) or 0) > MAX_GROUPS:
-                return None
-            values = policy.domain(column.type)
-        except PolicyError as error:
-            raise refuse(str(error), node) from None
-    listed = None if values is None else tuple(values)
-    if listed is None or len(listed) > MAX_GROUPS:
-        return None
-    points = [point for point in (column.line.point(constant(value)) for value in listed) if point is not None]
-    held = [(point, point[0][0] if point[0] is not None else column.line.low) for point in points]
-    (base,) = stored(t.value)
-    results = evaluate(t.value, t.kind, base, column.line, (*(at for _, at in held), None))
-    by_label: dict[Scalar, list[Interval]] = {}
-    null: list[Interval] = []
-    for (point, _), result in zip(held, results[:-1], strict=True):
-        if result is None:
-            null.append(point)
-        else:
-            by_label.setdefault(_label(t, result), []).append(point)
-    nulls = policy.nulls and not column.never_null
-    at_null = None if results[-1] is None else _label(t, results[-1])
-    if nulls and at_null is not None:
-        by_label.setdefault(at_null, [])
-    found = tuple(
-        (label, LineAtom(column.name, union(by_label[label]), nulls and label == at_null))
-        for label in sorted(by_label, key=_rank)
-    )
-    on_null = nulls and at_null is None
-    empty = LineAtom(column.name, union(null), on_null) if null or on_null else FALSE
-    other = LineAtom(column.name, complement(union(points))) if policy.other else FALSE
-    return Groups(found, empty, other)
-
-
-def _along(t: Typed, path: Path, policy: ColumnPolicy, node: exp.Expr) -> Groups:
-    """A rising function from the lower to the upper bound of its column: one interval a value."""
-    column = path.column
-    scale = column.line
-    low, high = math.ceil(_place(scale, policy.lower)), math.floor(_place(scale, policy.upper))
-    pieces = [(max(low, first), min(high, last)) for first, last in path.domain]
-    found: list[tuple[Scalar, Condition]] = []
-    covered: list[Interval] = []
-    for first, last in pieces:
-        at, width = first, 1
-        while at <= last:
-            value = path.function(at)
-            after = least(path, at, last, value + 1, at + width)  # groups are often as long as those before
-            width = after - at
-            interval = ((at, 0), (after, 0))
-            covered.append(interval)
-            found.append((_label(t, value), LineAtom(column.name, (interval,))))
-            at = after
-            if len(found) > MAX_GROUPS:
-                raise refuse(
-                    f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones",
-                    node,
-                    code="too-many-groups",
-                )
-    if t.unit < 0:
-        found.reverse()
-    inside = union([((low, 0), (high + 1, 0))])
-    reached = union(covered)
-    lost = [part for part in inside if part not in reached]
-    gaps = union([gap for part in lost for gap in _without(part, reached)])
-    nulls = policy.nulls and not column.never_null
-    null = LineAtom(column.name, gaps, nulls) if gaps or nulls else FALSE
-    other = LineAtom(column.name, complement(inside)) if policy.other else FALSE
-    return Groups(tuple(found), null, other)
-
-
-def _without(part: Interval, covered: Sequence[Interval]) -> list[Interval]:
-    low, high = part
-    rest: list[Interval] = []
-    for start, stop in covered:
-        if low is not None and start is not None and low < start:
-            rest.append((low, start))
-        low = stop
-    if low is not None and high is not None and low < high:
-        rest.append((low, high))
-    return rest
-
-
-def _place(line: object, value: object) -> Fraction:
-    found = line.place(value)  # type: ignore[attr-defined]
-    return Fraction(found)
-
-
-def _rank(label: Scalar) -> tuple[int, object]:
-    if isinstance(label, float) and math.isnan(label):
-        return (1, 0)
-    return (0, label)
-
-
-def _label(t: Typed, result: int | float | str | bool) -> Scalar:
-    """A result of the scan as the value that is released."""
-    if t.kind == "exact":
-        if t.family == "integer" and t.unit == 1 and not t.offset:
-            return int(result)
-        number = t.unit * int(result) + t.offset
-        return int(number) if number.denominator == 1 and t.family == "integer" else _decimal(number)
-    if t.kind == "date":
-        return (_EPOCH + dt.timedelta(days=int(result))).date()
-    if t.kind == "timestamp":
-        return _EPOCH + dt.timedelta(microseconds=int(result))
-    if isinstance(result, float):
-        return math.nan if math.isnan(result) else result + 0.0
-    assert isinstance(result, str | bool)  # noqa: S101 - text and Booleans are left
-    return result
-
-
-def _decimal(number: Fraction) -> Decimal:
-    return Decimal(number.numerator) / Decimal(number.denominator)
-
-
-def _as(kind: str, label: Scalar) -> Scalar:
-    """A label as a value of its released column's type."""
-    if isinstance(label, bool) or not isinstance(label, int | float | Decimal | Fraction):
-        return label
-    if kind == "DOUBLE":
-        return to_float(label)
-    if kind.startswith("DECIMAL"):
-        return _decimal(Fraction(label))
-    return int(label)
 
 
 def _type(node: exp.Expr, labels: Sequence[Scalar], scope: Scope) -> str:

@@ -1,19 +1,21 @@
 """Quantiles: MIN, MAX, MEDIAN and QUANTILE_CONT as counts of the rows up to each value that there can be.
 
-The values of a column are its declared ones; those of an expression are what it has as a key of GROUP BY.
+The values of a column are its declared ones; those of an expression are what it has as a key of GROUP BY. Of a
+column of very many, neighbours count as one: its quantiles are told to a 512th of the range, and the plan says so.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
 
-from dpsql.policy.values import shown as show
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import column_of
@@ -25,30 +27,55 @@ from dpsql.workload.expr.batch import CaseKey, Column, constant
 from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather
 
 MAX_PREFIXES = 4096
+# How many intervals the values of a longer domain are gathered into.
+PARTS = 512
 
-Prefixes = tuple[tuple[float, ...], list[Condition], str]
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The values that a quantile can have in order, as numbers, and the condition "at most that value" for each.
+
+    Dates are days since 1970-01-01. ``starts[i]`` is the first value that counts as ``values[i]``. ``type`` is
+    DOUBLE or DATE.
+    """
+
+    starts: tuple[float, ...]
+    values: tuple[float, ...]
+    below: list[Condition]
+    type: str
+
 
 _EPOCH = dt.date(1970, 1, 1)
 
 
-def quantile_of(node: exp.Expression) -> tuple[float, exp.Expression]:
-    """Which quantile of what an aggregate is: MIN 0, MEDIAN 0.5, MAX 1."""
-    share, argument = node.args.get("expression"), node.this
+QUANTILES = (
+    *(exp.Min, exp.Max, exp.Median, exp.PercentileCont, exp.PercentileDisc),
+    *(exp.Quantile, exp.ApproxQuantile, exp.WithinGroup),
+)
+_DISCRETE = (exp.PercentileDisc, exp.Quantile)  # DuckDB's QUANTILE is QUANTILE_DISC
+
+
+def quantile_of(node: exp.Expression) -> tuple[float, exp.Expression, bool]:
+    """Which quantile of what an aggregate is, and whether it is one of the values: MIN 0, MEDIAN 0.5, MAX 1."""
+    share, argument = node.args.get("expression") or node.args.get("quantile"), node.this
+    discrete = isinstance(node, _DISCRETE)
     if isinstance(node, exp.Min | exp.Max | exp.Median):
         if node.args.get("expressions"):
             raise refuse(f"{node.key.upper()} takes one column", node)
-        return {exp.Min: 0.0, exp.Max: 1.0}.get(type(node), 0.5), _plain(argument)
+        return {exp.Min: 0.0, exp.Max: 1.0}.get(type(node), 0.5), _plain(argument), False
     if isinstance(node, exp.WithinGroup):
         ordered = node.expression.expressions if isinstance(node.expression, exp.Order) else []
-        if not isinstance(node.this, exp.PercentileCont) or len(ordered) != 1:
-            raise refuse("WITHIN GROUP is read with PERCENTILE_CONT or QUANTILE_CONT over one column", node)
-        share, argument = node.this.this, ordered[0].this
+        if not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) or len(ordered) != 1:
+            raise refuse("WITHIN GROUP is read with PERCENTILE_CONT or PERCENTILE_DISC over one column", node)
+        share, argument, discrete = node.this.this, ordered[0].this, isinstance(node.this, exp.PercentileDisc)
         if ordered[0].args.get("desc"):
             raise refuse("WITHIN GROUP (... DESC) is not answered; take 1 minus the share, ascending", node)
+    if isinstance(share, exp.Array):
+        raise refuse("a list of quantiles is not answered; write one for each share: QUANTILE_CONT(column, 0.25)", node)
     value = fold(share) if share is not None and is_constant(share) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not 0 <= value <= 1:
-        raise refuse("QUANTILE_CONT takes a column and one constant between 0 and 1", node)
-    return float(value), _plain(argument)
+        raise refuse("a quantile takes a column and one constant between 0 and 1", node)
+    return float(value), _plain(argument), discrete
 
 
 def _plain(argument: exp.Expression) -> exp.Expression:
@@ -59,13 +86,13 @@ def _plain(argument: exp.Expression) -> exp.Expression:
 
 
 def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
-    """The values of ``argument`` in order as numbers, the condition "at most that value" for each, and their type.
+    """The values of ``argument`` in order. Values below the declared ones count as the first, those above as the last.
 
-    Dates are days since 1970-01-01. Values below the declared ones count as the first, those above as the last. Raises
-    SQLError where the values are not public, no numbers or dates, or more than 4,096.
+    Raises SQLError where the values are not public or no numbers or dates; of an expression, where they are more than
+    4,096.
     """
     if isinstance(argument, exp.Column):
-        return _of_column(column_of(argument, scope), argument)
+        return _of_column(column_of(argument, scope), argument, scope)
     key = key_of(argument, scope)
     if isinstance(key, CaseKey):
         labels, type_ = key.labels[0].values, key.labels[0].type
@@ -84,16 +111,62 @@ def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
     below: list[Condition] = []
     for _, condition in known:
         below.append(gather(Or, below[-1], condition) if below else condition)
-    return tuple(value for value, _ in known), below, "DATE" if type_ == "DATE" else "DOUBLE"
+    values = tuple(value for value, _ in known)
+    return Prefixes(values, values, below, "DATE" if type_ == "DATE" else "DOUBLE")
 
 
-def _of_column(column: Column, node: exp.Expression) -> Prefixes:
-    values = _declared(column, node)
+def _of_column(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
+    starts, values = _intervals(column, node)
+    if starts != values:
+        scope.computed.notes[
+            f"quantiles of {column.name} are told to a {PARTS}th of its declared range; their intervals and standard "
+            "errors count that in, and narrower bounds in the policy tell more"
+        ] = None
     below: list[Condition] = [
         LineAtom(column.name, ((None, column.line.above(column.line.place(value))),)) for value in values[:-1]
     ]
+    firsts, lasts = (tuple(_number(value, node) for value in ends) for ends in (starts, values))
     type_ = "DATE" if column.line.kind == "date" else "DOUBLE"
-    return tuple(_number(value, node) for value in values), [*below, not_null(column)], type_
+    return Prefixes(firsts, lasts, [*below, not_null(column)], type_)
+
+
+def _intervals(column: Column, node: exp.Expression) -> tuple[list[Any], list[Any]]:
+    """The first and the last values of intervals over all that are declared, ascending: each value one, or 512."""
+    if column.line.kind not in {"integer", "decimal", "real", "date", "grid"}:
+        raise refuse(f"quantiles are of numbers and dates; {column.name} holds {column.type}", node)
+    policy = column.policy
+    low, high, size = policy.lower, policy.upper, policy.size(column.type)
+    if policy.values is None and (low is None or high is None):
+        raise refuse(
+            f"a quantile of {column.name} needs its values declared: lower and upper, or values, in the policy",
+            node,
+            code="no-bounds",
+        )
+    if size is None and policy.step is not None:
+        size = int((high - low) / policy.step) + 1  # type: ignore[operator]
+    if policy.values is not None or (size is not None and size <= MAX_PREFIXES and policy.step is None):
+        listed: list[Any] = sorted(constant(value) for value in policy.domain(column.type) or ())
+        every: Callable[[int], Any] = listed.__getitem__
+        size = len(listed)
+    elif size is not None and isinstance(low, dt.date):
+        every = functools.partial(_day, low)
+    elif size is not None:
+        step = policy.step or (high - low) / (size - 1)  # type: ignore[operator]
+        every = functools.partial(_step, low, step)
+    else:  # no value has a next one: an interval ends where the next begins
+        ends = [low + (high - low) * part / PARTS for part in range(PARTS + 1)]  # type: ignore[operator]
+        return ends[:-1], ends[1:]
+    parts = PARTS if size > MAX_PREFIXES else size
+    cuts = [part * size // parts for part in range(parts + 1)]
+    return [every(at) for at in cuts[:-1]], [every(at - 1) for at in cuts[1:]]
+
+
+def _day(first: dt.date, at: int) -> dt.date:
+    return first + dt.timedelta(days=at)
+
+
+def _step(first: Any, step: Any, at: int) -> Any:
+    return first + at * step
 
 
 def _number(value: object, node: exp.Expression) -> float:
@@ -104,36 +177,9 @@ def _number(value: object, node: exp.Expression) -> float:
     return float(value)
 
 
-def _declared(column: Column, node: exp.Expression) -> Sequence[Any]:
-    """The declared values of a column in ascending order."""
-    kinds = {"integer", "decimal", "real", "date", "grid"}
-    if column.line.kind not in kinds:
-        raise refuse(f"quantiles are of numbers and dates; {column.name} holds {column.type}", node)
-    policy = column.policy
-    size = policy.size(column.type)
-    listed = size is not None
-    if size is None and policy.step is not None and policy.lower is not None:
-        size = int((policy.upper - policy.lower) / policy.step) + 1  # type: ignore[operator]
-    if size is None:
-        raise refuse(
-            f"a quantile of {column.name} needs its values declared: lower and upper, and a step where it is no "
-            "whole number or date, in the policy",
-            node,
-            code="no-bounds",
-        )
-    if size > MAX_PREFIXES:
-        numbers = isinstance(policy.lower, Fraction) and isinstance(policy.upper, Fraction)
-        ends = f"{show(policy.lower)}, {show(policy.upper)}" if numbers else ""  # type: ignore[arg-type]
-        coarser = f"WIDTH_BUCKET({column.name}, {ends}, 100)" if numbers else f"year({column.name})"
-        raise _too_many(column.name, size, node, f", or ask for the quantile of {coarser}")
-    if listed:
-        return sorted(constant(value) for value in policy.domain(column.type) or ())
-    return [policy.lower + k * policy.step for k in range(size)]  # type: ignore[operator]
-
-
-def _too_many(name: str, size: int, node: exp.Expression, instead: str = "") -> Exception:
+def _too_many(name: str, size: int, node: exp.Expression) -> Exception:
     return refuse(
-        f"{name} has {size:,} values, at most {MAX_PREFIXES:,} are counted for a quantile: take coarser ones{instead}",
+        f"{name} has {size:,} values, at most {MAX_PREFIXES:,} are counted for a quantile: take coarser ones",
         node,
         code="too-many-groups",
     )

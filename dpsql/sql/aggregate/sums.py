@@ -21,7 +21,7 @@ from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.row_cost import check_size
 from dpsql.sql.values.scope import Scope
-from dpsql.sql.values.typed import Typed, exact, integer_call, settled, shown, whole, width
+from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, shown, type_of, whole, width
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.lines import Line, line_of
 from dpsql.workload.expr.measures import DEFAULT_STEPS, MAX_STEPS
@@ -36,7 +36,7 @@ def sum_of(node: exp.Expr, scope: Scope) -> Column:
     bare = node.unnest()
     if isinstance(bare, exp.Column):
         column = scope.resolve(bare)
-        if column.line.kind != "boolean" and (column.value is None or column.line.unit is None):
+        if column.line.kind != "boolean" and column.line.unit is None:
             return _bounded(column, bare)
     if is_constant(bare):
         raise refuse(f"SUM({shown(bare)}) sums a constant; write a multiple of COUNT(*)", bare)
@@ -120,6 +120,8 @@ def _released(t: Typed) -> str:
 
 def _steps(t: Typed, node: exp.Expr) -> tuple[Value, Fraction, Fraction, int]:
     """An exact number as steps from its lower bound: (steps of a row, lower, step, most steps)."""
+    if t.high - t.low > MAX_STEPS:
+        return _coarse_steps(flat(t, node), node)
     spread = t.high - t.low
     width(node, spread)
     if t.unit > 0:
@@ -131,16 +133,22 @@ def _steps(t: Typed, node: exp.Expr) -> tuple[Value, Fraction, Fraction, int]:
         top = (Constant(t.high, "BIGINT"), t.high, t.high)
         value, _, _ = integer_call("-", node, 0, spread, top, (t.value, t.low, t.high))
     lower = min(t.unit * t.low, t.unit * t.high) + t.offset
-    stride = -(-spread // MAX_STEPS) or 1
-    steps = -(-spread // stride)
-    if stride > 1:
-        half = stride // 2
-        up, _, _ = integer_call(
-            "+", node, half, spread + half, (value, 0, spread), (Constant(half, "BIGINT"), half, half)
-        )
-        by = Constant(stride, "BIGINT")
-        value, _, _ = integer_call("//", node, 0, steps, (up, 0, spread + half), (by, stride, stride))
-    return whole(value, value.type), lower, abs(t.unit) * stride, steps
+    return whole(value, value.type), lower, abs(t.unit), spread
+
+
+def _coarse_steps(t: Typed, node: exp.Expr) -> tuple[Value, Fraction, Fraction, int]:
+    """``_steps`` of a number with too many of its own: rounded to multiples of a larger step, the lower bound one."""
+    stride = -(-max(t.high - t.low, abs(t.low), abs(t.high)) // (MAX_STEPS // 2))
+    first, last = t.low // stride, -(-t.high // stride)
+    # The nearest multiple: below it by less than half a step.
+    shift = stride // 2 - first * stride
+    ends = t.low + shift, t.high + shift
+    up, _, _ = integer_call(
+        "+", node, *ends, (t.value, t.low, t.high), (Constant(shift, type_of(shift) or "HUGEINT"), shift, shift)
+    )
+    by = Constant(stride, type_of(stride) or "HUGEINT")
+    value, _, _ = integer_call("//", node, 0, last - first, (up, *ends), (by, stride, stride))
+    return whole(value, value.type), t.unit * stride * first, t.unit * stride, last - first
 
 
 def _outward(lower: Fraction, upper: Fraction) -> tuple[Fraction, Fraction, Fraction]:

@@ -51,9 +51,9 @@ def noisy_types(cores: Sequence[Core], unions: Mapping[str, United]) -> dict[str
 
 
 def has_other(key: Key) -> bool:
-    """Whether a key has a group for values that the policy does not list."""
+    """Whether a key has a group of unlisted values that a companion tells from NULL."""
     if isinstance(key, RangeKey):
         return False
     if isinstance(key, CaseKey):
         return len(key.labels) > 1 and key.labels[1].name == "other"
-    return key.other
+    return key.other and key.other_label is None

@@ -75,6 +75,11 @@ def _is_not_true(condition: exp.Expr) -> bool:
     return row is not None and row[0] is False
 
 
+def emptied(statement: Statement) -> Statement:
+    """The statement with LIMIT 0: a probe of its columns."""
+    return replace(statement, tree=statement.tree.limit(0))
+
+
 def plainly_empty(statement: Statement) -> Statement:
     """The same probe with FALSE for a condition that lets no row pass: the front end refuses constant comparisons."""
     if not _nothing_passes(statement.tree):

@@ -60,6 +60,29 @@ def _ask(text: str, schema: tuple[tuple[str, str], ...], table: str) -> str | No
     return None if found is None else found[0]
 
 
+def text_of(constant: exp.Expression) -> str:
+    """A constant as DuckDB writes it in a text, NULL as the word."""
+    try:
+        found = empty_database().cursor().execute(f"SELECT CAST({written(constant)} AS VARCHAR)").fetchone()
+    except duckdb.Error:
+        return written(constant)
+    return "NULL" if found is None or found[0] is None else str(found[0])
+
+
+def name_over(text: str, column: str) -> str:
+    """DuckDB's name for an item with COLUMNS(*) over one column; the column's where it cannot tell."""
+    return _ask(text, ((column, "DOUBLE"),), "t") or column
+
+
+def names_of(question: str) -> list[str] | None:
+    """The names of the columns that a SELECT without tables has; None where DuckDB does not run it."""
+    try:
+        found = empty_database().cursor().execute(f"DESCRIBE {question}").fetchall()
+    except duckdb.Error:
+        return None
+    return [str(row[0]) for row in found]
+
+
 def described(question: str) -> tuple[str, str] | None:
     """Name and type of the one column that DuckDB describes; None where it does not read it as one column."""
     try:

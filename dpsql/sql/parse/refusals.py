@@ -37,8 +37,6 @@ _CLAUSE = {
     "sample": "TABLESAMPLE",
 }
 _POST = {
-    exp.ApproxQuantile: "an approximate quantile is not answered; write QUANTILE_CONT(column, 0.5)",
-    exp.ApproxDistinct: "the values that exist are private; GROUP BY declared groups, or count the privacy unit",
     exp.ArrayAgg: "a list of raw values is private; GROUP BY the column's declared groups",
     exp.GroupConcat: "a list of raw values is private; GROUP BY the column's declared groups",
     exp.AnyValue: "one person's value is private; GROUP BY the column, or aggregate it",

@@ -141,7 +141,7 @@ def _kind(node: exp.Table, policy: Policy, results: set[str], released: Callable
 
 
 def _declared(node: exp.Table, policy: Policy) -> bool:
-    """Whether the policy has the table, as ``sql.scope.find_table`` looks for it."""
+    """Whether the policy has the table, as ``sql.values.scope.find_table`` looks for it."""
     written = ".".join(part.name for part in (node.args.get("db"), node.this) if part)
     wanted = {fold(written), fold(written).removeprefix("main.")}
     return any(fold(name).removeprefix("main.") in wanted or fold(name) in wanted for name in policy.tables)

@@ -17,6 +17,7 @@ from sqlglot.errors import ParseError
 
 from dpsql.errors import SQLError
 from dpsql.sql.parse.names import Source
+from dpsql.sql.parse.spellings import has_spellings, prepared, respelled
 from dpsql.sql.parse.tokens import first_line, place_at, place_of, refuse_token, tokens_of
 from dpsql.sql.parse.trees import DUCKDB, nodes, uncollected, written
 
@@ -73,6 +74,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         tokens = tokens_of(text)
         _refuse_commands(tokens)
         _hints_to_their_statements(text, tokens)
+        prepared(tokens)
         trees = DUCKDB.parser().parse(tokens, text)
     except ParseError as error:
         raise _syntax(error) from None
@@ -85,11 +87,7 @@ def parse(text: str) -> tuple[Statement, ...]:
         ) from None
     source = Source(text, tokens)
     # Most batches have neither, and a walk over every tree costs a tenth of the parsing.
-    commented = any(token.comments for token in tokens)
-    parenthesised = any(
-        token.token_type is TokenType.FROM and after.token_type is TokenType.L_PAREN
-        for token, after in itertools.pairwise(tokens)
-    )
+    commented, spelled = any(token.comments for token in tokens), has_spellings(tokens)
     if commented:
         _refuse_lost_hints(tokens, trees)
     statements: list[Statement] = []
@@ -97,10 +95,10 @@ def parse(text: str) -> tuple[Statement, ...]:
     for tree in trees:
         if tree is None or isinstance(tree, exp.Semicolon):
             continue
-        if parenthesised:
-            _without_parentheses(tree)
         if commented:
             _refuse_stray_hints(tree)
+        if spelled:
+            tree = respelled(tree)
         if isinstance(tree, exp.Create):
             statement = _view(tree)
         else:
@@ -266,22 +264,6 @@ def _query(tree: exp.Expr | None, what: str) -> exp.Select | exp.SetOperation:
     raise refuse(
         f"{what} is {shown}; only SELECT and CREATE VIEW ... AS SELECT are answered", place_of, code="not-select"
     )
-
-
-def _without_parentheses(tree: exp.Expr) -> None:
-    """FROM (a JOIN b ...) JOIN c as FROM a JOIN b ... JOIN c, which is the same; other parentheses stay."""
-    for clause in list(tree.find_all(exp.From)):
-        inner, select = clause.this, clause.parent
-        while isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Table | exp.Subquery):
-            if any(value for key, value in inner.args.items() if key not in {"this", "joins"}):
-                break
-            joins = [*(inner.this.args.get("joins") or []), *(inner.args.get("joins") or [])]
-            inner = inner.this
-            inner.set("joins", joins or None)
-        if inner is not clause.this and isinstance(select, exp.Select):
-            select.set("joins", [*(inner.args.get("joins") or []), *(select.args.get("joins") or [])] or None)
-            inner.set("joins", None)
-            clause.set("this", inner)
 
 
 @dataclass(frozen=True)

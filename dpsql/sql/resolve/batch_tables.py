@@ -7,26 +7,62 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dpsql.errors import InternalError
+from dpsql.policy.values import fold
 from dpsql.workload.expr.batch import CaseKey, Column, Key, Table
-from dpsql.workload.expr.conditions import Condition
+from dpsql.workload.expr.conditions import Condition, LineAtom
+from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workload.expr.rows import Cap, Each
 from dpsql.workload.expr.rows import united as united_sources
 
 
-def distinct_table(table: Table, condition: Condition, keys: Sequence[Key]) -> Table:
-    """``table`` as units: one Query over it, with these keys and one count of ``condition``, counts units with a row.
+def distinct_table(table: Table, condition: Condition, keys: Sequence[Key], each: Each | None = None) -> Table:
+    """``table`` as units, or as the values of ``each``, counted where a row satisfies ``condition``.
 
-    The name is fresh, one for equal tables, conditions and keys. Each unit counts in at most
-    ``max_rows_per_unit`` groups, and not where it is NULL. Groups must not overlap (compile refuses them).
-    Raises InternalError for a table of single rows.
+    One Query over it has these keys and one count. The name is fresh, one for equal tables, conditions, keys and what
+    is counted. Each unit counts in at most ``max_rows_per_unit`` groups, and not where it is NULL; each value once in
+    a group. Groups must not overlap (compile refuses them). Raises InternalError where a table of single rows has no
+    unit to count.
     """
-    if table.source is None or table.source.unit is None:
+    if table.source is None or (table.source.unit is None and each is None):
         raise InternalError(f"{table.name} has no unit to count")
     asked = [
         (key.name, key.labels, key.conditions) if isinstance(key, CaseKey) else (key.column, len(key)) for key in keys
     ]
+    if each is not None:
+        mark = hashlib.sha256(repr((condition, asked, each)).encode()).hexdigest()[:16]
+        source = replace(table.source, distinct=True, each=each)
+        return replace(table, name=f"{table.name} by {each.column} #{mark}", source=source)
+    assert table.source.unit is not None  # noqa: S101 - asked before
     mark = hashlib.sha256(repr((condition, asked)).encode()).hexdigest()[:16]
     name = f"{table.name} by {table.source.unit.name} #{mark}"
     return replace(table, name=name, source=replace(table.source, distinct=True))
+
+
+def one_row_each(table: Table, keys: Sequence[Key]) -> bool:
+    """Whether at most one row of a unit counts in each group of the keys, and no unit is NULL: then rows count units.
+
+    By a bound of ``at_most`` on one of the keys, and ``nulls = false`` on the unit's column.
+    """
+    source = table.source
+    if source is None or source.unit is None or source.path:
+        return False
+    declared = {fold(name): column for name, column in table.policy.columns.items()}.get(fold(source.unit.name))
+    if declared is None or declared.nulls:
+        return False
+    return any(cap.rows == 1 and any(_within(key, cap, table) for key in keys) for cap in source.caps)
+
+
+def _within(key: Key, cap: Cap, table: Table) -> bool:
+    """Whether each group of the key lies in one group of the bound."""
+    if isinstance(key, KeyDomain):
+        column = table.columns.get(key.column)
+        same = column is not None and column.value == cap.value
+        return same and not key.other and (cap.value is not None or key.column == cap.column)
+    if isinstance(key, CaseKey):
+        column = table.columns.get(cap.column)
+        groups = (*cap.parts, LineAtom(cap.column, (), on_null=True))
+        return column is not None and column.value == cap.value and all(group in groups for group in key.conditions)
+    return False
 
 
 def united(tables: Iterable[Table]) -> dict[str, Table]:

@@ -40,13 +40,15 @@ class Rows:
     """Rows of base tables, as something that FROM can read.
 
     ``bases`` are the tables in order, ``joins`` what joins all but the first of them, ``where`` the condition.
-    ``columns`` are (name, expression over the bases); None for the bases' own.
+    ``columns`` are (name, expression over the bases); None for the bases' own. ``kept``: the same rows without
+    ``where``, for an outer join, where the base can keep to it by itself.
     """
 
     bases: tuple[Base, ...]
     joins: tuple[exp.Join, ...] = field(default=(), repr=False)
     where: exp.Expression | None = field(default=None, repr=False)
     columns: tuple[tuple[str, exp.Expression], ...] | None = field(default=None, repr=False)
+    kept: Rows | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,39 +130,6 @@ def rows_of(select: exp.Select, sources: Sequence[tuple[str, Rows]], names: Sequ
     return Rows(rows.bases, rows.joins, rows.where, columns)
 
 
-def expanded(select: exp.Select, sources: Sequence[tuple[str, Sequence[str]]]) -> exp.Select:
-    """``select`` with * and t.* written out; ``sources`` are aliases and column names. EXCLUDE is kept to."""
-    if not any(isinstance(item, exp.Star) or _is_table_star(item) for item in select.expressions):
-        return select
-    shared = {fold(part.name) for join in select.args.get("joins") or [] for part in join.args.get("using") or []}
-    items: list[exp.Expression] = []
-    for item in select.expressions:
-        star = item.this if _is_table_star(item) else item
-        if not isinstance(star, exp.Star):
-            items.append(item)
-            continue
-        if star.args.get("replace") or star.args.get("rename"):
-            raise refuse("* takes EXCLUDE alone; list the columns instead of REPLACE or RENAME", item)
-        left_out = {fold(part.name) for part in star.args.get("except_") or star.args.get("except") or []}
-        wanted = fold(item.table) if isinstance(item, exp.Column) else None
-        seen: set[str] = set()
-        for alias, names in sources:
-            if wanted is not None and fold(alias) != wanted:
-                continue
-            for name in names:
-                if fold(name) in left_out or (fold(name) in shared and fold(name) in seen):
-                    continue
-                seen.add(fold(name))
-                items.append(exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True)))
-    out = select.copy()
-    out.set("expressions", items)
-    return out
-
-
-def _is_table_star(item: exp.Expression) -> bool:
-    return isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
-
-
 def _bare(item: exp.Expression) -> exp.Expression:
     return item.this if isinstance(item, exp.Alias) else item
 
@@ -171,7 +140,9 @@ Rewrite = Callable[..., exp.Expression]
 def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple[Rows, Rewrite]:
     """FROM, joins and WHERE over base tables, and how an expression of the SELECT is written over them."""
     taken: set[str] = set()
-    renamed = [(alias, _renamed(rows, taken)) for alias, rows in sources]
+    sides = ["", *(str(join.side) for join in select.args.get("joins") or [])]
+    held = [rows.kept if side and rows.kept else rows for (_, rows), side in zip(sources, sides, strict=True)]
+    renamed = [(alias, _renamed(rows, taken)) for (alias, _), rows in zip(sources, held, strict=True)]
     using = [part.name for join in select.args.get("joins") or [] for part in join.args.get("using") or []]
     rewrite = _rewriter(renamed, using)
     first = renamed[0][1]

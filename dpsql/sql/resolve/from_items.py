@@ -1,6 +1,7 @@
 """What FROM names: rows of tables of the policy, or relations (WITH queries that aggregate, earlier results).
 
-Rows come from tables, from views that the policy names, and from row-wise WITH queries and derived tables over rows.
+Rows come from tables, from views that the policy names, and from WITH queries and derived tables over rows that are
+row-wise or group by the privacy unit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from dpsql.policy.values import fold
 from dpsql.sql.outer.relation import Named, Relation
 from dpsql.sql.parse.statements import Hints, hints_of, parse, refuse
 from dpsql.sql.resolve import selects
-from dpsql.sql.resolve.flatten import Base, Rows, expanded, is_row_wise, rows_of
+from dpsql.sql.resolve.aliases import aliases_written
+from dpsql.sql.resolve.flatten import Base, Rows, flattened, is_row_wise, rows_of
+from dpsql.sql.resolve.joins import read_rows
+from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
+from dpsql.sql.resolve.pivots import in_from
+from dpsql.sql.resolve.semi_joins import grouped_first, with_joins
+from dpsql.sql.resolve.stars import expanded
+from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
 from dpsql.workload.expr.batch import Table
 
@@ -38,18 +46,22 @@ Withs: TypeAlias = Mapping[str, With]
 class FromItems:
     """The items of FROM in one statement; ``reads`` are the earlier results among them.
 
-    ``results`` are the earlier results by their folded names, ``relation`` reads a query that is no rows.
+    ``tables`` are those of the policy, and the rows of units that statements read so far. ``results`` are the earlier
+    results by their folded names, ``relation`` reads a query that is no rows. ``computed`` keeps, by table, what is
+    computed for a row.
     """
 
     def __init__(
         self,
         policy: Policy,
-        tables: Mapping[str, Table],
+        tables: dict[str, Table],
         results: Mapping[str, Named],
         relation: Callable[[exp.Expr, Withs, Sequence[str] | None], Relation],
+        computed: dict[str, Computed],
     ) -> None:
         self.policy = policy
         self.tables = tables
+        self.computed = computed
         self.results = results
         self.relation = relation
         self.reads: dict[str, None] = {}
@@ -75,10 +87,40 @@ class FromItems:
         """What the items of a SELECT's FROM are, each with the alias under which it is read."""
         return [self._item(node, scope) for node in selects.sources_of(select)]
 
+    def read(self, select: exp.Select, scope: Withs) -> tuple[exp.Select, list[tuple[str, Rows | Relation]]]:
+        """A SELECT with its IN and EXISTS over rows among its joins, and what its FROM reads."""
+        sources = self.of(select, scope)
+        if any(not isinstance(source, Rows) for _, source in sources):
+            return select, sources
+
+        def inside(query: exp.Select) -> list[tuple[str, Rows]] | None:
+            found = self.of(query, self.within(query, scope)) if selects.sources_of(query) else []
+            rows = [(alias, source) for alias, source in found if isinstance(source, Rows)]
+            return rows if rows and len(rows) == len(found) else None
+
+        def by_unit(query: exp.Select) -> bool:
+            found, below = self.read(query, self.within(query, scope))
+            return self._of_units(found, below, None) is not None  # type: ignore[arg-type]
+
+        joined = with_joins(select, inside, by_unit)
+        if joined is select and len(sources) == 2:
+            joined = grouped_first(select, sources, self._key(sources[0][1]))  # type: ignore[arg-type]
+        return (select, sources) if joined is select else (joined, self.of(joined, scope))
+
+    def _key(self, rows: Rows) -> tuple[str, ...]:
+        """The declared key of rows that are those of one private table."""
+        if len(rows.bases) != 1 or rows.columns is not None:
+            return ()
+        table = find_table(rows.bases[0].node, self.policy, self.tables)
+        return () if table.policy.public else table.policy.unique
+
     def _item(self, node: exp.Expression, scope: Withs) -> tuple[str, Rows | Relation]:
         alias = node.args.get("alias")
         name = str(node.alias_or_name)
         listed = tuple(column.name for column in (alias.args.get("columns") or ())) if alias is not None else ()
+        pivot = in_from(node)
+        if pivot is not None:
+            return self._pivot(node, pivot, scope)
         if isinstance(node, exp.Subquery):
             return name, self._named(node.this, scope, listed or None)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -101,6 +143,15 @@ class FromItems:
         table = find_table(node, self.policy, self.tables)
         return name, Rows((Base(name, node, tuple(table.schema)),))
 
+    def _pivot(self, node: exp.Expression, pivot: exp.Pivot, scope: Withs) -> tuple[str, Relation]:
+        """FROM t PIVOT (...), under the alias that follows it or the table's own; worked out once."""
+        alias = node.args["pivots"][0].args.get("alias")
+        name = str(alias.name) if alias is not None else str(node.alias_or_name)
+        held = self._found.get((id(node), ()))
+        found = self.relation(pivot, scope, None) if held is None else held[1]
+        self._found[id(node), ()] = node, found
+        return name, found  # type: ignore[return-value]
+
     def _named(self, query: exp.Expr, scope: Withs, columns: Sequence[str] | None) -> Rows | Relation:
         """A WITH query or derived table: rows where it is row-wise over rows, else a relation; worked out once."""
         key = (id(query), tuple(columns or ()))
@@ -108,16 +159,21 @@ class FromItems:
             return self._found[key][1]
         inside = self.within(query, scope)
         if isinstance(query, exp.Select) and selects.sources_of(query):
-            sources = self.of(query, inside)
-            if is_row_wise(query) and all(isinstance(source[1], Rows) for source in sources):
-                rows = self._row_wise(query, sources, columns)  # type: ignore[arg-type]
+            select, sources = self.read(query, inside)
+            if is_row_wise(select) and all(isinstance(source[1], Rows) for source in sources):
+                rows = self._row_wise(select, sources, columns)  # type: ignore[arg-type]
                 self._found[key] = query, rows  # with the query, so that no other has its id
                 return rows
+            if select.args.get("group") and all(isinstance(source[1], Rows) for source in sources):
+                units = self._of_units(select, sources, columns)  # type: ignore[arg-type]
+                if units is not None:
+                    self._found[key] = query, units
+                    return units
         found = self.relation(query, scope, columns)
         self._found[key] = query, found
         return found
 
-    def _row_wise(self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None) -> Rows:
+    def _check_no_hint(self, query: exp.Select) -> None:
         if hints_of(query) != Hints():
             raise refuse(
                 "a hint is for what is counted or summed, and this SELECT gives rows; write it right after the SELECT "
@@ -125,9 +181,29 @@ class FromItems:
                 query,
                 code="hint",
             )
+
+    def _row_wise(self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None) -> Rows:
+        self._check_no_hint(query)
         whole = expanded(query, [(alias, rows.names) for alias, rows in sources])
         names = [str(item.alias_or_name) or item.sql("duckdb") for item in whole.expressions]
+        whole = aliases_written(whole, [name for _, rows in sources for name in rows.names], row_wise=True)
         return rows_of(whole, sources, selects.renamed(names, columns, query))
+
+    def _of_units(
+        self, query: exp.Select, sources: Sequence[tuple[str, Rows]], columns: Sequence[str] | None
+    ) -> Rows | None:
+        """A query that groups by the privacy unit as rows of units; None for one that does not."""
+        flat = flattened(query, sources)
+        rows = public_rows(flat, self.policy, self.tables) or read_rows(flat, self.policy, self.tables)
+        if not is_per_unit(flat, rows):
+            return None
+        self._check_no_hint(query)
+        names = [str(item.alias_or_name) or item.sql("duckdb") for item in query.expressions]
+        computed = Computed(rows.table)
+        tables, found = units_of(flat, rows, computed, selects.renamed(names, columns, query))
+        self.tables |= {table.name: table for table in tables}
+        self.computed[tables[0].name] = computed
+        return found
 
     def _view(self, node: exp.Table, text: str, columns: Sequence[str] | None) -> Rows:
         """A view that the policy names: row-wise over tables of the policy."""

@@ -19,7 +19,7 @@ from dpsql.policy.units import ForeignKey, foreign_keys
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.resolve.relations import Equality, Place, Relation, Relations
-from dpsql.sql.resolve.row_sources import base_of, join_name, stored
+from dpsql.sql.resolve.row_sources import base_of, join_name, source_of, stored
 from dpsql.workload.expr.batch import Table
 from dpsql.workload.expr.rows import Join, RowSource
 from dpsql.workload.expr.values import Stored
@@ -212,7 +212,8 @@ class JoinGraph:
         name = _name_of(lefts, target.name)
         found = tuple((left, stored(target, e.right.column, name)) for left, e in zip(lefts, pairs, strict=True))
         if target.policy.public:
-            return Join(name, target.name, found)
+            of = None if target.source is None else target.source.of
+            return Join(name, target.name if of is None else of.of.table, found, of=of)
         if fold(target.name) == fold(base.table.name):
             raise refuse(
                 f"{relation.alias} joins {target.name} with itself; a self-join of a private table is not answered",
@@ -223,16 +224,16 @@ class JoinGraph:
         on_path = next((join for join in source.joins if join.name == name), None)
         if on_path is not None:
             return on_path
-        unit = self.policy.units[target.name]
-        assert unit is not None and source.unit is not None  # noqa: S101, PT018 - held by _check_private
-        if unit.path:
+        own = source_of(target, self.policy, self.tables)
+        assert own.unit is not None and source.unit is not None  # noqa: S101, PT018 - held by _check_private
+        if own.path:
             raise refuse(
-                f"the unit of {target.name} is found through {unit.path[0].table} and not stored with its rows, so it "
+                f"the unit of {target.name} is found through {own.joins[0].table} and not stored with its rows, so it "
                 f"cannot be joined to {base.alias}; join it where it leads to the unit, or store the unit in it",
                 node,
                 code="join-of-units",
             )
-        mine = stored(target, unit.column, name)
+        mine = stored(target, own.unit.name, name)
         if not joinable(source.unit.type, mine.type):
             raise refuse(
                 f"the units of {base.table.name} and {target.name} have types that are not compared, "
@@ -240,7 +241,7 @@ class JoinGraph:
                 node,
                 code="join-of-units",
             )
-        return Join(name, target.name, found, unit=(source.unit, mine), private=True)
+        return Join(name, own.table, found, unit=(source.unit, mine), private=True, of=own.of)
 
     def _held(self, place: Place, names: Mapping[int, str]) -> Stored:
         return stored(self.relations.every[place.relation].table, place.column, names[place.relation])
@@ -263,12 +264,22 @@ class JoinGraph:
                 node,
                 code="join-of-units",
             )
-        if policy.labels[target.name] != policy.labels[base.table.name]:
+        own = source_of(target, policy, self.tables)
+        if own.protects != source.protects:
             raise refuse(
-                f"{target.name} protects one {policy.labels[target.name]}, {base.table.name} one "
-                f"{policy.labels[base.table.name]}: rows of one unit would depend on another; join tables of one unit",
+                f"{target.name} protects one {own.protects}, {base.table.name} one {source.protects}: rows of one unit "
+                "would depend on another; join tables of one unit",
                 node,
                 code="join-of-units",
+            )
+        if own.of is not None and source.unit is not None:
+            if [self._held(edge.left, names) for edge in pairs] == [source.unit]:
+                return  # both say whose the row is
+            raise refuse(
+                f"rows of each {own.of.unit} are joined to {base.alias} by what says whose its rows are: "
+                f"{source.unit.name} = {relation.alias}.{own.of.unit}",
+                node,
+                code="join-undeclared",
             )
         holders = {edge.left.relation for edge in pairs}
         holder = self.relations.every[next(iter(holders))].table

@@ -30,7 +30,9 @@ def base_of(relation: Relation, policy: Policy, tables: Mapping[str, Table]) -> 
 
 
 def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowSource:
-    """The rows of a private table alone, with the joins that lead to its unit."""
+    """The rows of a private table alone, with the joins that lead to its unit; of rows of units, as they were made."""
+    if table.source is not None:
+        return table.source
     unit = policy.units[table.name]
     if unit is None:
         return RowSource(table.name, protects=policy.labels[table.name])
@@ -62,6 +64,7 @@ def source_of(table: Table, policy: Policy, tables: Mapping[str, Table]) -> RowS
         1 if limit is None else limit,
         policy.labels[table.name],
         caps=table.caps,
+        single=not joins and [fold(name) for name in table.policy.unique] == [fold(unit.column)],
     )
 
 

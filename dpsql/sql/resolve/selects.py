@@ -11,7 +11,7 @@ from dpsql.quoting import distinct_names, identifier
 from dpsql.sql.outer.relation import ColumnInfo, Item, Relation, Selected, hole
 from dpsql.sql.parse.names import result_names
 from dpsql.sql.parse.statements import Hints, hints_of, refuse
-from dpsql.sql.resolve.flatten import expanded
+from dpsql.sql.resolve.stars import expanded
 
 _CLAUSES = frozenset({
     *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "qualify"),
@@ -32,11 +32,14 @@ def declares(tables: Mapping[str, object], name: str) -> bool:
     return fold(name) in {fold(known) for known in tables} | {fold(known).removeprefix("main.") for known in tables}
 
 
-def renamed(names: Sequence[str], columns: Sequence[str] | None, query: exp.Expr) -> list[str]:
-    """The names of a query's columns, ``columns`` in place of the first; SQLError where these are more."""
+def renamed(names: Sequence[str], columns: Sequence[str] | None, query: exp.Expr, of: str = "the query") -> list[str]:
+    """The names of a query's columns, ``columns`` in place of the first; SQLError where these are more.
+
+    ``of``: whose names they are.
+    """
     given = columns or ()
     if len(given) > len(names):
-        raise refuse(f"{len(given)} column names are given to a query that has {len(names)}", query)
+        raise refuse(f"{of} names {len(given)} columns, its SELECT has {len(names)}", query)
     return distinct_names([*given, *names[len(given) :]])
 
 
@@ -90,9 +93,9 @@ def over_relations(
                 "a NATURAL JOIN depends on all names of both results; write USING (key)", join.this, code="join-kind"
             )
     sources = _with_aliases(sources)
-    for part in select.find_all(exp.Columns):
-        raise refuse("COLUMNS(...) is not answered over results; list the columns", part)
     whole = expanded(select, [(alias, [c.name for c in relation.columns]) for alias, relation in sources])
+    for part in whole.find_all(exp.Columns):
+        raise refuse("COLUMNS(...) stands in SELECT alone; list the columns", part)
     names = _names(whole, sources, columns)
     known = {(fold(alias), fold(c.name)): c for alias, relation in sources for c in relation.columns}
     keeps = not any(whole.args.get(clause) for clause in ("group", "distinct", "having"))
@@ -214,7 +217,7 @@ def _without_queries(select: exp.Select, aliases: Sequence[str], held: list[Rela
 
 def _check_plain(node: exp.Expression) -> None:
     for key, value in node.args.items():
-        if value and key not in {"this", "db", "catalog", "alias"}:
+        if value and key not in {"this", "db", "catalog", "alias", "pivots"}:
             raise refuse(f"{key.strip('_').upper()} in FROM is not answered; leave it out", node)
 
 

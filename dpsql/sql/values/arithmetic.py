@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -26,6 +27,7 @@ from dpsql.sql.values.typed import (
     type_of,
     whole,
 )
+from dpsql.workload.expr.lines import to_float
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Value
 
 Ends: TypeAlias = tuple[Fraction, Fraction]
@@ -104,10 +106,12 @@ def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typ
     if clamped and a.kind == b.kind == "exact" and b.is_constant:
         return replace(a, unit=a.unit / b.offset, offset=a.offset / b.offset, family="double", constant=None)
     x, y = as_real(a, node), as_real(b, node)
-    bounds = None
-    if x.bounds is not None and y.bounds is not None and not y.bounds[0] <= 0 <= y.bounds[1]:
-        inverse = sorted((1 / y.bounds[0], 1 / y.bounds[1]))
-        bounds = _product(*x.bounds, *inverse)
+    if a.kind == b.kind == "exact" and b.is_constant:
+        near = replace(a, unit=a.unit / b.offset, offset=a.offset / b.offset, family="double", constant=None)
+        found = _real(Call("/", (x.value, y.value), "DOUBLE"), _over(x.bounds, y.bounds), x, y)
+        roundings = 2 if Fraction(to_float(b.offset)) == b.offset else 3
+        return replace(found, near=near if _is_close(near, roundings) else None)
+    bounds = _over(x.bounds, y.bounds)
     value: Value = Call("/", (x.value, y.value), "DOUBLE")
     if bounds is None and not b.is_constant:
         zero = Constant(0.0, "DOUBLE")
@@ -118,7 +122,35 @@ def divided(a: Typed, b: Typed, node: exp.Expr, *, clamped: bool = False) -> Typ
             below: Value = Call("*", (x.value, Constant(float("-inf"), "DOUBLE")), "DOUBLE")
             at_zero = CaseValue(((minus, below),), at_zero, "DOUBLE")
         value = CaseValue(((Compared(y.value, "=", zero), at_zero),), value, "DOUBLE")
-    return _real(value, bounds, x, y)
+    found = _real(value, bounds, x, y)
+    # Beside an exact divisor, which is no minus zero, numbers from 0 give what is from 0, infinite or NULL.
+    positive = b.kind == "exact" and all(ends is not None and ends[0] >= 0 for ends in (x.bounds, y.bounds))
+    return replace(found, sides=(Fraction(0), None)) if positive and bounds is None else found
+
+
+def _over(a: Ends | None, b: Ends | None) -> Ends | None:
+    """The ends of a quotient; None where they are not known or the divisor may be 0."""
+    if a is None or b is None or b[0] <= 0 <= b[1]:
+        return None
+    return _product(*a, *sorted((1 / b[0], 1 / b[1])))
+
+
+def _is_close(t: Typed, roundings: int) -> bool:
+    """Whether a DOUBLE that is rounded some times on the way to an exact number is on the same side of every half.
+
+    Where it is not one, the number is at least a part of its denominator off; each rounding moves it by 2^-53 of
+    itself at most. Rows beyond declared bounds are left out of account.
+    """
+    column = t.path.column if t.path is not None else None
+    ends = (t.low, t.high)
+    if t.path is not None and column is not None and column.policy.lower is not None:
+        places = [column.line.place(end) for end in (column.policy.lower, column.policy.upper)]
+        held = [place for place in places if isinstance(place, Fraction)]
+        inside = [any(first <= place <= last for first, last in t.path.domain) for place in held]
+        if len(held) == len(places) and all(inside):
+            ends = tuple(t.path.function(int(place)) for place in held)  # type: ignore[assignment]
+    most = max(abs(t.unit * end + t.offset) for end in ends) + 1
+    return most * 2 * lcm(t.unit.denominator, t.offset.denominator) * roundings < 2**53
 
 
 def quotient(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -197,6 +229,8 @@ def sign(t: Typed, node: exp.Expr) -> Typed:
 def rounded(function: str, t: Typed, node: exp.Expr, digits: int = 0) -> Typed:
     """floor, ceil, trunc or round (half away from zero) to ``digits`` decimals."""
     numbers(node, t)
+    if t.near is not None and not digits:
+        t = t.near
     if t.kind == "real":
         arguments = (t.value,) if function != "round" or not digits else (t.value, Constant(digits, "INTEGER"))
         bounds = None

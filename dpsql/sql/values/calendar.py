@@ -16,7 +16,7 @@ from sqlglot import exp
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.civil import CYCLE, DAY, MICROS, YEARS, day_number, plus_months, truncation
 from dpsql.sql.values.evaluation import known
-from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, shown, stepped, whole
+from dpsql.sql.values.typed import DAYS, MOMENTS, Path, Typed, exact, flat, gaps, integer_call, shown, stepped, whole
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.values import Call, CaseValue, Cast, Compared, Constant, Every, Test, Value
 
@@ -67,7 +67,7 @@ _FAILING = {"isoyear", "week", "yearweek"}
 _RISING = {"year", "decade", "century", "millennium", "isoyear"}
 _TRUNCATED = ("millennium", "century", "decade", "year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _DIFFERENCES = {"year", "quarter", "month", "week", "day", "hour", "minute", "second", "decade", "century"}
-_MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
+MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
 
 
 def part_name(text: str) -> str:
@@ -81,7 +81,7 @@ def utc(t: Typed) -> Typed:
     if t.kind != "timestamptz":
         return t
     micros = Call("make_timestamp", (Call("epoch_us", (t.value,), "BIGINT"),), "TIMESTAMP")
-    value = CaseValue(_infinities(t.value, "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"), micros, "TIMESTAMP")
+    value = CaseValue(infinities(t.value, "TIMESTAMP WITH TIME ZONE", "TIMESTAMP"), micros, "TIMESTAMP")
     return replace(t, kind="timestamp", value=value, low=MOMENTS[0], high=MOMENTS[1], column=None, path=None)
 
 
@@ -91,7 +91,7 @@ def part(name: str, t: Typed, node: exp.Expr) -> Typed:
     if name not in PARTS:
         known = ", ".join(sorted(PARTS))
         raise refuse(f"the part {name[:30]} is not answered; known are {known}", node)
-    t = _moment(utc(t), node)
+    t = moment(utc(t), node)
     low, high = PARTS[name]
     if t.kind == "date" and name == "year":
         low, high = -6_000_000, 6_000_000
@@ -100,11 +100,11 @@ def part(name: str, t: Typed, node: exp.Expr) -> Typed:
     found: Value = Call(name, (t.value,), "BIGINT")
     domain = (_finite(t),)
     if name in _FAILING:
-        found, domain = _if_near(t, found, "BIGINT"), (_near(t.kind),)
+        found, domain = if_near(t, found, "BIGINT"), (near(t.kind),)
     path = None
     if name in _RISING:
         work = YEARS[name]
-        path = _narrowed(t, domain, lambda n: work(n if t.kind == "date" else n // DAY))
+        path = narrowed(t, domain, lambda n: work(n if t.kind == "date" else n // DAY))
         first, last = max(t.low, domain[0][0]), min(t.high, domain[0][1])
         if first <= last:
             low, high = (work(end if t.kind == "date" else end // DAY) for end in (first, last))
@@ -118,18 +118,18 @@ def truncated(unit: str, t: Typed, node: exp.Expr) -> Typed:
     unit = part_name(unit)
     if unit not in _TRUNCATED:
         raise refuse(f"date_trunc takes one of {', '.join(_TRUNCATED)}, not {unit[:30]}", node)
-    t = _moment(_zoneless(t, node), node)
+    t = moment(zoneless(t, node), node)
     day = 1 if t.kind == "timestamp" else DAY
     as_moment = t.value if t.kind == "timestamp" else Cast(t.value, "TIMESTAMP")
     value = Call("date_trunc", (Constant(unit, "VARCHAR"), as_moment), "TIMESTAMP")
     start = truncation(unit)
     low, high = (start(n * day) if _is_near(n, t.kind) else n * day for n in (t.low, t.high))
-    return _rising(t, "TIMESTAMP", value, lambda n: start(n * day), (low, high))
+    return rising(t, "TIMESTAMP", value, lambda n: start(n * day), (low, high))
 
 
 def day_of(t: Typed, node: exp.Expr) -> Typed:
     """The date of a timestamp, as CAST(t AS DATE) gives it."""
-    t = _moment(utc(t), node)
+    t = moment(utc(t), node)
     if t.kind == "date":
         return t
 
@@ -140,47 +140,81 @@ def day_of(t: Typed, node: exp.Expr) -> Typed:
     value: Value = Cast(t.value, "DATE")
     if low == DAYS[0] or high == DAYS[1]:
         # Some versions move a comparison of the bare cast to the other side, where an infinite date is none.
-        value = CaseValue(_infinities(t.value, "TIMESTAMP", "DATE"), value, "DATE")
+        value = CaseValue(infinities(t.value, "TIMESTAMP", "DATE"), value, "DATE")
     return Typed("date", value, low=low, high=high, nulls=t.nulls, gap=t.gap, path=stepped(t.path, day))
 
 
 def moment_of(t: Typed, node: exp.Expr) -> Typed:
     """CAST(t AS TIMESTAMP), midnight of a date; a TIMESTAMPTZ in UTC."""
-    t = _moment(utc(t), node)
+    t = moment(utc(t), node)
     if t.kind == "timestamp":
         return t
-    return _rising(t, "TIMESTAMP", Cast(t.value, "TIMESTAMP"), lambda n: n * DAY, (t.low * DAY, t.high * DAY))
+    return rising(t, "TIMESTAMP", Cast(t.value, "TIMESTAMP"), lambda n: n * DAY, (t.low * DAY, t.high * DAY))
 
 
-def difference(unit: str, start: Typed, end: Typed, node: exp.Expr) -> Typed:
-    """date_diff(unit, start, end): the boundaries of the unit between the two; NULL for infinite ones."""
+def difference(unit: str, start: Typed, end: Typed, node: exp.Expr, function: str = "date_diff") -> Typed:
+    """date_diff(unit, start, end): the boundaries of the unit between the two; NULL for infinite ones.
+
+    ``function`` may be date_sub, the whole units between the two.
+    """
     unit = part_name(unit)
     if unit not in _DIFFERENCES:
-        raise refuse(f"date_diff takes one of {', '.join(sorted(_DIFFERENCES))}, not {unit[:30]}", node)
+        raise refuse(f"{function} takes one of {', '.join(sorted(_DIFFERENCES))}, not {unit[:30]}", node)
     a, b = _same(start, end, node)
-    call: Value = Call("date_diff", (Constant(unit, "VARCHAR"), a.value, b.value), "BIGINT")
+    call: Value = Call(function, (Constant(unit, "VARCHAR"), a.value, b.value), "BIGINT")
     if a.kind == "date" and unit not in {"day", "week", "month", "quarter", "year", "decade", "century"}:
         raise refuse("a difference of dates goes by day at least; write date_diff('day', ...) * 24", node)
-    value = _if_near(a, _if_near(b, call, "BIGINT"), "BIGINT")
+    value = if_near(a, if_near(b, call, "BIGINT"), "BIGINT")
     # It falls with the start and rises with the end.
-    own, (first, last) = _own_type(a.kind), _near(a.kind)
+    own, (first, last) = own_type(a.kind), near(a.kind)
     (a_low, a_high), (b_low, b_high) = (
         tuple(Constant(min(max(n, first), last), own) for n in (t.low, t.high)) for t in (a, b)
     )
     low, high = (
-        int(known(Call("date_diff", (Constant(unit, "VARCHAR"), start, end), "BIGINT"), "exact"))
+        int(known(Call(function, (Constant(unit, "VARCHAR"), start, end), "BIGINT"), "exact"))
         for start, end in ((a_high, b_low), (a_low, b_high))
     )
     found = exact(value, low, high, "integer", a, b)
-    return replace(found, nulls=a.nulls or b.nulls or not (_all_near(a) and _all_near(b)))
+    return replace(found, nulls=a.nulls or b.nulls or not (all_near(a) and all_near(b)))
 
 
-def days_between(a: Typed, b: Typed, node: exp.Expr) -> Typed:
-    """a - b of two dates, in days; infinite dates count as DuckDB's day numbers."""
-    if not a.kind == b.kind == "date":
-        raise refuse(f"{shown(node)} is an interval; write date_diff('second', b, a), or CAST both AS DATE", node)
-    value = Call("-", (a.value, b.value), "BIGINT")
-    return exact(value, a.low - b.high, a.high - b.low, "integer", a, b)
+def time_between(a: Typed, b: Typed, node: exp.Expr) -> Typed:
+    """a - b: of two dates in days, infinite ones as DuckDB's day numbers; else an interval, counted in microseconds."""
+    if a.kind == b.kind == "date":
+        days = Call("-", (a.value, b.value), "BIGINT")
+        return exact(days, a.low - b.high, a.high - b.low, "integer", a, b)
+    x, y = (replace(_micros(t, node), path=None) for t in (a, b))
+    parts = ((t.value, t.low, t.high) for t in (x, y))
+    value, low, high = integer_call("-", node, x.low - y.high, x.high - y.low, *parts)
+    return replace(exact(value, low, high, "integer", x, y), kind="interval", nulls=True)
+
+
+def interval(node: exp.Interval) -> Typed:
+    """A constant INTERVAL in microseconds; a month has 30 days, as where DuckDB compares intervals."""
+    amount, unit = interval_of(node)
+    micros = amount * (30 * DAY * MONTHS[unit] if unit in MONTHS else MICROS[unit])
+    return Typed("interval", Constant(micros, "BIGINT"), low=micros, high=micros, nulls=False)
+
+
+def micros_of(t: Typed) -> Typed:
+    """An interval as a whole number of microseconds."""
+    return replace(t, kind="exact", family="integer")
+
+
+def epoch(t: Typed, node: exp.Expr, unit: Fraction) -> Typed:
+    """The time since 1970, or an interval, in parts of ``unit`` microseconds; NULL for infinite dates.
+
+    A DOUBLE in DuckDB where it is in seconds, here exact.
+    """
+    found = micros_of(t) if t.kind == "interval" else _micros(t, node)
+    return replace(found, unit=1 / unit, family="integer" if unit == 1 else "double")
+
+
+def _micros(t: Typed, node: exp.Expr) -> Typed:
+    t = moment_of(t, node)
+    value = Call("epoch_us", (t.value,), "BIGINT")
+    path = narrowed(t, (_finite(t),), lambda n: n)
+    return replace(exact(value, t.low, t.high, "integer", t), path=path, nulls=t.nulls or not all_near(t))
 
 
 def made(year: Typed, month: Typed, day: Typed, node: exp.Expr) -> Typed:
@@ -220,16 +254,16 @@ def shifted_days(t: Typed, days: Typed, node: exp.Expr, *, forward: bool) -> Typ
     # Within the near years no shift of this size leaves DuckDB's calendar.
     value = Call("+", (t.value, Constant(number, "INTEGER")), "DATE")
     low, high = (_infinite(n, False, DAYS) or n + number for n in (t.low, t.high))
-    return _rising(t, "DATE", value, lambda n: n + number, (low, high))
+    return rising(t, "DATE", value, lambda n: n + number, (low, high))
 
 
 def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: bool) -> Typed:
     """A date or timestamp plus or minus a constant INTERVAL, as TIMESTAMP."""
     amount, unit = interval_of(interval)
-    t = moment_of(_zoneless(t, node), node)
+    t = moment_of(zoneless(t, node), node)
     amount = amount if forward else -amount
     moved_by(0, amount, unit, node)  # refuses what is too far
-    months = _MONTHS.get(unit)
+    months = MONTHS.get(unit)
     if months is not None:
         step: Value = Call("to_months", (Constant(months * amount, "INTEGER"),), "INTERVAL")
         reach = abs(months * amount) * 31 * DAY
@@ -237,12 +271,12 @@ def shifted_by(t: Typed, interval: exp.Interval, node: exp.Expr, *, forward: boo
         step = Call("to_microseconds", (Constant(MICROS[unit] * amount, "BIGINT"),), "INTERVAL")
         reach = MICROS[unit] * abs(amount)
     value = Call("+", (t.value, step), "TIMESTAMP")
-    return _rising(t, "TIMESTAMP", value, lambda n: moved_by(n, amount, unit, node), (t.low - reach, t.high + reach))
+    return rising(t, "TIMESTAMP", value, lambda n: moved_by(n, amount, unit, node), (t.low - reach, t.high + reach))
 
 
 def moved_by(micros: int, amount: int, unit: str, node: exp.Expr) -> int:
     """A moment plus an interval of ``interval_of``, in microseconds."""
-    months = _MONTHS.get(unit)
+    months = MONTHS.get(unit)
     if abs(amount) * (MICROS.get(unit) or 31 * DAY * (months or 1)) > _FARTHEST:
         raise refuse(f"{shown(node)} leaves the calendar; add at most 10,000 years", node, code="function")
     return micros + amount * MICROS[unit] if months is None else plus_months(micros, amount * months)
@@ -258,12 +292,12 @@ def interval_of(node: exp.Interval) -> tuple[int, str]:
         number = number.this
     text = str(number.this) if isinstance(number, exp.Literal) else ""
     digits = text.removeprefix("-")
-    if not digits.isdecimal() or len(digits) > 9 or unit not in {*MICROS, *_MONTHS}:
+    if not digits.isdecimal() or len(digits) > 9 or unit not in {*MICROS, *MONTHS}:
         raise refuse("an interval is a whole number of one unit; write INTERVAL 3 MONTH", node)
     return sign * int(text), unit
 
 
-def _zoneless(t: Typed, node: exp.Expr) -> Typed:
+def zoneless(t: Typed, node: exp.Expr) -> Typed:
     """The value; SQLError for a TIMESTAMPTZ."""
     if t.kind != "timestamptz":
         return t
@@ -272,7 +306,7 @@ def _zoneless(t: Typed, node: exp.Expr) -> Typed:
     )
 
 
-def _moment(t: Typed, node: exp.Expr) -> Typed:
+def moment(t: Typed, node: exp.Expr) -> Typed:
     if t.kind not in {"date", "timestamp"}:
         raise refuse(
             f"{shown(node)} needs a DATE or TIMESTAMP, not {t.kind}; write TRY_CAST(... AS DATE)",
@@ -283,31 +317,31 @@ def _moment(t: Typed, node: exp.Expr) -> Typed:
 
 
 def _same(a: Typed, b: Typed, node: exp.Expr) -> tuple[Typed, Typed]:
-    a, b = _moment(utc(a), node), _moment(utc(b), node)
+    a, b = moment(utc(a), node), moment(utc(b), node)
     if a.kind != b.kind:
         return moment_of(a, node), moment_of(b, node)
     return a, b
 
 
-def _own_type(kind: str) -> str:
+def own_type(kind: str) -> str:
     return line_of("DATE" if kind == "date" else "TIMESTAMP").type
 
 
-def _near(kind: str) -> tuple[int, int]:
+def near(kind: str) -> tuple[int, int]:
     return (NEAR[0], NEAR[1]) if kind == "date" else (NEAR[0] * DAY, NEAR[1] * DAY)
 
 
 def _is_near(n: int, kind: str) -> bool:
-    low, high = _near(kind)
+    low, high = near(kind)
     return low <= n <= high
 
 
-def _all_near(t: Typed) -> bool:
+def all_near(t: Typed) -> bool:
     return _is_near(t.low, t.kind) and _is_near(t.high, t.kind)
 
 
 def _finite(t: Typed) -> tuple[int, int]:
-    low, high = _ends(_own_type(t.kind))
+    low, high = _ends(own_type(t.kind))
     return low + 1, high - 1
 
 
@@ -316,33 +350,33 @@ def _ends(kind: str) -> tuple[int, int]:
     return DAYS if kind == "DATE" else MOMENTS
 
 
-def _infinities(value: Value, own: str, kind: str) -> Branches:
+def infinities(value: Value, own: str, kind: str) -> Branches:
     """An infinity of type ``kind`` for each infinity of a value of type ``own``."""
     ends = zip(_ends(own), _ends(kind), strict=True)
     return tuple((Compared(value, "=", Constant(end, own)), Constant(to, kind)) for end, to in ends)
 
 
-def _if_near(t: Typed, value: Value, kind: str, infinities: Branches = ()) -> Value:
+def if_near(t: Typed, value: Value, kind: str, infinities: Branches = ()) -> Value:
     """The value for near years, ``infinities`` at infinite ones, NULL elsewhere."""
-    if _all_near(t) or isinstance(t.value, Constant):
+    if all_near(t) or isinstance(t.value, Constant):
         return value
-    own, null = _own_type(t.kind), Constant(None, kind)
-    low, high = (Constant(end, own) for end in _near(t.kind))
+    own, null = own_type(t.kind), Constant(None, kind)
+    low, high = (Constant(end, own) for end in near(t.kind))
     outside = (Compared(t.value, "<", low), null), (Compared(t.value, ">", high), null)
     return CaseValue((*infinities, *outside), value, kind)
 
 
-def _rising(t: Typed, kind: str, value: Value, function: Callable[[int], int], ends: tuple[int, int]) -> Typed:
+def rising(t: Typed, kind: str, value: Value, function: Callable[[int], int], ends: tuple[int, int]) -> Typed:
     """``value``, which is ``function`` of t's number, as a date or timestamp: infinite where t is, NULL in far years.
 
     The function does not fall; ``ends`` are the least and greatest number that it gives.
     """
-    own, to = _ends(_own_type(t.kind)), _ends(kind)
+    own, to = _ends(own_type(t.kind)), _ends(kind)
     low, high = (max(to[0], min(to[1], end)) for end in ends)
-    pieces = (own[0], own[0]), _near(t.kind), (own[1], own[1])
-    path = _narrowed(t, pieces, lambda n: _infinite(n, t.kind == "timestamp", to) or function(n))
-    found = _if_near(t, value, kind, _infinities(t.value, _own_type(t.kind), kind))
-    return Typed(line_of(kind).kind, found, low=low, high=high, nulls=t.nulls or not _all_near(t), gap=t.gap, path=path)
+    pieces = (own[0], own[0]), near(t.kind), (own[1], own[1])
+    path = narrowed(t, pieces, lambda n: _infinite(n, t.kind == "timestamp", to) or function(n))
+    found = if_near(t, value, kind, infinities(t.value, own_type(t.kind), kind))
+    return Typed(line_of(kind).kind, found, low=low, high=high, nulls=t.nulls or not all_near(t), gap=t.gap, path=path)
 
 
 def _infinite(n: int, micros: bool, to: tuple[int, int]) -> int | None:
@@ -351,11 +385,11 @@ def _infinite(n: int, micros: bool, to: tuple[int, int]) -> int | None:
     return to[0] if n <= low else to[1] if n >= high else None
 
 
-def _narrowed(t: Typed, pieces: tuple[tuple[int, int], ...], function: Callable[[int], int]) -> Path | None:
+def narrowed(t: Typed, pieces: tuple[tuple[int, int], ...], function: Callable[[int], int]) -> Path | None:
     """The path of a function that has values on ``pieces`` of t's own numbers alone.
 
     Only for a plain column (whose path is the identity): elsewhere the pieces' preimages may be anything.
     """
     if t.path is None or t.column is None:
-        return stepped(t.path, function) if t.path is not None and _all_near(t) else None
+        return stepped(t.path, function) if t.path is not None and all_near(t) else None
     return Path(t.path.column, pieces, function)

@@ -30,7 +30,7 @@ def cast(t: Typed, node: exp.Cast) -> Typed:
     if target.name == "DOUBLE":
         return _to_double(t, node)
     if target.name == "VARCHAR":
-        return _to_text(t, node)
+        return to_text(t, node)
     if target.name == "BOOLEAN":
         return _to_boolean(t, node)
     if target.name in {"DATE", "TIMESTAMP"}:
@@ -101,7 +101,8 @@ def _to_double(t: Typed, node: exp.Cast) -> Typed:
     raise refuse(f"{shown(node)} has no value; write EXTRACT or date_diff", node, code="function")
 
 
-def _to_text(t: Typed, node: exp.Cast) -> Typed:
+def to_text(t: Typed, node: exp.Expr) -> Typed:
+    """The text of a whole number, BOOLEAN, date or time, as CAST(t AS VARCHAR) writes it."""
     if t.kind == "text":
         return t
     value: Value | None = None

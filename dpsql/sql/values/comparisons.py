@@ -15,6 +15,7 @@ from dpsql.errors import SQLError, nearest
 from dpsql.sql.parse.statements import place, refuse
 from dpsql.sql.values import expressions
 from dpsql.sql.values.arithmetic import subtracted
+from dpsql.sql.values.calendar import micros_of, moment_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.operands import Operand, operand_of, plain_operand, typed_operand
 from dpsql.sql.values.row_cost import LONGEST_WANTED, check_size
@@ -107,6 +108,8 @@ _EVERY = Truth(TRUE, FALSE)
 
 def comparison(node: exp.Expr, operator: str, scope: Scope) -> Truth:
     left, right = node.this, node.expression
+    if any(isinstance(side.unnest(), exp.Interval) for side in (left, right)):
+        return _pair(left, operator, right, node, scope)
     if is_constant(left) and is_constant(right):
         return between_constants(left, operator, right, node)
     if is_constant(left):
@@ -153,18 +156,24 @@ def _pair(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr, scope:
     """A comparison of two values of the row."""
     bare = left.unnest(), right.unnest()
     if isinstance(bare[0], exp.Column) and isinstance(bare[1], exp.Column):
-        return _column_pair(scope.resolve(bare[0]), operator, scope.resolve(bare[1]), node)
-    a, b = expressions.value_of(left, scope), expressions.value_of(right, scope)
+        columns = scope.resolve(bare[0]), scope.resolve(bare[1])
+        if not _meet_in_another_type(*columns):
+            return _column_pair(columns[0], operator, columns[1], node)
+    a, b = (expressions.with_intervals(side, scope) for side in (left, right))
+    if a.kind == b.kind == "interval":
+        a, b = micros_of(a), micros_of(b)
+    if {a.kind, b.kind} == {"date", "timestamp"}:
+        a, b = moment_of(a, node), moment_of(b, node)
     difference = _difference(a, b, node)
     if difference is not None:
         operand = typed_operand(difference, node, scope)
         return operand.within(operand.compared(operator, 0, node))
     (x, y), common = aligned([a, b], node)
-    columns = []
+    sides = []
     for value, side in ((x, left), (y, right)):
         check_size(value, side)
-        columns.append(scope.computed.column(value, common.line, common.line.type, side.sql("duckdb")))
-    return _opaque(Compare(columns[0].name, operator, columns[1].name))
+        sides.append(scope.computed.column(value, common.line, common.line.type, side.sql("duckdb")))
+    return _opaque(Compare(sides[0].name, operator, sides[1].name))
 
 
 def _difference(a: Typed, b: Typed, node: exp.Expr) -> Typed | None:
@@ -178,6 +187,14 @@ def _difference(a: Typed, b: Typed, node: exp.Expr) -> Typed | None:
     # A difference that leaves 128 bits on some row is NULL there, where the two may be compared.
     (low, high), (least, most) = (t.limits or (Fraction(0), Fraction(0)) for t in (a, b))
     return found if found.limits == (low - most, high - least) else None
+
+
+def _meet_in_another_type(left: Column, right: Column) -> bool:
+    """Whether DuckDB casts one column or both, without fail: numbers of different types, a date beside a timestamp."""
+    kinds = {left.line.kind, right.line.kind}
+    if "UHUGEINT" in {left.line.type, right.line.type} or left.line.single or right.line.single:
+        return False
+    return len(kinds) > 1 and (kinds <= {"integer", "decimal", "real"} or kinds == {"date", "timestamp"})
 
 
 def _column_pair(left: Column, operator: str, right: Column, node: exp.Expr) -> Truth:
@@ -202,7 +219,7 @@ def between(node: exp.Between, scope: Scope) -> Truth:
     if node.args.get("symmetric"):
         raise refuse("BETWEEN SYMMETRIC is not admitted; write the lower bound first", node)
     ends = [node.args[side] for side in ("low", "high")]
-    if is_constant(node.this) or not all(map(is_constant, ends)):
+    if is_constant(node.this) or not all(is_constant(end) and not isinstance(end, exp.Interval) for end in ends):
         # A value between values: two comparisons.
         low = comparison(exp.GTE(this=node.this.copy(), expression=ends[0].copy()), ">=", scope)
         high = comparison(exp.LTE(this=node.this.copy(), expression=ends[1].copy()), "<=", scope)

@@ -35,10 +35,7 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
     if not places:
         return ()
     type_name = "VARCHAR" if line.kind == "text" else column.type
-    rows = ", ".join(
-        f"({number}, CAST({'NULL' if place is None else literal(line, place)} AS {type_name}))"
-        for number, place in enumerate(places)
-    )
+    rows = ", ".join(f"({number}, {_typed(place, line, type_name)})" for number, place in enumerate(places))
     shown = _OUT.get(kind, "{0}").format(render(value))
     source = f"(VALUES {rows}) AS {identifier(column.source or BASE)}(dpsql_place, {identifier(column.name)})"
     try:
@@ -46,6 +43,32 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
     except duckdb.Error as error:
         raise InternalError(f"an expression could not be computed on declared values: {str(error)[:200]}") from None
     return tuple(row[0] for row in found)
+
+
+@functools.lru_cache(maxsize=256)
+def evaluate_rows(
+    value: Value, kind: str, columns: tuple[tuple[Stored, Line], ...], rows: tuple[tuple[Any, ...], ...]
+) -> tuple[Any, ...]:
+    """The value at each row of places of several columns, as ``evaluate`` gives it for one."""
+    lines = [(line, "VARCHAR" if line.kind == "text" else column.type) for column, line in columns]
+    texts = ([_typed(place, *of) for place, of in zip(row, lines, strict=True)] for row in rows)
+    listed = ", ".join(f"({number}, {', '.join(text)})" for number, text in enumerate(texts))
+    names = [f"c{number}" for number in range(len(columns))]
+    by_source: dict[str, list[str]] = {}
+    for name, (column, _) in zip(names, columns, strict=True):
+        by_source.setdefault(column.source or BASE, []).append(f"{name} AS {identifier(column.name)}")
+    sources = ", ".join(f"LATERAL (SELECT {', '.join(of)}) AS {identifier(source)}" for source, of in by_source.items())
+    shown = _OUT.get(kind, "{0}").format(render(value))
+    text = f"SELECT {shown} FROM (VALUES {listed}) AS dpsql_rows(dpsql_place, {', '.join(names)}), {sources}"  # noqa: S608
+    try:
+        found = empty_database().cursor().execute(f"{text} ORDER BY dpsql_place").fetchall()
+    except duckdb.Error as error:
+        raise InternalError(f"an expression could not be computed on declared values: {str(error)[:200]}") from None
+    return tuple(row[0] for row in found)
+
+
+def _typed(place: Any, line: Line, kind: str) -> str:
+    return f"CAST({'NULL' if place is None else literal(line, place)} AS {kind})"
 
 
 @functools.lru_cache(maxsize=4_096)

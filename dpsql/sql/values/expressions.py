@@ -32,6 +32,7 @@ from dpsql.sql.values.typed import (
     exact,
     flat,
     settled,
+    shown,
     type_of,
     whole,
 )
@@ -77,6 +78,18 @@ def value_of(node: exp.Expr, scope: Scope, *, clamped: bool = False) -> Typed:
     ``clamped``: columns enter clamped to their declared bounds and rounded to their declared step, for
     SUM; otherwise raw. Raises SQLError with what to write instead.
     """
+    found = with_intervals(node, scope, clamped=clamped)
+    if found.kind == "interval":
+        raise refuse(
+            f"{shown(node)} is an interval; write epoch({shown(node)}) for its seconds, or compare it with INTERVAL '1 "
+            "hour'",
+            node,
+        )
+    return found
+
+
+def with_intervals(node: exp.Expr, scope: Scope, *, clamped: bool = False) -> Typed:
+    """``value_of``, which may be an interval."""
     found = _Reader(scope, clamped).read(node, 0)
     check_size(found.value, node)
     return found
@@ -131,7 +144,7 @@ class _Reader:
             raise refuse("a function or operator of the statement lacks an operand; write it", code="syntax")
         if depth > MAX_DEPTH:
             raise refuse(f"an expression nests deeper than {MAX_DEPTH} operations; split it", node, code="too-large")
-        if is_constant(node) and not _casts(node):
+        if is_constant(node) and not _casts(node) and not isinstance(node, exp.Interval):
             return constant_of(fold(node))
 
         def inner(part: exp.Expr) -> Typed:

@@ -14,10 +14,12 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
+from dpsql.errors import nearest
 from dpsql.sql.outer.sandbox import changing_function
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.values import arithmetic, calendar, text_functions
+from dpsql.sql.values import arithmetic, buckets, calendar, labels, text_functions, zones
 from dpsql.sql.values.arithmetic import numbers
+from dpsql.sql.values.civil import MICROS
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.text_functions import text_function
@@ -171,15 +173,88 @@ _PARTS: dict[type[exp.Expr], str] = {
     exp.Second: "second",
 }
 _NAMED_PARTS = frozenset({"isoyear", "weekday", "yearweek", "decade", "century", "millennium"})
-NAMED = frozenset({"date_part", "datepart", *_NAMED_PARTS, *text_functions.NAMED})
+NAMED = frozenset(
+    {"date_part", "datepart", "date_sub", "datesub", "timezone", "epoch_us", *_NAMED_PARTS, *text_functions.NAMED}
+)
 """The admitted functions that the parser knows by name alone."""
 _NAMES = (
-    "+ - * / // %, ABS, SIGN, FLOOR, CEIL, ROUND, TRUNC, GREATEST, LEAST, COALESCE, NULLIF, CASE, IF, CAST, TRY_CAST, "
-    "SQRT, CBRT, EXP, LN, LOG, LOG2, LOG10, POW, ISNAN, ISINF, YEAR to SECOND, EXTRACT, date_trunc, date_diff, "
-    "make_date, strptime, try_strptime, WIDTH_BUCKET, LOWER, UPPER, LENGTH, SUBSTR, LEFT, RIGHT, TRIM, ||, CONCAT, "
-    "replace, split_part, strpos, prefix, suffix, starts_with, ends_with, contains, "
-    "regexp_matches, regexp_full_match, regexp_extract, regexp_replace"
+    *(
+        "abs",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "greatest",
+        "least",
+        "coalesce",
+        "nullif",
+        "if",
+        "sqrt",
+        "cbrt",
+    ),
+    *("exp", "ln", "log", "log2", "log10", "pow", "isnan", "isinf", "width_bucket", "year", "quarter", "month", "week"),
+    *(
+        "day",
+        "dayofyear",
+        "dayofweek",
+        "isodow",
+        "hour",
+        "minute",
+        "second",
+        "epoch",
+        "epoch_us",
+        "date_part",
+        "extract",
+    ),
+    *(
+        "date_trunc",
+        "date_diff",
+        "date_sub",
+        "date_add",
+        "make_date",
+        "last_day",
+        "time_bucket",
+        "strftime",
+        "monthname",
+    ),
+    *(
+        "dayname",
+        "strptime",
+        "try_strptime",
+        "timezone",
+        "lower",
+        "upper",
+        "length",
+        "strlen",
+        "substr",
+        "left",
+        "right",
+    ),
+    *("trim", "ltrim", "rtrim", "lpad", "rpad", "concat", "replace", "split_part", "strpos", "prefix", "suffix"),
+    *(
+        "starts_with",
+        "ends_with",
+        "contains",
+        "regexp_matches",
+        "regexp_full_match",
+        "regexp_extract",
+        "regexp_replace",
+    ),
 )
+# What other dialects, or DuckDB itself, also call a function that is admitted.
+_KNOWN_AS = {
+    **{"to_char": "strftime", "date_format": "strftime", "to_date": "strptime", "str_to_date": "strptime"},
+    **{"instr": "strpos", "position": "strpos", "charindex": "strpos", "nvl": "coalesce", "isnull": "coalesce"},
+    **{
+        "epoch_ms": "epoch",
+        "age": "date_diff",
+        "dateadd": "date_add",
+        "bit_length": "strlen",
+        "octet_length": "strlen",
+    },
+    **{"rlike": "regexp_matches", "regexp_like": "regexp_matches", "string_split": "split_part", "power": "pow"},
+}
 
 
 def call(node: exp.Expr, inner: Inner) -> Typed:
@@ -204,10 +279,20 @@ def call(node: exp.Expr, inner: Inner) -> Typed:
     if changing not in {None, "error"}:
         raise refuse(f"{changing} gives another result each time; write a constant", node, code="changing-function")
     raise refuse(
-        f"{shown(node)} is not an admitted expression; admitted are {_NAMES}",
+        f"{shown(node)} is not an admitted expression{_instead(node)}; docs/sql.md lists what is, under Conditions and "
+        "functions",
         node,
         code="function",
     )
+
+
+def _instead(node: exp.Expr) -> str:
+    """The admitted function whose name is nearest to that of a call."""
+    if not isinstance(node, exp.Func):
+        return ""
+    name = (str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+    found = f"did you mean {_KNOWN_AS[name]}?" if name in _KNOWN_AS else nearest(name, _NAMES)
+    return f": {found}" if found.startswith("did you mean") else ""
 
 
 def plus(a: Typed, b: Typed, node: exp.Expr) -> Typed:
@@ -224,7 +309,7 @@ def minus(a: Typed, b: Typed, node: exp.Expr) -> Typed:
     if a.kind == "date" and b.numeric:
         return calendar.shifted_days(a, b, node, forward=False)
     if "date" in (a.kind, b.kind) or "timestamp" in (a.kind, b.kind) or "timestamptz" in (a.kind, b.kind):
-        return calendar.days_between(a, b, node)
+        return calendar.time_between(a, b, node)
     return arithmetic.subtracted(a, b, node)
 
 
@@ -286,7 +371,11 @@ def _time(node: exp.Expr, inner: Inner) -> Typed | None:
     if name is not None:
         return calendar.part(name, inner(node.this), node)
     if isinstance(node, exp.Extract):
-        return calendar.part(_word(node.this, node), inner(node.expression), node)
+        return _part(_word(node.this, node), inner(node.expression), node)
+    if isinstance(node, exp.TimeToUnix):
+        return _part("epoch", inner(node.this), node)
+    if isinstance(node, exp.Interval):
+        return calendar.interval(node)
     if isinstance(node, exp.TimestampTrunc | exp.DateTrunc):
         return calendar.truncated(_word(node.args["unit"], node), inner(node.this), node)
     if isinstance(node, exp.DateDiff):
@@ -300,13 +389,46 @@ def _time(node: exp.Expr, inner: Inner) -> Typed | None:
         if year is None or month is None or day is None:
             raise refuse(f"{shown(node)} takes a year, a month and a day", node)
         return calendar.made(inner(year), inner(month), inner(day), node)
+    if isinstance(node, exp.TimeToStr):
+        # DuckDB takes the two in either order.
+        form, of = (node.this, node.args["format"]) if is_constant(node.this) else (node.args["format"], node.this)
+        return labels.formatted(inner(of), fold(form) if is_constant(form) else None, node)
+    if isinstance(node, exp.Monthname | exp.Dayname):
+        return labels.name_of("monthname" if isinstance(node, exp.Monthname) else "dayname", inner(node.this), node)
+    if isinstance(node, exp.LastDay):
+        return buckets.last_day(inner(node.this), node)
+    if isinstance(node, exp.DateBin):
+        third = node.args.get("unit")
+        if isinstance(third, exp.Var):  # the parser's word for a column there
+            raise refuse(f"{shown(node)} takes a constant date, time or interval to count from", node)
+        origin = third if third is None or isinstance(third, exp.Interval) else inner(third)
+        return buckets.bucket(node.this, inner(node.expression), origin, node)
+    if isinstance(node, exp.AtTimeZone):
+        return _zoned(node.args["zone"], node.this, inner, node)
     if isinstance(node, exp.Anonymous):
         called = str(node.this).lower()
+        if called == "timezone" and len(node.expressions) == 2:
+            return _zoned(node.expressions[0], node.expressions[1], inner, node)
+        if called in {"date_sub", "datesub"} and len(node.expressions) == 3:
+            unit, start, end = node.expressions
+            return calendar.difference(_word(unit, node), inner(start), inner(end), node, "date_sub")
         if called in {"date_part", "datepart"} and len(node.expressions) == 2:
-            return calendar.part(_word(node.expressions[0], node), inner(node.expressions[1]), node)
+            return _part(_word(node.expressions[0], node), inner(node.expressions[1]), node)
+        if called == "epoch_us" and len(node.expressions) == 1:
+            return calendar.epoch(inner(node.expressions[0]), node, Fraction(1))
         if called in _NAMED_PARTS and len(node.expressions) == 1:
             return calendar.part(called, inner(node.expressions[0]), node)
     return None
+
+
+def _part(name: str, t: Typed, node: exp.Expr) -> Typed:
+    if calendar.part_name(name) == "epoch":
+        return calendar.epoch(t, node, Fraction(MICROS["second"]))
+    return calendar.part(name, t, node)
+
+
+def _zoned(zone: exp.Expr, of: exp.Expr, inner: Inner, node: exp.Expr) -> Typed:
+    return zones.at_zone(fold(zone) if is_constant(zone) else None, inner(of), node)
 
 
 def _word(part: exp.Expr, node: exp.Expr) -> str:

@@ -37,8 +37,12 @@ _JOINS = frozenset({"||", "concat"})
 # Those that are given so short a text that they add no more than ``LONGEST_PART`` bytes.
 _REPLACES = frozenset({"replace", "regexp_replace"})
 _SEARCHES = _REPLACES | {"contains", "strpos", "regexp_matches", "regexp_full_match", "regexp_extract"}
-_READS = frozenset({"lower", "upper", "length", "substring", "left", "right", "trim", "ltrim", "rtrim", "try_strptime"})
+_PADS = frozenset({"lpad", "rpad"})
+_TRIMS = frozenset({"trim", "ltrim", "rtrim"})
+_READS = _TRIMS | _PADS | {"lower", "upper", "length", "strlen", "substring", "left", "right", "try_strptime"}
 _EACH = 16  # steps for each byte in these, which read a text once
+LABELS = frozenset({"strftime", "monthname", "dayname"})
+_PER_SIGN = 16  # bytes of a date or time for each byte of its format: %c writes 26 for two
 # How much longer than its operand a text can become: a character of two bytes may have a capital of three.
 _GROWTH = {"lower": 2, "upper": 2}
 
@@ -133,11 +137,21 @@ def longest(value: Value) -> int:
         return _UNKNOWN
     if value.function in _JOINS:
         return sum(map(longest, value.arguments))
+    if value.function in LABELS | _PADS:
+        return _made(value)
     return longest(value.arguments[0]) * _GROWTH.get(value.function, 1) + _added(value)
 
 
+def _made(value: Call) -> int:
+    """The most bytes of a label of time, or of a text that is filled up to a length."""
+    constant = next((part.value for part in value.arguments[1:] if isinstance(part, Constant)), "")
+    return 4 * constant if isinstance(constant, int) else _SHOWN + _PER_SIGN * len(str(constant).encode())
+
+
 def _added(value: Call) -> int:
-    """The most bytes by which replacing makes a text longer."""
+    """The most bytes that a function makes beside those of its text: by replacing, or of a format or length."""
+    if value.function in LABELS | _PADS:
+        return _made(value)
     if value.function not in _REPLACES:
         return 0
     wanted, replacement = value.arguments[1:3]

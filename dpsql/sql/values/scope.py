@@ -16,6 +16,7 @@ from dpsql.workload.expr.batch import Column, Table, constant
 from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workload.expr.within import EVERYTHING, Within
 
 MAX_KEYS = 200_000
 
@@ -33,12 +34,14 @@ class Scope:
     """What an expression of a statement may name: ``resolve`` finds columns, ``computed`` keeps what it computes.
 
     Values hold conditions and conditions compare values. ``conditions`` is the reader of conditions,
-    ``predicates.truth``, through which ``expressions`` below it reads those inside CASE.
+    ``predicates.truth``, through which ``expressions`` below it reads those inside CASE. ``within`` is what holds of
+    every row that the statement reads.
     """
 
     resolve: Callable[[exp.Column], Column]
     computed: Computed
     conditions: Callable[[exp.Expr, Scope], Truth]
+    within: Within = EVERYTHING
 
     def truth(self, node: exp.Expr) -> Truth:
         """Where a condition inside a value is TRUE and FALSE."""
@@ -49,7 +52,7 @@ class Scope:
         return self.computed.named(name)
 
 
-def table_of(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
+def uncapped_table(policy: TablePolicy, schema: Mapping[str, str]) -> Table:
     """Join a table's policy with its schema (column name -> DuckDB type).
 
     Assumes that ``check_schema`` has passed. Raises PolicyError where a declared value has no
@@ -117,4 +120,4 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     points = tuple(column.line.point(value) for value in constants)
     kind = "VARCHAR" if column.type.upper().startswith("ENUM") else column.type
     nulls = policy.nulls and not column.never_null
-    return KeyDomain(column.name, kind, tuple(values), points, policy.other, nulls)  # type: ignore[arg-type]
+    return KeyDomain(column.name, kind, tuple(values), points, policy.other, nulls, policy.other_label)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from dpsql.errors import InternalError
 from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.casts import to_text
 from dpsql.sql.values.evaluation import known
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.row_cost import LONGEST_PART, LONGEST_SET, LONGEST_WANTED, capped, longest
@@ -78,6 +79,7 @@ NAMED: Mapping[str, Rule] = {
     "prefix": RULES[exp.StartsWith],
     "suffix": RULES[exp.EndsWith],
     "try_strptime": RULES[exp.StrToTime],
+    "strlen": Rule("strlen", (_READ,), "BIGINT", least=1),
 }
 """Functions that the parser knows by name alone, with their arguments in order."""
 # A regular expression without these signs is a choice of words, for which RE2 needs few states.
@@ -90,6 +92,8 @@ def text_function(node: exp.Expr, inner: Inner) -> Typed | None:
     """The value of a function of text; None for any other node."""
     if isinstance(node, exp.SplitPart):
         return text_function(_split(node), inner)
+    if isinstance(node, exp.Pad):
+        return _padded(node, inner)
     rule, given = RULES.get(type(node)), node.args
     if isinstance(node, exp.Anonymous):
         rule = NAMED.get(str(node.this).lower())
@@ -132,6 +136,20 @@ def _split(node: exp.SplitPart) -> exp.RegexpExtract:
     return exp.RegexpExtract(this=node.this.copy(), expression=pattern, group=exp.Literal.number(1))
 
 
+def _padded(node: exp.Pad, inner: Inner) -> Typed:
+    """lpad and rpad to a constant length, with constant characters."""
+    given = [node.expression, node.args.get("fill_pattern")]
+    size, fill = (fold(part) if isinstance(part, exp.Expr) and is_constant(part) else None for part in given)
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= LONGEST_WANTED:
+        raise refuse(f"{shown(node)} takes a constant length between 0 and {LONGEST_WANTED:,}", node, code="function")
+    if not isinstance(fill, str) or not 0 < len(fill.encode()) <= LONGEST_WANTED:
+        raise refuse(f"{shown(node)} takes constant characters to fill up with", node, code="function")
+    t = _capped(inner(node.this), LONGEST_READ, node)
+    name = "lpad" if node.args.get("is_left") else "rpad"
+    value = Call(name, (t.value, Constant(size, "INTEGER"), Constant(fill, "VARCHAR")), "VARCHAR")
+    return Typed("text", value, nulls=t.nulls)
+
+
 def _listed(given: object) -> list[exp.Expr]:
     return [part for part in (given if isinstance(given, list) else [given]) if isinstance(part, exp.Expr)]
 
@@ -139,7 +157,12 @@ def _listed(given: object) -> list[exp.Expr]:
 def _argument(part: exp.Expr, role: Role, node: exp.Expr, inner: Inner) -> Typed:
     """An argument in its role: a text with a cap, or a constant."""
     if isinstance(role, int):
-        return _capped(inner(part), role, node)
+        found = inner(part)
+        if isinstance(node, exp.Concat) and found.kind == "null":
+            found = Typed("text", Constant(None, "VARCHAR"))
+        elif isinstance(node, exp.DPipe | exp.Concat) and found.kind not in {"text", "null"}:
+            found = to_text(found, node)  # DuckDB casts what is joined
+        return _capped(found, role, node)
     value = fold(part) if is_constant(part) else None
     if role in {COUNT, GROUP}:
         low, high = (-_MOST_COUNT, _MOST_COUNT) if role == COUNT else (0, 9)
@@ -223,7 +246,8 @@ def _tried(value: Value, node: exp.Expr) -> object:
 
 
 def _on_empty(rule: Rule, held: list[Typed]) -> Call:
-    return _call(rule, [Typed("text", Constant("", "VARCHAR")), *held[1:]])
+    """The call on an empty text, outside of a TRY: DuckDB reads a pattern when it runs, in some versions before."""
+    return replace(_call(rule, [Typed("text", Constant("", "VARCHAR")), *held[1:]]), bare=True)
 
 
 def _call(rule: Rule, held: list[Typed]) -> Call:

@@ -38,6 +38,7 @@ _TYPES = {
     "date": "DATE",
     "timestamp": "TIMESTAMP",
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "interval": "BIGINT",
     "null": "INTEGER",
 }
 
@@ -58,10 +59,12 @@ class Path:
 class Typed:
     """A value and its type.
 
-    ``kind`` is exact, real, text, boolean, date, timestamp, timestamptz or null. ``family`` of a number is what it is
+    ``kind`` is exact, real, text, boolean, date, timestamp, timestamptz, interval (a whole number of microseconds, of
+    which nothing but comparisons and EPOCH knows) or null. ``family`` of a number is what it is
     in SQL: integer, decimal or double. ``bounds`` hold for a real number where all its inputs were clamped; where it is
     ``undefined`` it may be NaN, which stands for NULL (``settled``). ``gap`` names the columns whose whole range enters
-    without declared bounds. ``sides`` are ends of a real number that GREATEST or LEAST gave it, one without the other.
+    without declared bounds. ``sides`` are ends of a real number of which there may be one without the other.
+    ``near`` is the exact number that a real one rounds, where rounding does not move it over a whole number or a half.
     ``column`` is the stored column that the core is, ``constant`` the value of a constant.
     """
 
@@ -74,6 +77,7 @@ class Typed:
     offset: Fraction = Fraction(0)
     bounds: tuple[Fraction, Fraction] | None = None
     sides: tuple[Fraction | None, Fraction | None] = (None, None)
+    near: Typed | None = None
     nulls: bool = True
     undefined: bool = False
     gap: tuple[str, ...] = ()

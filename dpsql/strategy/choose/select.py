@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import overload
 import numpy as np
 
 from dpsql.arguments import maybe, real, taking
-from dpsql.errors import DataError, nearest, quoted
+from dpsql.errors import DataError, InternalError, nearest, quoted
 from dpsql.strategy.cached import cache as kept
 from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
 from dpsql.strategy.choose.by_source import plan_by_source, strategy_by_source
@@ -189,7 +190,10 @@ def select(
 
 
 def _best(task: Task, method: str) -> MatrixStrategy:
-    """The draft of least error among the methods that are tried, in integers."""
+    """The draft of least error among the methods that are tried, in integers.
+
+    One whose rows are too unlike in size to be rounded leaves its place to the next (parts that a union hardly sees).
+    """
     W, noise, tolerance = task.W, task.noise, task.tolerance
     lower = task.optimum().lower if noise == "gaussian" else None
     found = drafts(task, method)
@@ -197,9 +201,14 @@ def _best(task: Task, method: str) -> MatrixStrategy:
         pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
         if error < (1.0 - 1e-6) * min(draft[0] for draft in found):
             found.append((error, BY_SOURCE, pieces))
-    error, name, pieces = min(found, key=lambda d: d[0])
     considered = tuple((label, value) for value, label, _ in found)
-    return finish(W, name, noise, pieces, error, tolerance, lower, considered, task.time.less(task.finish).deadline)
+    ranked = sorted(found, key=lambda draft: draft[0])
+    deadline = task.time.less(task.finish).deadline
+    for error, name, pieces in ranked[:-1]:
+        with contextlib.suppress(InternalError):
+            return finish(W, name, noise, pieces, error, tolerance, lower, considered, deadline)
+    error, name, pieces = ranked[-1]
+    return finish(W, name, noise, pieces, error, tolerance, lower, considered, deadline)
 
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:

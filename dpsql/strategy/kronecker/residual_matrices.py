@@ -30,7 +30,7 @@ from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.exchangeable import Classes, classes_of, solve_classes
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.strategy.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
-from dpsql.workload.compile.structured import Structured
+from dpsql.workload.compile.structured import Structured, is_marginal
 from dpsql.workload.families.matrix import Workload
 
 Choice = TypeVar("Choice", bound=AxisIntegers)
@@ -56,7 +56,7 @@ class ResidualMatrices:
         self.tolerance = tolerance
         self.deadline = deadline
         self.solved: dict[bytes, Mixed] = {}
-        self.grams: dict[tuple[int, tuple[int, ...]], Floats | None] = {}
+        self.rows: dict[tuple[int, tuple[int, ...]], Floats | None] = {}
         self.parts: dict[tuple[int, tuple[int, ...]], float] = {}
         self.errors: dict[tuple[object, ...], float] = {}
 
@@ -71,17 +71,19 @@ class ResidualMatrices:
             return Plain(2) if self.noise == "laplace" else Centre(2)
         total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
         level = 0.0
-        scratch: Floats | None = None
+        waiting: list[Floats] = []  # rows whose products are taken together
         for block in blocks:
             if self.deadline is not None and monotonic() >= self.deadline:
                 return Plain(d) if self.noise == "laplace" else Centre(d)  # as in _solve
-            gram, scale = self._gram(block, axis, axes)
-            if gram is None:
+            rows, scale = self._rows(block, axis, axes)
+            if rows is None:
                 level += scale
-            elif scale and (total is None or scratch is None):
-                total, scratch = scale * gram, np.empty_like(gram)
             elif scale:
-                total += np.multiply(gram, scale, out=scratch)
+                waiting.append(np.sqrt(scale) * rows)
+                if sum(map(len, waiting)) >= d:
+                    total, waiting = _products(waiting, total), []
+        if waiting:
+            total = _products(waiting, total)
         trace = 0.0 if total is None else float(np.trace(total))
         if total is None or trace <= 0 or _is_centring(total, d):
             return Plain(d) if self.noise == "laplace" else Centre(d)
@@ -90,26 +92,26 @@ class ResidualMatrices:
             total += (np.eye(d) - 1.0 / d) * (level / (trace + level * (d - 1)))
         return self._solve(total, d)
 
-    def _gram(self, block: RowBlock, axis: int, axes: tuple[int, ...]) -> tuple[Floats | None, float]:
-        """(The centred Gram matrix of a block on one axis, what its other factors leave of it); None for C itself."""
+    def _rows(self, block: RowBlock, axis: int, axes: tuple[int, ...]) -> tuple[Floats | None, float]:
+        """(Rows whose products are a block's on one axis, what its other factors leave of them); None where it is C."""
         scale = (block.weight * block.coefficient) ** 2
-        gram: Floats | None = None
+        rows: Floats | None = None
         for factor in block.factors:
             inside = tuple(i for i in factor.axes if i in axes)
             if axis in inside:
-                gram = self._factor_gram(factor, block.table, inside, axis)
+                rows = self._factor_rows(factor, block.table, inside, axis)
             else:
                 scale *= self._length(factor, block.table, inside)
-        return gram, scale
+        return rows, scale
 
-    def _factor_gram(self, factor: Any, table: int, inside: tuple[int, ...], axis: int) -> Floats | None:
+    def _factor_rows(self, factor: Any, table: int, inside: tuple[int, ...], axis: int) -> Floats | None:
         key = (id(factor), (*inside, -1, axis))
-        if key not in self.grams:
+        if key not in self.rows:
             sizes = self.batch.sizes[table]
             d = sizes[axis]
             matrix = factor.matrix
-            if len(factor.axes) == 1 and _is_marginal(matrix):
-                self.grams[key] = None
+            if len(factor.axes) == 1 and is_marginal(matrix):
+                self.rows[key] = None
             else:
                 if d > MAX_AXIS:
                     raise DataError(
@@ -118,8 +120,8 @@ class ResidualMatrices:
                     )
                 held = _centred(factor, inside, sizes)
                 held = np.moveaxis(held, 1 + inside.index(axis), -1).reshape(-1, d)
-                self.grams[key] = held.T @ held
-        return self.grams[key]
+                self.rows[key] = held if len(held) <= d else np.asarray(linalg.qr(held, mode="r")[0][:d])
+        return self.rows[key]
 
     def _length(self, factor: Any, table: int, inside: tuple[int, ...]) -> float:
         """||M||^2 of a factor's part, centred along ``inside``."""
@@ -228,6 +230,12 @@ class ResidualMatrices:
         return found if float(found.norms[1]) * float(found.squares(wanted).sum()) <= target else None
 
 
+def _products(rows: Sequence[Floats], total: Floats | None) -> Floats:
+    """V^T V of the stacked rows V, added to what there is."""
+    stacked = np.concatenate(rows)
+    return np.asarray(stacked.T @ stacked + (0.0 if total is None else total))
+
+
 def _classes(gram: Floats) -> Classes | None:
     """The classes of alike regions of a Gram matrix with its ridge, so that all that is orthogonal to 1 is measured."""
     d = gram.shape[0]
@@ -238,11 +246,6 @@ def _least(choices: Sequence[Choice], gram: Floats) -> Choice:
     """The matrix of least l^2 ||w B^+||^2, the first of several."""
     root = _root(gram)
     return min(choices, key=lambda part: part.norms[0] ** 2 * float(part.squares(root).sum()))
-
-
-def _is_marginal(matrix: Any) -> bool:
-    p, d = matrix.shape
-    return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)
 
 
 def _tag(part: AxisIntegers) -> object:

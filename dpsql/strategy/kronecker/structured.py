@@ -99,7 +99,7 @@ class StructuredStrategy(Strategy):
 
     def error(self, W: AnyWorkload) -> float:
         """The total squared error of a batch over the same regions, weighted; DataError for another workload."""
-        return self.expected if W is self.planned and self.objective == "total" else float(self.variances(W).sum())
+        return self.expected if W is self.planned and self.objective != "max" else float(self.variances(W).sum())
 
     def variances(self, W: AnyWorkload) -> Floats:
         """The squared errors of the numbers of a batch (m,), each in the units of its block's weight."""

@@ -239,10 +239,10 @@ class LinedStrategy(Strategy):
 
 def lined_strategy(batch: Lined, rest: MatrixStrategy, objective: str = "total") -> LinedStrategy:
     """The strategy for ``batch``, whose small batch is measured by ``rest``. DataError for another objective."""
-    if objective != "total":
+    if objective == "max":
         raise DataError(
             f"{batch.key.text} has {len(batch.key):,} groups and is planned for the least total error; leave "
-            f"objective={objective!r} out"
+            "objective='max' out"
         )
     along = line_strategy(batch.length, batch.key.family, rest.noise)
     line, expected = along.line, rest.expected * along.error
@@ -252,4 +252,5 @@ def lined_strategy(batch: Lined, rest: MatrixStrategy, objective: str = "total")
         *(batch, rest, along, rest.noise, method, rest.l1 * line.l1, rest.l2_squared * line.l2_squared, expected),
         lower_bound=(rest.lower_bound or 0.0) * (along.lower_bound or 0.0) if known else None,
         considered=((method, expected),),
+        objective=objective,
     )

@@ -239,6 +239,12 @@ class _Table:
             used = np.flatnonzero(holds & (group >= 0))
             entries = (np.ones(len(used)), (group[used], used))
             matrix = sparse.csr_array(entries, shape=(len(keys[0][0]), sizes[0]))
+        elif len(axes) == 1 and len(keys) == 1 and all(isinstance(part, LineAtom) for part in keys[0][0].conditions):
+            members = [self.axes[axes[0]].regions(part) for part in keys[0][0].conditions]
+            members = [regions[holds[regions]] for regions in members]
+            starts = np.cumsum([0, *map(len, members)])
+            shape = (len(members), sizes[0])
+            matrix = sparse.csr_array((np.ones(starts[-1]), np.concatenate(members), starts), shape=shape)
         else:
             rows = prod(len(key) for key, _ in keys)
             _check_factor(rows * prod(sizes), [self.axes[axis].axis.name for axis in axes], sizes, name)

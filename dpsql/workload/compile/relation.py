@@ -9,7 +9,7 @@ from dpsql.workload.compile.units import by_unit
 
 
 def relation_text(layouts: Sequence[Layout]) -> str:
-    """What neighbours differ in: "for adding or removing all rows of one patient_id in visits (at most 5 count)".
+    """What neighbours differ in: "all rows of one patient_id in visits (at most 5 count)".
 
     Depends on the policy and the batch alone. Units of several kinds are protected each against
     its own neighbours, so that they are joined by "or".
@@ -19,13 +19,15 @@ def relation_text(layouts: Sequence[Layout]) -> str:
         if mates[0].source.unit is None:
             parts.append("one " + mates[0].source.protects)
             continue
-        limits: dict[str, str] = {}
+        limits: dict[str, dict[str, None]] = {}
         for layout in mates:
             bounds = [f"at most {layout.source.limit} count", *(cap.said for cap in layout.source.caps)]
-            limits.setdefault(layout.source.table, ", ".join(bounds))
-        listed = [f"{table} ({bounds})" for table, bounds in limits.items()]
+            if layout.source.of is not None:
+                bounds = ["all together as one row"]
+            limits.setdefault(layout.source.table, {})[", ".join(bounds)] = None
+        listed = [f"{table} ({'; '.join(bounds)})" for table, bounds in limits.items()]
         parts.append(f"all rows of one {mates[0].source.protects} in {_all_of(listed)}")
-    return f"for adding or removing {', or '.join(parts)}"
+    return ", or ".join(parts)
 
 
 def _all_of(words: Sequence[str]) -> str:

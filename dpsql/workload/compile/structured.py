@@ -77,10 +77,10 @@ class Structured:
     @cached_property
     def pure(self) -> bool:
         """Whether every block counts each group of each of its axes by itself, as marginals do."""
-        return all(len(f.axes) == 1 and _is_marginal(f.matrix) for b in self.blocks for f in b.factors)
+        return all(len(f.axes) == 1 and is_marginal(f.matrix) for b in self.blocks for f in b.factors)
 
 
-def _is_marginal(matrix: Any) -> bool:
+def is_marginal(matrix: Any) -> bool:
     """A square permutation matrix: every region is a group."""
     p, d = matrix.shape
     return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)

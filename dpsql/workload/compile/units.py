@@ -16,7 +16,7 @@ from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.regions import LineAxis, is_total
+from dpsql.workload.expr.regions import LineAxis
 from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.families.contributions import Contributions, Part
 
@@ -56,7 +56,7 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
 
 def _spreads(source: RowSource) -> bool:
     """Whether what a unit adds is a sum over several cells, not several times one of them."""
-    return source.distinct or bool(source.caps)
+    return source.counts_units or bool(source.caps)
 
 
 def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
@@ -68,31 +68,36 @@ def _left_out(layout: Layout, cap: Cap, listed: bool) -> bool:
         return False  # the rows may be of any groups
     if len(layout.source.caps) > 1 or _capped(layout, cap, int(layout.entry.max(initial=-1)) + 1) is None:
         return True
-    if layout.source.distinct:
+    if layout.source.counts_units:
         return False
     times = sorted(_rows_of_classes(layout, cap, classes))
     return sum(times) > layout.multiplicity and (times[0] < times[-1] or layout.multiplicity % times[0] > 0)
 
 
 def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
-    """Of each table with units of bounded rows which rows are kept before others, as a digest; "" where all may count.
+    """Of each table with units of bounded rows what decides which rows are kept before others, as a digest.
 
-    Rows that no query of the batch counts are cut first. Two batches keep the same rows of larger units where
-    their digests are equal, so that these alone are parts of one table.
+    Rows that no query of the batch counts are cut first, others in an order of what the batch tells of them (its
+    regions and measures). Two batches keep the same rows of larger units where their digests are equal, so that these
+    alone are parts of one table. Units of one row each, by the table's key, lose none: their tables are left out.
     """
     found = {}
     for layout in layouts:
-        if layout.source.unit is None:
+        if layout.source.unit is None or layout.source.single:
             continue
-        cells, told = layout.cells, []
-        if not all(map(is_total, cells.axes)):
-            told = [repr(cells.axes).encode()]
+        cells = layout.cells
+        told = [repr((layout.source.limit, layout.source.caps, layout.measures)).encode()]
+        for axis in cells.axes:
+            pieces = axis.pieces if isinstance(axis, LineAxis) else np.zeros(0, dtype=np.int64)
+            told += [repr(axis).encode(), np.asarray(pieces, dtype=np.int64).tobytes()]
         if isinstance(cells, Cells):
             read = (layout.entry >= 0).any(axis=0)
-            if not read.all() or (cells.cell_of_state < 0).any():
-                tables = (*cells.transitions, cells.cell_of_state, read)
-                told = [repr(cells.axes).encode(), *(table.tobytes() for table in tables)]
-        found[layout.table] = hashlib.sha256(b"|".join(told)).hexdigest() if told else ""
+            tables = (*cells.transitions, cells.cell_of_state, read)
+            told += [np.asarray(table, dtype=np.int64).tobytes() for table in tables]
+        digest = hashlib.sha256()
+        for part in told:
+            digest.update(len(part).to_bytes(8, "little") + part)
+        found[layout.table] = digest.hexdigest()
     return found
 
 
@@ -112,7 +117,7 @@ def _part(layout: Layout, size: int, *, joint: bool) -> Part:
     if capped:
         return min(capped, key=lambda part: part.times * part.most)
     corners = sparse.csc_array(corners_of([layout.entry], size))
-    if layout.source.distinct and layout.multiplicity > 1:
+    if layout.source.counts_units and layout.multiplicity > 1:
         return Part(corners, 1, layout.multiplicity)
     return Part(_both_signs(corners, layout.entry) if joint else corners, layout.multiplicity, 1)
 
@@ -128,7 +133,7 @@ def _capped(layout: Layout, cap: Cap, size: int) -> Part | None:
     classes = _classes(layout, cap)
     most = min(len(classes), cap.groups or len(classes), layout.multiplicity)
     held = [sparse.csc_array(corners_of([layout.entry[:, cells]], size)) for cells, _ in classes]
-    if layout.source.distinct:
+    if layout.source.counts_units:
         once = all(
             corners.shape[1] == 1 or (cap.rows == 1 and groups == 1)
             for corners, (_, groups) in zip(held, classes, strict=True)

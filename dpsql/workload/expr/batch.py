@@ -223,14 +223,18 @@ class Ranked:
 
     ``values`` are the declared domain, ascending, as numbers (dates as days since 1970-01-01); output
     ``prefixes[i]`` of the core counts the rows up to ``values[i]``. ``type`` is that of the column, DOUBLE or DATE.
+    ``starts[i]`` is the first declared value that counts as ``values[i]``: itself, but in domains of many values.
+    ``discrete``: the value itself at the rank, nothing between two of them.
     """
 
     name: str
     q: float
+    starts: tuple[float, ...] = field(repr=False)
     values: tuple[float, ...] = field(repr=False)
     prefixes: tuple[int, ...] = field(repr=False)
     type: str = "DOUBLE"
     title: str = ""
+    discrete: bool = False
 
 
 CoreColumn = KeyOutput | Measured | Derived | Ranked

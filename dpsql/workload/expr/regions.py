@@ -25,7 +25,8 @@ class KeyDomain:
     """The groups of one GROUP BY column, in the order in which they are released.
 
     ``values`` are the declared keys; after them comes OTHER where ``other``, then NULL
-    where ``nulls``. ``type`` is the DuckDB type of the released column.
+    where ``nulls``. ``type`` is the DuckDB type of the released column. ``other_label`` is what OTHER is called in it,
+    None where it is NULL with a companion.
     """
 
     column: str
@@ -34,6 +35,7 @@ class KeyDomain:
     points: tuple[Interval | None, ...] = field(repr=False)
     other: bool = False
     nulls: bool = True
+    other_label: str | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.values) + int(self.other) + int(self.nulls)
@@ -124,14 +126,18 @@ class AxisTruths:
         """Where the atom holds, one Boolean per region."""
         if isinstance(atom, OpaqueAtom):
             return np.array([truth in atom.truths for truth in OPAQUE_TRUTHS])
-        piece = self.representatives
-        holds = np.zeros(len(piece), dtype=bool)
-        for start, stop in self.spans[atom]:
-            holds |= (piece >= start) & (piece < stop)
-        assert isinstance(self.axis, LineAxis)  # noqa: S101 - narrows the type for the checker
-        if self.axis.null_region >= 0:
-            holds[self.axis.null_region] = atom.on_null
+        holds = np.zeros(len(self.representatives), dtype=bool)
+        holds[self.regions(atom)] = True
         return holds
+
+    def regions(self, atom: LineAtom) -> IntArray:
+        """The numbers of the regions where the atom holds, ascending. O(k log r) for k intervals and r regions."""
+        assert isinstance(self.axis, LineAxis)  # noqa: S101 - narrows the type for the checker
+        found = [np.arange(*np.searchsorted(self.representatives, span)) for span in self.spans[atom]]
+        # A region of NULL alone is the last; else the atom holds for values of its region as well.
+        if atom.on_null and self.axis.size and self.representatives[-1] > len(self.axis.cuts):
+            found.append(np.array([self.axis.null_region]))
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def opaque_axis(predicate: Predicate, line: Line) -> AxisTruths:

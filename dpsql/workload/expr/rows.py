@@ -23,6 +23,13 @@ By induction over the joins, a key that r takes from an earlier join is the same
 same values, or none, in both. If no owner is found (the key dangles, or a unit is NULL), the owner is "no
 value", which is one unit like the others.
 Truncation looks at the rows of one unit only (``measure/from_sql.py``), so that those of w stay as they are.
+
+Values that are counted instead of rows, each once in a cell (``each``): a pair of a cell and a value is there in D - u
+unless all rows that counted with it were u's, and no other pair comes. So each cell loses at most as many values as
+rows of u counted in it, and what moves is a part of what the rows themselves move: a sum of at most ``limit`` of them.
+
+Rows of units (``Units``): one row for each owner of a source's rows, a function of the rows that it owns. By the above
+all rows of w, with what their joins find, are the same in D and in D - u, so is w's one row; only u's goes.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ from dpsql.errors import InternalError
 from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis, line_axis
-from dpsql.workload.expr.values import Stored, Value
+from dpsql.workload.expr.values import Stored, Test, Value
 
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
@@ -48,7 +55,8 @@ class Join:
     ``pairs``: (a column of the base or of an earlier join, a column of ``table``), equal in the row that is
     found; NULL equals nothing. ``unit`` is one more pair, of the row's unit and ``table``'s, where NULL
     equals NULL. ``first`` are columns of ``table``: of several rows with that key the least in them is
-    found, and among equal ones the least in the other columns that the scan uses.
+    found, and among equal ones the least in the other columns that the scan uses. ``of``: what is joined is not the
+    table itself but these rows of its units.
     """
 
     name: str
@@ -57,6 +65,7 @@ class Join:
     first: tuple[Stored, ...] = ()
     unit: tuple[Stored, Stored] | None = None
     private: bool = False
+    of: Units | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -96,13 +105,64 @@ class Cap:
 
 
 @dataclass(frozen=True)
+class OfUnit:
+    """A column of rows of units: ``function`` (count, sum, min or max) of ``value`` over the rows of a unit.
+
+    A row's value lies on ``each``, the column on ``line``; outside of them it is NULL.
+    """
+
+    name: str
+    function: str
+    value: Value
+    each: Line
+    line: Line
+
+
+@dataclass(frozen=True)
+class Units:
+    """One row for each unit that owns a row of ``of`` where ``where`` holds (None: everywhere).
+
+    ``unit`` is the column that says which, ``columns`` are computed over these rows; ``of.limit`` bounds nothing here.
+    Of these rows those count where ``having``, over the columns, holds. A sum is of whole numbers, so that it does not
+    depend on the order of rows. Of a public table it is one row for each value of a column, which every row may see.
+    """
+
+    of: RowSource
+    where: Test | None
+    unit: str
+    columns: tuple[OfUnit, ...]
+    having: Test | None = None
+
+    def __post_init__(self) -> None:
+        if self.of.unit is None or any(c.function == "sum" and not c.each.discrete for c in self.columns):
+            raise InternalError(f"{self.of.table}: rows of units need a unit, and sums of whole numbers")
+
+
+@dataclass(frozen=True)
+class Each:
+    """What a distinct source counts instead of units: a column, on ``line``, stored, or computed by ``value``."""
+
+    column: str
+    line: Line
+    value: Value | None
+
+    @property
+    def computed(self) -> Value:
+        """The value of a row."""
+        return Stored(self.column, self.line.type) if self.value is None else self.value
+
+
+@dataclass(frozen=True)
 class RowSource:
     """The rows of ``table`` with what ``joins`` find for each, at most ``limit`` of which count for a unit.
 
     ``unit`` is the column that says who owns a row, None where every row is a unit of its own. ``path`` names
     the joins that lead to it. ``protects`` labels the unit: sources with equal labels share it. ``distinct``
     sources count units instead of rows: a unit counts once in each cell, in at most ``limit`` cells, and
-    where the unit is NULL in none. ``caps`` bound how its rows spread. See the module for what neighbours may change.
+    where the unit is NULL in none. ``caps`` bound how its rows spread. ``single``: the declared key says that a unit
+    has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
+    units. ``of``: the base is not the table itself but these rows of its units. See the
+    module for what neighbours may change.
     """
 
     table: str
@@ -113,6 +173,9 @@ class RowSource:
     protects: str = ""
     distinct: bool = False
     caps: tuple[Cap, ...] = field(default=(), repr=False)
+    single: bool = field(default=False, compare=False, repr=False)
+    of: Units | None = field(default=None, repr=False)
+    each: Each | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
@@ -126,11 +189,21 @@ class RowSource:
                 raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")
             known.add(join.name)
         if self.unit is None:
-            if self.limit != 1 or self.path or self.distinct or self.caps or any(join.private for join in self.joins):
+            private = any(join.private for join in self.joins)
+            if self.limit != 1 or self.path or self.counts_units or self.caps or private:
                 raise InternalError(f"{self.table}: a single row owns nothing but itself")
+        elif self.of is not None and (self.path or self.limit != 1 or self.unit.name != self.of.unit):
+            raise InternalError(f"{self.table}: a row of a unit is the only one, and says whose it is")
         elif self.limit < 1 or self.unit.source != (self.path[-1] if self.path else ""):
             raise InternalError(f"{self.table}: its unit is not where the path leads")
+        if self.each is not None and (not self.distinct or self.of is not None):
+            raise InternalError(f"{self.table}: values are counted of rows, each once")
         self._check_path()
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether units are counted, each once in a cell."""
+        return self.distinct and self.each is None
 
     def _keeps_units_apart(self, join: Join) -> bool:
         """Whether every row that the join finds belongs to the owner of the row that it is found for."""
@@ -152,12 +225,14 @@ class RowSource:
     @property
     def tables(self) -> tuple[str, ...]:
         """Every table that the scan reads, public ones too, the base first."""
-        return tuple(dict.fromkeys([self.table, *(join.table for join in self.joins)]))
+        units = [self.of, *(join.of for join in self.joins)]
+        below = [table for each in units if each is not None for table in each.of.tables]
+        return tuple(dict.fromkeys([self.table, *(join.table for join in self.joins), *below]))
 
     @property
     def plain(self) -> bool:
         """Whether the scan reads the base table as it is, every row of it."""
-        return self.unit is None and not self.joins
+        return self.unit is None and not self.joins and not self.distinct
 
 
 def united(sources: Iterable[RowSource]) -> RowSource:

@@ -39,9 +39,9 @@ class Select:
 
 @dataclass(frozen=True)
 class Joined:
-    """A table and LEFT JOINs, each by a condition."""
+    """A table, or a SELECT in its place, and LEFT JOINs, each by a condition."""
 
-    base: Table
+    base: Table | Select
     joins: tuple[tuple[Select, Test], ...]
 
 

@@ -1,0 +1,60 @@
+"""Errors of averages, ratios and quantiles before anything is spent, in groups of a guessed size. Public and free.
+
+Their errors depend on the answer, above all on how many rows a group has. A guess takes the rows that the policy
+expects of the table (``expected_rows``), spread evenly over the groups, and values that lie evenly within their bounds;
+without it, groups of ``USUAL_ROWS`` rows. What comes out is an estimate, and is said to be one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.errors import DataError
+from dpsql.planning.planned_batch import PlannedBatch
+from dpsql.planning.target_errors import Reading, Wanted, at_guess, parts_of
+from dpsql.reconstruct import LineAnswers
+from dpsql.workload.expr.batch import Core, Derived, Ranked
+
+USUAL_ROWS = 1000.0
+MOST_GROUPS = 2_000
+"""Groups up to which errors are guessed: the covariances of their parts are worked out for each."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What an average, ratio or quantile would have: ``stderr``, ``half_width`` of its interval, ``naive`` one by one.
+
+    ``rows`` of a group; ``declared``: whether they follow from ``expected_rows``.
+    """
+
+    rows: float
+    declared: bool
+    stderr: float
+    half_width: float
+    naive: float
+
+
+def guess(plan: PlannedBatch, core: Core, slices: tuple[slice, ...], column: Derived | Ranked) -> Guess | None:
+    """The errors of one column; None for very many groups, and for a copy of a plan without its origin."""
+    if plan.origin is None or plan.estimated or isinstance(plan.answers, LineAnswers) or core.rows > MOST_GROUPS:
+        return None
+    reading = Reading(plan.origin.prepared, Wanted())
+    name, query = core.name.split("#")[0], core.places[0][0]
+    declared = True
+    try:
+        rows = reading.rows(name, core, query)
+    except DataError:
+        declared, rows = False, USUAL_ROWS
+        reading = Reading(plan.origin.prepared, Wanted(expected=((name, rows),)))
+    estimates = reading.estimates(name, core, column)
+    parts, common = parts_of(column, slices), plan.compiled.common_steps
+    apart = np.concatenate([np.asarray(plan.naive_errors[part]) for part in parts])
+    each = sparse.diags_array(apart * common / plan.noise.variance**0.5, format="csr")
+    (stderr, half_width), (naive, _) = (
+        at_guess(column, estimates, core.rows, made, plan.noise, plan.alpha, common)
+        for made in (plan.answers.rows(parts, plan.noise), each)
+    )
+    return Guess(rows, declared, stderr, half_width, naive) if np.isfinite(stderr) else None

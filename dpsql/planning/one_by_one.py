@@ -1,0 +1,116 @@
+"""Result columns one by one, each paid for apart, and the balanced objective: how columns do beside that.
+
+With k columns and an equal share for each (mu^2 / k of Gaussian noise, epsilon / k of Laplace noise), column c has the
+mean squared error e_c = k Delta_c^2 times the noise's variance at sensitivity 1 (k^2 Delta_c^2 for Laplace noise),
+Delta_c its own sensitivity to a unit (L2 or L1). The balanced objective is the mean over the columns of their mean
+squared error over e_c. Measuring one by one is a strategy, of value 1, so that the least is at most 1: on the mean, no
+batch does worse than its columns one by one. A column of two numbers counts as much as one of a thousand, a sum of
+costs as much as a count. WEIGHT multiplies the errors of its statement's columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from dpsql.arrays import Floats
+from dpsql.reconstruct import RangeErrors
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.compile.line_batch import Lined
+from dpsql.workload.compile.structured import Structured
+
+HELD = 1.04
+"""Mean squared error over that one by one, from which on a column counts more: 2 % of a standard error."""
+
+Batch: TypeAlias = Compiled | Structured | Lined
+
+
+def one_by_one(compiled: Batch, noise: str, variance: float) -> Floats | RangeErrors:
+    """Standard errors (m,) of one measurement for each result column, with an equal share of the budget for each.
+
+    In the order of W's rows. ``noise``: "gaussian" or "laplace", of that ``variance`` at sensitivity 1.
+    """
+    columns, lengths = len(compiled.spans), _lengths(compiled, noise)
+    times = float(variance**0.5 * (columns if noise == "laplace" else columns**0.5))
+    return lengths * times if isinstance(lengths, RangeErrors) else np.asarray(lengths * times)
+
+
+def _lengths(compiled: Batch, noise: str) -> Floats | RangeErrors:
+    """Delta_c for every number of its column."""
+    if isinstance(compiled, Lined):
+        small, most = _lengths(compiled.inner, noise), float(compiled.counted_most)
+        assert not isinstance(small, RangeErrors)  # noqa: S101 - the small batch has no line
+        scale = small * (most if noise == "laplace" else most**0.5)
+        if compiled.key.family == "prefixes":
+            return np.repeat(scale, compiled.length)
+        return RangeErrors.alike(scale, compiled.length)
+    if isinstance(compiled, Structured):
+        return _of_blocks(compiled, noise)
+    errors = np.zeros(len(compiled.scale))
+    weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
+    if compiled.units.listable:  # as ``longest`` has it, for all spans at once
+        moved = weighted if compiled.units.plain else sparse.csr_array(weighted @ compiled.units.columns)
+        powers = abs(moved) * compiled.units.common if noise == "laplace" else moved.power(2) * compiled.units.common**2
+        ends = np.append([span.start for span in compiled.spans], len(errors))
+        ones = np.ones(len(errors), dtype=np.int64)
+        by_span = sparse.csr_array((ones, np.arange(len(errors)), ends), shape=(len(compiled.spans), len(errors)))
+        reach = (by_span @ powers).max(axis=1).toarray().ravel()
+        return np.asarray(np.repeat(reach if noise == "laplace" else reach**0.5, np.diff(ends)))
+    for span in compiled.spans:
+        rows = weighted[span.start : span.stop]
+        reach = compiled.units.longest(rows, 1) if noise == "laplace" else compiled.units.longest(rows, 2) ** 0.5
+        errors[span.start : span.stop] = reach
+    return errors
+
+
+def _of_blocks(compiled: Structured, noise: str) -> Floats:
+    """Delta_c of blocks: norms of columns multiply, and a row moves a span's count and sums together."""
+    rows = {t: compiled.layouts[owned[0]].multiplicity for t, owned in enumerate(compiled.owners) if owned}
+    reach = np.zeros(compiled.numbers)
+    order = 1 if noise == "laplace" else 2
+    for block in compiled.blocks:
+        longest = math.prod(
+            float(np.max(abs(factor.matrix).power(order).sum(axis=0), initial=0.0)) ** (1 / order)
+            for factor in block.factors
+        )
+        reach[block.start : block.stop] += abs(block.coefficient) * longest * rows[block.table]
+    return reach
+
+
+def balanced(compiled: Batch, noise: str, times: Floats | None = None) -> Batch:
+    """The batch with the balanced objective for a kind of noise.
+
+    Up to a constant: squared errors of column c are divided by its numbers and by Delta_c^2. ``times`` (k,) multiplies
+    the squared errors of the columns besides.
+    """
+    if isinstance(compiled, Lined):
+        inner = balanced(compiled.inner, noise, times)
+        assert isinstance(inner, Compiled)  # noqa: S101 - as it was
+        return replace(compiled, inner=inner)
+    lengths = _lengths(compiled, noise)
+    assert not isinstance(lengths, RangeErrors)  # noqa: S101 - of a line alone
+    share = np.ones(compiled.numbers)
+    weight = np.ones(compiled.numbers)
+    for number, span in enumerate(compiled.spans):
+        share[span.start : span.stop] = (span.stop - span.start) ** 0.5
+        more = 1.0 if times is None else float(times[number]) ** 0.5
+        weight[span.start : span.stop] = compiled.queries[span.query].weight * more
+    units = weight / (share * np.where(lengths > 0, lengths, 1.0))
+    if isinstance(compiled, Structured):
+        return replace(compiled, blocks=tuple(replace(b, weight=float(units[b.start])) for b in compiled.blocks))
+    return replace(compiled, objective=compiled.scale * units)
+
+
+def beside_one_by_one(squares: Floats, compiled: Compiled, noise: str) -> Floats:
+    """Mean squared errors of the columns (k,) over those one by one.
+
+    ``squares`` (m,): squared errors of the numbers at a variance of 1, each in the units of the balanced batch.
+    """
+    shares = len(compiled.spans) ** (2.0 if noise == "laplace" else 1.0)
+    weights = [compiled.queries[span.query].weight for span in compiled.spans]
+    sums = [float(squares[span.start : span.stop].sum()) for span in compiled.spans]
+    return np.asarray(np.array(sums) / np.array(weights) ** 2 / shares)

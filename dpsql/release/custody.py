@@ -1,0 +1,143 @@
+"""The custodian's care of a ledger: a backup, a backup put back, and whether everything agrees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import duckdb
+
+from dpsql.arguments import path as a_path
+from dpsql.arguments import taking
+from dpsql.errors import IntegrityError, LedgerError, OperationalError, listed
+from dpsql.privacy import anchor as anchors
+from dpsql.privacy.amounts import GRID, exact
+from dpsql.privacy.ledger_restore import Restored, restore
+from dpsql.release.books import Books, check_replaceable
+from dpsql.release.compare import differing
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a ledger and what belongs to it hold, where everything agrees.
+
+    Links of the hash chain, charges, releases (free answers with them); ``anchor``: the link that the anchor holds,
+    None without one; ``written``: how many of the releases the releases file has.
+    """
+
+    links: int
+    charges: int
+    releases: int
+    anchor: int | None
+    written: int
+
+
+class Custody:
+    """A ledger's backup, restore and verification: ``con.ledger``. Spends nothing but what a lost ledger had spent."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+
+    @taking(target=a_path())
+    def backup(self, target: str | os.PathLike[str]) -> int:
+        """Copy the ledger to ``target``, whole and of one moment, whoever writes meanwhile; the links in it.
+
+        An older copy of the same ledger at ``target`` is replaced. LedgerError for anything else there, for a ledger
+        that is older than its anchor or its releases, and where there is none.
+        """
+        self._check_there()
+        return self._books.ledger().back_up(Path(target))
+
+    @taking(source=a_path())
+    def restore(self, source: str | os.PathLike[str], *, lost: object = None) -> Restored:
+        """Put the backup ``source`` in the ledger's place; what is there is kept under another name.
+
+        A backup that is not known to be the newest is refused, unless ``lost`` says what was spent since: True charges
+        what the anchor counts, or, where nobody counts, all that is left; an amount (epsilon of every account, rho in a
+        rho policy) is the custodian's word where nobody counts, and 0 says nothing (`dpsql.privacy.ledger_restore`).
+        A releases file that holds more than the backup is kept under another name, too, and made anew. LedgerError.
+        """
+        said = lost if lost is None or lost is True else _amount(lost)
+        books = self._books
+        check_replaceable(books.store.path)
+        known, number = self._released()
+        done = restore(
+            Path(source),
+            books.path,
+            books.dataset,
+            books.budget,
+            anchor=books.anchor,
+            lost=said,
+            known=known,
+            number=number,
+        )
+        books.forget()
+        aside = None if self._agrees() else books.store.set_aside()
+        books.rebuild()
+        return replace(done, releases=aside)
+
+    def verify(self) -> Verified:
+        """Hold ledger, anchor and releases file against each other, with every measurement; what they hold.
+
+        LedgerError or OperationalError at the first thing that does not agree. Reads the ledger and the releases file
+        once.
+        """
+        self._check_there()
+        books = self._books
+        ledger = books.ledger()
+        links = ledger.verify()
+        books.check_releases(ledger)
+        mark = None if books.anchor is None else anchors.read(books.anchor)
+        entries = ledger.entries()
+        try:
+            written = len(books.store.moments())
+            wrong = differing(books.store, books.records()) if written else []
+        except duckdb.Error:
+            raise OperationalError(f"{books.store.path} cannot be read; run 'dpsql releases rebuild'") from None
+        if wrong:
+            raise IntegrityError(
+                f"{books.store.path} is not what the ledger makes of it: {listed(wrong, 5)}; keep it for comparison, "
+                "and run 'dpsql releases rebuild'"
+            )
+        return Verified(
+            links,
+            sum(entry.charge.noise != "none" for entry in entries),
+            sum(entry.released is not None for entry in entries),
+            None if mark is None else mark.link,
+            written,
+        )
+
+    def _check_there(self) -> None:
+        """LedgerError where there is no ledger; one that is missing though it was used is told by ``Books.state``."""
+        if not self._books.path.exists():
+            self._books.state()
+            raise LedgerError(f"there is no ledger {self._books.path} yet; the first release makes it")
+
+    def _released(self) -> tuple[Mapping[str, int], int]:
+        """What the releases file shows to be spent, in units by account, and its last number."""
+        spent: dict[str, int] = {}
+        last = 0
+        with contextlib.suppress(OperationalError, duckdb.Error):
+            for number, account, amount in self._books.store.spending():
+                last = max(last, number)
+                if account and amount is not None:
+                    units = round(Fraction(amount) * GRID)  # exact below an epsilon of 4,000
+                    spent[account] = max(spent.get(account, 0), units)
+        return spent, last
+
+    def _agrees(self) -> bool:
+        """Whether the releases file is one of the ledger in place, and behind it at most."""
+        try:
+            self._books.check_releases(self._books.ledger())
+        except (LedgerError, OperationalError):
+            return False
+        return True
+
+
+def _amount(lost: object) -> Fraction:
+    nothing = not isinstance(lost, bool) and str(lost).strip() in ("0", "0.0")
+    return Fraction(0) if nothing else exact("lost", lost, shortest=True)

@@ -1,0 +1,212 @@
+"""Questions over the releases: an isolated DuckDB with the file attached read-only, and what may be asked of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import duckdb
+
+from dpsql.errors import OperationalError, SQLError, nearest
+from dpsql.quoting import string
+from dpsql.release.limits import MOST_ROWS, QUERY_SECONDS, Question, answer_within, fetched
+from dpsql.release.names import is_unnamed, which
+from dpsql.release.own_results import is_asked, show_own
+from dpsql.release.result import Result
+
+CATALOG = "dpsql_releases"
+REBUILD = "run 'dpsql releases rebuild'"
+
+# Nothing outside the file: no extensions, no Python variables as tables. External access
+# goes off after the one ATTACH, the configuration is locked last.
+ISOLATED: dict[str, str | bool | int | float | list[str]] = {
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+    "python_scan_all_frames": "false",
+    "temp_directory": "",
+}
+# What a question over the releases may take; there is no spilling, so memory is the bound of its work.
+_READING: dict[str, str | bool | int | float | list[str]] = {"memory_limit": "2GB"}
+LOCKED = "SET enable_external_access = false; SET TimeZone = 'UTC'; SET lock_configuration = true"
+_READS = frozenset(["SELECT", "FROM", "WITH", "VALUES", "TABLE", "DESCRIBE", "DESC", "SUMMARIZE", "SHOW"])
+_SPACE = re.compile(r"(?:\s|\(|;|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+
+Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
+Signature: TypeAlias = "tuple[int, int, int]"
+
+
+@contextlib.contextmanager
+def isolated(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An isolated instance with the file attached read-only and schema dp first in its path."""
+    connection = _opened(path)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _opened(path: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config=ISOLATED | _READING)
+    failure = ""
+    try:
+        connection.execute(f"ATTACH {string(str(path))} AS {CATALOG} (READ_ONLY)")
+        connection.execute(f"SET search_path = '{CATALOG}.dp'")
+        connection.execute(LOCKED)
+        return connection
+    except duckdb.Error as error:
+        failure = first_line(error)
+    connection.close()
+    raise OperationalError(
+        f"cannot read the releases in {str(path)!r}: {failure}; close the program that writes it, or {REBUILD}"
+    )
+
+
+def ask(
+    connection: duckdb.DuckDBPyConnection,
+    text: str,
+    parameters: Parameters,
+    question: Question,
+    own: Mapping[str, Mapping[str, int]],
+) -> Result:
+    """The result of one query over the releases; ``own`` as in ``ReleaseStore.sql``.
+
+    Raises SQLError, OperationalError; InterruptException when late.
+    """
+    question.on(connection)
+    refused = show_own(connection, own, CATALOG)
+    failure: str
+    try:
+        statements = connection.extract_statements(text)
+        if len(statements) != 1:
+            raise SQLError(f"one SELECT at a time runs over the releases; the text has {len(statements)} statements")
+        # Two gates: DuckDB 1.x takes some PRAGMAs for SELECTs, and WITH may start an INSERT.
+        word = _first_word(text)
+        if statements[0].type != duckdb.StatementType.SELECT or word not in _READS:
+            raise SQLError(
+                f"a statement that starts with {word or 'no word'!r} does not run over the releases; "
+                "use SELECT, FROM, WITH, VALUES, DESCRIBE, SUMMARIZE or SHOW"
+            )
+        cursor = connection.execute(statements[0], parameters)
+        described = cursor.description or []
+        zoned = [d[0] for d in described if "WITH TIME ZONE" in str(d[1])]
+        if zoned:
+            raise SQLError(f"releases know UTC only; cast {zoned[0]!r} to TIMESTAMP with ::TIMESTAMP")
+        rows = fetched(cursor, MOST_ROWS, question)
+        return Result([d[0] for d in described], [str(d[1]) for d in described], rows)
+    except duckdb.InterruptException as error:
+        if question.is_late():
+            raise
+        raise OperationalError(f"the query over the releases was stopped: {first_line(error)}") from error
+    except duckdb.OutOfMemoryException as error:
+        raise OperationalError(f"the query over the releases was stopped: {first_line(error)}") from error
+    except duckdb.Error as error:
+        failure = first_line(error)
+        unknown = re.match(r"Catalog Error: Table with name (.*?) does not exist!", failure)
+        meant = next((said for name, said in refused.items() if is_asked(text, name)), None)
+        if meant is not None:
+            failure = meant
+        elif unknown:
+            failure = _unknown(connection, unknown[1])
+    raise SQLError(failure)
+
+
+def _unknown(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """What to write instead of a name that schema dp does not have."""
+    held = "SELECT release_id, coalesce(label, '') FROM dp.releases WHERE list_contains(names, ?)"
+    several = connection.execute(held, [name.lower()]).fetchall() if is_unnamed(name) else []
+    if several:
+        return which(name.lower(), several)
+    known = connection.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'dp'").fetchall()
+    return f"no release is called {name!r}; {nearest(name, [row[0] for row in known])}"
+
+
+def check_text(text: str) -> None:
+    """Raise SQLError for what is no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SQLError("the text holds a lone surrogate, which is no character; remove it") from None
+
+
+class Reader:
+    """Asks the releases file at ``path`` with one instance that stays open while the file is as it is.
+
+    Opening one takes longer than most questions. Threads may share a reader. The instance is left behind where a
+    question was stopped, for its memory may still be in use; a new one is opened for the next.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._open: tuple[Signature, duckdb.DuckDBPyConnection] | None = None
+
+    def sql(
+        self,
+        text: str,
+        seconds: float | None = QUERY_SECONDS,
+        question: Question | None = None,
+        own: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> Result:
+        """As ``ReleaseStore.sql``; who holds the ``question`` may stop it."""
+        check_text(text)
+        late = True
+        try:
+            found = answer_within(lambda asked: self._answered(text, asked, own or {}), seconds, question=question)
+            late = False
+            return found
+        except SQLError:
+            late = False
+            raise
+        finally:
+            if late:
+                self.close()
+
+    def close(self) -> None:
+        """Let the instance go; the next question opens another."""
+        with self._lock:
+            self._open = None
+
+    def _answered(self, text: str, question: Question, own: Mapping[str, Mapping[str, int]]) -> Result:
+        cursor = self._instance().cursor()
+        try:
+            cursor.execute(f"USE {CATALOG}.dp")
+            return ask(cursor, text, None, question, own)
+        finally:
+            cursor.close()
+
+    def _instance(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            if not self._path.is_file():
+                raise OperationalError(
+                    f"there is no releases file {str(self._path)!r}; release something first or {REBUILD}"
+                )
+            state = state_of(self._path)
+            if self._open is None or self._open[0] != state:
+                self._open = state, _opened(self._path)
+            return self._open[1]
+
+
+def state_of(path: Path) -> Signature:
+    """What tells one state of a file from another."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _first_word(text: str) -> str:
+    """The first word in capitals, after comments and opening brackets."""
+    start = _SPACE.match(text)
+    found = re.compile(r"[A-Za-z]+").match(text, start.end() if start else 0)
+    return found[0].upper() if found else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message, without a full stop."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(". ") if lines else type(error).__name__

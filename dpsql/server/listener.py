@@ -1,0 +1,280 @@
+"""The server: listens, signs clients in, and gives each a session until it leaves or the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import ssl
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pygwire import ConnectionPhase, TransactionStatus, messages
+
+from dpsql.errors import DataError, Error, OperationalError, printable
+from dpsql.server.commands import Conversation
+from dpsql.server.journal import Journal
+from dpsql.server.protocol.limits import Limits
+from dpsql.server.protocol.scram import MECHANISM, Exchange, SignInError, Verifier
+from dpsql.server.protocol.settings import REPORTED
+from dpsql.server.protocol.sqlstate import fields, fields_of
+from dpsql.server.protocol.wire import ClientGoneError, MalformedError, Reader, Wire
+from dpsql.server.service import Service
+from dpsql.server.session import Session
+
+MALFORMED = "the message is malformed or does not fit here; the connection is closed"
+WRONG = "the name or the password is wrong, or the account is suspended or has expired; ask the custodian"
+_SLOWEST = 8.0  # seconds before an answer to a wrong password
+
+Accounts = Callable[[str], "Verifier | None"]
+"""The verifier of an account that may sign in now, by name; None for any other name."""
+
+
+@dataclass
+class Server:
+    """Listens at ``host`` and ``port`` (0: any that is free) and answers over ``service``.
+
+    Beyond loopback only with TLS (``tls``), which is then asked of every client. Raises DataError otherwise.
+    """
+
+    service: Service
+    accounts: Accounts
+    host: str = "127.0.0.1"
+    port: int = 5432
+    tls: ssl.SSLContext | None = None
+    limits: Limits = field(default_factory=Limits)
+    journal: Journal = field(default_factory=lambda: Journal(None))
+    slow: float = 0.5
+    """Seconds before the answer to a first wrong password; each further one of the address takes twice as long."""
+
+    def __post_init__(self) -> None:
+        if self.tls is None and not _is_loopback(self.host):
+            raise DataError(
+                f"host {self.host!r} is reached from other machines, and without TLS others could read passwords and "
+                "answers; give --tls-cert and --tls-key, or listen at 127.0.0.1"
+            )
+        self._stopping = asyncio.Event()
+        self._listening: asyncio.Server | None = None
+        self._clients: dict[asyncio.Task[None], Wire] = {}
+        self._sessions: dict[tuple[int, bytes], Session] = {}
+        self._signed_in: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._secret = os.urandom(32)
+        self._number = 0
+
+    async def start(self) -> None:
+        """Begin to listen; ``port`` is then the one that was found. Raises OperationalError."""
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            return asyncio.StreamReaderProtocol(Reader(loop=loop), self._connected, loop=loop)
+
+        failure = ""
+        try:
+            self._listening = await loop.create_server(protocol, self.host, self.port, backlog=256)
+        except OSError as error:
+            failure = error.strerror or "it cannot be used"
+        if failure or self._listening is None:
+            raise OperationalError(f"cannot listen at {self.host} port {self.port}: {failure}; give another --port")
+        self.port = self._listening.sockets[0].getsockname()[1]
+        self.journal.event("start", host=self.host, port=self.port, tls=self.tls is not None)
+
+    async def stop(self, seconds: float = 30.0) -> None:
+        """Take no more clients, let running statements end for so many seconds, then close what is left."""
+        self._stopping.set()
+        if self._listening is not None:
+            self._listening.close()
+        for session in list(self._sessions.values()):
+            session.leave()
+        if self._clients:
+            await asyncio.wait(list(self._clients), timeout=seconds)
+        for task, wire in list(self._clients.items()):
+            wire.abort()
+            task.cancel()
+        if self._clients:
+            await asyncio.wait(list(self._clients), timeout=1.0)
+        self.journal.event("stop")
+
+    # -- a client ------------------------------------------------------------------------------
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert isinstance(reader, Reader)  # noqa: S101 - made in start()
+        wire = Wire(reader, writer, self.limits)
+        if len(self._clients) >= 2 * self.limits.connections:  # those that have not signed in count, too
+            wire.abort()
+            return
+        task = asyncio.ensure_future(self._client(wire))
+        self._clients[task] = wire
+        task.add_done_callback(lambda done: self._clients.pop(done, None))
+
+    async def _client(self, wire: Wire) -> None:
+        try:
+            await self._welcomed(wire)
+        except MalformedError:
+            wire.send(messages.ErrorResponse(fields("08P01", MALFORMED, severity="FATAL")))
+        except (ClientGoneError, TimeoutError):
+            pass
+        finally:
+            await wire.close()
+
+    async def _welcomed(self, wire: Wire) -> None:
+        async with asyncio.timeout(self.limits.sign_in):
+            start = await self._started(wire)
+            if start is None:
+                return
+            name = await self._signed(wire, start)
+        if name is None:
+            return
+        self._signed_in[name] += 1
+        key = self._key()
+        try:
+            held = Conversation(self.service, name, start.params.get("database") or name)
+            session = Session(wire, held, self.journal, self.limits)
+            if not self._may_begin(wire, name, held, start):
+                return
+            self._sessions[key] = session
+            self._greet(wire, held, key)
+            await wire.flush()
+            self.journal.event("sign in", account=name, client=wire.peer)
+            await session.serve(self._stopping)
+        finally:
+            self._sessions.pop(key, None)
+            self._signed_in[name] -= 1
+
+    def _may_begin(self, wire: Wire, name: str, held: Conversation, start: messages.StartupMessage) -> bool:
+        if len(self._sessions) >= self.limits.connections or self._signed_in[name] > self.limits.per_account:
+            said = "there are too many connections; close some, or come back later"
+            wire.send(messages.ErrorResponse(fields("53300", said, severity="FATAL")))
+            return False
+        failure: Error | None = None
+        try:
+            for setting, value in _given(start.params):
+                held.settings.set(setting, value)
+        except Error as error:
+            failure = error
+        if failure is not None:
+            wire.send(messages.ErrorResponse(fields_of(failure, severity="FATAL")))
+        return failure is None
+
+    async def _started(self, wire: Wire) -> messages.StartupMessage | None:
+        """The client's first words; None where it wanted something else. Raises MalformedError, ClientGoneError."""
+        asked = 0
+        while True:
+            message = await wire.receive(self.limits.sign_in)
+            asked += 1
+            if asked > 4:
+                raise MalformedError
+            if isinstance(message, messages.CancelRequest):
+                session = self._sessions.get((message.process_id, message.secret_key))
+                if session is not None:
+                    session.cancel()
+                return None
+            if isinstance(message, messages.SSLRequest) and not wire.secure:
+                await wire.encrypt(self.tls)
+            elif isinstance(message, messages.GSSEncRequest):
+                wire.send(messages.GSSResponse(accepted=False))
+                await wire.flush()
+            elif isinstance(message, messages.StartupMessage):
+                if self.tls is not None and not wire.secure:
+                    said = "this server is reached with TLS only; connect with sslmode=require, or better verify-full"
+                    wire.send(messages.ErrorResponse(fields("28000", said, severity="FATAL")))
+                    return None
+                unknown = [name for name in message.params if name.startswith("_pq_.")]
+                if message.protocol_version & 0xFFFF or unknown:
+                    wire.send(messages.NegotiateProtocolVersion(newest_minor=0, unrecognized=unknown))
+                return message
+            else:
+                raise MalformedError
+
+    async def _signed(self, wire: Wire, start: messages.StartupMessage) -> str | None:
+        """The account that the client proved to be; None where it did not. Raises MalformedError, ClientGoneError."""
+        name = start.params.get("user", "")
+        known = await self.service.verifier(self.accounts, name)
+        exchange = Exchange(known or Verifier.decoy(name, self._secret))
+        proof = b""
+        try:
+            wire.send(messages.AuthenticationSASL(mechanisms=[MECHANISM]))
+            await wire.flush()
+            wire.phase = ConnectionPhase.AUTHENTICATING_SASL_INITIAL
+            first = await wire.receive(self.limits.sign_in)
+            if not isinstance(first, messages.SASLInitialResponse) or first.mechanism != MECHANISM:
+                raise MalformedError
+            wire.send(messages.AuthenticationSASLContinue(data=exchange.challenge(first.data)))
+            await wire.flush()
+            wire.phase = ConnectionPhase.AUTHENTICATING_SASL_CONTINUE
+            final = await wire.receive(self.limits.sign_in)
+            if not isinstance(final, messages.SASLResponse):
+                raise MalformedError
+            proof = exchange.proved(final.data)
+        except SignInError:
+            known = None
+        if known is None:
+            await self._slowed(wire.peer)
+            self.journal.event("sign in refused", account=name[:100], client=wire.peer)
+            wire.send(messages.ErrorResponse(fields("28P01", WRONG, severity="FATAL")))
+            return None
+        self._failures.pop(wire.peer, None)
+        wire.send(messages.AuthenticationSASLFinal(data=proof), messages.AuthenticationOk())
+        return name
+
+    async def _slowed(self, peer: str) -> None:
+        """Wait the longer, the more often the address was wrong."""
+        if len(self._failures) > 10_000:
+            self._failures.clear()
+        self._failures[peer] += 1
+        await asyncio.sleep(min(_SLOWEST, self.slow * 2 ** min(self._failures[peer] - 1, 10)))
+
+    def _greet(self, wire: Wire, held: Conversation, key: tuple[int, bytes]) -> None:
+        told = REPORTED | {
+            "application_name": held.settings.show("application_name"),
+            "session_authorization": held.name,
+        }
+        wire.send(*(messages.ParameterStatus(name=name, value=printable(value)) for name, value in told.items()))
+        wire.send(messages.BackendKeyData(process_id=key[0], secret_key=key[1]))
+        wire.send(messages.ReadyForQuery(status=TransactionStatus.IDLE))
+
+    def _key(self) -> tuple[int, bytes]:
+        """The number of a session and the secret by which another connection may cancel what it runs."""
+        self._number = self._number % 0x7FFFFFFF + 1
+        return self._number, struct.pack("!I", int.from_bytes(os.urandom(4), "big"))
+
+
+def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> ssl.SSLContext:
+    """TLS 1.2 or newer with this certificate (and those between it and the root). Raises OperationalError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    failure = ""
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError:
+        failure = "they are no certificate and key that belong together"
+    except OSError as error:
+        failure = error.strerror or "they cannot be read"
+    if failure:
+        raise OperationalError(f"certificate {str(certificate)!r} and key {str(key)!r}: {failure}; check both files")
+    return context
+
+
+def _given(params: dict[str, str]) -> list[tuple[str, str]]:
+    """The settings that a client begins with: parameters of its own, and ``-c name=value`` in its options."""
+    found = [
+        (name, value) for name, value in params.items() if name not in ("user", "database", "options", "replication")
+    ]
+    found = [(name, value) for name, value in found if not name.startswith("_pq_.")]
+    words = params.get("options", "").replace("\\ ", "\0").split()
+    for at, word in enumerate(words):
+        text = word[2:] if word.startswith("--") or (word.startswith("-c") and len(word) > 2) else ""
+        text = words[at + 1] if word == "-c" and at + 1 < len(words) else text
+        name, equals, value = text.partition("=")
+        if equals:
+            found.append((name.replace("-", "_"), value.replace("\0", " ")))
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"

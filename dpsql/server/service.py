@@ -1,0 +1,307 @@
+"""The custodian's connection, asked by many: what is free is read by several threads, what is charged runs in one.
+
+Only this module has a ``dpsql.Connection``. A batch that reads releases goes to the reading threads; one that asks
+private tables, planned or measured, waits its turn with one worker, since a connection belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import duckdb
+
+from dpsql.driver.connection import Connection
+from dpsql.driver.cursor import NO_BUDGET, Cursor
+from dpsql.driver.result_sets import ResultSet, read
+from dpsql.errors import Error, InternalError, ProgrammingError
+from dpsql.planning.plan import Plan
+from dpsql.privacy.accountant import BudgetState
+from dpsql.quoting import identifier
+from dpsql.release import Result
+from dpsql.release.limits import Question
+from dpsql.release.names import is_unnamed
+from dpsql.release.reading import Reader, state_of
+from dpsql.release.release import Release
+from dpsql.server.accounts import Accounts
+from dpsql.server.catalogue.catalogue import Catalogue
+from dpsql.server.catalogue.dialect import asks_catalogue
+from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
+from dpsql.server.protocol.limits import Limits
+from dpsql.server.protocol.scram import Verifier
+from dpsql.server.protocol.settings import Settings
+from dpsql.server.protocol.sqlstate import FAULT, SessionError
+from dpsql.server.protocol.statements import Part, statements_of
+from dpsql.server.remembered import Remembered
+from dpsql.sql.outer.probes import over_empty_tables
+from dpsql.sql.parse.routing import Route, route
+
+log = logging.getLogger("dpsql")
+
+T = TypeVar("T")
+
+_RELEASED = (
+    "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = 'dpsql_releases' "
+    "AND schema_name = 'dp' ORDER BY table_name, column_index"
+)
+CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
+NO_SESSION_BUDGET = (
+    "no earlier release answers this and no budget is set; SET dpsql.epsilon = 0.1, or write SELECT WITH "
+    "DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... (EXPLAIN shows the errors first, for free)"
+)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks, by the name that they signed in with, and what their session has set."""
+
+    name: str
+    settings: Settings
+    database: str = "dpsql"
+    own: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What q1, q2, ... mean in the session: the releases of its own last batch, by name and label."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a batch came to: a result for each statement and how PostgreSQL tags it, and what it cost."""
+
+    results: list[tuple[str, ResultSet | None]]
+    notices: tuple[str, ...] = ()
+    kind: str = "free"
+    cost: float = 0.0
+    guarantee: str = ""
+    release: int | None = None
+    named: dict[str, ResultSet] = field(default_factory=dict)
+    """All results of a private batch by name, those of CREATE VIEW, too."""
+
+
+@dataclass
+class Service:
+    """Answers batches over one connection. To be used by one event loop."""
+
+    con: Connection
+    limits: Limits = field(default_factory=Limits)
+    accounts: Accounts | None = None
+    """The analysts whose budgets are shown; who may spend what is the ledger's word."""
+
+    def __post_init__(self) -> None:
+        self._reading = ThreadPoolExecutor(self.limits.readers, "dpsql-read")
+        self._running = ThreadPoolExecutor(1, "dpsql-run")
+        self._types: dict[str, str] | None = None
+        self._catalogue = Catalogue(self._relations, self._state)
+        self._reader = Reader(self.con.releases_path)
+        self._views = Remembered(self.con.ledger_path, self.con._view_names)
+
+    def close(self) -> None:
+        """Wait for what runs, and take nothing more."""
+        self._reading.shutdown(cancel_futures=True)
+        self._running.shutdown(cancel_futures=True)
+        self.con.close()
+
+    async def answer(self, asker: Asker, part: Part) -> Answer:
+        """The results of a batch: read for free, answered by an earlier release, or measured and charged.
+
+        Raises ``dpsql.Error``; what was charged when it is cancelled stays charged, and is recorded.
+        """
+        await self._admit(asker)
+        if asks_catalogue(part.text):
+            return await self._stoppable(lambda question: self._listed(asker, part.text, question))
+        going = await self._read(lambda: self._route(part.text))
+        if not going.private:
+            return await self._stoppable(lambda question: self._released(asker, going, question))
+        return await self._run(lambda: self._private(asker, part.text, going))
+
+    async def columns(self, asker: Asker, part: Part) -> ResultSet | None:
+        """The columns that a batch of one statement would have; None where it has no rows. Free, charges nothing."""
+        going = None if asks_catalogue(part.text) else await self._read(lambda: self._route(part.text))
+        if going is None or not going.private:
+            return (await self.answer(asker, part)).results[0][1]
+        (piece,) = going.pieces[:1]
+        if piece.query is not None and piece.query.named:
+            return None
+        return (await self._run(lambda: self._cursor(asker).columns(part.text)))[0]
+
+    async def budget(self, asker: Asker) -> ResultSet:
+        """What each account of the asker's budget and of the policy's holds in all, has spent and has left."""
+        return await self._read(lambda: self._budget(asker.name))
+
+    async def verifier(self, look_up: Callable[[str], Verifier | None], name: str) -> Verifier | None:
+        """What ``look_up`` finds under a name, in a thread: it may wait for a file."""
+        return await self._read(lambda: look_up(name))
+
+    @property
+    def parameter_types(self) -> Mapping[str, str]:
+        """DuckDB types of the private columns that have one type wherever they are, by name in lower case."""
+        if self._types is None:
+            found: dict[str, set[str]] = {}
+            for columns in self.con.schemas().values():
+                for name, kind in columns.items():
+                    found.setdefault(name.lower(), set()).add(kind)
+            self._types = {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
+        return self._types
+
+    async def is_private(self, part: Part) -> bool:
+        """Whether the batch asks private tables."""
+        return not asks_catalogue(part.text) and (await self._read(lambda: self._route(part.text))).private
+
+    async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
+        """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
+
+        And why the asker's own budget would not allow it, if so.
+        """
+        await self._admit(asker)
+        found = await self._run(lambda: _with_budget(lambda: self._cursor(asker).dry_run(part.text)))
+        own = await self._read(lambda: self._own(asker.name))
+        if own is None or not isinstance(found, Plan) or own.affords(found.charge):
+            return found, ""
+        return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _route(self, text: str) -> Route:
+        return route(text, self.con.policy, self._views.value)
+
+    async def _stoppable(self, ask: Callable[[Question], Answer]) -> Answer:
+        """The answer to what is free; a statement that is cancelled is stopped."""
+        question = Question()
+        work = asyncio.ensure_future(self._read(lambda: ask(question)))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            while not work.done():  # an interrupt that comes before a statement has started is lost
+                question.stop()
+                await asyncio.wait([work], timeout=0.05)
+            work.exception()
+            raise
+
+    async def _admit(self, asker: Asker) -> None:
+        """Raise SessionError where the asker's account has ended since they signed in."""
+        accounts = self.accounts
+        if accounts is None:
+            return
+        analyst = await self._read(lambda: accounts.analyst(asker.name))
+        why = "has no account" if analyst is None else analyst.refusal()
+        if why:
+            raise SessionError(f"the analyst {asker.name} {why}; ask the custodian", "28000")
+
+    def _own(self, name: str) -> BudgetState | None:
+        return None if self.accounts is None else self.accounts.state(name)
+
+    def _budget(self, name: str) -> ResultSet:
+        own = self._own(name)
+        held = [] if own is None else [(name, own)]
+        rows = [
+            (whose, account.name, *state.figures(account)[:3])
+            for whose, state in [*held, ("policy", self.con.budget)]
+            for account in state.accounts
+        ]
+        return ResultSet(["whose", "account", "total", "spent", "left"], ["VARCHAR"] * 5, rows)
+
+    def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
+        def ask(text: str) -> Result:
+            return self._reader.sql(text, self.limits.query, question, dict(asker.own))
+
+        results: list[tuple[str, ResultSet | None]] = []
+        for piece in going.pieces:
+            found = read(self.con, piece, going, ask, question)
+            results.append((f"{_tag(piece.word)} {len(found.rows)}", found))
+        return Answer(results)
+
+    def _listed(self, asker: Asker, text: str, question: Question) -> Answer:
+        results: list[tuple[str, ResultSet | None]] = []
+        for statement in statements_of(text):
+            found = self._catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
+            results.append((f"SELECT {len(found.rows)}", found))
+        return Answer(results, kind="catalogue")
+
+    def _relations(self) -> list[Relation]:
+        """What there is to ask: tables and views of the policy, released views."""
+        policy, schemas = self.con.policy, self.con.schemas()
+        found = declared(policy, schemas)
+        held = {name: over_empty_tables(f"SELECT * FROM {identifier(name)}", policy, schemas) for name in policy.views}  # noqa: S608
+        shapes = {name: list(zip(shape[0], shape[1], strict=True)) for name, shape in held.items() if shape is not None}
+        found += views(shapes, MAIN, "a view of the policy; private")
+        if self.con.releases_path.exists():
+            named: dict[str, list[tuple[str, str]]] = {}
+            for name, column, kind in self._reader.sql(_RELEASED).fetchall():
+                named.setdefault(name, []).append((column, kind))
+            found += views(named, RELEASED, "released; asking it is free")
+        return found
+
+    def _state(self) -> object:
+        path = self.con.releases_path
+        return state_of(path) if path.exists() else None
+
+    def _private(self, asker: Asker, text: str, going: Route) -> Answer:
+        cursor = self._cursor(asker)
+        _with_budget(lambda: cursor.execute(text))
+        results: list[tuple[str, ResultSet | None]] = []
+        by_name: dict[str, ResultSet] = {}
+        for piece, name in zip(going.pieces, cursor.names, strict=True):
+            named = piece.query is not None and piece.query.named
+            shown = [(str(d[0]), str(d[1])) for d in cursor.description or ()]
+            found = ResultSet([name for name, _ in shown], [kind for _, kind in shown], cursor.rows())
+            by_name[name] = found
+            results.append(("CREATE VIEW", None) if named else (f"{_tag(piece.word)} {len(found.rows)}", found))
+            cursor.nextset()
+        release = cursor.release
+        if release is None:
+            return Answer(results, named=by_name)
+        asker.own.update({name.lower(): {asker.name: release.id} for name in release.views if is_unnamed(name)})
+        said = f"charged {release.guarantee}" if release.cost else f"free, as release {release.id} knows the answers"
+        if release.cost:
+            said += f"; release {release.id}"
+        return Answer(results, (said,), "private", release.cost, release.guarantee, release.id, by_name)
+
+    def _cursor(self, asker: Asker) -> Cursor:
+        held = asker.settings
+        return Cursor(self.con, errors=held.errors, usual=held.amounts, alpha=held.alpha, label=asker.name)
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await self._worked(self._reading, work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await self._worked(self._running, work)
+
+    async def _worked(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        """What ``work`` returns. Anything but a ``dpsql.Error`` that it raises becomes one with fixed text."""
+        submitted = pool.submit(work)
+        future = asyncio.wrap_future(submitted)
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            if submitted.cancel():
+                raise
+            await asyncio.wait([future])  # it runs, and may be charged already: whoever notes it waits for its end
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, Error):
+            raise error
+        if isinstance(error, duckdb.InterruptException):
+            raise SessionError(CANCELLED, "57014")
+        # Its message may hold anything; its kind is a name in a program.
+        log.error("a batch failed with %s, which is a fault of dpsql", type(error).__name__)
+        raise InternalError(FAULT)
+
+
+def _with_budget(work: Callable[[], T]) -> T:
+    """What ``work`` returns; a budget that is missing is asked for in the words of a session."""
+    failure: ProgrammingError
+    try:
+        return work()
+    except ProgrammingError as error:
+        failure = error
+    if str(failure) == NO_BUDGET:
+        raise SessionError(NO_SESSION_BUDGET, "53400")
+    raise failure
+
+
+def _tag(word: str) -> str:
+    """The word of a command tag that clients count rows by."""
+    return "SHOW" if word in ("SHOW", "DESCRIBE", "DESC") else "SELECT"

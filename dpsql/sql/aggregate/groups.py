@@ -1,0 +1,76 @@
+"""Groups: what the values of a GROUP BY item are released as, each with the rows that it is for."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.values.typed import Typed, shown
+from dpsql.workload.expr.conditions import FALSE, Condition
+from dpsql.workload.expr.lines import Scalar, to_float
+
+MAX_GROUPS = 20_000
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups by their labels, in order; where the expression is NULL; where the policy calls a value OTHER."""
+
+    found: tuple[tuple[Scalar, Condition], ...]
+    null: Condition = FALSE
+    other: Condition = FALSE
+
+
+def too_many(node: exp.Expr) -> Exception:
+    """The refusal of more groups than are planned."""
+    return refuse(
+        f"GROUP BY {shown(node)} has more than {MAX_GROUPS:,} groups; use coarser ones, or name fewer in WHERE",
+        node,
+        code="too-many-groups",
+    )
+
+
+def rank(label: Scalar) -> tuple[int, object]:
+    """A key to sort labels of one kind by."""
+    if isinstance(label, float) and math.isnan(label):
+        return (1, 0)
+    return (0, label)
+
+
+def label_of(t: Typed, result: int | float | str | bool) -> Scalar:
+    """A result of the scan as the value that is released."""
+    if t.kind == "exact":
+        if t.family == "integer" and t.unit == 1 and not t.offset:
+            return int(result)
+        number = t.unit * int(result) + t.offset
+        return int(number) if number.denominator == 1 and t.family == "integer" else _decimal(number)
+    if t.kind == "date":
+        return (_EPOCH + dt.timedelta(days=int(result))).date()
+    if t.kind == "timestamp":
+        return _EPOCH + dt.timedelta(microseconds=int(result))
+    if isinstance(result, float):
+        return math.nan if math.isnan(result) else result + 0.0
+    assert isinstance(result, str | bool)  # noqa: S101 - text and Booleans are left
+    return result
+
+
+def _decimal(number: Fraction) -> Decimal:
+    return Decimal(number.numerator) / Decimal(number.denominator)
+
+
+def released(kind: str, label: Scalar) -> Scalar:
+    """A label as a value of its released column's type."""
+    if isinstance(label, bool) or not isinstance(label, int | float | Decimal | Fraction):
+        return label
+    if kind == "DOUBLE":
+        return to_float(label)
+    if kind.startswith("DECIMAL"):
+        return _decimal(Fraction(label))
+    return int(label)

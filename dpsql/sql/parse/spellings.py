@@ -1,0 +1,262 @@
+"""Spellings: forms of DuckDB's SQL that mean the same as a plainer one, written as that one.
+
+What comes after the parser reads the plainer forms alone. The forms are DuckDB's own, its NULLs included: rows in
+parentheses are compared field by field with IS NOT DISTINCT FROM, and a list that is searched with ``= ANY`` hands on
+its NULL as IN does, one that is searched with ``list_contains`` does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from sqlglot import Token, TokenType, exp
+
+from dpsql.policy.values import fold
+from dpsql.sql.parse.trees import nodes
+
+# GROUP BY CUBE (a, b > 1): the parser reads columns alone within these, and any expression within a function.
+_CUBES: Mapping[TokenType, type[exp.Expr]] = {TokenType.CUBE: exp.Cube, TokenType.ROLLUP: exp.Rollup}
+_CUBE_NAMES = {kind.name.lower(): node for kind, node in _CUBES.items()}
+_LISTS = ("list_contains", "list_has", "array_contains", "array_has")
+_CALLED = frozenset({"mean", "count_star", "row", *_LISTS, *_CUBE_NAMES})
+_COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_TRIGGERS = frozenset(
+    {TokenType.FETCH, TokenType.WINDOW, TokenType.ANY, TokenType.ALL, TokenType.SOME, TokenType.PIVOT, *_CUBES}
+)
+_ENTRIES = frozenset({TokenType.IN, TokenType.EQ, TokenType.NEQ, TokenType.NOT})
+_AFTER = frozenset({TokenType.L_PAREN, TokenType.IN})
+
+
+def prepared(tokens: Sequence[Token]) -> None:
+    """Tokens as the parser is to read them: CUBE and ROLLUP as functions, whose arguments may be expressions."""
+    for token, after in itertools.pairwise(tokens):
+        if token.token_type in _CUBES and after.token_type is TokenType.L_PAREN:
+            token.token_type = TokenType.VAR
+
+
+def has_spellings(tokens: Sequence[Token]) -> bool:
+    """Whether a batch could have one of the forms: most have none, and a walk over each tree costs its time."""
+    kinds = {token.token_type for token in tokens}
+    if not kinds.isdisjoint(_TRIGGERS):
+        return True
+    for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        kind, last = first.token_type, third.token_type
+        if second.token_type is TokenType.L_PAREN:
+            # FROM (a JOIN b), a function of the list.
+            if kind is TokenType.FROM or first.text.lower() in _CALLED:
+                return True
+        elif kind is TokenType.DOT:
+            if last is TokenType.DOT:
+                return True
+        elif kind is TokenType.R_PAREN and second.token_type in _ENTRIES and last in _AFTER:
+            return True  # (a, b) = (1, 2), (a, b) NOT IN ((1, 2))
+    return False
+
+
+def respelled(tree: exp.Expr) -> exp.Expr:
+    """The statement in the plainer forms. The tree is changed, and belongs to the caller.
+
+    PIVOT t ON a ... is SELECT * FROM (PIVOT t ON a ...), a query like any other.
+    """
+    if isinstance(tree, exp.Pivot):
+        tree = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=tree)))
+    for clause in list(tree.find_all(exp.From)):
+        _without_parentheses(clause)
+    for select in list(tree.find_all(exp.Select)):
+        _windows_written(select)
+        _limited(select)
+        _unqualified(select)
+    for node in [node for node in nodes(tree) if type(node) in _REPLACED][::-1]:
+        new = _REPLACED[type(node)](node)
+        if new is not None and node is not tree:
+            node.replace(new)
+    return tree
+
+
+def _without_parentheses(clause: exp.From) -> None:
+    """FROM (a JOIN b ...) JOIN c as FROM a JOIN b ... JOIN c, which is the same; other parentheses stay."""
+    inner, select = clause.this, clause.parent
+    while isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Table | exp.Subquery):
+        if any(value for key, value in inner.args.items() if key not in {"this", "joins"}):
+            break
+        joins = [*(inner.this.args.get("joins") or []), *(inner.args.get("joins") or [])]
+        inner = inner.this
+        inner.set("joins", joins or None)
+    if inner is not clause.this and isinstance(select, exp.Select):
+        select.set("joins", [*(inner.args.get("joins") or []), *(select.args.get("joins") or [])] or None)
+        inner.set("joins", None)
+        clause.set("this", inner)
+
+
+# -- clauses of a SELECT -------------------------------------------------------------------------
+
+
+def _limited(select: exp.Select) -> None:
+    """FETCH FIRST 2 ROWS ONLY as LIMIT 2."""
+    fetch = select.args.get("limit")
+    if isinstance(fetch, exp.Fetch) and not fetch.args.get("percent") and not fetch.args.get("with_ties"):
+        options = fetch.args.get("limit_options")
+        if options is None or not (options.args.get("percent") or options.args.get("with_ties")):
+            select.set("limit", exp.Limit(expression=fetch.args.get("count") or exp.Literal.number(1)))
+
+
+def _windows_written(select: exp.Select) -> None:
+    """WINDOW w AS (...) written into each OVER w and OVER (w ...) of the SELECT."""
+    defined: dict[str, exp.Window] = {}
+    for window in select.args.get("windows") or []:
+        if window.args.get("alias") and not _filled(window, defined):
+            return
+        defined[fold(window.name)] = window
+    if not defined:
+        return
+    mine = [node for node in _own(select) if isinstance(node, exp.Window) and node.args.get("alias")]
+    filled = [_filled(node, defined) for node in mine]
+    if all(filled):
+        select.set("windows", None)
+
+
+def _filled(window: exp.Window, defined: Mapping[str, exp.Window]) -> bool:
+    """Whether a window's base is known; then it has the base's parts. Its own ORDER BY must not meet another."""
+    base = defined.get(fold(window.args["alias"].name))
+    parts = ("partition_by", "order", "spec")
+    if base is None or any(base.args.get(part) and window.args.get(part) for part in parts):
+        return False
+    for part in parts:
+        if base.args.get(part):
+            held = base.args[part]
+            window.set(part, [one.copy() for one in held] if isinstance(held, list) else held.copy())
+    window.set("alias", None)
+    return True
+
+
+def _unqualified(select: exp.Select) -> None:
+    """main.trips.fare as trips.fare, where FROM names that very table without an alias."""
+    long = [node for node in _own(select) if isinstance(node, exp.Column) and node.args.get("db")]
+    if not long:
+        return
+    clause = select.args.get("from_")
+    sources = [] if clause is None else [clause.this, *(clause.this.args.get("joins") or [])]
+    sources += select.args.get("joins") or []
+    tables = [source.this if isinstance(source, exp.Join) else source for source in sources]
+    known = {
+        (table.name, *_where(table))
+        for table in tables
+        if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) and not table.alias
+    }
+    folded = {tuple(map(fold, parts)) for parts in known}
+    for column in long:
+        if (fold(column.table), *map(fold, _where(column))) in folded:
+            column.set("db", None)
+            column.set("catalog", None)
+
+
+def _where(node: exp.Table | exp.Column) -> tuple[str, str]:
+    """Schema and catalog of a name, as far as they are written."""
+    schema, catalog = node.args.get("db"), node.args.get("catalog")
+    return ("main" if schema is None else schema.name), ("" if catalog is None else catalog.name)
+
+
+def _own(select: exp.Select) -> Iterable[exp.Expr]:
+    """The nodes of a SELECT without those of the queries in it."""
+    waiting: list[exp.Expr] = [select]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(part for part in node.iter_expressions() if not isinstance(part, exp.Query))
+
+
+# -- expressions ---------------------------------------------------------------------------------
+
+
+def _called(node: exp.Anonymous) -> exp.Expr | None:
+    """A function that has another name as well."""
+    name, given = fold(str(node.this)), node.expressions
+    if name == "mean" and len(given) == 1:
+        return exp.Avg(this=given[0])
+    if name == "count_star" and not given:
+        return exp.Count(this=exp.Star())
+    if name in _CUBE_NAMES and isinstance(node.parent, exp.Group | exp.GroupingSets):
+        return _CUBE_NAMES[name](expressions=given)
+    return None
+
+
+def _listed(node: exp.Expr | None) -> list[exp.Expr] | None:
+    """The elements of a list that is written out; None for anything else."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node.expressions if isinstance(node, exp.Array) and not _queries(node) else None
+
+
+def _queries(node: exp.Expr) -> bool:
+    return any(isinstance(part, exp.Query) for part in node.expressions)
+
+
+def _fields(node: exp.Expr) -> list[exp.Expr] | None:
+    """The fields of a row in parentheses, or of ROW(...); None for anything else."""
+    if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and fold(str(node.this)) == "row"):
+        return node.expressions
+    return None
+
+
+def _compared(node: exp.Expr) -> exp.Expr | None:
+    """``x = ANY([1, 2])`` as IN, other comparisons with the elements of a list one by one; rows field by field."""
+    left, right = node.this, node.expression
+    rows = _fields(left), _fields(right)
+    if rows[0] is not None and rows[1] is not None and isinstance(node, exp.EQ | exp.NEQ):
+        same = _same_row(rows[0], rows[1])
+        return same if isinstance(node, exp.EQ) or same is None else exp.Not(this=exp.Paren(this=same))
+    called = fold(str(right.this)) if isinstance(right, exp.Anonymous) else right.key
+    if called not in {"any", "some", "all"}:
+        return None
+    every = called == "all"
+    given = right.expressions if isinstance(right, exp.Anonymous) else [right.this]
+    listed = _listed(given[0]) if len(given) == 1 else None
+    if listed is None:
+        return None
+    if not listed:
+        return exp.Boolean(this=every)
+    if isinstance(node, exp.EQ) and not every:
+        return exp.In(this=left, expressions=listed)
+    if isinstance(node, exp.NEQ) and every:
+        return exp.Not(this=exp.In(this=left, expressions=listed))
+    return _joined(exp.And if every else exp.Or, [type(node)(this=left.copy(), expression=part) for part in listed])
+
+
+def _among(node: exp.In) -> exp.Expr | None:
+    """``(a, b) IN ((1, 2), (3, 4))`` as an OR of rows that are the same."""
+    fields = _fields(node.this)
+    rows = [_fields(part) for part in node.expressions]
+    if fields is None or not rows or any(row is None for row in rows):
+        return None
+    found = [_same_row([field.copy() for field in fields], row) for row in rows if row is not None]
+    return _joined(exp.Or, [one for one in found if one is not None]) if all(found) else None
+
+
+def _same_row(left: Sequence[exp.Expr], right: Sequence[exp.Expr]) -> exp.Expr | None:
+    if len(left) != len(right) or not left:
+        return None
+    pairs = zip(left, right, strict=True)
+    return _joined(exp.And, [exp.NullSafeEQ(this=one, expression=other) for one, other in pairs])
+
+
+def _contained(node: exp.ArrayContains) -> exp.Expr | None:
+    """``list_contains([1, 2], x)`` as IN, which a NULL in the list does not change."""
+    listed = [part for part in _listed(node.this) or [] if not isinstance(part, exp.Null)]
+    return exp.In(this=node.expression, expressions=listed) if listed else None
+
+
+def _joined(kind: type[exp.And] | type[exp.Or], parts: Sequence[exp.Expr]) -> exp.Expr:
+    """Conditions in one chain, in parentheses where there are several."""
+    if len(parts) == 1:
+        return parts[0]
+    return exp.Paren(this=functools.reduce(lambda one, other: kind(this=one, expression=other), parts))
+
+
+_REPLACED: Mapping[type[exp.Expr], Callable[..., exp.Expr | None]] = {
+    exp.Anonymous: _called,
+    exp.In: _among,
+    exp.ArrayContains: _contained,
+    **dict.fromkeys(_COMPARED, _compared),
+}

@@ -1,0 +1,426 @@
+"""Aggregates of each unit: ``SELECT patient_id, COUNT(*) AS n FROM visits GROUP BY patient_id`` as rows of units.
+
+A derived table that groups by the privacy unit has one row for each unit, which follows from the rows of that unit
+alone. So it is a table like any other, of one row a unit, whose columns are the aggregates; what is computed of them,
+HAVING included, is written into the SELECT that reads it. Guarantee and proof: ``dpsql.workload.expr.rows``.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.policy import ColumnPolicy, Policy, TablePolicy
+from dpsql.policy.settings import fix
+from dpsql.policy.types import column_type
+from dpsql.policy.values import fold
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.resolve.flatten import Base, Rows, aggregates
+from dpsql.sql.resolve.joins import RowScope
+from dpsql.sql.resolve.relations import relations_of
+from dpsql.sql.resolve.select_names import SelectNames, unwrapped
+from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.expressions import column_of, lowered, value_of
+from dpsql.sql.values.predicates import truth
+from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
+from dpsql.workload.expr.batch import Column, Table
+from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
+from dpsql.workload.expr.lines import Line, line_of
+from dpsql.workload.expr.rows import OfUnit, RowSource, Units
+from dpsql.workload.expr.values import CaseValue, Cast, Constant, Stored, Test, Value
+
+# A derived table with one of these looks at several units at once.
+_OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
+_MOST = 2**62
+_LONGEST = 60
+
+
+def is_per_unit(select: exp.Select, rows: RowScope) -> bool:
+    """Whether a SELECT with GROUP BY groups by the unit of its rows."""
+    group = select.args.get("group")
+    if group is None or rows.table.source is None or rows.table.source.unit is None:
+        return False
+    names = SelectNames(select, rows)
+    return any(rows.is_unit(names.meant(item)) for item in _items(select))
+
+
+def units_of(select: exp.Select, rows: RowScope, computed: Computed, names: Sequence[str]) -> tuple[list[Table], Rows]:
+    """The tables of units that a SELECT makes of ``rows``, and the SELECT's columns over one, called ``names``.
+
+    There are two where it has HAVING: an outer join reads the one that keeps to it by itself. ``computed`` keeps what
+    is computed for each row. Raises SQLError for groups that do not follow from the unit, and for clauses and
+    aggregates that are not answered.
+    """
+    for clause in _OVER_UNITS:
+        if select.args.get(clause):
+            raise refuse(
+                f"{clause.upper()} beside GROUP BY {_unit(rows).name} looks at several units at once; leave it out",
+                select,
+                code="per-unit",
+            )
+    draft = _Draft(select, rows, computed)
+    columns = tuple((name, draft.over(item)) for name, item in zip(names, select.expressions, strict=True))
+    having = select.args.get("having")
+    where = None if having is None else draft.over(having.this)
+    if where is None:
+        table = draft.table(None)
+        return [table], draft.over_table(table, None, columns)
+    table, kept = draft.table(None), draft.table(where)
+    return [table, kept], replace(draft.over_table(table, where, columns), kept=draft.over_table(kept, None, columns))
+
+
+def public_rows(select: exp.Select, policy: Policy, tables: Mapping[str, Table]) -> RowScope | None:
+    """The rows of one public table by the column that a SELECT groups by; None for any other SELECT."""
+    relations = relations_of(select, policy, tables).every
+    if len(relations) != 1 or not relations[0].table.policy.public or not _items(select):
+        return None
+    relation = relations[0]
+    table = relation.table
+    where = select.args.get("where")
+    columns = {
+        fold(name): Column(name, kind, line_of(kind), ColumnPolicy(name, where=table.policy.key("columns", name)))
+        for name, kind in table.schema.items()
+        if column_type(kind).kind != "other"
+    }
+    columns |= table.columns
+    alone = RowScope.alone(replace(relation, table=replace(table, columns=columns)), where and where.this)
+    key = SelectNames(select, alone).meant(_items(select)[0])
+    if not isinstance(key, exp.Column):
+        return None
+    column = alone.find(key)
+    unit = Stored(column.name, table.schema[column.name])
+    source = RowSource(table.name, unit=unit, limit=_MOST, protects=f"nothing: {table.name} is public")
+    return RowScope.alone(replace(relation, table=replace(alone.table, source=source)), alone.where)
+
+
+def _items(select: exp.Select) -> list[exp.Expression]:
+    clause = select.args["group"]
+    items = list(clause.expressions)
+    if clause.args.get("all"):
+        items += [unwrapped(item) for item in select.expressions if not aggregates(item)]
+    return items
+
+
+def _unit(rows: RowScope) -> Stored:
+    unit = rows.table.source.unit if rows.table.source is not None else None
+    assert unit is not None  # noqa: S101 - rows without a unit are not grouped by one
+    return unit
+
+
+@dataclass
+class _Draft:
+    """The columns of a table of units while a SELECT is read."""
+
+    select: exp.Select
+    rows: RowScope
+    computed: Computed
+    _found: dict[str, tuple[OfUnit, Column]] = field(default_factory=dict)  # by canonical text
+
+    def __post_init__(self) -> None:
+        self.names = SelectNames(self.select, self.rows)
+        self.scope = Scope(self.rows.find, self.computed, truth)
+        where = TRUE if self.rows.where is None else truth(self.rows.where, self.scope).true
+        self.where: Condition = gather(And, self.rows.condition, where)
+        self.unit = _unit(self.rows)
+        self.alias = f"{self.rows.table.name} by {self.unit.name}"
+        source = self.rows.table.source
+        assert source is not None  # noqa: S101 - as above
+        self.source: RowSource = source
+        for argument in ("rollup", "cube", "grouping_sets", "totals"):
+            if self.select.args["group"].args.get(argument):
+                raise self._several(self.select)
+        self.keys = [self.names.meant(item) for item in _items(self.select)]
+        follows = set(self._following())
+        for key in self.keys:
+            if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+                raise self._several(key)
+            for column in key.find_all(exp.Column):
+                if not self.rows.is_unit(column) and self._source(column) not in follows:
+                    raise self._several(column)
+        self._keys = {self.names.canonical(key) for key in self.keys if not self.rows.is_unit(key)}
+
+    def _several(self, node: exp.Expr) -> Exception:
+        return refuse(
+            f"GROUP BY {self.unit.name} with {shown(node)} beside it may have several rows of a unit; group by "
+            f"{self.unit.name} alone, and write MIN, MAX or COUNT_IF of the rest",
+            node,
+            code="per-unit",
+        )
+
+    def _following(self) -> Iterator[str]:
+        """The joins whose row is one for all rows of a unit: found by the unit, or by what such a join found."""
+        if self.source.single:
+            yield ""
+        known: set[str] = set()
+        for join in self.source.joins:
+            if all(left == self.unit or left.source in known for left, _ in join.pairs):
+                known.add(join.name)
+                yield join.name
+
+    def _source(self, node: exp.Column) -> str:
+        column = self.rows.find(node)
+        return column.value.source if isinstance(column.value, Stored) else ""
+
+    # -- expressions -----------------------------------------------------------------------------
+
+    def over(self, item: exp.Expression) -> exp.Expression:
+        """An item of SELECT or a condition of HAVING over the columns of the table of units."""
+        item = item.this if isinstance(item, exp.Alias) else item
+        aliased = isinstance(item, exp.Column) and not item.table and not self.names.is_column(item)
+        if aliased and isinstance(item, exp.Column):
+            item = self.names.alias(item) or item
+        return self._over(item.copy())
+
+    def _over(self, node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Filter):
+            return self._aggregate(node.this, truth(node.expression.this, self.scope).true, node)
+        if isinstance(node, exp.AggFunc):
+            return self._aggregate(node, TRUE, node)
+        if isinstance(node, exp.Window | exp.WithinGroup | exp.Query):
+            raise self._unanswered(node)
+        if isinstance(node, exp.Column):
+            return self._column(node)
+        for name, value in list(node.args.items()):
+            if isinstance(value, list):
+                node.set(name, [self._over(part) if isinstance(part, exp.Expression) else part for part in value])
+            elif isinstance(value, exp.Expression) and not isinstance(value, exp.DataType | exp.Identifier):
+                node.set(name, self._over(value))
+        return node
+
+    def _column(self, node: exp.Column) -> exp.Expression:
+        if not node.table and not self.names.is_column(node):
+            meant = self.names.alias(node)
+            if meant is not None:
+                return exp.Paren(this=self._over(meant.copy()))
+        if self.rows.is_unit(node):
+            return self._named(self.unit.name)
+        canonical = self.names.canonical(node)
+        if canonical not in self._keys:
+            raise refuse(
+                f"{shown(node)} has a value in each row of a unit; write MIN, MAX or another aggregate of it, or add "
+                "it to GROUP BY",
+                node,
+                code="per-unit",
+            )
+        return self._least(exp.Min(this=node), node, TRUE)
+
+    def _aggregate(self, node: exp.Expression, where: Condition, whole_node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Count) and not isinstance(node.this, exp.Distinct) and not node.expressions:
+            argument = node.this
+            if argument is not None and not isinstance(argument, exp.Star):
+                known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
+                where = gather(And, where, truth(known, self.scope).true)
+            return self._count(whole_node, where)
+        if isinstance(node, exp.CountIf):
+            return self._count(whole_node, gather(And, where, truth(node.this, self.scope).true))
+        if isinstance(node, exp.Sum) and not isinstance(node.this, exp.Distinct):
+            return self._sum(whole_node, node.this, where)
+        if isinstance(node, exp.Avg) and not isinstance(node.this, exp.Distinct):
+            return self._average(node, where)
+        if isinstance(node, exp.Min | exp.Max) and not node.expressions:
+            return self._least(node, whole_node, where)
+        if isinstance(node, exp.LogicalOr | exp.LogicalAnd):
+            pair = truth(node.this, self.scope)
+            wanted, other = (pair.true, pair.false) if isinstance(node, exp.LogicalOr) else (pair.false, pair.true)
+            # TRUE where a row has the truth that decides, else the other one, NULL where no row has any.
+            decided = exp.GT(this=self._count_of("decides", node, gather(And, where, wanted)), expression=_number(0))
+            rest = exp.GT(this=self._count_of("else", node, gather(And, where, other)), expression=_number(0))
+            one = isinstance(node, exp.LogicalOr)
+            return exp.Case(
+                ifs=[
+                    exp.If(this=decided, true=exp.Boolean(this=one)),
+                    exp.If(this=rest, true=exp.Boolean(this=not one)),
+                ]
+            )
+        raise self._unanswered(node)
+
+    def _unanswered(self, node: exp.Expression) -> Exception:
+        return refuse(
+            f"{shown(node)} over the rows of a unit is not answered; write COUNT, COUNT_IF, SUM, AVG, MIN, MAX, "
+            "BOOL_OR or BOOL_AND",
+            node,
+            code="per-unit",
+        )
+
+    # -- aggregates ------------------------------------------------------------------------------
+
+    def _count(self, node: exp.Expression, where: Condition) -> exp.Expression:
+        return self._count_of("", node, where)
+
+    def _count_of(self, what: str, node: exp.Expression, where: Condition) -> exp.Expression:
+        """How many rows of the unit satisfy a condition: at most the declared number of its rows."""
+        one = Constant(1, "BIGINT")
+        value: Value = one if where == TRUE else CaseValue(((lowered(where, self.scope), one),), None, "BIGINT")
+        line = Line("integer", "BIGINT", 0, _MOST)
+        least = Fraction(int(where == TRUE))
+        policy = ColumnPolicy("n", lower=least, upper=Fraction(self.source.limit), nulls=False)
+        return self._kept(node, "count", value, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
+
+    def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
+        level = self._whole_number(argument)
+        kind = type_of(level.low, level.high)
+        if kind != "BIGINT":
+            raise refuse(
+                f"SUM({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
+                argument,
+                code="overflow",
+            )
+        value = whole(level.value, "BIGINT")
+        if where != TRUE:
+            value = CaseValue(((lowered(where, self.scope), value),), None, "BIGINT")
+        most = self.source.limit
+        low, high = min(level.low, level.low * most), max(level.high, level.high * most)
+        unit = None if level.unit == 1 else level.unit
+        line = Line("integer", "HUGEINT", -_MOST, _MOST, unit=unit)
+        policy = ColumnPolicy("s", lower=low * level.unit, upper=high * level.unit, nulls=level.nulls or where != TRUE)
+        each = Line("integer", "BIGINT", level.low, level.high)
+        return self._kept(node, "sum", value, each, line, "HUGEINT", policy)
+
+    def _whole_number(self, argument: exp.Expression) -> Typed:
+        """The argument of a SUM, each row clamped to the declared bounds, as a multiple of a whole number."""
+        t = value_of(argument, self.scope, clamped=True)
+        if t.kind == "boolean":
+            t = exact(Cast(t.value, "BIGINT"), 0, 1, "integer", t)
+        if t.kind != "exact":
+            raise refuse(
+                f"SUM({shown(argument)}) of a unit adds up whole numbers and decimals alone, as the sum of DOUBLEs "
+                "depends on their order; declare a step for the column, or write CAST(... AS DECIMAL(18, 2))",
+                argument,
+                code="per-unit",
+            )
+        if t.gap:
+            where = self.scope.column(t.gap[0]).policy.where
+            raise refuse(
+                f"SUM({shown(argument)}) needs bounds: add lower and upper to {where} in the policy, or "
+                "write LEAST(GREATEST(..., 0), 100) around it",
+                argument,
+                code="no-bounds",
+            )
+        return flat(t, argument)
+
+    def _average(self, node: exp.Avg, where: Condition) -> exp.Expression:
+        """AVG as SUM over COUNT, within the bounds of its argument."""
+        argument = node.this
+        level = self._whole_number(argument)
+        known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
+        count = self._count_of("rows", node, gather(And, where, truth(known, self.scope).true))
+        mean = exp.Div(this=self._sum(exp.Sum(this=argument), argument, where), expression=count.copy(), typed=False)
+        low, high = (_number(end * level.unit) for end in (level.low, level.high))
+        held = exp.Least(this=exp.Greatest(this=mean, expressions=[low]), expressions=[high])
+        return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
+
+    def _least(self, node: exp.Min | exp.Max, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """MIN and MAX: a value that a row of the unit has, with the declared domain of its column."""
+        column = column_of(node.this, self.scope)
+        line = column.line
+        if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
+            raise self._unanswered(whole_node)
+        if line.single:
+            line = line_of("DOUBLE")
+        kind = {"text": "VARCHAR", "real": "DOUBLE"}.get(line.kind, column.type)
+        value: Value = column.value if column.value is not None else Stored(column.name, column.type)
+        if where != TRUE:
+            value = CaseValue(((lowered(where, self.scope), value),), None, line.type)
+        policy = copy.copy(column.policy)
+        fix(policy, "nulls", column.policy.nulls or where != TRUE)
+        fix(policy, "public", False)
+        function = "min" if isinstance(node, exp.Min) else "max"
+        return self._kept(whole_node, function, value, line, line, kind, policy)
+
+    def _kept(
+        self,
+        node: exp.Expression,
+        function: str,
+        value: Value,
+        each: Line,
+        line: Line,
+        kind: str,
+        policy: ColumnPolicy,
+        what: str = "",
+    ) -> exp.Expression:
+        """The column of an aggregate, one for equal ones."""
+        key = f"{what} {function} {self.names.canonical(node)}"
+        if key not in self._found:
+            text = " ".join([*([what] if what else []), node.sql("duckdb", comments=False)])
+            name = self._fresh("".join(c if c.isprintable() else " " for c in text)[:_LONGEST])
+            policy = copy.copy(policy)
+            fix(policy, "name", name)
+            made = OfUnit(name, function, value, each, line)
+            self.computed.column(value, each, each.type, text)  # what a row costs is checked over all of a batch
+            self._found[key] = made, Column(name, kind, line, policy)
+        return self._named(self._found[key][1].name)
+
+    def _named(self, name: str) -> exp.Column:
+        return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(self.alias, quoted=True))
+
+    def _fresh(self, text: str) -> str:
+        taken = {fold(self.unit.name), *(fold(column.name) for _, column in self._found.values())}
+        name, copies = text, 1
+        while fold(name) in taken:
+            copies += 1
+            name = f"{text} #{copies}"
+        return name
+
+    # -- the table -------------------------------------------------------------------------------
+
+    def over_table(
+        self, table: Table, where: exp.Expression | None, columns: Sequence[tuple[str, exp.Expression]]
+    ) -> Rows:
+        """The rows of a table of units where a condition of HAVING holds, with these columns."""
+        node = exp.Table(this=exp.to_identifier(table.name, quoted=True))
+        node.set("alias", exp.TableAlias(this=exp.to_identifier(self.alias, quoted=True)))
+        return Rows((Base(self.alias, node, tuple(table.schema)),), (), where, tuple(columns))
+
+    def table(self, having: exp.Expression | None) -> Table:
+        """The table of units with all that was asked of it; where ``having`` holds, a condition over its columns."""
+        base, unit = self.rows.table, self.unit
+        where = None if self.where == TRUE else lowered(self.where, self.scope)
+        made = tuple(column for column, _ in self._found.values())
+        columns = {fold(column.name): column for _, column in self._found.values()}
+        kind = "VARCHAR" if unit.type.upper().startswith("ENUM") else unit.type
+        own = base.columns.get(fold(unit.name)) if not unit.source else None
+        if own is not None:
+            columns[fold(unit.name)] = replace(own, type=kind, value=None)
+        schema = {unit.name: kind, **{column.name: column.line.type for _, column in self._found.values()}}
+        found = Table("", TablePolicy(base.policy.name, public=True, where=base.policy.where), columns, schema)
+        kept = None if having is None else self._test(having, found)
+        units = Units(self.source, where, unit.name, made, kept)
+        name = f"{self.alias} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
+        source = RowSource(
+            self.source.table, unit=Stored(unit.name, kind), protects=self.source.protects, single=True, of=units
+        )
+        return replace(found, name=name, policy=self._policy(), source=source)
+
+    def _policy(self) -> TablePolicy:
+        base, unit = self.rows.table.policy, self.unit
+        if base.public:
+            return TablePolicy(base.name, public=True, unique=(unit.name,), where=base.where)
+        reference = base.references.get(unit.name) if not unit.source else None
+        references = {} if reference is None else {unit.name: reference}
+        return TablePolicy(
+            base.name, unit=unit.name, max_rows_per_unit=1, unique=(unit.name,), references=references, where=base.where
+        )
+
+    def _test(self, having: exp.Expression, table: Table) -> Test:
+        """A condition over the columns of a table of units, as the scan asks it."""
+        names = {fold(name): name for name in table.schema}
+        scope = Scope(lambda node: table.columns[fold(names[fold(node.name)])], Computed(table), truth)
+        return lowered(truth(having, scope).true, scope)
+
+
+def _number(value: int | Fraction) -> exp.Expression:
+    """A number as SQL writes it exactly."""
+    value = Fraction(value)
+    digits = 0
+    while (value * 10**digits).denominator != 1:
+        digits += 1
+    whole_part = abs(value * 10**digits).numerator
+    text = str(whole_part).rjust(digits + 1, "0")
+    literal = exp.Literal.number(f"{text[:-digits]}.{text[-digits:]}" if digits else text)
+    return exp.Neg(this=literal) if value < 0 else literal

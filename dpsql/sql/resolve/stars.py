@@ -1,0 +1,157 @@
+"""Stars: ``*``, ``t.*`` with EXCLUDE, REPLACE, RENAME or LIKE, and COLUMNS(...), written out as the columns they mean.
+
+Which columns a pattern means is asked of a DuckDB that has their names and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from dpsql.policy.values import fold
+from dpsql.quoting import identifier
+from dpsql.sql.parse.names import name_over, names_of
+from dpsql.sql.parse.statements import refuse
+from dpsql.sql.parse.trees import nodes, written
+
+Sources = Sequence[tuple[str, Sequence[str]]]
+"""What FROM gives: aliases and column names."""
+
+_PATTERNS = (exp.Like, exp.ILike, exp.SimilarTo, exp.Glob)
+# What may say which columns COLUMNS(lambda c: ...) means.
+_SAID = (
+    *(exp.Columns, exp.Lambda, exp.Identifier, exp.Column, exp.Literal, exp.Array, exp.Tuple, exp.Star, exp.Paren),
+    *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.In, exp.StartsWith, exp.EndsWith, exp.Contains, *_PATTERNS),
+)
+
+
+def expanded(select: exp.Select, sources: Sources) -> exp.Select:
+    """``select`` with its stars and COLUMNS(...) written out; the same object where it has none."""
+    if not any(_star_of(item) is not None or item.find(exp.Columns) is not None for item in select.expressions):
+        return select
+    shared = {fold(part.name) for join in select.args.get("joins") or [] for part in join.args.get("using") or []}
+    items: list[exp.Expression] = []
+    for item in select.expressions:
+        if _star_of(item) is not None:
+            items.extend(_columns(item, sources, shared))
+        elif item.find(exp.Columns) is not None:
+            items.extend(_each(item, sources, shared))
+        else:
+            items.append(item)
+    out = select.copy()
+    out.set("expressions", items)
+    return out
+
+
+def has_columns(select: exp.Select) -> bool:
+    """Whether an item of a SELECT holds COLUMNS(...)."""
+    return any(item.find(exp.Columns) is not None for item in select.expressions)
+
+
+def _star_of(item: exp.Expression) -> exp.Star | None:
+    """The star that an item is, with a table or without, and with a pattern or without."""
+    node = item.this if isinstance(item, _PATTERNS) else item
+    if isinstance(node, exp.Column):
+        node = node.this
+    return node if isinstance(node, exp.Star) else None
+
+
+def _columns(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.Expression]:
+    """The items that a star stands for."""
+    star, pattern = _star_of(item), item if isinstance(item, _PATTERNS) else None
+    held = item.this if pattern is not None else item
+    wanted = fold(held.table) if isinstance(held, exp.Column) else None
+    assert star is not None  # noqa: S101 - the caller has looked
+    left_out = {fold(part.name) for part in star.args.get("except_") or star.args.get("except") or []}
+    replaced = {fold(part.alias): part for part in star.args.get("replace") or []}
+    renamed = {fold(part.this.name): part.alias for part in star.args.get("rename") or []}
+    found = [(a, names) for a, names in sources if wanted is None or fold(a) == wanted]
+    every = [name for _, names in found for name in names]
+    unknown = [name for name in (*left_out, *replaced, *renamed) if name not in {fold(name) for name in every}]
+    if unknown:
+        raise refuse(f"* has no column {unknown[0]} here", item, code="unknown-column")
+    kept = None if pattern is None else _matching(_with_plain_star(pattern), every, item)
+    items: list[exp.Expression] = []
+    for alias, name in _told(found, shared):
+        if fold(name) in left_out or (kept is not None and fold(name) not in kept):
+            continue
+        if fold(name) in replaced:
+            items.append(replaced[fold(name)].copy())
+            continue
+        column = _column(alias, name)
+        new = renamed.get(fold(name))
+        items.append(column if new is None else exp.Alias(this=column, alias=exp.to_identifier(new, quoted=True)))
+    if not items:
+        raise refuse(f"{written(item)[:60]} leaves no column", item, code="unknown-column")
+    return items
+
+
+def _with_plain_star(pattern: exp.Expression) -> exp.Expression:
+    out = pattern.copy()
+    out.set("this", exp.Star())
+    return out
+
+
+def _each(item: exp.Expression, sources: Sources, shared: set[str]) -> list[exp.Expression]:
+    """An item with COLUMNS(...) once for each column that it means."""
+    asked = list(dict.fromkeys(written(part) for part in item.find_all(exp.Columns)))
+    said = next(part for part in nodes(item) if isinstance(part, exp.Columns))
+    if len(asked) > 1 or said.args.get("unpack"):
+        raise refuse("an item takes one COLUMNS(...), however often", item)
+    strange = next((part for part in nodes(said) if not isinstance(part, _SAID)), None)
+    if strange is not None:
+        raise refuse(
+            "COLUMNS takes *, a pattern, a list of names, or a lambda that compares the name with texts", strange
+        )
+    every = [name for _, names in sources for name in names]
+    kept = _matching(said, every, item)
+    alias = item.alias if isinstance(item, exp.Alias) else ""
+    body = item.this if isinstance(item, exp.Alias) else item
+    chosen = [(source, name) for source, name in _told(sources, shared) if fold(name) in kept]
+    if "\\" in alias or (alias and len(chosen) > 1):
+        raise refuse(f"COLUMNS(...) AS {alias} would name {len(chosen)} columns alike; leave the alias out", item)
+    items: list[exp.Expression] = []
+    for source, name in chosen:
+        one = exp.Paren(this=body.copy())
+        for part in list(one.find_all(exp.Columns)):
+            part.replace(_column(source, name))
+        shown = alias or name_over(_asked_again(body), name)
+        items.append(exp.Alias(this=one.this, alias=exp.to_identifier(shown, quoted=True)))
+    return items
+
+
+def _asked_again(body: exp.Expression) -> str:
+    """An item with COLUMNS(*), of which DuckDB says how it calls each column."""
+    out = exp.Paren(this=body.copy())
+    for part in list(out.find_all(exp.Columns)):
+        part.replace(exp.Columns(this=exp.Star()))
+    for column in list(out.find_all(exp.Column)):
+        column.replace(exp.Null())
+    return written(out.this, copy=False)
+
+
+def _told(sources: Sources, shared: set[str]) -> list[tuple[str, str]]:
+    """All columns with their aliases; those that USING shares once."""
+    seen: set[str] = set()
+    found = []
+    for alias, names in sources:
+        for name in names:
+            if fold(name) not in shared or fold(name) not in seen:
+                found.append((alias, name))
+            seen.add(fold(name))
+    return found
+
+
+def _column(alias: str, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
+
+
+def _matching(asked: exp.Expression, names: Sequence[str], item: exp.Expression) -> set[str]:
+    """The names, folded, of those that a pattern means."""
+    known: Mapping[str, str] = {fold(name): name for name in names}
+    listed = ", ".join(f"NULL AS {identifier(name)}" for name in known.values())
+    found = names_of(f"SELECT {written(asked)} FROM (SELECT {listed}) AS t")  # noqa: S608
+    if found is None:
+        raise refuse(f"{written(asked)[:60]} means no column here", item, code="unknown-column")
+    return {fold(name) for name in found}

@@ -1,0 +1,102 @@
+"""``dpsql serve``: the server in the foreground, until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import signal
+import ssl
+import sys
+from pathlib import Path
+
+from dpsql.driver.connection import Connection
+from dpsql.errors import InterfaceError, ProgrammingError
+from dpsql.surfaces import inputs, output
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Answer analysts until SIGTERM or Ctrl-C; running statements may end first."""
+    if importlib.util.find_spec("pygwire") is None:
+        raise InterfaceError("a server needs pygwire; install it with: pip install 'dpsql[serve]'")
+    if (options.tls_cert is None) != (options.tls_key is None):
+        options.usage("TLS needs a certificate and its key; give --tls-cert FILE and --tls-key FILE, or neither")
+    with inputs.connected(options) as con:
+        asyncio.run(_served(con, options))
+
+
+async def _served(con: Connection, options: argparse.Namespace) -> None:
+    from dpsql.server.accounts import Accounts
+    from dpsql.server.journal import Journal
+    from dpsql.server.listener import Server, tls_context
+    from dpsql.server.protocol.limits import Limits
+    from dpsql.server.service import Service
+
+    limits = Limits(
+        connections=options.connections,
+        per_account=options.per_account,
+        statement=options.statement_bytes,
+        statements=options.statements_per_minute,
+        idle=options.idle_timeout,
+    )
+    con.schemas()  # what is wrong with the tables is said now, not to the first analyst
+    accounts = Accounts.of(con.policy, con.ledger_path, _anchor(con, options), _path(options.passwords))
+    tls: ssl.SSLContext | None = None
+    if options.tls_cert is not None:
+        tls = tls_context(options.tls_cert, options.tls_key)
+    journal = Journal(_path(options.log) or con.ledger_path.with_suffix(".audit.jsonl"))
+    service = Service(con, limits, accounts)
+    server = Server(service, accounts.verifier, options.host, options.port, tls, limits, journal)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    _said(server.host, server.port, len(accounts.listed()), options, secure=tls is not None)
+    await stop.wait()
+    if not options.quiet:
+        print("dpsql: stopping; running statements may end first", file=sys.stderr)
+    await server.stop(options.grace)
+    await loop.run_in_executor(None, service.close)
+    journal.close()
+
+
+def mcp(options: argparse.Namespace) -> None:
+    """Answer an agent on stdin and stdout until it leaves, under an analyst's account."""
+    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("pygwire") is None:
+        raise InterfaceError("agents need the package mcp; install it with: pip install 'dpsql[mcp]'")
+    from dpsql.server.accounts import Accounts
+    from dpsql.server.agents import Agent, tools
+    from dpsql.server.journal import Journal
+    from dpsql.server.service import Service
+
+    with inputs.connected(options) as con:
+        accounts = Accounts.of(con.policy, con.ledger_path, _anchor(con, options), _path(options.passwords))
+        analyst = accounts.analyst(options.analyst)
+        why = "is unknown" if analyst is None else analyst.refusal()
+        if why:
+            raise ProgrammingError(f"the analyst {options.analyst} {why}; 'dpsql analyst list' shows who there is")
+        journal = Journal(_path(options.log) or con.ledger_path.with_suffix(".audit.jsonl"))
+        service = Service(con, accounts=accounts)
+        tools(Agent(service, options.analyst, journal)).run("stdio")
+        service.close()
+        journal.close()
+
+
+def _said(host: str, port: int, analysts: int, options: argparse.Namespace, *, secure: bool) -> None:
+    if options.json:
+        output.print_json({"host": host, "port": port, "tls": secure, "analysts": analysts})
+    elif not options.quiet:
+        print(f"dpsql: listening at {host} port {port}{' with TLS' if secure else ''}, for {analysts} analysts")
+        if not analysts:
+            print(f"dpsql: nobody can sign in yet; add somebody with 'dpsql analyst add NAME {options.policy} ...'")
+    sys.stdout.flush()
+
+
+def _anchor(con: Connection, options: argparse.Namespace) -> Path | None:
+    named = options.anchor if options.anchor is not None else con.policy.place("anchor")
+    return None if named is None else Path(named).absolute()
+
+
+def _path(named: str | None) -> Path | None:
+    return None if named is None else Path(named).absolute()

@@ -1,0 +1,147 @@
+"""Budgets of analysts inside the policy's: what a charge under an analyst's name is held to."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dpsql.errors import BudgetError, DataError, LedgerError, PolicyError
+from dpsql.privacy.accountant import Budget, Charge, Request, charge_for
+from dpsql.privacy.analysts import Analyst
+from dpsql.privacy.ledger import Ledger
+
+BUDGET = Budget.of("4", "1e-9", "2", local_epsilon="1")
+ANN = Analyst("ann", Budget.of("1", "1e-9", "0.5", max_epsilon_per_release="0.3"))
+
+
+def pure(epsilon: str) -> Charge:
+    return next(charge for charge in charge_for(Request.of(epsilon), BUDGET) if charge.noise == "laplace")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger.create(tmp_path / "l.ledger", "d-1", BUDGET)
+    made.declare_analyst(lambda _: ANN)
+    return made
+
+
+def left(ledger: Ledger, name: str = "ann") -> int:
+    account = ledger.analyst_state(ledger.analysts()[name]).account("pure")
+    assert account is not None
+    return account.remaining_units
+
+
+def test_an_analyst_spends_up_to_their_own_budget(ledger: Ledger) -> None:
+    ledger.charge(pure("0.3"), "a", {}, label="ann")
+    assert left(ledger) == 200_000_000_000
+    with pytest.raises(BudgetError, match=r"ann: a release at epsilon 0.25 \(pure\) needs epsilon 0.25 .* 0.2 left"):
+        ledger.charge(pure("0.25"), "b", {}, label="ann")
+    ledger.charge(pure("0.2"), "c", {}, label="ann")
+    assert left(ledger) == 0
+    with pytest.raises(BudgetError, match="it is spent"):
+        ledger.charge(pure("0.1"), "d", {}, label="ann")
+    ledger.charge(pure("0.1"), "d", {}, label="somebody")  # whom the policy alone limits
+    assert [account.spent_units for account in ledger.state().accounts] == [600_000_000_000, 0, 0]
+    ledger.verify()
+
+
+def test_the_gaussian_part_is_of_its_own_and_its_errors_add_up_in_mu(ledger: Ledger) -> None:
+    (charge,) = [c for c in charge_for(Request.of("0.3", "1e-9"), BUDGET) if c.noise == "gaussian"]
+    ledger.charge(charge, "a", {}, label="ann")
+    ledger.charge(charge, "b", {}, label="ann")
+    with pytest.raises(BudgetError, match="ann"):
+        ledger.charge(charge, "c", {}, label="ann")
+    spent = ledger.analyst_state(ANN).account("gaussian")
+    assert spent is not None
+    assert spent.spent_units == 2 * charge.units <= spent.total_units < 3 * charge.units
+    assert left(ledger) == 500_000_000_000
+
+
+def test_the_policy_limits_all_analysts_together(ledger: Ledger) -> None:
+    for name in ("b", "c", "d", "e", "f"):
+        ledger.declare_analyst(lambda _, name=name: Analyst(name, Budget.of("1")))
+    granted = 0
+    for name in ("b", "c", "d", "e", "f"):
+        try:
+            ledger.charge(pure("0.75"), name, {}, label=name)
+            granted += 1
+        except BudgetError:
+            pass
+    assert granted == 2  # of 2 in the policy's pure account
+
+
+def test_what_an_analyst_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(BudgetError, match=r"above the cap on one release of the analyst ann, 0.3"):
+        ledger.charge(pure("0.4"), "a", {}, label="ann")
+    ledger.declare_analyst(lambda held: replace(held["ann"], tables=("visits", "people")))
+    ledger.charge(pure("0.1"), "a", {"tables": ["VISITS"]}, label="ann")
+    with pytest.raises(PolicyError, match="ann may not ask salaries; ask visits, people"):
+        ledger.charge(pure("0.1"), "b", {"tables": ["visits", "salaries"]}, label="ann")
+    ledger.declare_analyst(lambda held: replace(held["ann"], budget=Budget.of(rho="0.5")))
+    with pytest.raises(BudgetError, match="the analyst ann has no pure account"):
+        ledger.charge(pure("0.1"), "b", {}, label="ann")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"suspended": True}, "ann is suspended"),
+        ({"removed": True}, "ann was removed"),
+        ({"expires": datetime(2020, 2, 3, tzinfo=UTC)}, "ann expired at 2020-02-03 00:00 UTC"),
+    ],
+)
+def test_who_may_not_ask(ledger: Ledger, change: dict[str, object], said: str) -> None:
+    ledger.declare_analyst(lambda held: replace(held["ann"], **change))  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match=said):
+        ledger.charge(pure("0.1"), "a", {}, label="ann")
+    assert ledger.state().accounts[0].spent_units == 0
+    later = ledger.declare_analyst(lambda _: replace(ANN, expires=datetime.now(UTC) + timedelta(days=1)))
+    assert ledger.analysts() == {"ann": later}
+    ledger.charge(pure("0.1"), "a", {}, label="ann")
+
+
+def test_what_was_spent_stays_spent_under_a_name(ledger: Ledger) -> None:
+    ledger.charge(pure("0.3"), "a", {}, label="ann")
+    ledger.declare_analyst(lambda held: replace(held["ann"], removed=True))
+    ledger.declare_analyst(lambda _: ANN)
+    assert left(ledger) == 200_000_000_000
+    ledger.declare_analyst(lambda held: replace(held["ann"], budget=Budget.of("0.1")))
+    assert left(ledger) == 0
+
+
+def test_of_many_who_ask_for_the_last_of_it_as_many_are_granted_as_fit(ledger: Ledger) -> None:
+    start, granted = threading.Barrier(8), []
+
+    def ask(number: int) -> None:
+        start.wait()
+        try:
+            ledger.charge(pure("0.1"), f"c{number}", {}, label="ann")
+            granted.append(number)
+        except BudgetError:
+            pass
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(granted) == 5
+    assert left(ledger) == 0
+
+
+def test_rows_of_analysts_are_links_of_the_chain(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        ledger.declare_analyst(lambda _: replace(ANN, name=""))
+    assert ledger.verify() == 2
+    with closing(sqlite3.connect(tmp_path / "l.ledger", isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            connection.execute("DELETE FROM analysts")
+        connection.execute("INSERT INTO analysts (time, name, terms) VALUES ('', 'eve', '{}')")
+    with pytest.raises(LedgerError, match="analysts has rows outside the hash chain"):
+        Ledger.open(tmp_path / "l.ledger", "d-1", BUDGET)

@@ -1,0 +1,61 @@
+"""A small data set behind a server: what the tests of the server share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+import dpsql
+from dpsql.server.journal import Journal
+from dpsql.server.listener import Server
+from dpsql.server.protocol.limits import Limits
+from dpsql.server.protocol.scram import Verifier
+from dpsql.server.service import Service
+
+POLICY = """
+dataset = "visits-1"
+[budget]
+epsilon = 400.0
+pure_epsilon = 200.0
+delta = 1e-9
+[tables.visits]
+unit = "row"
+expected_rows = 300
+[tables.visits.columns]
+id = {}
+age = { lower = 0, upper = 99, nulls = false }
+state = { values = ["BE", "FR", "ZH"], nulls = false }
+cost = { lower = 0, upper = 500, step = 0.5 }
+day = { lower = 2020-01-01, upper = 2020-12-31 }
+"""
+VERIFIER = Verifier.of("secret")
+
+
+def accounts(name: str) -> Verifier | None:
+    return VERIFIER if name in ("ann", "bob") else None
+
+
+def database(folder: Path) -> Path:
+    """The private tables, and the policy beside them."""
+    path = folder / "visits.duckdb"
+    with duckdb.connect(str(path)) as con:
+        con.execute("CREATE TABLE visits (id INTEGER, age INTEGER, state VARCHAR, cost DECIMAL(9,2), day DATE)")
+        con.execute(
+            "INSERT INTO visits SELECT i, i % 90, ['BE', 'FR', 'ZH'][1 + i % 3], i % 400, "
+            "DATE '2020-01-01' + (i % 300)::INTEGER FROM range(300) t(i)"
+        )
+    (folder / "visits.toml").write_text(POLICY)
+    return path
+
+
+def connection(folder: Path) -> dpsql.Connection:
+    return dpsql.connect(database(folder), policy=folder / "visits.toml")
+
+
+def server(folder: Path, limits: Limits | None = None, **options: Any) -> Server:
+    """A server of the small data set at a free port, with accounts ann and bob, password "secret"."""
+    held = limits or Limits(stalled=5.0)
+    options = {"accounts": accounts, "slow": 0.01, "journal": Journal(folder / "log.jsonl"), **options}
+    return Server(Service(connection(folder), held), port=0, limits=held, **options)

@@ -1,0 +1,71 @@
+"""Totals that agree, and notes on those that need not: by the policy and the statement alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+
+POLICY = """
+dataset = "left-out-1"
+[budget]
+epsilon = 100.0
+[tables.t]
+unit = "row"
+[tables.t.columns]
+ward = { lower = 1, upper = 5 }
+month = { lower = 1, upper = 12, other = true }
+sex = { values = ["f", "m"], nulls = false }
+day = { lower = 2024-01-01, upper = 2024-03-31, nulls = false }
+"""
+TOTAL = "SELECT COUNT(*) AS n FROM t"
+BY = "SELECT {0} AS k, COUNT(*) AS n FROM t GROUP BY k"
+
+
+@pytest.fixture(scope="module")
+def con(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
+    folder = tmp_path_factory.mktemp("left-out")
+    with duckdb.connect(folder / "t.duckdb") as raw:
+        raw.execute(
+            "CREATE TABLE t AS SELECT (i % 7)::INTEGER AS ward, (i % 15)::INTEGER AS month, "
+            "['f', 'm', 'x'][1 + i % 3] AS sex, DATE '2024-01-01' + (i % 100)::INTEGER AS day FROM range(700) r(i)"
+        )
+    return dpsql.connect(folder / "t.duckdb", policy=dpsql.Policy.parse(POLICY), ledger=folder / "t.ledger")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("ward",), "ward <= 0 OR ward >= 6"),
+        (("sex",), "undeclared sex"),
+        (("ward // 2", "month"), "ward <= 0 OR ward >= 6"),
+        (("date_trunc('month', day)",), "day <= '2023-12-31' OR day >= '2024-04-01'"),
+        (("month",), None),
+        (("CASE WHEN ward < 3 THEN 'low' ELSE 'high' END",), None),
+        (("month > 6",), None),
+    ],
+)
+def test_a_note_says_why_totals_may_differ(con: dpsql.Connection, keys: tuple[str, ...], said: str | None) -> None:
+    notes = con.plan(";".join([*(BY.format(key) for key in keys), TOTAL]), epsilon=0.1).notes
+    ends = "other = true in the policy gives them one"
+    assert notes == (() if said is None else (f"totals may differ, as rows have no group: {said} (in q1); {ends}",))
+
+
+def test_results_that_leave_out_the_same_rows_need_no_note(con: dpsql.Connection) -> None:
+    batch = ";".join(["SELECT ward, sex, COUNT(*) AS n FROM t GROUP BY ward, sex"] * 2)
+    assert con.plan(batch, epsilon=0.1).notes == ()
+
+
+def test_groups_that_leave_out_no_row_add_up_to_the_total(con: dpsql.Connection) -> None:
+    keys = ("month", "month > 6", "ward IN (1, 2)")
+    release = con.run(";".join([*(BY.format(key) for key in keys), TOTAL]), epsilon=0.5)
+    (total,) = release["q4"].column("n")
+    for number in range(1, 4):
+        assert sum(release[f"q{number}"].column("n")) == pytest.approx(total, abs=1e-6)
+
+
+def test_every_note_is_in_the_plan(con: dpsql.Connection, tmp_path: Path) -> None:
+    assert "totals may differ" in str(con.plan(f"{BY.format('ward')}; {TOTAL}", epsilon=0.1))

@@ -1,0 +1,173 @@
+"""Rows of units: queries that group by the unit, and IN and EXISTS over its rows, beside what DuckDB answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+from helpers import policy_of
+from noiseless import Pipeline, rows_of
+
+from dpsql.errors import SQLError
+
+POLICY = """
+[tables.visits]
+unit = "pid"
+max_rows_per_unit = 12
+references = { pid = "people.person" }
+[tables.visits.columns]
+pid = {}
+ward = { values = ["a", "b", "c"] }
+cost = { lower = 0, upper = 100 }
+price = { lower = 0, upper = 50 }
+day = { lower = 2020-01-01, upper = 2020-01-31 }
+mass = { lower = 0.0, upper = 70.0 }
+[tables.people]
+unit = "person"
+max_rows_per_unit = 1
+key = ["person"]
+[tables.people.columns]
+person = {}
+sex = { values = ["f", "m"] }
+[tables.stays]
+unit = "row"
+[tables.stays.columns]
+ward = { values = ["a", "b", "c"] }
+[tables.wards]
+public = true
+[tables.wards.columns]
+kind = { values = ["x", "y"] }
+"""
+
+
+@pytest.fixture(scope="module")
+def visits() -> Pipeline:
+    con = duckdb.connect()
+    con.execute(
+        """CREATE TABLE visits AS SELECT CASE WHEN i % 17 = 0 THEN NULL ELSE i % 37 END AS pid,
+        (['a', 'b', 'c'])[1 + i % 3] AS ward, i * 7 % 101 AS cost, (i * 13 % 50 / 4)::DECIMAL(9,2) AS price,
+        DATE '2020-01-01' + (i % 31)::INT AS day, i / 3.0::DOUBLE AS mass FROM range(200) r(i)"""
+    )
+    con.execute("CREATE TABLE people AS SELECT i AS person, (['f', 'm'])[1 + i % 2] AS sex FROM range(30) r(i)")
+    con.execute("CREATE TABLE wards (w VARCHAR, kind VARCHAR)")
+    con.execute("INSERT INTO wards VALUES ('a', 'x'), ('a', 'y'), ('c', 'x'), (NULL, 'x')")
+    con.execute("CREATE TABLE stays AS SELECT 'a' AS ward")
+    return Pipeline.of(policy_of(POLICY), con)
+
+
+ANSWERED = [
+    "SELECT AVG(n) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid)",
+    "SELECT n, COUNT(*) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY ALL) GROUP BY n",
+    "SELECT COUNT(*) AS c FROM (SELECT pid FROM visits GROUP BY pid HAVING SUM(cost) > 200)",
+    "SELECT SUM(s) AS c FROM (SELECT pid, SUM(cost) AS s FROM visits WHERE ward = 'a' GROUP BY 1)",
+    "SELECT SUM(s) AS c FROM (SELECT pid, SUM(price) AS s FROM visits GROUP BY 1)",
+    "SELECT SUM(s) AS c FROM (SELECT pid, 2 * SUM(cost + 1) - COUNT(*) AS s FROM visits GROUP BY 1)",
+    "SELECT COUNT(*) AS c FROM (SELECT pid, SUM(price) AS s FROM visits GROUP BY 1) WHERE s > 20.25",
+    "SELECT w, COUNT(*) AS c FROM (SELECT pid, MIN(ward) AS w FROM visits GROUP BY 1) GROUP BY w",
+    """SELECT d, COUNT(*) AS c FROM (SELECT pid, MAX(day) FILTER (WHERE cost > 60) AS d FROM visits GROUP BY 1)
+        GROUP BY d""",
+    "SELECT COUNT(*) AS c FROM (SELECT pid, MAX(mass) AS m FROM visits GROUP BY pid) WHERE m < 62.5",
+    "SELECT COUNT(*) AS c FROM (SELECT pid, AVG(cost) AS m FROM visits GROUP BY pid) WHERE m > 50",
+    "SELECT COUNT(DISTINCT pid) AS c FROM (SELECT pid, COUNT(cost) AS n FROM visits GROUP BY pid) WHERE n > 4",
+    "SELECT AVG(x) AS c FROM (SELECT pid, LEAST(COUNT(*), 4) AS x FROM visits GROUP BY pid)",
+    "SELECT MEDIAN(n) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid)",
+    """SELECT CASE WHEN n > 5 THEN 'many' ELSE 'few' END AS k, COUNT(*) AS c FROM (SELECT pid, COUNT(*) AS n,
+        MAX(cost) - MIN(cost) AS r FROM visits GROUP BY pid) WHERE r > 10 GROUP BY 1""",
+    """WITH t AS (SELECT pid AS u, BOOL_OR(ward = 'a' AND cost > 30) AS a, BOOL_AND(cost < 99) AS b,
+        COUNT(*) FILTER (WHERE cost > 50) AS k FROM visits GROUP BY u) SELECT a, b, SUM(k) AS c FROM t GROUP BY a, b""",
+    """SELECT sex, SUM(n) AS c FROM (SELECT pid, sex, COUNT(*) AS n FROM visits JOIN people ON pid = person
+        GROUP BY pid, sex) GROUP BY sex""",
+    """SELECT sex, SUM(n) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY 1) v JOIN people p
+        ON v.pid = p.person GROUP BY sex""",
+    """SELECT COALESCE(n, 0) AS m, COUNT(*) AS c FROM people p LEFT JOIN (SELECT pid, COUNT(*) AS n FROM visits
+        WHERE ward = 'b' GROUP BY 1 HAVING COUNT(*) > 1) v ON v.pid = p.person GROUP BY 1""",
+    """SELECT ward, COUNT(*) AS c FROM visits x JOIN (SELECT pid, MIN(day) AS d FROM visits GROUP BY 1) v
+        ON v.pid = x.pid WHERE x.day > v.d GROUP BY ward""",
+    """SELECT COUNT(*) AS c FROM (SELECT pid, MIN(day) AS d FROM visits WHERE ward = 'a' GROUP BY 1) v JOIN
+        (SELECT pid, MIN(day) AS e FROM visits WHERE ward = 'b' GROUP BY 1) w ON v.pid = w.pid WHERE w.e > v.d""",
+    """SELECT ward, COUNT(*) AS c FROM visits v WHERE EXISTS (SELECT 1 FROM visits d WHERE d.pid = v.pid AND
+        d.cost > 95) GROUP BY ward""",
+    "SELECT sex, COUNT(*) AS c FROM people WHERE person IN (SELECT pid FROM visits WHERE ward = 'a') GROUP BY sex",
+    """SELECT sex, COUNT(*) AS c FROM people WHERE person NOT IN (SELECT pid FROM visits WHERE ward = 'a'
+        AND cost < 30 AND pid IS NOT NULL) GROUP BY sex""",
+    """SELECT sex, COUNT_IF(EXISTS (SELECT * FROM visits v WHERE v.pid = p.person AND v.ward = 'b')) AS c
+        FROM people p GROUP BY sex""",
+    """SELECT COUNT(*) AS c FROM people p WHERE NOT EXISTS (SELECT * FROM visits v WHERE p.person = v.pid
+        AND v.cost > 90) AND sex = 'f'""",
+    """SELECT sex, COUNT(*) AS c FROM people WHERE person IN (SELECT pid FROM visits GROUP BY pid
+        HAVING COUNT(*) > 5) GROUP BY sex""",
+    """SELECT AVG(n) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE pid IN (SELECT person FROM people
+        WHERE sex = 'f') GROUP BY pid)""",
+    """SELECT n, COUNT(*) AS c FROM (SELECT person, COUNT(v.pid) AS n FROM people p LEFT JOIN visits v
+        ON p.person = v.pid AND v.cost > 80 GROUP BY person) GROUP BY n""",
+    """SELECT sex, SUM(n) AS c FROM (SELECT person, sex, COUNT(v.pid) AS n, MAX(v.cost) AS m FROM people p
+        LEFT JOIN visits v ON v.pid = p.person GROUP BY 1, 2
+        HAVING MAX(v.cost) > 70 OR SUM(v.cost) IS NULL) GROUP BY sex""",
+    "SELECT COUNT(*) AS c FROM visits WHERE ward IN (SELECT w FROM wards WHERE kind = 'x')",
+    "SELECT COUNT(*) AS c FROM visits v WHERE NOT EXISTS (SELECT 1 FROM wards u WHERE u.w = v.ward AND kind LIKE 'y%')",
+    """SELECT kind, COUNT(*) AS c FROM visits v JOIN (SELECT w, MAX(kind) AS kind FROM wards GROUP BY w) u
+        ON u.w = v.ward GROUP BY kind""",
+]
+
+
+def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*row[:-1], round(float(row[-1] or 0), 9))
+
+
+@pytest.mark.parametrize("sql", ANSWERED)
+def test_as_duckdb_answers(visits: Pipeline, sql: str) -> None:
+    """Groups without rows are 0 beside DuckDB's."""
+    found = {_plain(row) for row in rows_of(visits.results(sql)[0])[1]}
+    wanted = {_plain(row) for row in visits.connection.execute(sql).fetchall()}
+    assert wanted <= found
+    assert all(row[-1] == 0 for row in found - wanted)
+
+
+def test_bounds_are_those_of_so_many_rows(visits: Pipeline) -> None:
+    """A count is clamped to the declared rows of a unit, a sum to so many values."""
+    (result,) = visits.results("SELECT COUNT(*) AS c, SUM(n) AS s FROM (SELECT COUNT(*) AS n FROM visits GROUP BY pid)")
+    assert rows_of(result)[1] == [(38.0, 200.0)]
+    policy = policy_of(POLICY.replace("max_rows_per_unit = 12", "max_rows_per_unit = 3"))
+    (result,) = Pipeline.of(policy, visits.connection).results(
+        "SELECT SUM(n) AS n, SUM(s) AS s FROM (SELECT COUNT(*) AS n, SUM(price) AS s FROM visits GROUP BY pid)"
+    )
+    wanted = visits.connection.execute(
+        "SELECT sum(least(n, 3)), sum(least(s, 150)) FROM "
+        "(SELECT count(*) AS n, sum(price) AS s FROM visits GROUP BY pid)"
+    ).fetchall()
+    assert [tuple(map(float, row)) for row in wanted] == rows_of(result)[1]
+
+
+REFUSED = [
+    ("SELECT AVG(n) FROM (SELECT pid, day, COUNT(*) AS n FROM visits GROUP BY pid, day)", "may have several rows of a"),
+    ("SELECT AVG(n) FROM (SELECT pid, cost AS n FROM visits GROUP BY pid)", "write MIN, MAX or another aggregate"),
+    ("SELECT AVG(n) FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid LIMIT 3)", "looks at several units"),
+    ("SELECT AVG(n) FROM (SELECT pid, MEDIAN(cost) AS n FROM visits GROUP BY pid)", "over the rows of a unit is not"),
+    ("SELECT AVG(n) FROM (SELECT pid, SUM(mass) AS n FROM visits GROUP BY pid)", "whole numbers and decimals alone"),
+    ("SELECT AVG(n) FROM (SELECT pid, SUM(pid) AS n FROM visits GROUP BY pid)", "needs bounds"),
+    ("SELECT AVG(n) FROM (SELECT /*+ WEIGHT(2) */ pid, COUNT(*) AS n FROM visits GROUP BY pid)", "a hint is for what"),
+    ("SELECT COUNT(*) FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.cost = 3)", "nothing ties EXISTS"),
+    ("SELECT COUNT(*) FROM people WHERE person IN (SELECT cost FROM visits)", "rows of the same unit alone"),
+    ("SELECT COUNT(*) FROM stays WHERE ward IN (SELECT ward FROM visits)", "rows of the same unit alone"),
+    ("SELECT COUNT(*) FROM stays WHERE ward IN (SELECT ward FROM stays)", "rows of the same unit alone"),
+    (
+        """SELECT COUNT(*) FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.person
+            AND v.cost > p.person)""",
+        "tied to the row by equalities of columns alone",
+    ),
+    ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid FROM visits LIMIT 2)", "LIMIT in the subquery"),
+    ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid, cost FROM visits)", "select as many"),
+    (
+        "SELECT COUNT(*) FROM visits JOIN (SELECT person, COUNT(*) AS n FROM people GROUP BY 1) p ON cost = p.person",
+        "pid = people by person.person",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "words"), REFUSED)
+def test_refused(visits: Pipeline, sql: str, words: str) -> None:
+    with pytest.raises(SQLError) as caught:
+        visits.results(sql)
+    assert words in str(caught.value)
+    assert "#" not in str(caught.value).split("\n")[0]

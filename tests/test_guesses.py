@@ -1,0 +1,75 @@
+"""Errors of averages, ratios and quantiles before anything is spent, at guessed sizes of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+
+POLICY = """
+dataset = "guesses-1"
+[budget]
+epsilon = 1000000.0
+[tables.t]
+unit = "row"
+{}
+[tables.t.columns]
+g = {{ values = ["a", "b"], nulls = false }}
+v = {{ lower = 0, upper = 100, nulls = false }}
+"""
+ROWS = 4_000
+BATCH = "SELECT g, AVG(v) AS mean, COUNT(*) AS n FROM t GROUP BY g; SELECT MEDIAN(v) AS half FROM t"
+
+
+def connected(folder: Path, expected: str) -> dpsql.Connection:
+    folder.mkdir()
+    with duckdb.connect(folder / "t.duckdb") as duck:
+        duck.execute(
+            f"CREATE TABLE t AS SELECT ['a', 'b'][1 + i % 2] AS g, (i * 37) % 101 AS v FROM range({ROWS}) r(i)"
+        )
+    (folder / "p.toml").write_text(POLICY.format(expected))
+    return dpsql.connect(folder / "t.duckdb", policy=folder / "p.toml")
+
+
+@pytest.mark.long
+def test_an_average_comes_out_as_far_off_as_was_guessed(tmp_path: Path) -> None:
+    con = connected(tmp_path / "a", f"expected_rows = {ROWS}")
+    plan = con.plan(BATCH, epsilon=1)
+    rows = {(row["result"], row["column"]): row for row in plan.rows()}
+    mean = rows["q1", "mean"]
+    assert mean["group_rows"] == ROWS / 2
+    assert rows["q1", "n"]["group_rows"] is None
+    assert rows["q2", "half"]["stderr"] > 0
+    assert mean["naive_stderr"] > mean["stderr"]
+    off = []
+    for _ in range(60):
+        found = con.run(plan, fresh=True)["q1"].fetchall()
+        off += [row[1] - 50 for row in found]
+        assert found[0][2] == pytest.approx(mean["stderr"], rel=0.5)  # what the release itself says
+    assert np.sqrt(np.mean(np.square(off))) == pytest.approx(mean["stderr"], rel=0.35)
+    text = str(plan)
+    assert "'~': estimated" in text
+    assert f"{ROWS // 2:,} to {ROWS:,} rows" in text
+
+
+def test_without_expected_rows_groups_of_a_thousand_are_assumed(tmp_path: Path) -> None:
+    plan = connected(tmp_path / "a", "").plan(BATCH, epsilon=1)
+    other = connected(tmp_path / "b", "expected_rows = 2000").plan(
+        "SELECT g, AVG(v) AS mean FROM t GROUP BY g", epsilon=1
+    )
+    assert {row["group_rows"] for row in plan.rows()} == {None, 1000.0}
+    assert other.rows()[0]["group_rows"] == 1000.0
+    assert "for groups of 1,000 rows" in str(plan)
+    assert "depends" not in str(other).replace("depends on the answer", "")
+
+
+def test_more_rows_are_less_error(tmp_path: Path) -> None:
+    few, many = (
+        connected(tmp_path / str(rows), f"expected_rows = {rows}").plan("SELECT AVG(v) FROM t", epsilon=1).rows()[0]
+        for rows in (1_000, 100_000)
+    )
+    assert few["stderr"] == pytest.approx(100 * many["stderr"], rel=0.05)

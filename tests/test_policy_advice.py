@@ -1,0 +1,183 @@
+"""A first policy proposes whom to protect, from the schema alone, and what was hardly meant is said."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from dpsql.errors import PolicyError
+from dpsql.policy import Policy, skeleton
+from dpsql.policy.advice import advice, undecided
+from dpsql.policy.proposals import propose
+from dpsql.surfaces.cli import main
+
+HOSPITAL = """
+CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name VARCHAR NOT NULL);
+CREATE TABLE patients (id INTEGER PRIMARY KEY, born DATE NOT NULL, sex VARCHAR);
+CREATE TABLE admissions (
+    admission_id INTEGER PRIMARY KEY, patient_id INTEGER REFERENCES patients (id),
+    ward_id INTEGER REFERENCES wards (ward_id), nights INTEGER
+);
+CREATE TABLE lab_results (admission_id INTEGER REFERENCES admissions (admission_id), value DOUBLE);
+CREATE TABLE "pay ""roll"" 1" (staffNo INTEGER, pay DECIMAL(9, 2));
+"""
+TABLES = ["admissions", "lab_results", "patients", 'pay "roll" 1', "wards"]
+
+
+@pytest.fixture
+def hospital(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect("hospital.duckdb") as db:
+        db.execute(HOSPITAL)
+    return tmp_path
+
+
+def test_units_come_from_keys_references_and_names(hospital: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "init", "--database", "hospital.duckdb"]) == 0
+    text = capsys.readouterr().out
+    held = Policy.parse(text.replace("# confirm: ", "")).tables
+    assert {name: (held[name].unit, held[name].max_rows_per_unit) for name in TABLES} == {
+        "admissions": ("patient_id", 5),
+        "lab_results": ("admissions.patient_id", 5),
+        "patients": ("id", 1),
+        'pay "roll" 1': ("staffNo", 5),
+        "wards": ("row", None),
+    }
+    assert not held["patients"].column("born").nulls
+    # What is proposed is right as it stands, and still nothing of it counts before a person says so.
+    Path("first.toml").write_text(text)
+    Path("confirmed.toml").write_text(text.replace("# confirm: ", ""))
+    assert main(["policy", "check", "confirmed.toml", "--database", "hospital.duckdb"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["policy", "check", "first.toml", "--database", "hospital.duckdb", "--json"]) == 1
+    errors = json.loads(capsys.readouterr().out)["error"]["errors"]
+    assert len(errors) == 11  # the budget, and of each table its own settings and its columns
+    assert any(error.startswith("tables.patients.columns: id, born, sex are undecided (lines") for error in errors)
+
+
+def test_files_without_keys_are_linked_by_names_alone() -> None:
+    schemas = {
+        "orders": {"order_id": "BIGINT", "customer_id": "BIGINT", "total": "DOUBLE"},
+        "parts": {"part": "VARCHAR", "supplier_id": "UUID"},
+        "photos": {"customer_id": "BLOB", "size": "INTEGER"},
+    }
+    found = propose(schemas, {}, {})
+    assert {name: proposal.unit for name, proposal in found.items()} == {
+        "orders": "customer_id", "parts": "supplier_id", "photos": None,
+    }  # fmt: skip
+    assert found["orders"].others == ("order_id",)
+    assert '# confirm: unit = "row"' in skeleton({"photos": schemas["photos"]}, "x")
+
+
+def test_the_terminal_asks_for_units(
+    hospital: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = "patient_id\nmany\n4\n" + "\n" + "nobody\nID\n1\n" + "row\n" + "ward_id\n\n"
+    for stream, content in (("stdin", answers), ("stderr", "")):
+        terminal = io.StringIO(content)
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr(f"sys.{stream}", terminal)
+    assert main(["policy", "init", "--database", "hospital.duckdb"]) == 0
+    text = capsys.readouterr().out
+    assert 'unit = "patient_id"\nmax_rows_per_unit = 4\n' in text.replace("# confirm: ", "#")
+    assert '# confirm: unit = "admissions.patient_id"\n# confirm: max_rows_per_unit = 5\n' in text
+    assert '\nunit = "id"\nmax_rows_per_unit = 1\n' in text
+    assert '\nunit = "row"\n' in text
+    assert '# confirm: unit = "ward_id"\n# confirm: max_rows_per_unit = 5\n' in text  # half an answer decides nothing
+    assert "patients has no column nobody" in terminal.getvalue()
+    assert "write a whole number" in terminal.getvalue()
+
+
+def test_undecided_lines_are_named_with_their_section() -> None:
+    assert undecided("# a note\n[tables.t]\nunit = 'row'\n[tables.t.columns]\n# confirm: a = {}\nb = {}\n") == {
+        'tables.t.columns: a is undecided (line 5); correct each, remove "# confirm:" in front, or delete its line to '
+        "keep the column closed": ("tables.t.columns.a",)
+    }
+
+
+ADVICE = {
+    'unit = "row"\n[tables.t.columns]': 'tables.t.unit is "row" beside member_no: if values repeat',
+    'unit = "row"\n[tables.t.columns]\nday = { lower = 2024-01-01, upper = 2024-12-31 }': "the column is NOT NULL",
+    'unit = "row"\nkey = ["age"]\n[tables.t.columns]\nage = { values = [1, 2] }': "the column is the table's key",
+    'unit = "row"\n[tables.t.columns]\nold = { values = [true, false], other = true }': "leave other out",
+    'unit = "row"\n[tables.t.columns]\nkind = { values = ["a", "NULL"] }': "have a group of their own already",
+    'unit = "row"\n[tables.t.columns]\nkind = { values = ["n/a"], nulls = false }': "as nulls = false",
+}
+SCHEMA = {"t": {"member_no": "INTEGER", "age": "INTEGER", "day": "DATE", "old": "BOOLEAN", "kind": "VARCHAR"}}
+
+
+@pytest.mark.parametrize("body", ADVICE, ids=range(len(ADVICE)))
+def test_what_was_hardly_meant_is_said(body: str) -> None:
+    policy = Policy.parse(f'dataset = "d"\n[budget]\nepsilon = 1\n[tables.t]\n{body}')
+    assert ADVICE[body] in "\n".join(advice(policy, SCHEMA, {"t": {"day"}}, {}))
+
+
+def test_what_was_meant_is_not_remarked_on() -> None:
+    policy = Policy.parse(
+        'dataset = "d"\n[budget]\nepsilon = 1\n[tables.t]\nunit = "member_no"\nmax_rows_per_unit = 2\n'
+        "[tables.t.columns]\nday = { lower = 2024-01-01, upper = 2024-12-31, nulls = false }\n"
+        'kind = { values = ["a"], other = true }'
+    )
+    assert advice(policy, SCHEMA, {"t": {"day"}}, {}) == []
+    rows = Policy.parse('dataset = "d"\n[budget]\nepsilon = 1\n[tables.t]\nunit = "row"')
+    assert advice(rows, SCHEMA, {}, {"t": ("member_no",)}) == []  # no two rows share a primary key
+
+
+def test_every_error_is_shown_at_once(hospital: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+anker = "x"
+[budget]
+epsilon = 1
+delta = 2
+pure = 1
+[tables.patients]
+unit = "id"
+[tables.patients.columns]
+born = { lower = "1950-01-01", upper = 2000-01-01 }
+sex = { values = ["f", "f"], nuls = false, other = 1 }
+[tables.wards]
+public = 1
+key = "ward_id"
+"""
+    wrong = (
+        "anker is not a setting",
+        "dataset is missing",
+        "budget.pure is not a setting",
+        "budget.delta is 2",
+        "tables.patients.columns.born.lower is in quotes, which make it a string; write 1950-01-01 without them",
+        "tables.patients.columns.sex.nuls is not a setting",
+        "tables.patients.columns.sex.other is an integer",
+        'tables.patients.columns.sex.values lists "f" twice',
+        "tables.patients.max_rows_per_unit is missing",
+        "tables.wards.unit is missing",
+        "tables.wards.key is a string",
+        "tables.wards.public is an integer",
+    )
+    with pytest.raises(PolicyError, match=r"^the policy has 12 errors: \(1\) .*; \(12\) ") as caught:
+        Policy.parse(text)
+    assert len(caught.value.errors) == len(wrong)
+    for said, expected in zip(caught.value.errors, wrong, strict=True):
+        assert said.startswith(expected)
+    assert "\n" not in str(caught.value)
+    Path("wrong.toml").write_text(text)
+    assert main(["budget", "--policy", "wrong.toml"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1 + len(wrong)
+
+
+def test_all_that_contradicts_the_tables_is_shown_at_once(hospital: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("wrong.toml").write_text(
+        'dataset = "d"\n[budget]\nepsilon = 1\n[tables.patients]\nunit = "row"\n[tables.patients.columns]\n'
+        'born = { values = ["1950-01-01"] }\nsexx = {}\n[tables.ward]\npublic = true\n'
+    )
+    assert main(["policy", "check", "wrong.toml", "--database", "hospital.duckdb"]) == 1
+    said = capsys.readouterr().err
+    assert "tables.ward" in said
+    Path("wrong.toml").write_text(Path("wrong.toml").read_text().replace("[tables.ward]", "[tables.wards]"))
+    assert main(["policy", "check", "wrong.toml", "--database", "hospital.duckdb"]) == 1
+    said = capsys.readouterr().err
+    assert "write 1950-01-01 without quotes" in said
+    assert "tables.patients.columns.sexx: there is no such column; did you mean sex?" in said
