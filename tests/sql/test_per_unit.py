@@ -106,6 +106,18 @@ ANSWERED = [
         HAVING MAX(v.cost) > 70 OR SUM(v.cost) IS NULL) GROUP BY sex""",
     "SELECT COUNT(*) AS c FROM visits WHERE ward IN (SELECT w FROM wards WHERE kind = 'x')",
     "SELECT COUNT(*) AS c FROM visits v WHERE NOT EXISTS (SELECT 1 FROM wards u WHERE u.w = v.ward AND kind LIKE 'y%')",
+    "SELECT n, COUNT(*) AS c FROM (SELECT pid, COUNT(DISTINCT ward) AS n FROM visits GROUP BY pid) GROUP BY n",
+    "SELECT SUM(n) AS c FROM (SELECT pid, COUNT(DISTINCT cost) FILTER (WHERE ward = 'a') AS n FROM visits GROUP BY 1)",
+    "SELECT COUNT(*) AS c FROM (SELECT pid FROM visits GROUP BY 1 HAVING COUNT(DISTINCT ward) = 2)",
+    "SELECT SUM(x) AS c FROM (SELECT pid, ARG_MAX(cost, mass) AS x FROM visits GROUP BY pid)",
+    "SELECT SUM(x) AS c FROM (SELECT pid, MIN_BY(cost, mass) AS x FROM visits GROUP BY pid)",
+    "SELECT w, COUNT(*) AS c FROM (SELECT pid, FIRST(ward ORDER BY mass DESC) AS w FROM visits GROUP BY pid) GROUP BY w",
+    """SELECT w, COUNT(*) AS c FROM (SELECT pid, LAST(ward ORDER BY mass) FILTER (WHERE cost > 30) AS w FROM visits
+        GROUP BY pid) GROUP BY w""",
+    "SELECT COUNT(*) AS c FROM (SELECT DISTINCT pid FROM visits WHERE cost > 90)",
+    """SELECT sex, COUNT(v.pid) AS c FROM people p LEFT JOIN (SELECT DISTINCT pid FROM visits WHERE cost > 90) v
+        ON v.pid = p.person GROUP BY sex""",
+    "SELECT sex, COUNT(*) AS c FROM (SELECT pid, ANY_VALUE(sex) AS sex FROM visits JOIN people ON pid = person GROUP BY 1) GROUP BY 1",
     """SELECT kind, COUNT(*) AS c FROM visits v JOIN (SELECT w, MAX(kind) AS kind FROM wards GROUP BY w) u
         ON u.w = v.ward GROUP BY kind""",
 ]

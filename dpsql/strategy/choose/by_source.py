@@ -392,17 +392,13 @@ def _rows_only(V: Workload, rows: Ints) -> Workload:
 
 def _by_class(V: Workload, part: Part) -> Workload:
     """Every query, taken apart into its parts in each class of corners; corners of several classes go to the first."""
-    weight, rows, scales = np.sqrt(np.asarray(V.inner.diagonal())), [], []
-    span, taken = sparse.csc_array(V.span), np.zeros(V.shape[1], dtype=bool)
-    for own in part.classes:
-        inside = np.zeros(V.shape[1], dtype=bool)
-        inside[np.unique(part.corners[:, own].indices)] = True
-        inside &= ~taken
-        taken |= inside
-        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64), dtype=np.int64))
-        held.eliminate_zeros()
-        some = np.flatnonzero(np.diff(held.indptr))
-        rows.append(held[some])
-        scales.append(weight[some])
-    stacked = sparse.csr_array(sparse.vstack(rows, format="csr"))
-    return Workload(stacked, algebra.Diagonal(np.concatenate(scales)), V.contributions, None, V.name)
+    label = np.unique(part.labels, return_inverse=True)[1]
+    home = np.full(V.shape[1], label.size)  # the class that an entry of x goes to; no class has this number
+    np.minimum.at(home, part.corners.indices, np.repeat(label, np.diff(part.corners.indptr)))
+    span = sparse.coo_array(V.span)
+    kept = (home[span.col] < label.size) & (span.data != 0)
+    parts, place = np.unique(home[span.col[kept]] * span.shape[0] + span.row[kept], return_inverse=True)
+    entries = (span.data[kept], (place, span.col[kept]))
+    stacked = sparse.csr_array(entries, shape=(parts.size, V.shape[1]))
+    scales = np.sqrt(np.asarray(V.inner.diagonal()))[parts % span.shape[0]]
+    return Workload(stacked, algebra.Diagonal(scales), V.contributions, None, V.name)
