@@ -10,7 +10,8 @@ SELECT COUNT(*) FROM hits WHERE AdvEngineID <> 0
 -- [2]
 SELECT SUM(AdvEngineID), COUNT(*), AVG(ResolutionWidth) FROM hits
 
--- [3] refused: ?
+-- [3] refused: no-bounds
+-- An average of numbers that name the visitors, which have no bounds; it means nothing.
 SELECT AVG(UserID) FROM hits
 
 -- [4]
@@ -52,51 +53,64 @@ FROM hits WHERE SearchPhrase <> '' GROUP BY SearchPhrase ORDER BY u DESC LIMIT 1
 SELECT SearchEngineID, SearchPhrase, COUNT(*) AS c
 FROM hits WHERE SearchPhrase <> '' GROUP BY SearchEngineID, SearchPhrase ORDER BY c DESC LIMIT 10
 
--- [15] refused: ?
+-- [15] refused: unknown-groups
+-- A row of the result for each visitor is what the noise is to hide.
 SELECT UserID, COUNT(*) FROM hits GROUP BY UserID ORDER BY COUNT(*) DESC LIMIT 10
 
--- [16] refused: ?
+-- [16] refused: unknown-groups
+-- The same.
 SELECT UserID, SearchPhrase, COUNT(*) FROM hits GROUP BY UserID, SearchPhrase ORDER BY COUNT(*) DESC LIMIT 10
 
--- [17] refused: ?
+-- [17] refused: unknown-groups
+-- The same.
 SELECT UserID, SearchPhrase, COUNT(*) FROM hits GROUP BY UserID, SearchPhrase LIMIT 10
 
--- [18] refused: ?
+-- [18] refused: unknown-groups
+-- The same.
 SELECT UserID, extract(minute FROM EventTime) AS m, SearchPhrase, COUNT(*)
 FROM hits GROUP BY UserID, m, SearchPhrase ORDER BY COUNT(*) DESC LIMIT 10
 
--- [19] refused: ?
+-- [19] refused: raw-value
+-- It asks whether one visitor is there.
 SELECT UserID FROM hits WHERE UserID = 435090932899640449
 
 -- [20]
 SELECT COUNT(*) FROM hits WHERE URL LIKE '%google%'
 
--- [21] refused: ?
+-- [21] refused: not-answered
+-- MIN of a text shows one page that somebody saw.
 SELECT SearchPhrase, MIN(URL), COUNT(*) AS c
 FROM hits WHERE URL LIKE '%google%' AND SearchPhrase <> '' GROUP BY SearchPhrase ORDER BY c DESC LIMIT 10
 
--- [22] refused: ?
+-- [22] refused: not-answered
+-- The same.
 SELECT SearchPhrase, MIN(URL), MIN(Title), COUNT(*) AS c, COUNT(DISTINCT UserID)
 FROM hits WHERE Title LIKE '%Google%' AND URL NOT LIKE '%.google.%' AND SearchPhrase <> ''
 GROUP BY SearchPhrase ORDER BY c DESC LIMIT 10
 
--- [23] refused: ?
+-- [23] refused: chosen-rows
+-- Rows of visitors.
 SELECT * FROM hits WHERE URL LIKE '%google%' ORDER BY EventTime LIMIT 10
 
--- [24] refused: ?
+-- [24] refused: chosen-rows
+-- The same.
 SELECT SearchPhrase FROM hits WHERE SearchPhrase <> '' ORDER BY EventTime LIMIT 10
 
--- [25] refused: ?
+-- [25] refused: chosen-rows
+-- The same.
 SELECT SearchPhrase FROM hits WHERE SearchPhrase <> '' ORDER BY SearchPhrase LIMIT 10
 
--- [26] refused: ?
+-- [26] refused: chosen-rows
+-- The same.
 SELECT SearchPhrase FROM hits WHERE SearchPhrase <> '' ORDER BY EventTime, SearchPhrase LIMIT 10
 
--- [27]
+-- [27] refused: no-bounds
+-- Nothing bounds the length of a text: AVG(LEAST(STRLEN(URL), 500)) is answered.
 SELECT CounterID, AVG(STRLEN(URL)) AS l, COUNT(*) AS c
 FROM hits WHERE URL <> '' GROUP BY CounterID HAVING COUNT(*) > 100000 ORDER BY l DESC LIMIT 25
 
--- [28] refused: ?
+-- [28] refused: no-bounds
+-- Nothing bounds the length of a text; and MIN of a text shows one site that somebody came from.
 SELECT REGEXP_REPLACE(Referer, '^https?://(?:www\.)?([^/]+)/.*$', '\1') AS k, AVG(STRLEN(Referer)) AS l, COUNT(*) AS c,
        MIN(Referer)
 FROM hits WHERE Referer <> '' GROUP BY k HAVING COUNT(*) > 100000 ORDER BY l DESC LIMIT 25
@@ -127,15 +141,18 @@ SELECT SUM(ResolutionWidth), SUM(ResolutionWidth + 1), SUM(ResolutionWidth + 2),
        SUM(ResolutionWidth + 88), SUM(ResolutionWidth + 89)
 FROM hits
 
--- [30] refused: ?
+-- [30] refused: unknown-column
+-- Addresses of visitors are groups that only the data know, and not declared.
 SELECT SearchEngineID, ClientIP, COUNT(*) AS c, SUM(IsRefresh), AVG(ResolutionWidth)
 FROM hits WHERE SearchPhrase <> '' GROUP BY SearchEngineID, ClientIP ORDER BY c DESC LIMIT 10
 
--- [31] refused: ?
+-- [31] refused: unknown-column
+-- The same of the numbers of page views.
 SELECT WatchID, ClientIP, COUNT(*) AS c, SUM(IsRefresh), AVG(ResolutionWidth)
 FROM hits WHERE SearchPhrase <> '' GROUP BY WatchID, ClientIP ORDER BY c DESC LIMIT 10
 
--- [32] refused: ?
+-- [32] refused: unknown-column
+-- The same.
 SELECT WatchID, ClientIP, COUNT(*) AS c, SUM(IsRefresh), AVG(ResolutionWidth)
 FROM hits GROUP BY WatchID, ClientIP ORDER BY c DESC LIMIT 10
 
@@ -145,7 +162,8 @@ SELECT URL, COUNT(*) AS c FROM hits GROUP BY URL ORDER BY c DESC LIMIT 10
 -- [34]
 SELECT 1, URL, COUNT(*) AS c FROM hits GROUP BY 1, URL ORDER BY c DESC LIMIT 10
 
--- [35] refused: ?
+-- [35] refused: unknown-column
+-- The same.
 SELECT ClientIP, ClientIP - 1, ClientIP - 2, ClientIP - 3, COUNT(*) AS c
 FROM hits GROUP BY ClientIP, ClientIP - 1, ClientIP - 2, ClientIP - 3 ORDER BY c DESC LIMIT 10
 
@@ -164,14 +182,14 @@ SELECT URL, COUNT(*) AS PageViews
 FROM hits WHERE CounterID = 62 AND EventDate >= '2013-07-01' AND EventDate <= '2013-07-31'
   AND IsRefresh = 0 AND IsLink <> 0 AND IsDownload = 0 GROUP BY URL ORDER BY PageViews DESC LIMIT 10 OFFSET 1000
 
--- [39] refused: ?
+-- [39]
 SELECT TraficSourceID, SearchEngineID, AdvEngineID,
        CASE WHEN (SearchEngineID = 0 AND AdvEngineID = 0) THEN Referer ELSE '' END AS Src, URL AS Dst, COUNT(*) AS PageViews
 FROM hits WHERE CounterID = 62 AND EventDate >= '2013-07-01' AND EventDate <= '2013-07-31'
   AND IsRefresh = 0
 GROUP BY TraficSourceID, SearchEngineID, AdvEngineID, Src, Dst ORDER BY PageViews DESC LIMIT 10 OFFSET 1000
 
--- [40] refused: ?
+-- [40]
 SELECT URLHash, EventDate, COUNT(*) AS PageViews
 FROM hits WHERE CounterID = 62 AND EventDate >= '2013-07-01' AND EventDate <= '2013-07-31'
   AND IsRefresh = 0 AND TraficSourceID IN (-1, 6) AND RefererHash = 3594120000172545465
@@ -183,7 +201,9 @@ FROM hits WHERE CounterID = 62 AND EventDate >= '2013-07-01' AND EventDate <= '2
   AND IsRefresh = 0 AND DontCountHits = 0 AND URLHash = 2868770270353813622
 GROUP BY WindowClientWidth, WindowClientHeight ORDER BY PageViews DESC LIMIT 10 OFFSET 10000
 
--- [42]
+-- [42] refused: too-many-groups
+-- The days are told by another column than the minutes, so that all minutes of the month are groups: with
+-- EventTime in WHERE it is answered.
 SELECT DATE_TRUNC('minute', EventTime) AS M, COUNT(*) AS PageViews
 FROM hits WHERE CounterID = 62 AND EventDate >= '2013-07-14' AND EventDate <= '2013-07-15'
   AND IsRefresh = 0 AND DontCountHits = 0
