@@ -407,11 +407,11 @@ def _moved(node: exp.Add | exp.Sub) -> tuple[exp.Expr, Fraction, int] | None:
     """(x, c, sign) where ``node`` is sign x + c for a constant number c and some x that is none; None elsewhere."""
     for x, other, sign in ((node.this, node.expression, 1), (node.expression, node.this, -1)):
         if is_constant(other) and not is_constant(x):
-            c = fold(other)
-            if isinstance(c, bool) or not isinstance(c, int | Fraction) or abs(c) > 10**12:
+            value = fold(other)
+            if isinstance(value, bool) or not isinstance(value, int | Fraction) or abs(Fraction(value)) > 10**12:
                 return None
-            minus = isinstance(node, exp.Sub)
-            return x, -Fraction(c) if minus and sign > 0 else Fraction(c), sign if minus else 1
+            c, minus = Fraction(value), isinstance(node, exp.Sub)
+            return x, -c if minus and sign > 0 else c, sign if minus else 1
     return None
 
 

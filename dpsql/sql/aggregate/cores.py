@@ -116,8 +116,7 @@ class _Keys:
         """The keys of one element of a set: an expression, or several in parentheses; a constant item adds none."""
         if isinstance(item, exp.Tuple):
             return sum((self.one(part) for part in item.expressions), ())
-        meant = self.resolved(item)
-        return () if meant is not item and is_constant(meant) else (self.number(item),)
+        return () if is_constant(self.resolved(item)) else (self.number(item),)
 
     def marginals(self, item: exp.Expression) -> list[tuple[int, ...]]:
         order, *columns = item.expressions
