@@ -13,13 +13,14 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 import duckdb
 
 import dpsql
 from dpsql.measure import ConnectionEngine, TableSource, read_schemas
-from dpsql.planning.prepare import prepare
+from dpsql.planning.prepare import understood_of
 from dpsql.policy import Policy
 
 FOLDER = Path(__file__).parent / "corpora"
@@ -65,9 +66,9 @@ class World:
         return cls(policy, dict(read_schemas(ConnectionEngine(database), sources)), database)
 
     def refusal(self, sql: str) -> str:
-        """The code of a statement's refusal, "" for one that is understood and compiled."""
+        """The code of a statement's refusal, "" for one that is understood."""
         try:
-            prepare(sql, self.policy, self.schemas)
+            understood_of(sql, self.policy, self.schemas)
         except dpsql.SQLError as error:
             return error.code
         return ""
@@ -92,8 +93,6 @@ def table() -> str:
 
 def main(names: list[str]) -> None:
     """Plan the corpora of these names, all where there are none, and say what became of each statement."""
-    from tempfile import TemporaryDirectory
-
     for corpus in names or NAMES:
         with TemporaryDirectory() as folder:
             con = World.of(corpus).connect(Path(folder))
@@ -106,8 +105,8 @@ def main(names: list[str]) -> None:
                     found, said = getattr(error, "code", "other"), f": {error}"
                 mark = " " if found == question.refused else "!"
                 shown = f"{found}{said}" if found else "answered"
-                print(f"{mark} {corpus} {monotonic() - start:6.2f} s  [{question.name}] {shown}", flush=True)  # noqa: T201
-    print(table())  # noqa: T201
+                print(f"{mark} {corpus} {monotonic() - start:6.2f} s  [{question.name}] {shown}", flush=True)
+    print(table())
 
 
 if __name__ == "__main__":
