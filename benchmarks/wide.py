@@ -4,9 +4,9 @@
 
 Tables like a census, made here from public seeds: 48,842 rows of 14 columns of the sizes of the Adult data set, 20,000
 rows of 9 and of 6 columns; values of a column follow Zipf's law, and four in ten rows take them from one of six kinds
-of people, so that columns depend on each other. Errors are mean L1 / N over all groupings of the highest order, Gaussian
-noise, delta 1e-9; "each by itself" puts every unbiased grouping on the simplex of N rows (which is not public: it helps
-that column). Seconds are of the process, of the estimates alone.
+of people, so that columns depend on each other. Errors are mean L1 / N over all groupings of the highest order;
+Gaussian noise, delta 1e-9. "each by itself" puts every unbiased grouping on the simplex of N rows (which is not public:
+it helps that column). Seconds are of the process, of the estimates alone.
 """
 
 from __future__ import annotations
