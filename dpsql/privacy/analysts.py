@@ -53,7 +53,7 @@ class Analyst:
         """Public and JSON-ready; `from_dict` reads it back."""
         amounts = {held.name: getattr(self.budget, held.name) for held in fields(Budget)}
         return {
-            "budget": {name: str(amount) for name, amount in amounts.items() if amount is not None},
+            "budget": {name: str(amount) for name, amount in amounts.items() if amount},
             "tables": None if self.tables is None else list(self.tables),
             "expires": None if self.expires is None else self.expires.isoformat(),
             "suspended": self.suspended,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsql.earlier import keep
-from dpsql.earlier.same_question import most_precise, questions, reuse_key, types_of
+from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
@@ -181,6 +181,7 @@ class Batches:
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
+            **({"request": request_key(plan, key)} if self.holdings.policy.budget.approval else {}),
         }
         return job_of(plan, self.holdings.sources, description, label)
 
@@ -192,6 +193,7 @@ class Batches:
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
+        ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         def payload(release: int, y: list[int]) -> bytes:

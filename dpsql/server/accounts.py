@@ -24,6 +24,7 @@ from dpsql.privacy.accountant import Budget, BudgetState
 from dpsql.privacy.amounts import Number, exact
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.requests import BatchRequest
 from dpsql.release.books import budget_of
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.remembered import Remembered
@@ -77,6 +78,10 @@ class Accounts:
     def analyst(self, name: str) -> Analyst | None:
         """The analyst of that name."""
         return self._analysts.value().get(name)
+
+    def requests(self, name: str) -> list[BatchRequest]:
+        """What an analyst asked that needs or needed the custodian's approval, oldest first."""
+        return [one for one in self._ledger.requests() if one.label == name]
 
     # -- for the custodian ---------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from dpsql.server.journal import Journal
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import state_of
 from dpsql.server.protocol.statements import Part, parts_of
-from dpsql.server.service import NO_SESSION_BUDGET, Answer, Asker, Service
+from dpsql.server.service import FIRST, NO_SESSION_BUDGET, Answer, Asker, Service
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -70,7 +70,7 @@ class Agent:
         return {
             "cost": plan.charge.guarantee,
             "account": plan.charge.account,
-            "affordable": plan.affordable and not warning,
+            "affordable": plan.affordable and warning in ("", FIRST),
             **({"warning": warning} if warning else {}),
             "columns": plan.rows(),
             "text": str(plan),
@@ -99,9 +99,11 @@ class Agent:
         return {"results": [shown(held) for _, held in answer.results if held is not None]}
 
     async def budget(self) -> dict[str, Any]:
-        """What is left of the account's own budget and of the policy's."""
-        held = await self.service.budget(self._asker({}))
-        return {"budget": [dict(zip(held.names, row, strict=True)) for row in held.rows]}
+        """What is left of the account's own budget and of the policy's, and the batches that wait for approval."""
+        held, asked = await self.service.budget(self._asker({})), await self.service.requests(self._asker({}))
+        requests = [dict(zip(asked.names, row, strict=True)) for row in asked.rows]
+        found = [dict(zip(held.names, row, strict=True)) for row in held.rows]
+        return {"budget": found, **({"requests": requests} if requests else {})}
 
     def _asker(self, budget: dict[str, str]) -> Asker:
         settings = Settings(errors=True)
@@ -178,7 +180,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
         return await told(agent.ask_releases(sql))
 
     async def budget() -> dict[str, Any]:
-        """Show what is left to spend. Free."""
+        """Show what is left to spend, and the state of batches that wait for the custodian's approval. Free."""
         return await told(agent.budget())
 
     for tool in (tables, plan, run, ask_releases, budget):

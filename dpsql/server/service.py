@@ -49,6 +49,7 @@ _RELEASED = (
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
+FIRST = "the custodian approves each batch before it is charged: to run it is to ask for that, SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
     "no earlier release answers this and no budget is set; SET dpsql.epsilon = 0.1, or write SELECT WITH "
     "DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... (EXPLAIN shows the errors first, for free)"
@@ -130,6 +131,10 @@ class Service:
         """What each account of the asker's budget and of the policy's holds in all, has spent and has left."""
         return await self._read(lambda: self._budget(asker.name))
 
+    async def requests(self, asker: Asker) -> ResultSet:
+        """The asker's own requests for approval, and where each stands."""
+        return await self._read(lambda: self._requests(asker.name))
+
     async def verifier(self, look_up: Callable[[str], Verifier | None], name: str) -> Verifier | None:
         """What ``look_up`` finds under a name, in a thread: it may wait for a file."""
         return await self._read(lambda: look_up(name))
@@ -152,14 +157,16 @@ class Service:
     async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
         """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
 
-        And why the asker's own budget would not allow it, if so.
+        And what stands in the way, if anything: the asker's own budget, or that the custodian approves it first.
         """
         await self._admit(asker)
         found = await self._run(lambda: _with_budget(lambda: self._cursor(asker).dry_run(part.text)))
         own = await self._read(lambda: self._own(asker.name))
-        if own is None or not isinstance(found, Plan) or own.affords(found.charge):
+        if own is None or not isinstance(found, Plan):
             return found, ""
-        return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
+        if not own.affords(found.charge):
+            return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
+        return found, FIRST if self.con.policy.budget.approval else ""
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -201,6 +208,15 @@ class Service:
             for account in state.accounts
         ]
         return ResultSet(["whose", "account", "total", "spent", "left"], ["VARCHAR"] * 5, rows)
+
+    def _requests(self, name: str) -> ResultSet:
+        held = [] if self.accounts is None else self.accounts.requests(name)
+        rows = [
+            (one.number, one.time, one.state, one.charge.guarantee, one.note, one.release, one.sql.strip())
+            for one in held
+        ]
+        names = ["request", "time", "state", "cost", "note", "release", "batch"]
+        return ResultSet(names, ["BIGINT", *["VARCHAR"] * 4, "BIGINT", "VARCHAR"], rows)
 
     def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
         def ask(text: str) -> Result:

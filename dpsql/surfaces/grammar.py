@@ -121,10 +121,12 @@ _DELIVERED = f"""
 _PAGE = """
 -o --output FILE.html!  the page; - for stdout (needs the extra: dpsql[plot])
 """
-_BOOKS = """
+_LEDGER = """
 policy POLICY  policy file (TOML)
 --ledger FILE  ledger file; default: beside the policy
 --anchor FILE  the ledger's anchor, if it has one
+"""
+_BOOKS = f"""{_LEDGER.rstrip()}
 --passwords FILE  file of the analysts' password verifiers; default: beside the ledger
 """
 _SHARE = """
@@ -141,6 +143,7 @@ _SHARE = """
 # What argparse is told besides.
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "release": {"type": int},
+    "number": {"type": int},
     **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release")},
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
@@ -176,6 +179,10 @@ GROUPS = {
     "analyst": (
         "say who may sign in to a server, and what each may spend",
         "The analysts of a server: each has a budget of its own inside the policy's, held to by the ledger.",
+    ),
+    "requests": (
+        "see, approve or refuse the batches that wait for it",
+        "Batches of a server's analysts that wait as plans, where the policy has approval = true in [budget].",
     ),
     "ledger": (
         "back up, restore or verify the ledger",
@@ -217,6 +224,10 @@ ACTIONS = {
     "analyst suspend": "analysts.suspend",
     "analyst resume": "analysts.resume",
     "analyst remove": "analysts.remove",
+    "requests list": "requests.list_",
+    "requests show": "requests.show",
+    "requests approve": "requests.approve",
+    "requests refuse": "requests.refuse",
     "synthesize": "commands.synthesize",
     "audit": "commands.audit",
     "glossary": "glossary.glossary",
@@ -384,6 +395,24 @@ name NAME  the analyst
 dpsql analyst remove  let an analyst go; what was spent stays spent
 name NAME  the analyst
 {_BOOKS}
+
+dpsql requests list  list the batches that wait, who asks, and what each would cost
+{_LEDGER}
+--all  those that were decided, too
+
+dpsql requests show  show one batch whole, with its plan: the error of every number
+number N  the request
+{_LEDGER}
+
+dpsql requests approve  let a batch be charged, once, when its analyst asks for it again
+number N  the request
+{_LEDGER}
+--note TEXT  what the analyst is told
+
+dpsql requests refuse  keep a batch from being charged
+number N  the request
+{_LEDGER}
+--note TEXT  what the analyst is told
 
 dpsql synthesize  release randomised rows of a table once, and ask them anything; local
 table TABLE  the private table; with --ask, a table or a release's name
