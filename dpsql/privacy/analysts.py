@@ -64,9 +64,10 @@ class Analyst:
     def from_dict(cls, name: str, held: Mapping[str, Any]) -> Analyst:
         """Inverse of `as_dict`."""
         tables, expires = held["tables"], held["expires"]
+        amounts: dict[str, Any] = {key: Fraction(amount) for key, amount in held["budget"].items()}
         return cls(
             name,
-            Budget(**{key: Fraction(amount) for key, amount in held["budget"].items()}),
+            Budget(**amounts),
             None if tables is None else tuple(tables),
             None if expires is None else datetime.fromisoformat(expires),
             bool(held["suspended"]),

@@ -167,7 +167,7 @@ def _standing(
     return next(
         (
             one
-            for one in reversed(held.values())
+            for one in reversed(list(held.values()))
             if key and one.state in _STANDING and (one.dataset, one.label, one.key, one.charge) == wanted
         ),
         None,

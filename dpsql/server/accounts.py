@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
+from typing import Any
 
 from dpsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError, nearest
 from dpsql.policy import Policy
@@ -155,7 +156,9 @@ class Accounts:
             # The pure part is as large a part of it as of the policy's budget.
             share = exact("epsilon", epsilon) * whole.pure / whole.epsilon
             pure = before.pure_epsilon if kept and before is not None else share or None
-        caps = {"max_rho_per_release" if whole.rho is not None else "max_epsilon_per_release": wish.per_release}
+        caps: dict[str, Any] = {
+            "max_rho_per_release" if whole.rho is not None else "max_epsilon_per_release": wish.per_release
+        }
         if wish.per_release is None and before is not None:
             caps = {"max_rho_per_release": before.max_rho, "max_epsilon_per_release": before.max_epsilon}
         local = wish.local_epsilon if wish.local_epsilon is not None else before.local_epsilon if before else None

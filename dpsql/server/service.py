@@ -49,7 +49,7 @@ _RELEASED = (
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
-FIRST = "the custodian approves each batch before it is charged: to run it is to ask for that, SHOW dpsql.requests says more"
+FIRST = "the custodian approves each batch before it is charged: run it to ask for that; SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
     "no earlier release answers this and no budget is set; SET dpsql.epsilon = 0.1, or write SELECT WITH "
     "DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... (EXPLAIN shows the errors first, for free)"

@@ -185,7 +185,7 @@ def test_a_ledger_of_version_6_gets_requests(tmp_path: Path) -> None:
     ]
     ledger.declare_analyst(lambda held: replace(held["ann"], suspended=False, budget=Budget.of("1", "1e-9", "0.8")))
     (charge,) = [c for c in charge_for(Request.of("0.25"), budget) if c.noise == "laplace"]
-    with pytest.raises(OperationalError, match="request 1, .* waits"):
+    with pytest.raises(OperationalError, match=r"request 1, .* waits"):
         ledger.request(charge, {"request": "k", "tables": ["visits"]}, ("SELECT 1", ""), label="ann")
     ledger.decide(1, approve=True)
     assert ledger.charge(charge, "third", {"request": "k", "tables": ["visits"]}, label="ann") == 4
