@@ -32,7 +32,6 @@ from dpsql.server.catalogue.catalogue import Catalogue
 from dpsql.server.catalogue.dialect import asks_catalogue
 from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
 from dpsql.server.protocol.limits import Limits
-from dpsql.server.protocol.scram import Verifier
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import FAULT, SessionError
 from dpsql.server.protocol.statements import Part, statements_of
@@ -135,9 +134,9 @@ class Service:
         """The asker's own requests for approval, and where each stands."""
         return await self._read(lambda: self._requests(asker.name))
 
-    async def verifier(self, look_up: Callable[[str], Verifier | None], name: str) -> Verifier | None:
-        """What ``look_up`` finds under a name, in a thread: it may wait for a file."""
-        return await self._read(lambda: look_up(name))
+    async def looked_up(self, look_up: Callable[[str], T], text: str) -> T:
+        """What ``look_up`` finds for a name or a token, in a thread: it may wait for a file."""
+        return await self._read(lambda: look_up(text))
 
     @property
     def parameter_types(self) -> Mapping[str, str]:

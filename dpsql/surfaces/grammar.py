@@ -147,6 +147,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release")},
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
+    "--mcp-port": {"type": int},
     "--connections": {"type": int, "default": 200},
     "--per-account": {"type": int, "default": 50},
     "--statement-bytes": {"type": int, "default": 1_000_000},
@@ -224,6 +225,7 @@ ACTIONS = {
     "analyst suspend": "analysts.suspend",
     "analyst resume": "analysts.resume",
     "analyst remove": "analysts.remove",
+    "analyst token": "analysts.token",
     "requests list": "requests.list_",
     "requests show": "requests.show",
     "requests approve": "requests.approve",
@@ -356,11 +358,13 @@ dpsql serve  answer analysts over PostgreSQL's protocol, until SIGTERM or Ctrl-C
 --port PORT  the port (default: 5432; 0: any that is free)
 --tls-cert FILE  certificate, and those between it and the root (PEM)
 --tls-key FILE  its key (PEM)
+--mcp-port PORT  the port of agents' tools, by the Model Context Protocol over HTTP (needs the extra: dpsql[mcp])
+--status PLACE  port, or host:port, of /healthz and Prometheus' /metrics; not encrypted, without data
 --log FILE  audit log, a line of JSON for each statement; default: beside the ledger
 --connections N  most sessions at once (default: 200)
 --per-account N  most sessions of one analyst (default: 50)
 --statement-bytes N  most bytes of one message (default: 1000000)
---statements-per-minute N  most statements of a session in a minute (default: 6000)
+--statements-per-minute N  most statements of an analyst in a minute (default: 6000)
 --idle-timeout SECONDS  end a session after so long without a message (default: 3600)
 --grace SECONDS  how long running statements may take to end when the server stops (default: 30)
 {_SCANNING}
@@ -395,6 +399,11 @@ name NAME  the analyst
 dpsql analyst remove  let an analyst go; what was spent stays spent
 name NAME  the analyst
 {_BOOKS}
+
+dpsql analyst token  make a token for an analyst's agents, shown once
+name NAME  the analyst
+{_BOOKS}
+--revoke  take all of their tokens back instead
 
 dpsql requests list  list the batches that wait, who asks, and what each would cost
 {_LEDGER}
