@@ -69,7 +69,7 @@ class Batches:
                 "estimates they do not: find the budget again, or give one (nothing was charged)"
             )
         # One claim with and without error columns: they are one question to pay for.
-        with claimed(self.books.path, reuse_key(plan, True)):
+        with claimed(self.books.path, f"{self.books.whose or ''}{reuse_key(plan, True)}"):
             if not fresh and self._recorded() != known:
                 answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
             return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
@@ -188,7 +188,7 @@ class Batches:
     def _measured(self, plan: Plan, key: str, *, errors: bool, estimates: str, label: str) -> Release:
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
-        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
+        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)

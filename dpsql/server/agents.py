@@ -64,7 +64,7 @@ class Agent:
     async def plan(self, sql: str, budget: dict[str, str]) -> dict[str, Any]:
         """What a batch would cost and how far off each number would be; free, and nothing is measured."""
         part = _batch(sql)
-        if not await self.service.is_private(part):
+        if not await self.service.is_private(self._asker({}), part):
             return {"cost": "free", "why": "it reads what is released, or no table; call ask_releases"}
         plan, warning = await self._noted(part, self.service.plan(self._asker(budget), part), lambda _: None)
         if not isinstance(plan, Plan):
@@ -95,7 +95,7 @@ class Agent:
     async def ask_releases(self, sql: str) -> dict[str, Any]:
         """One or several queries over what is released; never charged."""
         part = _batch(sql)
-        if await self.service.is_private(part):
+        if await self.service.is_private(self._asker({}), part):
             raise ProgrammingError("this asks private tables, which is charged; call plan to see the cost, then run")
         answer = await self._noted(part, self.service.answer(self._asker({}), part), lambda found: found)
         return {"results": [shown(held) for _, held in answer.results if held is not None]}

@@ -143,7 +143,7 @@ async def _explain(held: Conversation, part: Part) -> Answer:
     batch = without(part, found.end())
     if not batch.bare:
         raise SQLError("EXPLAIN names no batch; write EXPLAIN SELECT ...", code="syntax")
-    if not await held.service.is_private(batch):
+    if not await held.service.is_private(held.asker, batch):
         return _rows("EXPLAIN", _lines("Free: it reads what is released already, or no table at all"))
     plan, warning = await held.service.plan(held.asker, batch)
     return _rows("EXPLAIN", explained(plan, form[1] if form else "text"), *([warning] if warning else []))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -80,9 +81,40 @@ class Answer:
     """All results of a private batch by name, those of CREATE VIEW, too."""
 
 
+class Shelf:
+    """What is released, as one account sees it, or all do: a connection, who reads its releases, the catalogue."""
+
+    def __init__(self, con: Connection) -> None:
+        self.con = con
+        self.reader = Reader(con.releases_path)
+        self.views = Remembered(con.ledger_path, con._view_names)
+        self.catalogue = Catalogue(self._relations, self._state)
+
+    def _relations(self) -> list[Relation]:
+        """What there is to ask: tables and views of the policy, released views."""
+        policy, schemas = self.con.policy, self.con.schemas()
+        found = declared(policy, schemas)
+        held = {name: over_empty_tables(f"SELECT * FROM {identifier(name)}", policy, schemas) for name in policy.views}  # noqa: S608
+        shapes = {name: list(zip(shape[0], shape[1], strict=True)) for name, shape in held.items() if shape is not None}
+        found += views(shapes, MAIN, "a view of the policy; private")
+        if self.con.releases_path.exists():
+            named: dict[str, list[tuple[str, str]]] = {}
+            for name, column, kind in self.reader.sql(_RELEASED).fetchall():
+                named.setdefault(name, []).append((column, kind))
+            found += views(named, RELEASED, "released; asking it is free")
+        return found
+
+    def _state(self) -> object:
+        path = self.con.releases_path
+        return state_of(path) if path.exists() else None
+
+
 @dataclass
 class Service:
-    """Answers batches over one connection. To be used by one event loop."""
+    """Answers batches over one connection, or one for each account where releases are private to it.
+
+    To be used by one event loop.
+    """
 
     con: Connection
     limits: Limits = field(default_factory=Limits)
@@ -93,9 +125,9 @@ class Service:
         self._reading = ThreadPoolExecutor(self.limits.readers, "dpsql-read")
         self._running = ThreadPoolExecutor(1, "dpsql-run")
         self._types: dict[str, str] | None = None
-        self._catalogue = Catalogue(self._relations, self._state)
-        self._reader = Reader(self.con.releases_path)
-        self._views = Remembered(self.con.ledger_path, self.con._view_names)
+        self._everybodys = Shelf(self.con)
+        self._shelves: dict[str, Shelf] = {}
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Wait for what runs, and take nothing more."""
@@ -111,14 +143,14 @@ class Service:
         await self._admit(asker)
         if asks_catalogue(part.text):
             return await self._stoppable(lambda question: self._listed(asker, part.text, question))
-        going = await self._read(lambda: self._route(part.text))
+        going = await self._read(lambda: self._route(asker.name, part.text))
         if not going.private:
             return await self._stoppable(lambda question: self._released(asker, going, question))
         return await self._run(lambda: self._private(asker, part.text, going))
 
     async def columns(self, asker: Asker, part: Part) -> ResultSet | None:
         """The columns that a batch of one statement would have; None where it has no rows. Free, charges nothing."""
-        going = None if asks_catalogue(part.text) else await self._read(lambda: self._route(part.text))
+        going = None if asks_catalogue(part.text) else await self._read(lambda: self._route(asker.name, part.text))
         if going is None or not going.private:
             return (await self.answer(asker, part)).results[0][1]
         (piece,) = going.pieces[:1]
@@ -149,9 +181,9 @@ class Service:
             self._types = {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
         return self._types
 
-    async def is_private(self, part: Part) -> bool:
+    async def is_private(self, asker: Asker, part: Part) -> bool:
         """Whether the batch asks private tables."""
-        return not asks_catalogue(part.text) and (await self._read(lambda: self._route(part.text))).private
+        return not asks_catalogue(part.text) and (await self._read(lambda: self._route(asker.name, part.text))).private
 
     async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
         """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
@@ -169,8 +201,17 @@ class Service:
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _route(self, text: str) -> Route:
-        return route(text, self.con.policy, self._views.value)
+    def _shelf(self, name: str) -> Shelf:
+        """What an account sees of the releases."""
+        if not self.con.policy.budget.private_releases:
+            return self._everybodys
+        with self._lock:
+            if name not in self._shelves:
+                self._shelves[name] = Shelf(self.con._of(name))
+            return self._shelves[name]
+
+    def _route(self, name: str, text: str) -> Route:
+        return route(text, self.con.policy, self._shelf(name).views.value)
 
     async def _stoppable(self, ask: Callable[[Question], Answer]) -> Answer:
         """The answer to what is free; a statement that is cancelled is stopped."""
@@ -218,39 +259,25 @@ class Service:
         return ResultSet(names, ["BIGINT", *["VARCHAR"] * 4, "BIGINT", "VARCHAR"], rows)
 
     def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
+        shelf = self._shelf(asker.name)
+
         def ask(text: str) -> Result:
-            return self._reader.sql(text, self.limits.query, question, dict(asker.own))
+            return shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
 
         results: list[tuple[str, ResultSet | None]] = []
         for piece in going.pieces:
-            found = read(self.con, piece, going, ask, question)
+            found = read(shelf.con, piece, going, ask, question)
             results.append((f"{_tag(piece.word)} {len(found.rows)}", found))
         return Answer(results)
 
     def _listed(self, asker: Asker, text: str, question: Question) -> Answer:
+        shelf = self._shelf(asker.name)
         results: list[tuple[str, ResultSet | None]] = []
+        shelf.con._books.catch_up()
         for statement in statements_of(text):
-            found = self._catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
+            found = shelf.catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
             results.append((f"SELECT {len(found.rows)}", found))
         return Answer(results, kind="catalogue")
-
-    def _relations(self) -> list[Relation]:
-        """What there is to ask: tables and views of the policy, released views."""
-        policy, schemas = self.con.policy, self.con.schemas()
-        found = declared(policy, schemas)
-        held = {name: over_empty_tables(f"SELECT * FROM {identifier(name)}", policy, schemas) for name in policy.views}  # noqa: S608
-        shapes = {name: list(zip(shape[0], shape[1], strict=True)) for name, shape in held.items() if shape is not None}
-        found += views(shapes, MAIN, "a view of the policy; private")
-        if self.con.releases_path.exists():
-            named: dict[str, list[tuple[str, str]]] = {}
-            for name, column, kind in self._reader.sql(_RELEASED).fetchall():
-                named.setdefault(name, []).append((column, kind))
-            found += views(named, RELEASED, "released; asking it is free")
-        return found
-
-    def _state(self) -> object:
-        path = self.con.releases_path
-        return state_of(path) if path.exists() else None
 
     def _private(self, asker: Asker, text: str, going: Route) -> Answer:
         cursor = self._cursor(asker)
@@ -274,8 +301,8 @@ class Service:
         return Answer(results, (said,), "private", release.cost, release.guarantee, release.id, by_name)
 
     def _cursor(self, asker: Asker) -> Cursor:
-        held = asker.settings
-        return Cursor(self.con, errors=held.errors, usual=held.amounts, alpha=held.alpha, label=asker.name)
+        held, con = asker.settings, self._shelf(asker.name).con
+        return Cursor(con, errors=held.errors, usual=held.amounts, alpha=held.alpha, label=asker.name)
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await self._worked(self._reading, work)
