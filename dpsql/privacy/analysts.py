@@ -53,7 +53,7 @@ class Analyst:
         """Public and JSON-ready; `from_dict` reads it back."""
         amounts = {held.name: getattr(self.budget, held.name) for held in fields(Budget)}
         return {
-            "budget": {name: str(amount) for name, amount in amounts.items() if amount is not None},
+            "budget": {name: str(amount) for name, amount in amounts.items() if amount},
             "tables": None if self.tables is None else list(self.tables),
             "expires": None if self.expires is None else self.expires.isoformat(),
             "suspended": self.suspended,
@@ -64,9 +64,10 @@ class Analyst:
     def from_dict(cls, name: str, held: Mapping[str, Any]) -> Analyst:
         """Inverse of `as_dict`."""
         tables, expires = held["tables"], held["expires"]
+        amounts: dict[str, Any] = {key: Fraction(amount) for key, amount in held["budget"].items()}
         return cls(
             name,
-            Budget(**{key: Fraction(amount) for key, amount in held["budget"].items()}),
+            Budget(**amounts),
             None if tables is None else tuple(tables),
             None if expires is None else datetime.fromisoformat(expires),
             bool(held["suspended"]),

@@ -53,7 +53,7 @@ class Portal:
 class Session:
     """Answers one client until it leaves. ``cancel`` may be called from outside."""
 
-    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits) -> None:
+    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits, rate: Rate) -> None:
         self._wire = wire
         self._held = held
         self._journal = journal
@@ -62,7 +62,7 @@ class Session:
         self._portals: dict[str, Portal] = {}
         self._skipping = False
         self._cancelled = asyncio.Event()
-        self._rate = Rate(limits.statements)
+        self._rate = rate
         self._own: dict[str, Callable[[Part], Awaitable[None]]] = {
             "COPY": self._copy,
             "DECLARE": self._declare,

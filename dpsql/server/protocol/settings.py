@@ -156,7 +156,9 @@ class Settings:
         name = {"transaction isolation level": "transaction_isolation", "time zone": "timezone"}.get(name, name)
         if name in self.values():
             return self.values()[name]
-        raise SessionError(f"there is no setting {name[:60]}; {nearest(name, (*OWN, 'dpsql.budget'))}", "42704")
+        raise SessionError(
+            f"there is no setting {name[:60]}; {nearest(name, (*OWN, 'dpsql.budget', 'dpsql.requests'))}", "42704"
+        )
 
     def values(self) -> Mapping[str, str]:
         """All settings by name, those of dpsql first."""
