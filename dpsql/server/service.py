@@ -18,7 +18,7 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, read
-from dpsql.errors import Error, ProgrammingError
+from dpsql.errors import Error, ProgrammingError, listed
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.quoting import identifier
@@ -276,7 +276,17 @@ class Service:
             results.append((f"SELECT {len(found.rows)}", found))
         return Answer(results, kind="catalogue")
 
+    def _check_names(self, asker: Asker, going: Route) -> None:
+        """SessionError where a batch would show a result under a name that another analyst's result has."""
+        named = {p.query.name.lower() for p in going.pieces if p.query is not None and p.query.named}
+        held = self._shelf(asker.name).con._books.entries() if named else []
+        owner = {view.lower(): entry.label for entry in held for view in entry.views if view.lower() in named}
+        taken = sorted(name for name, label in owner.items() if label != asker.name)
+        if taken:
+            raise SessionError(f"{listed(taken)} is released by somebody else; choose another name", "42501")
+
     def _private(self, asker: Asker, text: str, going: Route) -> Answer:
+        self._check_names(asker, going)
         cursor = self._cursor(asker)
         _with_budget(lambda: cursor.execute(text))
         results: list[tuple[str, ResultSet | None]] = []

@@ -68,6 +68,21 @@ def test_several_statements_are_one_batch_with_one_charge(ann: Client, running: 
     assert running.server.service.con.budget.by_label()[0].label == "ann"
 
 
+def test_a_view_is_replaced_by_who_released_it(ann: Client, running: Running) -> None:
+    ann.ask("SET dpsql.epsilon = 1")
+    assert ann.ask("CREATE VIEW anns AS SELECT state, COUNT(*) AS n FROM visits GROUP BY state").tags == ["CREATE VIEW"]
+    before = ann.ask("SELECT * FROM dp.anns ORDER BY state").rows
+    with Client(running.port, "bob") as bob:
+        for budget in ("DEFAULT", "1"):
+            bob.ask(f"SET dpsql.epsilon = {budget}")
+            (found,) = bob.ask('CREATE OR REPLACE VIEW "Anns" AS SELECT COUNT(*) AS n FROM visits').errors
+            assert found["C"] == "42501"
+            assert found["M"] == "anns is released by somebody else; choose another name"
+    assert ann.ask("SELECT * FROM dp.anns ORDER BY state").rows == before
+    ann.ask("CREATE OR REPLACE VIEW anns AS SELECT COUNT(*) AS n FROM visits")
+    assert len(ann.ask("SELECT * FROM dp.anns").rows) == 1
+
+
 def test_a_released_view_is_read_for_free_in_any_session(ann: Client, running: Running) -> None:
     ann.ask("SET dpsql.rho = 0.1")
     said = ann.ask("CREATE VIEW by_state AS SELECT state, SUM(cost) AS cost FROM visits GROUP BY state")
