@@ -19,7 +19,7 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
 - Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
   these are depends on the row and the batch alone.
-- Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, which
+- Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
   no order of rows changes. The first or last row's value is that of the least or greatest pair of key and value.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.

@@ -225,15 +225,12 @@ def test_one_unit_moves_its_own_row_alone() -> None:
             con.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)", rows)
         return np.array([float(answer) for answer in exact_answers(compiled, policy, engine_of(con))[1]])
 
-    days, masses = [None, "2020-01-01", "2020-01-02"], [None, 0.0, -0.0, float("nan"), float("inf"), 2.5]
+    days = [None, "2020-01-01", "2020-01-02"]
+    masses = [None, 0.0, -0.0, float("nan"), float("inf"), 2.5]
     for _ in range(6):
-        rows = [
-            (
-                random.choice([None, 1, 2, 3, 4]), random.choice([None, "a", "b", "c", "z"]), int(random.integers(0, 4)) * 10,
-                1, random.choice(days), random.choice(masses),
-            )
-            for _ in range(40)
-        ]  # fmt: skip
+        units, wards = random.choice([None, 1, 2, 3, 4], 40), random.choice([None, "a", "b", "c", "z"], 40)
+        costs, when, how = random.integers(0, 4, 40) * 10, random.choice(days, 40), random.choice(masses, 40)
+        rows = list(zip(units, wards, costs.tolist(), [1] * 40, when, how, strict=True))
         whole = counted(rows)
         random.shuffle(rows)
         assert (counted(rows) == whole).all()
