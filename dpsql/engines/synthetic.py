@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import duckdb
 
@@ -50,7 +49,7 @@ class StillEngine:
     """Remembers the scans of ``engine``, whose tables do not change: a second measurement costs its noise alone."""
 
     engine: SyntheticEngine
-    _seen: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _seen: dict[str, dict[str, IntArray]] = field(default_factory=dict, init=False, repr=False)
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """The schemas of the engine behind it."""
@@ -61,5 +60,4 @@ class StillEngine:
         key = select_text(asked.select, {table.name: table.name for table in asked.tables})
         if key not in self._seen:
             self._seen[key] = self.engine.scan(asked)
-        found: dict[str, IntArray] = self._seen[key]
-        return found
+        return self._seen[key]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpsql import measure as room
+from dpsql.arrays import Csr, Matrix
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.synthetic import StillEngine, SyntheticEngine
 from dpsql.errors import InternalError
@@ -143,7 +144,7 @@ class _WithZeros:
         return p + self.count, n
 
     @property
-    def written(self) -> tuple[Any, Any] | None:
+    def written(self) -> tuple[Matrix, Csr] | None:
         """Those of the integers: rows of zeros move nothing."""
         return self.integers.written
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.arguments import maybe, real, taking, whole
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Row
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route
@@ -81,7 +81,7 @@ def curve(plan: PlannedBatch, points: int = 17, span: float = 8.0) -> Result:
     powers = np.linspace(-1.0, 1.0, points) if points > 1 else np.zeros(1)
     sensitivity = scaled_sensitivity(plan.strategy, plan.compiled)
     columns = list(_measured(plan))
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Row] = []
     for power in powers:
         amount = own if abs(power) < 1e-12 else Fraction(float(own) * span ** float(power))
         try:

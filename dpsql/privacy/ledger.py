@@ -27,8 +27,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
 from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema
 from dpsql.privacy import anchor as anchors
@@ -174,7 +175,7 @@ class Ledger:
 
     # -- spending --------------------------------------------------------------------------------
 
-    def charge(self, charge: Charge, charge_id: str, description: Mapping[str, Any], *, label: str = "") -> int:
+    def charge(self, charge: Charge, charge_id: str, description: Json, *, label: str = "") -> int:
         """Spend, durably, and return the release's number. To be called before any noise is drawn.
 
         charge_id: the caller's key, new for each release. The same key with the same content returns the
@@ -263,7 +264,7 @@ class Ledger:
 
         self._write(work)
 
-    def answer(self, payload: Callable[[int], bytes], description: Mapping[str, Any], *, label: str = "") -> int:
+    def answer(self, payload: Callable[[int], bytes], description: Json, *, label: str = "") -> int:
         """Store a release that rests on earlier ones alone, and return its number. Spends nothing.
 
         payload: from its number to the bytes that `release` reads back. description: public, JSON; ``guarantee`` in it
@@ -467,7 +468,7 @@ class Ledger:
         return version, chain.newest(connection)
 
     def _entries(
-        self, where: str, values: tuple[Any, ...] = (), *, free: str | None = "", payload: bool = False
+        self, where: str, values: tuple[object, ...] = (), *, free: str | None = "", payload: bool = False
     ) -> list[Entry]:
         def work(connection: sqlite3.Connection) -> list[Entry]:
             self._check_identity(connection)

@@ -18,7 +18,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from dpsql.engines.spark.statement import Source, written
 from dpsql.engines.spark.values import quote
 from dpsql.errors import OperationalError, PolicyError
 from dpsql.workload.expr.value_sql import select_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 __all__ = ["SparkEngine", "is_session"]
 
@@ -55,7 +59,7 @@ _Key = tuple[tuple[tuple[str, ...], ...], str]
 class _Planned:
     """A statement that Spark has planned: its DataFrame, which holds its session, and its columns."""
 
-    frame: Any
+    frame: DataFrame
     names: list[str]
 
 
@@ -82,7 +86,7 @@ class _Plans:
 class SparkEngine:
     """Tables behind a session that the user holds open. Raises InterfaceError for one that cannot be used."""
 
-    session: Any
+    session: SparkSession
     limits: Limits = UNLIMITED
     _plans: _Plans = field(default_factory=_Plans, init=False, repr=False)
 
@@ -105,7 +109,7 @@ class SparkEngine:
         again is planned again.
         """
 
-        def planned(own: Any) -> _Planned:
+        def planned(own: SparkSession) -> _Planned:
             statement, names = self._statement(own, asked)
             frame = own.sql(statement)
             frame._jdf.queryExecution().executedPlan()
@@ -135,7 +139,7 @@ class SparkEngine:
         )
         return found or {}
 
-    def _statement(self, own: Any, asked: Scan) -> tuple[str, list[str]]:
+    def _statement(self, own: SparkSession, asked: Scan) -> tuple[str, list[str]]:
         """The statement of a scan in Spark's SQL, and its columns."""
         known: dict[str, Source] = {}
         for table in asked.tables:
@@ -143,7 +147,7 @@ class SparkEngine:
             known[table.name] = Source(_reference(parts), _table(own, table.name, parts)[0])
         return written(asked.select, known)
 
-    def _done(self, what: str, work: Callable[[Any], T]) -> T:
+    def _done(self, what: str, work: Callable[[SparkSession], T]) -> T:
         check_open(self.session)
         found, outcome = inside(self.session, lambda: (work(private_session(self.session)),), None)
         if outcome == "interrupted":
@@ -178,7 +182,7 @@ def _reference(parts: Sequence[str]) -> str:
     return ".".join(map(quote, parts))
 
 
-def _table(own: Any, name: str, parts: Sequence[str]) -> tuple[dict[str, str], str]:
+def _table(own: SparkSession, name: str, parts: Sequence[str]) -> tuple[dict[str, str], str]:
     """The columns of a table and where it lies. Raises PolicyError for what is no table that can be counted."""
     shown = ".".join(parts)
     if not own.catalog.tableExists(_reference(parts)):
@@ -198,7 +202,7 @@ def _table(own: Any, name: str, parts: Sequence[str]) -> tuple[dict[str, str], s
     return columns, said.get("location", "")
 
 
-def _description(own: Any, parts: Sequence[str]) -> Mapping[str, str]:
+def _description(own: SparkSession, parts: Sequence[str]) -> Mapping[str, str]:
     """What the catalog says of a table: its type, provider and location."""
     rows = own.sql(f"DESCRIBE TABLE EXTENDED {_reference(parts)}").collect()
     names = [str(row[0]) for row in rows]
@@ -206,7 +210,7 @@ def _description(own: Any, parts: Sequence[str]) -> Mapping[str, str]:
     return {str(row[0]).lower(): str(row[1]) for row in rows[start + 1 :]}
 
 
-def _type(field: Any) -> str:
+def _type(field: StructField) -> str:
     """The DuckDB type of a column, or a name that no policy can declare."""
     shown = str(field.dataType.simpleString())
     stored = str((field.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING", shown))

@@ -43,9 +43,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Array, Matrix
 from dpsql.errors import DataError, Error
 from dpsql.linalg import inner as algebra
-from dpsql.linalg.forms import Matrix
 from dpsql.strategy.cached.cache_checks import admitted
 from dpsql.strategy.cached.cache_entries import FORMAT, packed, read
 from dpsql.strategy.core.certificate import Certificate
@@ -161,14 +161,14 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _feed(digest: Any, tag: str, *arrays: Any) -> None:
+def _feed(digest: hashlib._Hash, tag: str, *arrays: Array) -> None:
     for array in arrays:
         values = np.ascontiguousarray(array)
         digest.update(f"{tag} {values.dtype.str} {values.shape} ".encode())
         digest.update(values.tobytes())
 
 
-def _feed_workload(digest: Any, W: Workload) -> None:
+def _feed_workload(digest: hashlib._Hash, W: Workload) -> None:
     _feed_matrix(digest, "span", W.span)
     _feed_inner(digest, W.inner)
     if W.contributions is not None:
@@ -182,7 +182,7 @@ def _feed_workload(digest: Any, W: Workload) -> None:
         _feed_workload(digest, factor)
 
 
-def _feed_matrix(digest: Any, tag: str, matrix: Matrix) -> None:
+def _feed_matrix(digest: hashlib._Hash, tag: str, matrix: Matrix) -> None:
     csr = sparse.csr_array(matrix)
     if not csr.has_canonical_format:
         csr = csr.copy()
@@ -191,7 +191,7 @@ def _feed_matrix(digest: Any, tag: str, matrix: Matrix) -> None:
     _feed(digest, tag, *(part.astype(np.int64, copy=False) for part in (csr.indptr, csr.indices, csr.data)))
 
 
-def _feed_inner(digest: Any, inner: Any) -> None:
+def _feed_inner(digest: hashlib._Hash, inner: Any) -> None:
     """By name and fields: F is a value, whose fields are numbers, arrays and other F."""
     if type(inner).__module__ != algebra.__name__:
         raise DataError("strategy: this workload has no hash")

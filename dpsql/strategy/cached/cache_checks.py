@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from dpsql.arrays import Array, Csr, Json, Matrix
 from dpsql.linalg import exact, modular
 from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import Matrix, Sparse, is_sparse
 from dpsql.strategy.cached.cache_entries import unpack_certificate, unpack_matrix
 from dpsql.strategy.core.certificate import dual_value
 from dpsql.strategy.core.frame import Frame
@@ -27,7 +26,7 @@ _ROUNDING = 1e-9
 
 
 def admitted(
-    held: tuple[dict[str, Any], dict[str, Any]],
+    held: tuple[Json, dict[str, Array]],
     W: Workload,
     noise: str,
     method: str,
@@ -37,7 +36,7 @@ def admitted(
     """The Strategy of an entry, with every figure worked out again. ValueError and its like where one is wrong."""
     head, arrays = held
     mixing, basis = unpack_matrix(arrays, "mixing"), unpack_matrix(arrays, "basis")
-    if not is_sparse(basis) or mixing.shape[1] != basis.shape[0] or basis.shape[1] != W.shape[1]:
+    if not isinstance(basis, sparse.csr_array) or mixing.shape[1] != basis.shape[0] or basis.shape[1] != W.shape[1]:
         raise ValueError("shapes do not fit")
     chosen = head["method"]
     considered = tuple((str(name), float(error)) for name, error in head["considered"])
@@ -45,7 +44,7 @@ def admitted(
         raise ValueError("an unknown method")
     if not _fits(mixing, basis, W.contributions):
         raise ValueError("integers out of range")
-    moved = sparse.csc_array(basis if W.contributions is None else basis @ W.contributions)
+    moved = sparse.csc_array(W.moved(basis))
     columns = moved
     if mixing.shape[0] * mixing.shape[1] * moved.shape[1] > _PRODUCT:
         columns = moved[:, distinct_columns(moved, up_to_sign=True).keep]
@@ -73,12 +72,12 @@ def admitted(
     return MatrixStrategy(chosen, noise, mixing, basis, W.contributions, l1, l2_squared, error, lower, considered, W)
 
 
-def _same(found: float, kept: Any) -> float:
+def _same(found: float, kept: object) -> float:
     """``kept`` where it is ``found`` but for rounding."""
     return kept if isinstance(kept, float) and abs(kept - found) <= _ROUNDING * found else found
 
 
-def _framed(mixing: Matrix, basis: Sparse, W: Workload) -> tuple[Frame, Any]:
+def _framed(mixing: Matrix, basis: Csr, W: Workload) -> tuple[Frame, Matrix]:
     """(least squares with B, coordinates of W); ValueError where W is not in the row space of B.
 
     The exact test comes first: what it proves need not be found out again in floats.
@@ -98,7 +97,7 @@ def _framed(mixing: Matrix, basis: Sparse, W: Workload) -> tuple[Frame, Any]:
     return frame, frame.coordinates(W)
 
 
-def _fits(mixing: Matrix, basis: Sparse, contributions: Sparse) -> bool:
+def _fits(mixing: Matrix, basis: Csr, contributions: Csr | None) -> bool:
     """Do basis @ contributions and the sums of its columns fit int64? (Products with ``mixing`` watch themselves.)"""
     reach = 1
     if contributions is not None:
@@ -111,7 +110,7 @@ def _full_rank(mixing: Matrix) -> bool:
     held = sparse.csc_array(mixing)
     held.eliminate_zeros()
     p = held.shape[0]
-    graph: Any = sparse.block_array([[None, held], [held.T, None]], format="csr")
+    graph: Csr = sparse.block_array([[None, held], [held.T, None]], format="csr")
     number, labels = connected_components(graph, directed=False)
     if number == 1:
         return full_rank(np.asarray(held.toarray()))

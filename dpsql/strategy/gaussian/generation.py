@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
-from dpsql.linalg.forms import Sparse
+from dpsql.arrays import Array, Floats, Sparse
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.core.ascent import Low, Solution, ascend
 from dpsql.strategy.core.reduce import Block
@@ -35,12 +33,12 @@ class _Columns:
     def __init__(self, columns: Sparse) -> None:
         self._csc = sparse.csc_array(columns)
         v, N = self.shape = (int(columns.shape[0]), int(columns.shape[1]))
-        self._dense: list[Any] | None = None
+        self._dense: list[Array] | None = None
         if 4 * v * N <= _CACHE_BYTES:
             self._dense = [self._chunk(at) for at in range(0, N, _CHUNK)]
 
-    def _chunk(self, at: int) -> Any:
-        return self._csc[:, at : at + _CHUNK].astype(np.float32).toarray(order="F")
+    def _chunk(self, at: int) -> Array:
+        return np.asarray(self._csc[:, at : at + _CHUNK].astype(np.float32).toarray(order="F"))
 
     def squares(self, T: Floats) -> Floats:
         """||T y_j||^2 for every column, in single precision: good to about 1e-5."""

@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Csr
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.integer import Piece
@@ -92,7 +92,7 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         )
     rows, weight, gram = [], [], []
     for T, g in plan.planned.residuals().items():
-        out: Any = sparse.csr_array(np.ones((1, 1), dtype=np.int64))
+        out: Csr = sparse.csr_array(np.ones((1, 1), dtype=np.int64))
         squares = np.ones(1)
         for i, d in enumerate(sizes):
             axis = helmert(d) if i in T else np.ones((1, d), dtype=np.int64)

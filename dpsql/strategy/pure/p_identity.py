@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize
@@ -169,12 +168,13 @@ def optimise(
     limit: int = 500,
 ) -> tuple[float, Floats]:
     """(f, Theta) from one start by L-BFGS-B with Theta >= 0; stops at ``deadline`` (monotonic)."""
-    best: list[Any] = [np.inf, first]
+    best: tuple[float, Floats] = (np.inf, first)
 
     def watched(flat: Floats) -> tuple[float, Floats]:
+        nonlocal best
         value, gradient = objective(flat)
         if value < best[0]:
-            best[:] = [value, flat.copy()]
+            best = value, flat.copy()
         if monotonic() > deadline:
             raise _OutOfTimeError
         return value, gradient
