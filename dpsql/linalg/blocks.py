@@ -109,7 +109,7 @@ class Plain:
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """Any integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1."""
+    """An integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1."""
 
     matrix: Ints = field(repr=False)
 

@@ -28,6 +28,7 @@ from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.calibrate import gaussian_epsilon
+from dpsql.reconstruct import RangeErrors
 from dpsql.release import Result
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
 from dpsql.workload.compile.compiled import Compiled
@@ -111,7 +112,7 @@ def _measured(plan: PlannedBatch) -> Iterator[tuple[str, str, slice]]:
                 yield name, column.title or column.name, slices[column.output]
 
 
-def _rms(errors: Any) -> float:
+def _rms(errors: Floats | RangeErrors) -> float:
     if isinstance(errors, np.ndarray):
         return float(np.sqrt(np.mean(errors**2))) if errors.size else 0.0
     return math.sqrt(float(errors.mean_square()))

@@ -99,7 +99,7 @@ Packed = Numbers | Coded
 
 
 def coded(values: Iterable[object]) -> Coded:
-    """Any values as codes, told apart by type and value."""
+    """Values of all kinds as codes, told apart by type and value."""
     known: dict[tuple[type, object], int] = {}
     codes = [known.setdefault((type(value), value), len(known)) for value in values]
     return Coded(tuple(value for _, value in known), np.array(codes, dtype=np.int32))

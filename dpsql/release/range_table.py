@@ -170,7 +170,7 @@ class RangeTable:
         }
 
     @staticmethod
-    def from_json(body: Mapping[str, Any], decode: Callable[[Any], Any]) -> RangeTable:
+    def from_json(body: Json, decode: Callable[[Any], Any]) -> RangeTable:
         """The result of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
         held = body["ranges"]
         numbers = tuple(

@@ -1,7 +1,7 @@
 """How a kept strategy stands in a file: integers in an archive of arrays, which is read without trust.
 
 Types, shapes and sizes are checked here, and nothing large is allotted on a file's word; what the integers are worth is
-for ``dpsql.strategy.cached.cache_checks``.
+for ``dpsql.strategy.cached.cache``.
 """
 
 from __future__ import annotations

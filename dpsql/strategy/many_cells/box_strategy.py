@@ -1,7 +1,7 @@
 """Strategies for boxes: cells too many to list, a certified optimum over some of them, norms over all.
 
 The dual iteration (``dpsql.strategy.gaussian.optimal``) runs on an active set of columns, as in
-``dpsql.strategy.gaussian.generation``; here the scan that finds violated columns is a sweep
+``dpsql.strategy.gaussian.optimal``; here the scan that finds violated columns is a sweep
 (``dpsql.workload.cells.boxes``), first over some of the states, and over all of them at the end. The lower bound from
 the active columns holds for the whole problem: fewer columns are a weaker constraint. The strategy is scaled by its
 largest norm over all columns, in exact integers, so that the gap is honest however early the search stopped.
