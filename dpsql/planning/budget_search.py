@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
@@ -42,7 +42,6 @@ from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors, simultaneous_alpha
-from dpsql.reconstruct.spread import NoiseModel
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import Strategy
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
@@ -88,7 +87,7 @@ def ratio_of(
     goal: Goal,
     widths: Floats | RangeErrors,
     rows: Callable[[int], Matrix],
-    noise: NoiseModel,
+    noise: Any,
     alpha: float,
     common: int,
 ) -> float:

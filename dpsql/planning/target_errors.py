@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,8 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy.values import fold
-from dpsql.privacy.noise import gaussian_noise
-from dpsql.reconstruct import RangeErrors, evaluate, quantile
-from dpsql.reconstruct.spread import NoiseModel
+from dpsql.privacy.noise import Noise, gaussian_noise
+from dpsql.reconstruct import evaluate, quantile
 from dpsql.sql import Answer
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
 from dpsql.workload.expr.terms import Measures
@@ -131,7 +131,7 @@ class DerivedGoal:
     asked: float
     estimates: Floats
 
-    def reach(self, rows: object, noise: NoiseModel, alpha: float, divisor: int) -> float:
+    def reach(self, rows: object, noise: Noise, alpha: float, divisor: int) -> float:
         """The largest half-width of a group at the guess. ``rows``: of ``parts``."""
         return at_guess(self.column, self.estimates, self.core.rows, rows, noise, alpha, divisor)[1]
 
@@ -147,13 +147,7 @@ def parts_of(column: Derived | Ranked, slices: tuple[slice, ...]) -> tuple[slice
 
 
 def at_guess(
-    column: Derived | Ranked,
-    estimates: Floats,
-    groups: int,
-    rows: object,
-    noise: NoiseModel,
-    alpha: float,
-    divisor: int,
+    column: Derived | Ranked, estimates: Floats, groups: int, rows: object, noise: Noise, alpha: float, divisor: int
 ) -> tuple[float, float]:
     """(root mean square standard error, largest half-width) of all groups, each with the same estimates.
 
@@ -165,13 +159,7 @@ def at_guess(
 
 
 def _worked_out(
-    column: Derived | Ranked,
-    estimates: Floats,
-    groups: int,
-    rows: object,
-    noise: NoiseModel,
-    alpha: float,
-    divisor: int,
+    column: Derived | Ranked, estimates: Floats, groups: int, rows: object, noise: Noise, alpha: float, divisor: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """(standard error, low, high, value) of every group, all groups with the same estimates."""
     table = np.tile(estimates, (groups, 1)) if estimates.ndim == 1 else estimates
@@ -373,9 +361,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
         yield goal.slices[at], goal.asked / (float(slopes[at]) * math.sqrt(used.size))
 
 
-def hint_notes(
-    results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], widths: Floats | RangeErrors
-) -> list[str]:
+def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], widths: Any) -> list[str]:
     """A note for each result whose hint MAX_ERROR a given budget does not meet; ``cores``: those of ``results``."""
     names = [result.name for result in results for _ in result.cores]
     found: dict[str, tuple[float, float]] = {}
