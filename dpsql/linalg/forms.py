@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Array, Floats, Matrix, Sparse
+from dpsql.arrays import Array, Csr, Floats, Matrix, Sparse
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -41,6 +41,11 @@ def row_squares(matrix: Matrix) -> Floats:
 def kron(left: Array, right: Array) -> Array:
     """The Kronecker product of two dense matrices or vectors."""
     return np.asarray(np.kron(left, right))
+
+
+def sparse_kron(left: Sparse, right: Sparse) -> Csr:
+    """The Kronecker product of two sparse matrices."""
+    return sparse.csr_array(sparse.kron(left, right, format="csr"))
 
 
 def dense(matrix: Matrix) -> Array:

@@ -24,7 +24,7 @@ from scipy import sparse
 
 from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
-from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse, kron, row_squares
+from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse, kron, row_squares, sparse_kron
 
 
 class Inner(ABC):
@@ -249,7 +249,7 @@ class Kron(Inner):
 
 def _kron(left: Matrix, right: Matrix) -> Matrix:
     if is_sparse(left) and is_sparse(right):
-        return sparse.csr_array(sparse.kron(left, right, format="csr"))
+        return sparse_kron(left, right)
     return kron(dense(left), dense(right))
 
 

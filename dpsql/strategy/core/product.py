@@ -13,7 +13,7 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError
-from dpsql.linalg.forms import kron
+from dpsql.linalg.forms import kron, sparse_kron
 from dpsql.strategy.core.integer import Piece, leaves_first
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
@@ -37,7 +37,7 @@ def product_piece(W: Workload, factors: list[tuple[Piece, ...]]) -> Piece:
     if order > ORDER_CAP:
         raise DataError(f"strategy: the product has rank {order}, above the cap of {ORDER_CAP}; plan its factors apart")
     parts = [joined(pieces) for pieces in factors]
-    rows = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p[0] for p in parts))
+    rows = reduce(sparse_kron, (p[0] for p in parts))
     root = leaves_first(np.asarray(reduce(kron, (p[1] for p in parts))))
     gram = np.asarray(reduce(kron, (p[2] for p in parts)))
     return Piece(rows, root, moved_columns(rows, W), gram)

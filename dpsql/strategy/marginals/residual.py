@@ -31,7 +31,7 @@ from scipy import sparse
 
 from dpsql.arrays import Csr
 from dpsql.errors import DataError
-from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.linalg.forms import MATRIX_CAP, sparse_kron
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.strategy.marginals.multipliers import Subset
@@ -96,7 +96,7 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         squares = np.ones(1)
         for i, d in enumerate(sizes):
             axis = helmert(d) if i in T else np.ones((1, d), dtype=np.int64)
-            out = sparse.csr_array(sparse.kron(out, sparse.csr_array(axis), format="csr"))
+            out = sparse_kron(out, sparse.csr_array(axis))
             if i in T:
                 squares = np.kron(squares, (axis * axis).sum(axis=1).astype(np.float64))
         rows.append(out)

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg
 
 from dpsql.arrays import Floats
-from dpsql.linalg.forms import kron
+from dpsql.linalg.forms import kron, sparse_kron
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block, cholesky
@@ -107,7 +107,7 @@ def eigen_product_piece(W: Workload, blocks: list[Block], deadline: float) -> Pi
         lifts.append(lift)
         grams.append(cell_gram(block, D))
     M = completed(product([design(G, deadline) for G in grams]).metric())
-    rows = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), lifts)
+    rows = reduce(sparse_kron, lifts)
     return Piece(rows, cholesky(M), moved_columns(rows, W), reduce(kron, grams))
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from scipy import linalg, optimize
 
 from dpsql.arrays import Floats
+from dpsql.linalg.forms import kron
 from dpsql.strategy.pure.hierarchical import best_tree, rows_of
 
 Times = Callable[[Floats], Floats]
@@ -71,7 +72,7 @@ def _axes(G: Floats, shape: tuple[int, ...]) -> list[Floats] | None:
         index: list[int | slice] = [0] * (2 * k)
         index[i] = index[k + i] = slice(None)
         found.append(np.array(full[tuple(index)]) / (corner if i else 1.0))
-    product = reduce(lambda a, b: np.asarray(np.kron(a, b)), found)
+    product = reduce(kron, found)
     return found if np.abs(product - G).max() <= _NEAR * np.abs(G).max() else None
 
 

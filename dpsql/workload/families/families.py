@@ -20,7 +20,7 @@ from dpsql.arrays import Array, Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
-from dpsql.linalg.forms import MATRIX_CAP, dense, same_entries
+from dpsql.linalg.forms import MATRIX_CAP, dense, same_entries, sparse_kron
 from dpsql.linalg.forms import kron as dense_kron
 from dpsql.linalg.modular import identity_csr
 from dpsql.workload.families.marginals import Marginals, spelled
@@ -120,7 +120,7 @@ def _kron(parts: tuple[Workload, ...], name: str) -> Workload:
         if prod(p.shape[0] * p.shape[1] for p in parts) > MATRIX_CAP:
             raise DataError("workload: a product of several large float matrices; round them to integers first")
         return from_matrix(_entries(parts), name=name or " x ".join(p.name or "W" for p in parts))
-    span = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p.span for p in parts))
+    span = reduce(sparse_kron, (p.span for p in parts))
     flat = tuple(f for p in parts for f in (p.factors or (p,)))
     exact = None
     if any(p.exact is not None for p in parts) and prod(p.shape[0] * p.shape[1] for p in parts) <= 2**24:
