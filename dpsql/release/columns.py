@@ -10,7 +10,7 @@ import base64
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
@@ -21,6 +21,11 @@ from dpsql.arrays import Array, Json, Row, Values
 PACKED = 20_000
 """Columns of fewer values are kept as tuples."""
 _DENSE = 2**20
+
+Writer: TypeAlias = Callable[[Any], object]
+"""What writes one value as JSON."""
+Reader: TypeAlias = Callable[[Any], Any]
+"""What reads it back."""
 
 
 class _Column(Values):
@@ -90,7 +95,7 @@ class Coded(_Column):
         held = self.distinct
         return [held[code] for code in self.codes[at].tolist()]
 
-    def mapped(self, change: Callable[[Any], object]) -> Coded:
+    def mapped(self, change: Writer) -> Coded:
         """With every distinct value changed."""
         return Coded(tuple(change(value) for value in self.distinct), self.codes)
 
@@ -118,7 +123,7 @@ def runs_of(columns: Sequence[Coded]) -> tuple[NDArray[np.int64], NDArray[np.int
     return None if 8 * len(first) > size else (first, np.diff(first, append=size))
 
 
-def to_json(column: Packed, encode: Callable[[Any], object]) -> Json:
+def to_json(column: Packed, encode: Writer) -> Json:
     """A packed column for JSON: compressed little-endian arrays in base 64, exact; runs of a code as their lengths."""
     if isinstance(column, Numbers):
         out = {"floats": _text(column.data.astype("<f8"))}
@@ -137,7 +142,7 @@ def to_json(column: Packed, encode: Callable[[Any], object]) -> Json:
     }
 
 
-def from_json(body: Json, decode: Callable[[Any], object]) -> Packed:
+def from_json(body: Json, decode: Reader) -> Packed:
     """The column of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
     if "floats" in body:
         data = np.frombuffer(_bytes(body["floats"]), dtype="<f8").astype(np.float64)

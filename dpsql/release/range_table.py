@@ -7,7 +7,7 @@ joins the sums with themselves, so that a condition on where a range begins or s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt
 from typing import Any, TypeAlias
@@ -19,7 +19,7 @@ from dpsql.arrays import Array, Json, Row
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 from dpsql.quoting import identifier
 
-from .columns import Coded, Numbers, from_json, to_json
+from .columns import Coded, Numbers, Reader, Writer, from_json, to_json
 from .names import check_result
 
 MOST_ROWS = 1_000_000
@@ -55,7 +55,7 @@ class RangeTable:
     name: str
     named: bool
     shown: tuple[tuple[str, str, Part], ...]
-    values: tuple[Any, ...]
+    values: Row
     kind: str
     numbers: tuple[RangeNumber, ...] = field(repr=False)
     keys: tuple[tuple[Row, tuple[bool, ...]], ...] = ()
@@ -144,7 +144,7 @@ class RangeTable:
 
     # -- the ledger ----------------------------------------------------------------------------
 
-    def to_json(self, encode: Callable[[Any], object]) -> Json:
+    def to_json(self, encode: Writer) -> Json:
         """JSON for the ledger; ``encode`` writes one value."""
         return {
             "name": self.name,
@@ -170,7 +170,7 @@ class RangeTable:
         }
 
     @staticmethod
-    def from_json(body: Json, decode: Callable[[Any], Any]) -> RangeTable:
+    def from_json(body: Json, decode: Reader) -> RangeTable:
         """The result of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
         held = body["ranges"]
         numbers = tuple(
@@ -196,7 +196,7 @@ class RangeTable:
         )
 
 
-def _numbers(body: Json, decode: Callable[[Any], Any]) -> Numbers:
+def _numbers(body: Json, decode: Reader) -> Numbers:
     found = from_json(body, decode)
     if isinstance(found, Coded):
         raise TypeError("codes where numbers are expected")
