@@ -36,6 +36,7 @@ from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.gaussian.alike_grid import grid_orbits, grid_root, grid_values
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategy.pure.halves import halves
 from dpsql.workload.compile.unlisted import longest_sum
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
@@ -97,7 +98,9 @@ def plan_by_source(
         if not mine:
             continue
         planner = _Planner(W, noise, tolerance, time, say, work)
-        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one) for one in mine]
+        # The list of one source is all that a listed unit does: it is planned already.
+        known = units.listable and len(parts) == 1
+        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
         for team, share in zip(teams, shares, strict=True):
             found.extend(_scaled(team.pieces, float(share)))
@@ -149,11 +152,40 @@ class _Planner:
             teams += [self._listed(others)] if listed <= MOST_LISTED else [self._alone(one) for one in others]
         return teams
 
-    def laplace(self, source: _Source) -> _Team:
-        """One source by its single corners: in L1 what ``most`` of them move adds up."""
-        task = Task(self._only([source], single=True), "laplace", self.tolerance, self.time, self.say, self.work)
+    def laplace(self, source: _Source, listed: bool = True) -> _Team:
+        """One source by its single corners, of which ``most`` add up in L1, by its list, if ``listed`` and short, or by
+        differences between halves of its groups.
+        """
+        most = source.part.most
+        found = [self._drafted([source], single=True, by=most)]
+        if most > 1:
+            found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
+            halved = self._halved(source)
+            found += [halved] if halved is not None else []
+        return min(found, key=lambda team: team.error)
+
+    def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
+        """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""
+        V = self._only(mine, single=single)
+        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work)
         error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
-        return _Team(_scaled(pieces, 1.0 / source.part.most), error * source.part.most**2, 0.0, None)
+        return _Team(_scaled(pieces, 1.0 / by), error * by**2, 0.0, None)
+
+    def _halved(self, source: _Source) -> _Team | None:
+        """One source by differences between halves of its groups; None where its corners are no groups."""
+        part, n = source.part, self.W.shape[1]
+        diagonal, groups = self.W.inner.diagonal(), part.corners.shape[1]
+        single = part.corners.nnz == groups and part.label is None and bool((part.corners.data == 1).all())
+        if diagonal is None or not single or not 2 <= groups <= _WRITTEN:
+            return None
+        entries = part.corners.indices.astype(np.int64)
+        held = sparse.csc_array(self.W.span[source.rows])[:, entries].astype(np.float64)
+        gram = (held.T @ sparse.diags_array(diagonal[source.rows]) @ held).toarray()
+        root, error = halves(gram, part.most, self.tolerance, self.time.deadline)
+        often = part.times // self.common
+        ones = (np.ones(groups, dtype=np.int64), (np.arange(groups), entries))
+        rows = sparse.csr_array(ones, shape=(groups, n))
+        return _Team((Piece(rows, root / often, sparse.csc_array(rows @ rows.T), gram),), error * often**2, 0.0, None)
 
     def _classes(self, source: _Source) -> list[tuple[float, Ints]] | None:
         """(squared weight, entries of x) of each class of alike groups, each group asked by itself; else None."""

@@ -188,7 +188,8 @@ class Task:
         metric = self._metric(block)
         Y = block.columns.toarray().astype(np.float64)
         start = low_rank.symmetric_root(metric, block.gram)
-        C = low_rank.search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        search = low_rank.search if self.W.contributions is None else low_rank.turned_search
+        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
         return Piece(block.basis, C, block.columns, block.gram)
 
     def _p_identity(self, block: Block) -> Piece:

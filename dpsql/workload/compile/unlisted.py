@@ -7,7 +7,10 @@ A contribution c adds k_t times s_t different corners of each source t, so
 with o_t the largest product of two different columns of B of one source and o_tu of two sources, at the worst sizes s:
 exact where the columns of a source are alike, such as groups that B treats alike or that no measurement has two of. A
 source whose columns are of a few lengths counts as so many sources under one limit, and the one source of single
-corners that has most of them is looked at corner by corner. In L1 the norms add up.
+corners that has most of them is looked at corner by corner.
+
+In L1 the sources add up, and of each its s_t longest columns: exact where no measurement has two of these. What nested
+measurements of a source move together is exact by ``dpsql.workload.compile.nested``.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.exact import each_norm, products, squared_sum
+from dpsql.linalg.exact import each_norm, product_chunks, products, squared_sum
+from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Part
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
@@ -45,7 +49,7 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1:
-        return sum(source.part.times * int(source.longest[-1]) for source in held)
+        return sum(source.part.times * source.farthest(mixing) for source in held)
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
@@ -209,6 +213,15 @@ class _Source:
             return [self]
         places = [np.flatnonzero(self.norms == value) for value in values]
         return [_Source(self.part, self.columns[:, mine], self.norms[mine]) for mine in places]
+
+    def farthest(self, mixing: Any) -> int:
+        """What none of their sums exceeds in L1."""
+        most = int(self.longest[-1])
+        if self.limit < 2 or self.labelled or self.norms.size > _ALL_PRODUCTS:
+            return most
+        rows = np.concatenate(list(product_chunks(mixing, self.columns)), axis=1)
+        held = largest_sums(rows.astype(np.int64) if rows.dtype == np.float64 else rows, self.limit)
+        return most if held is None else min(most, int(held.best.max()))
 
     def inside(self, mixing: Any) -> int:
         """The largest product of two columns that count together."""
