@@ -34,7 +34,7 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian.alike_grid import grid_orbits, grid_root, grid_values
+from dpsql.strategy.gaussian.alike_grid import grid_of, grid_orbits, grid_root
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
 from dpsql.workload.compile.unlisted import longest_sum
@@ -264,24 +264,23 @@ class _Planner:
         """One source of which a unit has a corner in each of some classes, all alike; None where they are not."""
         part, classes = source.part, source.part.classes
         c, g = len(classes), classes[0].size
-        diagonal, n = self.W.inner.diagonal(), self.W.shape[1]
         single = part.corners.nnz == part.corners.shape[1] and bool((part.corners.data == 1).all())
-        if diagonal is None or not single or min(c, g) < 2 or c * g > _WRITTEN or any(own.size != g for own in classes):
+        if not single or min(c, g) < 2 or c * g > _WRITTEN or any(own.size != g for own in classes):
             return None
-        entries = part.corners.indices[np.concatenate(classes)].astype(np.int64)
-        span = sparse.csc_array(self.W.span[source.rows]).astype(np.float64)
-        held = span[:, entries]
-        if held.nnz != span.nnz or np.unique(entries).size != c * g:
+        V = self._only([source], single=True)
+        basis = choose_basis(V.span, V.inner)
+        order = np.concatenate(classes)
+        rows = sparse.csr_array(basis.rows)[:, part.corners.indices[order].astype(np.int64)]
+        if rows.nnz != basis.rows.nnz or rows.shape[0] > _WRITTEN:
             return None
-        gram = (held.T @ sparse.diags_array(diagonal[source.rows]) @ held).toarray()
-        values = grid_values(gram, c, g)
-        if values is None:
+        gram = basis.gram(V.inner)
+        grid = grid_of(gram, rows.toarray().astype(np.float64), c, g)
+        if grid is None:
             return None
-        orbit = grid_orbits(values, c, g, part.most, part.times // self.common)
+        orbit = grid_orbits(grid.values, c, g, part.most, part.times // self.common)
         found = solve_alike(orbit, 0.9 * self.tolerance, self.time.deadline)
-        ones = (np.ones(c * g, dtype=np.int64), (np.arange(c * g), entries))
-        rows = sparse.csr_array(ones, shape=(c * g, n))
-        piece = Piece(rows, grid_root(found, c, g), sparse.csc_array(rows @ rows.T), gram)
+        moved = sparse.csc_array(basis.rows @ part.corners)
+        piece = Piece(basis.rows, grid_root(found, grid, c * g), moved, gram)
         return _Team((piece,), found.upper, found.lower, team_bounds.of_orbits(orbit, found))
 
     def _classed(self, source: _Source) -> _Team:

@@ -11,12 +11,16 @@ and the rest. Of a unit with N_j classes in corner j, sum_j N_j^2 = r, the squar
     s^2 / (c g),   r / c - s^2 / (c g),   s / g - s^2 / (c g),   and what is left of s,
 
 linear in r, so that all classes in one corner (r = s^2) and classes spread over corners decide. That is the problem of
-``dpsql.strategy.gaussian.alike_groups`` with the whole as the one other query.
+``dpsql.strategy.gaussian.alike_groups`` with the whole as the one other query. A space that no query sees, such as the
+last where classes and corners are counted and no cell is, is not measured.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from scipy import linalg
 
 from dpsql.arrays import Floats
 from dpsql.strategy.gaussian.alike_groups import Alike, Orbits
@@ -24,21 +28,39 @@ from dpsql.strategy.gaussian.alike_groups import Alike, Orbits
 _CLOSE = 1e-9
 
 
-def grid_values(gram: Floats, classes: int, corners: int) -> Floats | None:
-    """The eigenvalues (4,) of ``gram`` (cg x cg) in the spaces of the module, None where it is of another form."""
-    G = gram.reshape(classes, corners, classes, corners)
-    a, b, d, e = (float(block) for block in (G[0, 0, 0, 0], G[0, 0, 0, 1], G[0, 0, 1, 0], G[0, 0, 1, 1]))
-    within, between = b + (a - b) * np.eye(corners), e + (d - e) * np.eye(corners)
-    model = np.broadcast_to(between[None, :, None, :], G.shape).copy()
-    for k in range(classes):
-        model[k, :, k, :] = within
-    scale = float(np.abs(gram).max())
-    if np.abs(G - model).max() > _CLOSE * scale:
-        return None
-    inside, across = a - b, d - e
-    row, cross = inside + corners * b, across + corners * e
-    values = np.array([row + (classes - 1) * cross, inside + (classes - 1) * across, row - cross, inside - across])
-    return values if values.min() > _CLOSE * scale else None
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A Gram matrix of the grid by its eigenvalues (4,) in the spaces, 0 in one that no query sees.
+
+    ``shares``: their projections, in coordinates of the independent rows R (v x cg) that span what is asked: a metric
+    M with R^T M R = sum_i x_i P_i is sum_i x_i shares_i.
+    """
+
+    values: Floats
+    shares: tuple[Floats, ...]
+
+
+def grid_of(gram: Floats, rows: Floats, classes: int, corners: int) -> Grid | None:
+    """The grid of the Gram matrix rows^T gram rows over cells class by class; None where it is of another form.
+
+    With F = R R^T and A_i = R P_i R^T it is sum_i g_i P_i if gram = sum_i g_i F^-1 A_i F^-1 and the rows span all of
+    each space with g_i > 0: then tr(F^-1 A_i) is its dimension. Cost: O(v^2 (cg + v)) for v rows.
+    """
+    cells = rows.reshape(-1, classes, corners)
+    by_corner, by_class, whole = cells.sum(axis=1), cells.sum(axis=2), rows.sum(axis=1)
+    middle = np.outer(whole, whole) / (classes * corners)
+    held = [middle, by_corner @ by_corner.T / classes - middle, by_class @ by_class.T / corners - middle]
+    total = rows @ rows.T
+    held.append(total - held[0] - held[1] - held[2])
+    inverse = linalg.inv(total)
+    ranks = np.array([1, corners - 1, classes - 1, (corners - 1) * (classes - 1)], dtype=np.float64)
+    spanned = np.array([float((inverse * A).sum()) for A in held]) / ranks
+    values = np.where(spanned > 0.5, [float((gram * A).sum()) for A in held] / ranks, 0.0)
+    shares = tuple(inverse @ A @ inverse for A in held)
+    model = sum(value * share for value, share in zip(values, shares, strict=True))
+    fits = np.abs(gram - model).max() <= _CLOSE * np.abs(gram).max()
+    seen = np.abs(spanned - np.where(values > 0, 1.0, 0.0)).max() < _CLOSE
+    return Grid(values, shares) if fits and seen and values[0] > 0 else None
 
 
 def grid_orbits(values: Floats, classes: int, corners: int, most: int, times: int) -> Orbits:
@@ -56,9 +78,9 @@ def grid_orbits(values: Floats, classes: int, corners: int, most: int, times: in
     return Orbits(factor, columns, np.asarray(held, dtype=np.float64), ranks * values[1:])
 
 
-def grid_root(found: Alike, classes: int, corners: int) -> Floats:
-    """A (cg x cg) with A^T A the metric found."""
-    x = np.sqrt(np.array([float(found.metric[0, 0]) * classes * corners, *found.contrasts]))
-    J, K = np.full((corners, corners), 1.0 / corners), np.full((classes, classes), 1.0 / classes)
-    I, L = np.eye(corners) - J, np.eye(classes) - K  # noqa: E741 - the identity without its mean
-    return np.asarray(x[0] * np.kron(K, J) + x[1] * np.kron(K, I) + x[2] * np.kron(L, J) + x[3] * np.kron(L, I))
+def grid_root(found: Alike, grid: Grid, cells: int) -> Floats:
+    """The root C (v x v) of the metric found that is symmetric, so that what is alike is rounded alike."""
+    x = [float(found.metric[0, 0]) * cells, *found.contrasts]
+    metric = sum(one * share for one, share in zip(x, grid.shares, strict=True))
+    s, V = linalg.eigh(metric)
+    return np.asarray((V * np.sqrt(np.maximum(s, s[-1] * 1e-14))) @ V.T)
