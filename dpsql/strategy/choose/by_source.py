@@ -34,9 +34,10 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian.alike_grid import grid_of, grid_orbits, grid_root
+from dpsql.strategy.gaussian.alike_cells import alike_cells, solve_alike_cells
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
+from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.compile.unlisted import longest_sum
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
@@ -46,6 +47,7 @@ METHOD = "by-source"
 _WRITTEN = 1500  # groups up to which the contrasts between them are written out as rows of B
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
+_NEAR = 1.02  # error over the lower bound up to which nothing else is tried
 _FAR = 1.5  # error over the lower bound from which on sums of corners that are alike are planned
 _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
@@ -241,8 +243,14 @@ class _Planner:
             return team
         if source.part.count <= MOST_LISTED:
             return self._listed([source])
-        grid = self._grid(source) if source.part.label is not None else None
-        return grid or self._classed(source)
+        alike = self._cells(source) if source.part.label is not None else None
+        if alike is not None and alike.error <= _NEAR * alike.lower:
+            return alike
+        others = self._classed(source)
+        if alike is None:
+            return others
+        best, proven = min(alike, others, key=lambda one: one.error), max(alike, others, key=lambda one: one.lower)
+        return replace(best, lower=proven.lower, proof=proven.proof)
 
     def _random_groups(self, source: _Source) -> float:
         """A lower bound of units in s of the g groups of one source at random, s <= most; 0 where it takes long.
@@ -260,28 +268,33 @@ class _Planner:
         equal = Certificate(np.arange(V.contributions.shape[1]), np.ones(V.contributions.shape[1]))
         return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
 
-    def _grid(self, source: _Source) -> _Team | None:
-        """One source of which a unit has a corner in each of some classes, all alike; None where they are not."""
-        part, classes = source.part, source.part.classes
-        c, g = len(classes), classes[0].size
-        single = part.corners.nnz == part.corners.shape[1] and bool((part.corners.data == 1).all())
-        if not single or min(c, g) < 2 or c * g > _WRITTEN or any(own.size != g for own in classes):
+    def _cells(self, source: _Source) -> _Team | None:
+        """One source of which a unit has a cell in each of some classes, classes and corners alike up to a few."""
+        part, V = source.part, self._only([source], single=True)
+        if part.corners.shape[1] > _WRITTEN:
             return None
-        V = self._only([source], single=True)
+        moved = sparse.csr_array(V.span @ V.contributions)
+        label = np.unique(part.labels, return_inverse=True)[1]
+        corner = distinct_columns(sparse.csc_array(moved[self._across(moved, label)])).label
         basis = choose_basis(V.span, V.inner)
-        order = np.concatenate(classes)
-        rows = sparse.csr_array(basis.rows)[:, part.corners.indices[order].astype(np.int64)]
-        if rows.nnz != basis.rows.nnz or rows.shape[0] > _WRITTEN:
+        gram, rows = basis.gram(V.inner), (basis.rows @ V.contributions).toarray().astype(np.float64)
+        asked = rows.T @ gram @ rows
+        cells = alike_cells(asked, label, np.unique(corner, return_inverse=True)[1])
+        if cells is None:
             return None
-        gram = basis.gram(V.inner)
-        grid = grid_of(gram, rows.toarray().astype(np.float64), c, g)
-        if grid is None:
-            return None
-        orbit = grid_orbits(grid.values, c, g, part.most, part.times // self.common)
-        found = solve_alike(orbit, 0.9 * self.tolerance, self.time.deadline)
-        moved = sparse.csc_array(basis.rows @ part.corners)
-        piece = Piece(basis.rows, grid_root(found, grid, c * g), moved, gram)
-        return _Team((piece,), found.upper, found.lower, team_bounds.of_orbits(orbit, found))
+        found = solve_alike_cells(asked, cells, part.most, 0.5 * self.tolerance, self.time.deadline)
+        back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
+        metric = back @ found.metric[cells.orbit] @ back.T
+        factor = cholesky(gram) @ rows
+        proof = Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
+        piece = Piece(basis.rows, symmetric_root(metric, gram), sparse.csc_array(basis.rows @ part.corners), gram)
+        team = self._within((piece,), piece.trace(piece.root), V, source)
+        return None if team is None else replace(team, lower=found.lower, proof=proof)
+
+    def _across(self, moved: Any, label: Ints) -> Any:
+        """Which queries are moved by corners of several classes."""
+        bounds = pairwise(moved.indptr.tolist())
+        return np.array([np.unique(label[moved.indices[a:b]]).size > 1 for a, b in bounds], dtype=bool)
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
@@ -294,9 +307,7 @@ class _Planner:
         V, most = self._only([source], single=True), source.part.most
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
-        seen = sparse.csr_array(abs(V.span) @ abs(source.part.corners))
-        label = source.part.labels
-        across = np.array([np.unique(label[seen.indices[a:b]]).size > 1 for a, b in pairwise(seen.indptr.tolist())])
+        across = self._across(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
         apart = [(_by_class(V, source.part), most**0.5)]
         drafts = [apart, [*apart, (_rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
         found = [self._within(optimum.pieces, optimum.upper, V, source)]

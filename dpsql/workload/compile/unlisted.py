@@ -82,6 +82,12 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
 
 
+def _reached(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+    """The better of both bounds on the longest sum."""
+    plain, kinds = reach(products, parts), reach_by_kinds(products, parts)
+    return plain if kinds is None else min(plain, kinds)
+
+
 def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     """Never below the largest c^T K c, for K = ``products`` (N x N) and c with at most one column of each of ``most``
     classes, for every (labels of its columns, most) of ``parts``, which follow each other.
@@ -109,6 +115,56 @@ def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     return total
 
 
+def reach_by_kinds(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+    """``reach`` at each number of columns of each kind, which tells columns of one part apart by their length.
+
+    A row then adds its own entry and of each kind the largest of as many other classes as there are. None for many.
+    """
+    kinds: list[tuple[Ints, Ints, int, int]] = []
+    start = 0
+    for number, (label, most) in enumerate(parts):
+        own = np.arange(start, start + label.size)
+        told = _lengths(np.diag(products)[own])
+        for one in np.unique(told) if told.max(initial=0) < _KINDS else []:
+            kinds.append((own[told == one], label[told == one], most, number))
+        if told.max(initial=0) >= _KINDS:
+            kinds.append((own, label, most, number))
+        start += label.size
+    limits = [min(most, np.unique(label).size) for _, label, most, _ in kinds]
+    if prod(limit + 1 for limit in limits) * start > _MEETINGS:
+        return None
+    sizes = np.stack(np.meshgrid(*(np.arange(k + 1) for k in limits), indexing="ij")).reshape(len(kinds), -1)
+    for number, (_, most) in enumerate(parts):
+        mine = [k for k, kind in enumerate(kinds) if kind[3] == number]
+        sizes = sizes[:, sizes[mine].sum(axis=0) <= most]
+    labels = np.concatenate([label for label, _ in parts])
+    of_part = np.repeat(np.arange(len(parts)), [label.size for label, _ in parts])
+    best = []
+    for own, label, _, number in kinds:
+        value = _of_classes(products[:, own], label)
+        # The class of the row itself comes last: it is taken only where no c has so many others.
+        same = (labels[:, None] == np.unique(label)[None, :]) & (of_part == number)[:, None]
+        value = np.where(same, value.min(axis=1, keepdims=True), value)
+        ranked = np.sort(value, axis=1)[:, ::-1].cumsum(axis=1)
+        best.append(np.concatenate([ranked[:, :1] * 0, ranked], axis=1))
+    total = sizes[0] * (products[0, 0] * 0)
+    for k, (own, label, _, _) in enumerate(kinds):
+        row = np.diag(products)[own][:, None] + sum(
+            best[j][own][:, np.maximum(sizes[j] - (j == k), 0)] for j in range(len(kinds))
+        )
+        ranked = np.sort(_of_classes(row.T, label), axis=1)[:, ::-1].cumsum(axis=1)
+        padded = np.concatenate([ranked[:, :1] * 0, ranked], axis=1)
+        total = total + padded[np.arange(sizes.shape[1]), sizes[k]]
+    return total.max()
+
+
+def _lengths(values: Any) -> Ints:
+    """The number of each entry among those that differ, floats to nine digits of the largest."""
+    if values.dtype == np.float64:
+        values = (values / max(float(np.abs(values).max(initial=0.0)), 1e-300)).round(9)
+    return np.asarray(np.unique(values, return_inverse=True)[1].ravel())
+
+
 def longest_sum(moved: Floats, label: Ints, most: int) -> float:
     """The squared L2 norm that no sum of columns of ``moved`` (p x N), of each of ``most`` classes one, exceeds.
 
@@ -119,7 +175,7 @@ def longest_sum(moved: Floats, label: Ints, most: int) -> float:
     if label.size > _PRODUCTS:
         return triangle
     if label.size <= _ALL_PRODUCTS:
-        return min(triangle, float(reach(moved.T @ moved, [(label, most)])))
+        return min(triangle, float(_reached(moved.T @ moved, [(label, most)])))
     held = sparse.csr_array(moved)
     K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * moved.size else sparse.coo_array(moved.T @ moved)
     inside = float(K.data[label[K.row] != label[K.col]].max(initial=0.0))
@@ -147,7 +203,7 @@ def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
         K, times = K.astype(np.int64), times.astype(np.int64)
     else:
         K = K.astype(object)
-    return int(reach(K * times[:, None] * times[None, :], parts))
+    return int(_reached(K * times[:, None] * times[None, :], parts))
 
 
 def _meeting(alone: Any, beside: Any, sizes: Any, total: Any) -> int:
