@@ -149,9 +149,10 @@ class _Planner:
         teams: list[_Team] = []
         if groups:
             together = self._alike(groups, []) if len(groups) > 1 else None
-            teams += [together] if together is not None else [self._alone(one) for one in groups]
+            teams += [together] if together is not None else [self._alone(one, len(mine) > 1) for one in groups]
         if others:
-            teams += [self._listed(others)] if listed <= MOST_LISTED else [self._alone(one) for one in others]
+            whole = listed <= MOST_LISTED
+            teams += [self._listed(others)] if whole else [self._alone(one, len(mine) > 1) for one in others]
         return teams
 
     def laplace(self, source: _Source, listed: bool = True) -> _Team:
@@ -233,7 +234,7 @@ class _Planner:
         proof = team_bounds.of_list(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
         return _Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
-    def _alone(self, source: _Source) -> _Team:
+    def _alone(self, source: _Source, several: bool = True) -> _Team:
         """One source: by orbits or its list where these are few, else by its single corners, measured apart."""
         most = source.part.most
         if most == 1:
@@ -243,7 +244,7 @@ class _Planner:
             return team
         if source.part.count <= MOST_LISTED:
             return self._listed([source])
-        alike = self._cells(source) if source.part.label is not None else None
+        alike = self._cells(source, several) if source.part.label is not None else None
         if alike is not None and alike.error <= _NEAR * alike.lower:
             return alike
         others = self._classed(source)
@@ -268,28 +269,38 @@ class _Planner:
         equal = Certificate(np.arange(V.contributions.shape[1]), np.ones(V.contributions.shape[1]))
         return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
 
-    def _cells(self, source: _Source) -> _Team | None:
-        """One source of which a unit has a cell in each of some classes, classes and corners alike up to a few."""
+    def _cells(self, source: _Source, several: bool) -> _Team | None:
+        """One source of which a unit has a cell in each of some classes, classes and corners alike up to a few.
+
+        ``several``: there are other teams, to whose proof this one's is joined.
+        """
         part, V = source.part, self._only([source], single=True)
         if part.corners.shape[1] > _WRITTEN:
             return None
         moved = sparse.csr_array(V.span @ V.contributions)
         label = np.unique(part.labels, return_inverse=True)[1]
         corner = distinct_columns(sparse.csc_array(moved[self._across(moved, label)])).label
-        basis = choose_basis(V.span, V.inner)
-        gram, rows = basis.gram(V.inner), (basis.rows @ V.contributions).toarray().astype(np.float64)
-        asked = rows.T @ gram @ rows
+        scaled = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ moved
+        asked = (scaled.T @ scaled).toarray()
         cells = alike_cells(asked, label, np.unique(corner, return_inverse=True)[1])
         if cells is None:
             return None
         found = solve_alike_cells(asked, cells, part.most, 0.5 * self.tolerance, self.time.deadline)
-        back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-        metric = back @ found.metric[cells.orbit] @ back.T
-        factor = cholesky(gram) @ rows
-        proof = Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
-        piece = Piece(basis.rows, symmetric_root(metric, gram), sparse.csc_array(basis.rows @ part.corners), gram)
+        basis = choose_basis(V.span, V.inner)
+        gram, columns = basis.gram(V.inner), sparse.csc_array(basis.rows @ V.contributions)
+        if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
+            root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
+        else:
+            rows = columns.toarray().astype(np.float64)
+            back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
+            root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
+        piece = Piece(basis.rows, root, sparse.csc_array(basis.rows @ part.corners), gram)
         team = self._within((piece,), piece.trace(piece.root), V, source)
-        return None if team is None else replace(team, lower=found.lower, proof=proof)
+        if team is None:
+            return None
+        factor = cholesky(gram) @ columns.toarray().astype(np.float64) if several else None
+        proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
+        return replace(team, lower=found.lower, proof=proof)
 
     def _across(self, moved: Any, label: Ints) -> Any:
         """Which queries are moved by corners of several classes."""

@@ -17,6 +17,7 @@ the X found join the list; any list proves a lower bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -76,12 +77,18 @@ class Cells:
         root = np.sqrt(self.size)
         return np.asarray(self.multiplied(a) @ (b * root) / root)
 
-    def function(self, a: Floats, of: Any) -> Floats:
-        """f(A) of a symmetric A by its eigenvalues."""
+    def functions(self, a: Floats, *of: Callable[[Floats], Floats]) -> list[Floats]:
+        """f(A) of a symmetric A, by its eigenvalues, for each f."""
         held = self.multiplied(a)
         s, V = linalg.eigh((held + held.T) / 2.0, check_finite=False)
         root = np.sqrt(self.size)
-        return np.asarray((V * of(s)) @ (V.T @ (self.alone * root)) / root)
+        alone = V.T @ (self.alone * root)
+        return [np.asarray(V @ (f(s) * alone) / root) for f in of]
+
+    def root(self, a: Floats) -> Floats:
+        """The symmetric root of a positive A (N x N)."""
+        (found,) = self.functions(a, lambda s: np.sqrt(np.maximum(s, 0.0)))
+        return np.asarray(found[self.orbit])
 
     def pairs(self, chosen: Ints) -> tuple[int, ...]:
         """n_o of the sum of some cells."""
@@ -150,8 +157,11 @@ class _State:
         trace = cells.size * cells.alone
         scale = float(trace @ K)
         whole = K + scale * apart
-        root = cells.function(whole, lambda s: np.sqrt(np.maximum(s, 1e-15 * scale)))
-        inverse = cells.function(whole, lambda s: 1.0 / np.sqrt(np.maximum(s, 1e-15 * scale)))
+        root, inverse = cells.functions(
+            whole,
+            lambda s: np.sqrt(np.maximum(s, 1e-15 * scale)),
+            lambda s: 1.0 / np.sqrt(np.maximum(s, 1e-15 * scale)),
+        )
         self.t = float(trace @ (root - np.sqrt(scale) * apart))
         self.metric = cells.product(half, cells.product(inverse, half))
         self.q = pairs @ self.metric
@@ -164,8 +174,11 @@ def solve_alike_cells(gram: Floats, cells: Cells, most: int, tolerance: float, d
     """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells."""
     entries = np.bincount(cells.orbit.ravel(), weights=gram.ravel()) / cells.size
     top = float(np.linalg.eigvalsh(cells.multiplied(entries)).max())
-    half = cells.function(entries, lambda s: np.sqrt(np.where(s > _NOTHING * top, s, 0.0)))
-    apart = cells.function(entries, lambda s: np.where(s > _NOTHING * top, 0.0, 1.0))
+    half, apart = cells.functions(
+        entries,
+        lambda s: np.sqrt(np.where(s > _NOTHING * top, s, 0.0)),
+        lambda s: np.where(s > _NOTHING * top, 0.0, 1.0),
+    )
     single = [np.array([i]) for i in np.unique(np.diag(cells.orbit), return_index=True)[1]]
     alike = [chosen for _, chosen in _longest(gram, cells.label, most)]
     held = {cells.pairs(chosen): chosen for chosen in (*single, *alike)}
