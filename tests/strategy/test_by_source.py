@@ -143,7 +143,8 @@ def test_grids_have_the_listed_optimum(
     assert found.expected == pytest.approx(listed.expected, rel=3e-3)
     assert found.gap is not None
     assert found.gap < 2e-3
-    assert found.l2_squared == pytest.approx(float(((found.matrix() @ columns) ** 2).sum(axis=0).max()))
+    longest = float(((found.matrix() @ columns) ** 2).sum(axis=0).max())
+    assert longest <= found.l2_squared <= longest * (1 + 1e-3)
 
 
 def test_what_is_no_grid_is_planned_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

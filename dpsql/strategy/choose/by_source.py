@@ -285,7 +285,7 @@ class _Planner:
         cells = alike_cells(asked, label, np.unique(corner, return_inverse=True)[1])
         if cells is None:
             return None
-        found = solve_alike_cells(asked, cells, part.most, 0.5 * self.tolerance, self.time.deadline)
+        found = solve_alike_cells(asked, cells, part.most, 0.9 * self.tolerance, self.time.deadline)
         basis = choose_basis(V.span, V.inner)
         gram, columns = basis.gram(V.inner), sparse.csc_array(basis.rows @ V.contributions)
         if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
@@ -295,7 +295,7 @@ class _Planner:
             back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
             root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
         piece = Piece(basis.rows, root, sparse.csc_array(basis.rows @ part.corners), gram)
-        team = self._within((piece,), piece.trace(piece.root), V, source)
+        team = self._within((piece,), found.error, V, source)
         if team is None:
             return None
         factor = cholesky(gram) @ columns.toarray().astype(np.float64) if several else None

@@ -98,12 +98,14 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """``metric`` X (L,) of which no listed contribution is longer than 1; ``lower`` is a bound on the least error.
+    """``metric`` X (L,) under which no listed contribution is longer than 1, and its ``error`` tr(G X^+), where the
+    least is ``lower`` or more.
 
     ``second`` (L,), ``first`` (N,): M and the mean of the contributions that prove it.
     """
 
     metric: Floats
+    error: float
     lower: float
     second: Floats
     first: Floats
@@ -197,7 +199,7 @@ def solve_alike_cells(gram: Floats, cells: Cells, most: int, tolerance: float, d
         for share, chosen in zip(lam, before, strict=True)
     )
     first = (chance / cells.size)[single_orbit]
-    return Found(state.metric / reached, state.t**2, state.second, first)
+    return Found(state.metric / reached, state.upper(), state.t**2, state.second, first)
 
 
 def _longest(K: Floats, label: Ints, most: int) -> list[tuple[float, Ints]]:
@@ -207,7 +209,7 @@ def _longest(K: Floats, label: Ints, most: int) -> list[tuple[float, Ints]]:
     found: dict[bytes, tuple[float, Ints]] = {}
     _, first = np.unique(np.stack([np.diag(K), K.sum(axis=1)]).round(9), axis=1, return_index=True)
     for begin in first[:_STARTS]:
-        for limit in {1, 2, most // 2, most} - {0}:
+        for limit in {1, most}:
             chosen = _grown(K, home, members, int(begin), limit, most)
             found[np.sort(chosen).tobytes()] = (float(K[np.ix_(chosen, chosen)].sum()), chosen)
     return sorted(found.values(), key=lambda one: -one[0])[:_ADDED]
