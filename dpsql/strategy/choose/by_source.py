@@ -170,7 +170,7 @@ class _Planner:
     def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
         """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""
         V = self._only(mine, single=single)
-        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work)
+        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work, turned=True)
         error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
         return _Team(_scaled(pieces, 1.0 / by), error * by**2, 0.0, None)
 
