@@ -26,6 +26,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.choose import team_bounds
+from dpsql.strategy.choose.class_queries import alike_sums, by_class, moved_by, rows_only
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -319,8 +320,8 @@ class _Planner:
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
         across = self._across(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
-        apart = [(_by_class(V, source.part), most**0.5)]
-        drafts = [apart, [*apart, (_rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
+        apart = [(by_class(V, source.part), most**0.5)]
+        drafts = [apart, [*apart, (rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
         found = [self._within(optimum.pieces, optimum.upper, V, source)]
         for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
             try:
@@ -358,7 +359,7 @@ class _Planner:
         size = source.part.corners.shape[1]
         if sum(piece.root.shape[0] * piece.copies for piece in pieces) * size > _WRITTEN_OUT:
             return None
-        moved = np.concatenate([_moved(piece, V) for piece in pieces])
+        moved = np.concatenate([moved_by(piece, V) for piece in pieces])
         far = longest_sum(moved, source.part.labels, source.part.most)
         return _Team(_scaled(pieces, far**-0.5), error * far, 0.0, None)
 
@@ -371,7 +372,7 @@ class _Planner:
         if basis.rows.shape[0] > team_bounds.LARGEST // 2 or most * label.size**2 > _ALIKE:
             return None
         corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
-        sums = _alike_sums(corners.T @ corners, label, most)
+        sums = alike_sums(corners.T @ corners, label, most)
         # Single corners, too, so that every difference between corners is seen.
         both = sparse.hstack([V.contributions, V.contributions @ sums], format="csr")
         together = replace(V, contributions=sparse.csr_array(both), _cache={})
@@ -415,47 +416,3 @@ class _Planner:
 
 def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, root=piece.root * by) for piece in pieces)
-
-
-def _alike_sums(K: Floats, label: Ints, most: int) -> Any:
-    """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
-    size, home = label.size, np.unique(label, return_inverse=True)[1]
-    classes = [np.flatnonzero(home == number) for number in range(int(home.max()) + 1)]
-    best = np.stack([own[np.argmax(K[:, own], axis=1)] for own in classes], axis=1)
-    value = np.take_along_axis(K, best, axis=1)
-    best[np.arange(size), home], value[np.arange(size), home] = np.arange(size), np.inf
-    chosen = np.take_along_axis(best, np.argsort(-value, axis=1, kind="stable")[:, :most], axis=1)
-    place = (chosen.ravel(), np.repeat(np.arange(size), chosen.shape[1]))
-    return sparse.csc_array((np.ones(chosen.size, dtype=np.int64), place), shape=(size, size))
-
-
-def _moved(piece: Piece, V: Workload) -> Floats:
-    """What each contribution of V moves of a piece (p x N)."""
-    columns = (piece.rows @ V.contributions).toarray().astype(np.float64)
-    rows = columns.reshape(piece.copies, -1, columns.shape[1])
-    turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
-    return np.asarray(turned).reshape(-1, columns.shape[1])
-
-
-def _rows_only(V: Workload, rows: Ints) -> Workload:
-    """Some queries of V, which is kept row by row."""
-    diagonal = np.asarray(V.inner.diagonal())[rows]
-    return Workload(sparse.csr_array(V.span[rows]), algebra.Diagonal(np.sqrt(diagonal)), V.contributions, None, V.name)
-
-
-def _by_class(V: Workload, part: Part) -> Workload:
-    """Every query, taken apart into its parts in each class of corners; corners of several classes go to the first."""
-    weight, rows, scales = np.sqrt(np.asarray(V.inner.diagonal())), [], []
-    span, taken = sparse.csc_array(V.span), np.zeros(V.shape[1], dtype=bool)
-    for own in part.classes:
-        inside = np.zeros(V.shape[1], dtype=bool)
-        inside[np.unique(part.corners[:, own].indices)] = True
-        inside &= ~taken
-        taken |= inside
-        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64), dtype=np.int64))
-        held.eliminate_zeros()
-        some = np.flatnonzero(np.diff(held.indptr))
-        rows.append(held[some])
-        scales.append(weight[some])
-    stacked = sparse.csr_array(sparse.vstack(rows, format="csr"))
-    return Workload(stacked, algebra.Diagonal(np.concatenate(scales)), V.contributions, None, V.name)
