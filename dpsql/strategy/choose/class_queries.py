@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Sparse
 from dpsql.linalg import inner as algebra
 from dpsql.strategy.core.integer import Piece
 from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.matrix import Workload
 
 
-def alike_sums(K: Floats, label: Ints, most: int) -> Any:
+def alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
     """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
     size, home = label.size, np.unique(label, return_inverse=True)[1]
     classes = [np.flatnonzero(home == number) for number in range(int(home.max()) + 1)]
@@ -28,7 +26,7 @@ def alike_sums(K: Floats, label: Ints, most: int) -> Any:
 
 def moved_by(piece: Piece, V: Workload) -> Floats:
     """What each contribution of V moves of a piece (p x N)."""
-    columns = (piece.rows @ V.contributions).toarray().astype(np.float64)
+    columns = V.moved(piece.rows).toarray().astype(np.float64)
     rows = columns.reshape(piece.copies, -1, columns.shape[1])
     turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
     return np.asarray(turned).reshape(-1, columns.shape[1])
