@@ -19,13 +19,13 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
 - Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
   these are depends on the row and the batch alone.
-- Rows of units are grouped by the owner: count, and sums, minima and maxima of whole numbers, dates and the like, which
-  no order of rows changes. Every row is read and its values are computed; whether WHERE and FILTER hold are columns
-  beside them, and an aggregate is over CASE WHEN these are 0 THEN value END. Whether a unit counts (WHERE holds for a
-  row of it, and HAVING for the unit) is a column in turn, ``KEPT``. A base counts by it as by a region; in a join a row
-  that does not count has NULL for a key, which equals nothing. Conditions instead, even above GROUP BY, DuckDB pushes
-  down to the table, which it reads or not as the statistics of its columns say: the time of a scan would tell whether
-  there is a row.
+- Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
+  no order of rows changes. The first or last row's value is that of the least or greatest pair of key and value.
+  Every row is read and its values are computed; whether WHERE and FILTER hold are columns beside them, and an aggregate
+  is over CASE WHEN these are 0 THEN value END. Whether a unit counts (WHERE holds for a row of it, and HAVING for the
+  unit) is a column in turn, ``KEPT``. A base counts by it as by a region; in a join a row that does not count has NULL
+  for a key, which equals nothing. Conditions instead, even above GROUP BY, DuckDB pushes down to the table, which it
+  reads or not as the statistics of its columns say: the time of a scan would tell whether there is a row.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.rows import KEPT, MATCHED, Join, RowSource, Units
+from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 
@@ -182,17 +182,19 @@ def _units(units: Units) -> Select:
     unit = units.of.unit
     assert unit is not None  # noqa: S101 - held where it is made
     values = [read_once(column.value, column.each, f"v{at}") for at, column in enumerate(units.columns)]
+    keys = {at: read_once(*column.by, f"k{at}") for at, column in enumerate(units.columns) if column.by is not None}
     filters = {f"w{at}": column.where for at, column in enumerate(units.columns) if column.where is not None}
     tests = [*([holds(KEPT, BASE)] if units.of.conditional else []), *([] if units.where is None else [units.where])]
     flags = {**({KEPT: tree.Every(tuple(tests))} if tests else {}), **filters}
-    used = [part for node in (*(c.value for c in units.columns), *flags.values()) for part in tree.stored(node)]
+    held_by = [column.by[0] for column in units.columns if column.by is not None]
+    read = (*(column.value for column in units.columns), *held_by, *flags.values())
+    used = [part for node in read for part in tree.stored(node)]
     beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for name, test in flags.items())]
-    rows = values_of(values, joined(units.of, [part for part in used if part.source]), *beside)
+    rows = values_of([*values, *keys.values()], joined(units.of, [part for part in used if part.source]), *beside)
     found = []
     for at, (value, column) in enumerate(zip(values, units.columns, strict=True)):
         asked = tuple(holds(name) for name in (KEPT, f"w{at}") if name in flags)
-        each = tree.Guarded(tree.Every(asked), tree.Name(value.name)) if asked else tree.Name(value.name)
-        found.append(read_once(tree.bare(column.function, each), column.line, column.name))
+        found.append(read_once(_aggregate(column, value.name, keys.get(at), asked), column.line, column.name))
     kept = ((KEPT, tree.bare("min", tree.Name(KEPT), type="INTEGER")),) if tests else ()
     grouped = Select(
         ((UNIT, tree.Name(UNIT)), *((column.name, column.first) for column in found), *kept), rows, group_by=1
@@ -209,6 +211,22 @@ def _units(units: Units) -> Select:
 def holds(flag: str, source: str = "") -> tree.Compared:
     """What the column ``flag`` is the ``Truth`` of is TRUE."""
     return tree.Compared(tree.Name(flag, source), "=", tree.whole(0))
+
+
+def _aggregate(column: OfUnit, name: str, key: Once | None, asked: Sequence[tree.Test]) -> tree.Value:
+    """The function of a column over its values, called ``name``, in the rows where all that is ``asked`` holds."""
+    value: tree.Value = tree.Name(name)
+    given = tree.Guarded(tree.Every(tuple(asked)), value) if asked else value
+    if column.function == "distinct":
+        held = tree.Binary(given) if column.each.kind == "text" else given
+        return tree.bare("count", tree.Distinct(held))
+    if key is None:
+        return tree.bare(column.function, given)
+    # Minus zero equals zero, and only its sign tells them apart.
+    sign = [tree.bare("signbit", value, type="BOOLEAN")] if column.each.kind == "real" else []
+    place = tree.bare("row", tree.Name(key.name), value, *sign)
+    known = tree.Every((*asked, tree.IsNull(tree.Name(key.name), negated=True)))
+    return tree.bare(column.function, given, tree.Guarded(known, place))
 
 
 def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:
