@@ -183,19 +183,21 @@ def _units(units: Units) -> Select:
     assert unit is not None  # noqa: S101 - held where it is made
     values = [read_once(column.value, column.each, f"v{at}") for at, column in enumerate(units.columns)]
     keys = {at: read_once(*column.by, f"k{at}") for at, column in enumerate(units.columns) if column.by is not None}
-    filters = {f"w{at}": column.where for at, column in enumerate(units.columns) if column.where is not None}
+    flags: dict[tree.Test, str] = {}
     tests = [*([holds(KEPT, BASE)] if units.of.conditional else []), *([] if units.where is None else [units.where])]
-    flags = {**({KEPT: tree.Every(tuple(tests))} if tests else {}), **filters}
+    kept_rows = [_apart(test, flags) for test in tests]
+    filters = [[] if column.where is None else [_apart(column.where, flags)] for column in units.columns]
     held_by = [column.by[0] for column in units.columns if column.by is not None]
-    read = (*(column.value for column in units.columns), *held_by, *flags.values())
+    read = (*(column.value for column in units.columns), *held_by, *flags)
     used = [part for node in read for part in tree.stored(node)]
-    beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for name, test in flags.items())]
+    beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for test, name in flags.items())]
     rows = values_of([*values, *keys.values()], joined(units.of, [part for part in used if part.source]), *beside)
     found = []
     for at, (value, column) in enumerate(zip(values, units.columns, strict=True)):
-        asked = tuple(holds(name) for name in (KEPT, f"w{at}") if name in flags)
-        found.append(read_once(_aggregate(column, value.name, keys.get(at), asked), column.line, column.name))
-    kept = ((KEPT, tree.bare("min", tree.Name(KEPT), type="INTEGER")),) if tests else ()
+        asked = _aggregate(column, value.name, keys.get(at), [*kept_rows, *filters[at]])
+        found.append(read_once(asked, column.line, column.name))
+    truth = tree.Truth(tree.Every(tuple(kept_rows)))
+    kept = ((KEPT, tree.bare("min", truth, type="INTEGER")),) if tests else ()
     grouped = Select(
         ((UNIT, tree.Name(UNIT)), *((column.name, column.first) for column in found), *kept), rows, group_by=1
     )
@@ -203,9 +205,22 @@ def _units(units: Units) -> Select:
     whole = Select(((units.unit, tree.Name(UNIT)), *held, *same(*(name for name, _ in kept))), grouped, alias=BASE)
     if units.having is None:
         return whole
-    both = tree.Every((*([holds(KEPT, BASE)] if kept else []), units.having))
+    flags = {}
+    both = tree.Every(tuple(_apart(test, flags) for test in (*([holds(KEPT, BASE)] if kept else []), units.having)))
     names = same(units.unit, *(column.name for column in found))
-    return Select((*names, (KEPT, tree.Truth(both))), whole, alias=BASE)
+    told = Select((*names, *((name, tree.Truth(test)) for test, name in flags.items())), whole, alias=BASE)
+    return Select((*names, (KEPT, tree.Truth(both))), told, alias=BASE)
+
+
+def _apart(test: tree.Test, flags: dict[tree.Test, str]) -> tree.Test:
+    """A condition over columns, one for each comparison in it, whose names by comparison go to ``flags``.
+
+    In one expression DuckDB would leave out what ``ward = 'b' AND ...`` has beside a comparison that its statistics
+    know to be FALSE for all rows. TRUE where the condition is, as AND and OR of what holds are.
+    """
+    if isinstance(test, tree.Every | tree.Some):
+        return replace(test, tests=tuple(_apart(part, flags) for part in test.tests))
+    return holds(flags.setdefault(test, f"dpsql_w{len(flags)}"))
 
 
 def holds(flag: str, source: str = "") -> tree.Compared:

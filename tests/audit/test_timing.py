@@ -42,7 +42,8 @@ OF_UNITS = {
     "WHERE": """SELECT SUM(n) FROM (SELECT pid, COUNT_IF(regexp_matches(note, '(a|b| )+c')) AS n FROM visits
         WHERE ward = 'b' GROUP BY pid)""",
     "WHERE on the unit": "SELECT SUM(n) FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE pid > 900000 GROUP BY pid)",
-    "FILTER": """SELECT SUM(n) FROM (SELECT pid, COUNT(*) FILTER (WHERE ward = 'b') AS n FROM visits GROUP BY pid)""",
+    "FILTER": """SELECT SUM(n) FROM (SELECT pid, COUNT_IF(regexp_matches(note, '(a|b| )+c')) FILTER (WHERE ward = 'b')
+        AS n FROM visits GROUP BY pid)""",
     "HAVING": """SELECT COUNT(*) FROM people p LEFT JOIN (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid
         HAVING pid > 900000) v ON v.pid = p.pid WHERE v.n > 0""",
     "EXISTS": """SELECT COUNT(*) FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.pid

@@ -34,8 +34,9 @@ def test_conditions_of_rows_of_units_are_columns() -> None:
     source = RowSource("t", unit=Stored("u", "INTEGER"), of=units)
     text, _ = written(Select((*same(KEPT), ("n", CountRows())), rows_of(source, (), same(KEPT)), group_by=1), tables)
     assert "WHERE" not in text
-    assert "CASE `dpsql_base`.`x` = 3 WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END AS `dpsql kept`" in text
-    assert "min(`dpsql_values`.`dpsql kept`) AS `dpsql kept`" in text
+    truth = "CASE {} WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END"
+    assert f"{truth.format('`dpsql_base`.`x` = 3')} AS `dpsql_w0`" in text
+    assert f"min({truth.format('`dpsql_values`.`dpsql_w0` = 0')}) AS `dpsql kept`" in text
     counted = replace(units, columns=(OfUnit("c", "count", whole(1), LINE, LINE),))
     select = Select((("n", CountRows()),), rows_of(replace(source, of=counted), (), same(KEPT)))
     with pytest.raises(NotSupportedError, match="aggregates of each unit"):

@@ -18,7 +18,6 @@ from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.values import Expr, refusal
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.rows import KEPT
 from dpsql.workload.expr.total import SAME, lowered
 
 _WORD = 2**32
@@ -160,7 +159,7 @@ def _numbers(node: tree.Numbers, _: Sequence[Expr]) -> Expr:
 
 def _says_kept(node: tree.Node) -> bool:
     """Whether a node says of a unit that some row of it holds to the conditions of its rows."""
-    return isinstance(node, tree.Call) and node.function == "min" and node.arguments == (tree.Name(KEPT),)
+    return isinstance(node, tree.Call) and node.function == "min" and isinstance(node.arguments[0], tree.Truth)
 
 
 def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
