@@ -291,8 +291,8 @@ class Connection(Exceptions):
         batch at the same budget on the same data version is answered again from its earlier
         release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
         than planned, and, where no budget is named at all, with whatever error (``dpsql.running.answer_free``).
-        ``errors=False`` leaves the error columns out; ``estimates="nonnegative"`` (or "whole") shows numbers that a
-        table could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
+        ``errors=False`` leaves the error columns out; ``estimates="feasible"`` (or "whole") shows numbers that a table
+        could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
         ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
         BudgetError where the account does not hold the charge.
         """

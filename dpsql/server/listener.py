@@ -207,7 +207,11 @@ class Server:
     async def _signed(self, wire: Wire, start: messages.StartupMessage) -> str | None:
         """The account that the client proved to be; None where it did not. Raises MalformedError, ClientGoneError."""
         name = start.params.get("user", "")
-        known = await self.service.looked_up(self.accounts, name)
+        try:
+            known = await self.service.looked_up(self.accounts, name)
+        except Error as error:  # of the ledger or of the file of passwords: the client is told what it is always told
+            self.journal.event("accounts unreadable", account=name[:100], client=wire.peer, why=type(error).__name__)
+            known = None
         exchange = Exchange(known or Verifier.decoy(name, self._secret))
         proof = b""
         try:

@@ -7,7 +7,6 @@ private tables, planned or measured, waits its turn with one worker, since a con
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, read
-from dpsql.errors import Error, InternalError, ProgrammingError
+from dpsql.errors import Error, ProgrammingError, listed
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.quoting import identifier
@@ -34,13 +33,11 @@ from dpsql.server.catalogue.dialect import asks_catalogue
 from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
 from dpsql.server.protocol.limits import Limits
 from dpsql.server.protocol.settings import Settings
-from dpsql.server.protocol.sqlstate import FAULT, SessionError
+from dpsql.server.protocol.sqlstate import SessionError, fault
 from dpsql.server.protocol.statements import Part, statements_of
 from dpsql.server.remembered import Remembered
 from dpsql.sql.outer.probes import over_empty_tables
 from dpsql.sql.parse.routing import Route, route
-
-log = logging.getLogger("dpsql")
 
 T = TypeVar("T")
 
@@ -279,7 +276,17 @@ class Service:
             results.append((f"SELECT {len(found.rows)}", found))
         return Answer(results, kind="catalogue")
 
+    def _check_names(self, asker: Asker, going: Route) -> None:
+        """SessionError where a batch would show a result under a name that another analyst's result has."""
+        named = {p.query.name.lower() for p in going.pieces if p.query is not None and p.query.named}
+        held = self._shelf(asker.name).con._books.entries() if named else []
+        owner = {view.lower(): entry.label for entry in held for view in entry.views if view.lower() in named}
+        taken = sorted(name for name, label in owner.items() if label != asker.name)
+        if taken:
+            raise SessionError(f"{listed(taken)} is released by somebody else; choose another name", "42501")
+
     def _private(self, asker: Asker, text: str, going: Route) -> Answer:
+        self._check_names(asker, going)
         cursor = self._cursor(asker)
         _with_budget(lambda: cursor.execute(text))
         results: list[tuple[str, ResultSet | None]] = []
@@ -327,9 +334,7 @@ class Service:
             raise error
         if isinstance(error, duckdb.InterruptException):
             raise SessionError(CANCELLED, "57014")
-        # Its message may hold anything; its kind is a name in a program.
-        log.error("a batch failed with %s, which is a fault of dpsql", type(error).__name__)
-        raise InternalError(FAULT)
+        raise fault(error)  # its message may hold anything
 
 
 def _with_budget(work: Callable[[], T]) -> T:

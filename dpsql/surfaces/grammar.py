@@ -253,8 +253,8 @@ dpsql run  spend the budget of a batch once, show and keep its noisy tables
 {_PLANNING}
 --fresh  measure and pay again even where the ledger has the answers
 {_NO_ERRORS}
---estimates unbiased|nonnegative|whole  nonnegative: the nearest numbers that a table could have; whole: whole numbers,
-    too. Free, also of an earlier run of the same batch
+--estimates unbiased|feasible|whole  feasible: the nearest numbers that a table could have, none negative; whole: whole
+    numbers, too. Free, also of an earlier run of the same batch
 {_LABEL}{_SCANNING}{_DELIVERED}
 
 dpsql release  release an expected workload once, so that questions within it are free

@@ -690,5 +690,6 @@ ELSEWHERE = {
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",
     "…: … are undecided": "test_policy_advice.py",
+    "the query over the releases has texts": "server/test_server_protocol.py",
     "… protects one … by the policy": "test_file_changes.py",
 }
