@@ -89,7 +89,7 @@ class CombinedAnswers:
     def values(self) -> Floats:
         """The estimates (m,); each is within rounding of R of what the observations say."""
         found = np.zeros(len(self.answered))
-        for part, one, deviation in zip(self._parts(), self.observed, _deviations(self.observed), strict=True):
+        for part, one, deviation in zip(self.parts(), self.observed, _deviations(self.observed), strict=True):
             found += solve(self.weights[:, part] / deviation, one.y)
         return self._spread(found)
 
@@ -115,7 +115,7 @@ class CombinedAnswers:
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
         smooth = half_widths(rows / far.deviation, far, alpha)
         largest = np.zeros(len(smooth))
-        for part, deviation in zip(self._parts(), _deviations(self.observed), strict=True):
+        for part, deviation in zip(self.parts(), _deviations(self.observed), strict=True):
             largest = np.maximum(largest, np.abs(self.weights[:, part]).max(axis=1, initial=0.0) / deviation)
         return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
 
@@ -150,7 +150,8 @@ class CombinedAnswers:
         """Which observations have Gaussian noise (P,)."""
         return np.concatenate([np.full(one.matrix.shape[0], one.noise.kind == "gaussian") for one in self.observed])
 
-    def _parts(self) -> list[slice]:
+    def parts(self) -> list[slice]:
+        """The columns of ``weights`` that each measurement has."""
         ends = np.cumsum([0, *(one.matrix.shape[0] for one in self.observed)]).tolist()
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 

@@ -274,6 +274,24 @@ class Earlier:
             "and fresh=True measures again"
         )
 
+    def behind(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | None:
+        """How the numbers of a release follow from the measurements that it rests on, of its data version.
+
+        None where these are too large, or not understood as they were. ``entries``: all releases, by number.
+        """
+        rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
+        every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
+        if not every <= entries.keys():
+            return None
+        schemas = self._schemas()
+        pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
+        record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
+        try:
+            found = combine(prepare(record.sql, self._policy, schemas), pasts, alpha, every)
+        except SQLError:
+            return None
+        return found if found is not None and frozenset(found.rests_on) == every else None
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:

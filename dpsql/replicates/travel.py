@@ -1,0 +1,406 @@
+"""Errors that travel: spread, intervals and presence beside every number that is computed from releases."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from dpsql.arrays import Floats
+from dpsql.errors import DataError, NotSupportedError, OperationalError, SQLError
+from dpsql.quoting import free_name
+from dpsql.release import ReleaseStore, ReleaseTable, Result
+from dpsql.release.books import Books
+from dpsql.release.by_result import no_result
+from dpsql.release.columns import Coded, Numbers
+from dpsql.release.limits import QUERY_SECONDS
+from dpsql.release.writing import write_table
+from dpsql.running.answer_free import Earlier
+from dpsql.sql.outer.relation import ERRORS
+from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
+from dpsql.sql.parse.routing import named_tables
+
+from .intervals import Drawn, spread_of
+from .law import Law, Laws, whitened
+from .partitioned import REPLICATE, Query, Ran, is_number, parsed
+from .stacked import Stacked, results_of
+
+MOST_ROWS = 10_000
+"""Rows of an answer whose errors are worked out."""
+MOST_CELLS = 10_000_000
+"""Rows of a table in all its replicates."""
+_USUAL, _LARGE = 999, 199
+_MANY_ROWS = 1_000
+_TAIL = 25
+"""Replicates beyond each end of an interval, at least."""
+_LEAST_ALPHA = 0.005
+_SAME = 1e-6
+_KEPT = 8
+
+
+@dataclass(eq=False)
+class Replicates:
+    """The replicates of one ledger's releases, as a connection asks for them. Free: post-processing throughout."""
+
+    books: Books
+    store: ReleaseStore
+    past: Earlier
+    laws: Laws = field(init=False)
+    _made: dict[tuple[int, int], dict[str, Stacked]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.laws = Laws(self.books, self.past)
+
+    def draws(self, release: int, name: str, count: int) -> Result:
+        """``count`` replicates of a result: column ``replicate`` (1, 2, ...), then those of the result without errors.
+
+        The same numbers at every call; more replicates begin with the same ones. Results of one release, and of
+        releases that rest on the same measurements, vary together: replicate 7 of one belongs to replicate 7 of the
+        other. Raises NoResultError, NotSupportedError, DataError.
+        """
+        law = self.laws.of(release)
+        _check_size(law, count)
+        made = {key.lower(): stacked for key, stacked in self._results(law, count, QUERY_SECONDS).items()}
+        place = [table.name.lower() for table in law.record.tables]
+        if name.lower() not in made or name.lower() not in place:
+            raise no_result(f"release {release}", name, law.record.names)
+        found = made[name.lower()]
+        which, *columns = found.columns
+        columns = [column for column in columns if column[0] not in found.companions]
+        numbers = np.asarray(which[2].distinct)[which[2].codes]
+        kept = numbers > 0
+        first = free_name("replicate", {column[0].lower() for column in columns})
+        shown = [(first, "BIGINT", _some(which[2], kept))]
+        return Result.from_columns([*shown, *((n, kind, _some(held, kept)) for n, kind, held in columns)])
+
+    def with_errors(
+        self, query: str, bare: Result, own: Mapping[str, Mapping[str, int]], alpha: float, seconds: float | None
+    ) -> Result:
+        """The answer ``bare`` of a query over the releases, errors beside the numbers that noise reaches.
+
+        ``c_stderr``, ``c_low`` and ``c_high`` beside a number c; ``c_present``, the share of the replicates that have
+        the row with a number there, where noise decides which rows there are; of a column that is no number, the share
+        that say the same. ``own``: what q1, q2, ... are to the asker. A query that reads nothing noisy gets its answer
+        alone, with a warning. Raises SQLError, DataError, NotSupportedError, OperationalError.
+        """
+        if not _LEAST_ALPHA <= alpha < 1:
+            raise DataError(
+                f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
+            )
+        tree = parsed(query)
+        shown = self.store.shown_by()
+        read = {id(node): _release_of(node, shown, own) for node in named_tables(tree)}
+        named = {place for place in read.values() if place is not None}
+        if not isinstance(tree, exp.Query) or not named:
+            return _bare(bare, "it reads no released numbers")
+        if any(place is None for place in read.values()):
+            raise NotSupportedError("errors=True reads the results of releases alone; join other tables afterwards")
+        _check_query(query, tree, bare)
+        laws = {release: self.laws.of(release) for release, _ in named}
+        count = _count(laws, alpha)
+        tables = {}
+        for release, name in named:
+            _check_size(laws[release], count)
+            results = self._results(laws[release], count, seconds or QUERY_SECONDS)
+            tables[f"r{release}.{name}"] = _found(results, name, release).table
+
+        def key(node: exp.Table) -> str:
+            place = _release_of(node, shown, own)
+            return "" if place is None else f"r{place[0]}.{place[1]}"
+
+        end = time.monotonic() + (seconds or 10 * QUERY_SECONDS)
+        asked = _Asked(bare, _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
+        with Sandbox() as sandbox:
+            whole = Query(tree, tables, key)
+            whole.stack(sandbox)
+            ran = whole.run(sandbox, "dpsql_all", end, places=True)
+            if not any(ran.noisy) and not ran.lineage.rows:
+                return _bare(bare, "noise reaches no column of it")
+            rows = _matched(sandbox, ran, bare, "dpsql_all")
+            if rows is None:
+                sandbox.drop("dpsql_all")
+                ran = whole.run(sandbox, "dpsql_all", end, places=True, ordered=True)
+                rows = _matched(sandbox, ran, bare, "dpsql_all")
+            assert rows is not None  # noqa: S101 - rows in order are matched by their places
+            free = unselected(tree) if ran.lineage.rows else None
+            if free is not None:
+                kept = Query(free, tables, key).run(sandbox, "dpsql_free", end, places=True)
+                values = _matched(sandbox, kept, bare, "dpsql_free") if kept.noisy == ran.noisy else None
+                if values is not None and any(ran.noisy) and not all(ran.noisy):
+                    return asked.shown(replace(kept, lineage=ran.lineage), rows, values)
+            return asked.shown(ran, rows, rows)
+
+    def _results(self, law: Law, count: int, seconds: float) -> dict[str, Stacked]:
+        key = (law.record.release_id, count)
+        if key not in self._made:
+            while len(self._made) >= _KEPT:
+                self._made.pop(next(iter(self._made)))
+            self._made[key] = results_of(law, count, seconds)
+        return self._made[key]
+
+
+def _release_of(
+    node: exp.Table, shown: Mapping[str, tuple[int, str]], own: Mapping[str, Mapping[str, int]]
+) -> tuple[int, str] | None:
+    """(release, result) that a table of a query is; None for what is no result."""
+    name, schema = node.name.lower(), node.db.lower()
+    if re.fullmatch(r"r[1-9][0-9]*", schema):
+        return int(schema[1:]), name
+    if not schema and name in own:
+        releases = set(own[name].values())
+        return (releases.pop(), name) if len(releases) == 1 else None
+    return shown.get(name) if schema in ("", "dp") else None
+
+
+def _found(results: Mapping[str, Stacked], name: str, release: int) -> Stacked:
+    found = next((stacked for key, stacked in results.items() if key.lower() == name), None)
+    if found is None:
+        raise NotSupportedError(
+            f"errors=True does not know {name} of release {release} by this name; run its batch again"
+        )
+    return found
+
+
+def _bare(result: Result, why: str) -> Result:
+    warnings.warn(f"errors=True has nothing to add to this query: {why}; the answer stands alone", stacklevel=6)
+    return result
+
+
+def _check_query(query: str, tree: exp.Expr, bare: Result) -> None:
+    changing = changing_function(query) or ("a sample" if tree.find(exp.TableSample) is not None else None)
+    if changing is not None:
+        raise SQLError(
+            f"{changing} gives another result at every call, which errors=True would take for noise; leave it or the "
+            "errors out"
+        )
+    if len(bare) > MOST_ROWS:
+        raise OperationalError(
+            f"the answer has {len(bare):,} rows, and errors=True works out those of {MOST_ROWS:,} at most; aggregate, "
+            "add a LIMIT, or leave errors out"
+        )
+    for name, kind in zip(bare.columns, bare.types, strict=True):
+        if not is_plain(kind):
+            raise SQLError(
+                f"the column {name!r} holds lists or structs ({kind}), beside which no error stands; unnest it"
+            )
+
+
+def _count(laws: Mapping[int, Law], alpha: float) -> int:
+    """How many replicates: fewer of large tables, more for ends far out."""
+    largest = max(len(table) for law in laws.values() for table in law.record.tables if isinstance(table, ReleaseTable))
+    return max(_USUAL if largest <= _MANY_ROWS else _LARGE, int(np.ceil(2 * _TAIL / alpha)) - 1)
+
+
+def _check_size(law: Law, count: int) -> None:
+    rows = max(len(table) for table in law.record.tables if isinstance(table, ReleaseTable))
+    if (count + 1) * rows > MOST_CELLS:
+        raise DataError(
+            f"{count:,} replicates of {rows:,} rows are too many, at most {MOST_CELLS:,} rows fit; ask for fewer, or "
+            "release a coarser result"
+        )
+
+
+def _drawn(laws: Mapping[int, Law], count: int) -> Drawn:
+    """The noise of all measurements that the releases rest on, each once."""
+    measured = {seed: one for law in laws.values() for seed, one in law.measured.items()}
+    white = [whitened(one, seed, count) for seed, one in measured.items()]
+    return Drawn(tuple(measured.values()), np.concatenate(white, axis=1))
+
+
+def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
+    if isinstance(column, Coded):
+        return Coded(column.distinct, column.codes[kept])
+    return Numbers(column.data[kept], None if column.null is None else column.null[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Which row of the answer each row of a replicate is (-1: none), its replicate, and its columns as floats or codes.
+
+    ``values[i]`` (all rows): the numbers of column i, NaN for NULL, or codes of its values. ``answer[i]``: of the
+    answer itself.
+    """
+
+    replicate: NDArray[np.int64]
+    place: NDArray[np.int64]
+    values: Sequence[Floats]
+    answer: Sequence[Floats]
+
+
+def unselected(tree: exp.Expr) -> exp.Expr | None:
+    """The query without what only leaves rows out, so that replicates have all numbers of a row that the answer shows.
+
+    None where nothing does. WHERE stays where it decides what aggregates and windows see.
+    """
+    if not isinstance(tree, exp.Select) or tree.args.get("distinct") is not None:
+        return None
+    copy = tree.copy()
+    clauses = ["limit", "offset", "qualify", "having"]
+    if tree.args.get("group") is None and not any(part.find(exp.AggFunc, exp.Window) for part in tree.expressions):
+        clauses.append("where")
+    held = [clause for clause in clauses if tree.args.get(clause) is not None]
+    for clause in held:
+        copy.set(clause, None)
+    return copy if held else None
+
+
+def _matched(sandbox: Sandbox, ran: Ran, bare: Result, table: str) -> _Rows | None:
+    """Rows of the replicates beside those of the answer; None where only their order could tell and is not kept."""
+    held = sandbox.connection
+    count = len(ran.columns)
+    columns = [(f"c{at}", kind, _whole(bare.column_at(at))) for at, (_, kind) in enumerate(ran.columns)]
+    held.execute("DROP TABLE IF EXISTS dpsql_bare")
+    write_table(held, "dpsql_bare", columns)
+    discrete = [at for at, (_, kind) in enumerate(ran.columns) if ran.noisy[at] and not is_number(kind)]
+    clean = [at for at in range(count) if not ran.noisy[at]]
+    for keys in (clean, clean + discrete) if discrete and not ran.ordered else (clean,):
+        numbers = _numbers(held, ran, keys, table)
+        occurrence = _occurrence(numbers[0], numbers[1])
+        if ran.ordered or not occurrence.any():
+            return _placed(numbers, occurrence)
+    return None
+
+
+def _whole(column: Sequence[Any]) -> Sequence[Any]:
+    return column if isinstance(column, Numbers | Coded) else list(column)
+
+
+def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[NDArray[Any]]:
+    """Replicate (-1: the answer), number of the key, and each column as float or code, of all rows of ``table``."""
+    count = len(ran.columns)
+    many = count + sum(map(len, ran.divisors))
+    line = "rowid" if ran.order is None else f"c{ran.order}"
+    listed = [f"c{at}" for at in range(many)]
+    bare = ", ".join([f"c{at}" for at in range(count)] + [f"NULL AS c{at}" for at in range(count, many)])
+    ranked = ", ".join(f"c{at}" for at in keys)
+    shown = ["which", f"dense_rank() OVER (ORDER BY {ranked})" if keys else "1"]
+    kinds = [kind for _, kind in ran.columns] + ["DOUBLE"] * (many - count)
+    for name, kind in zip(listed, kinds, strict=True):
+        shown.append(f"{name}::DOUBLE" if is_number(kind) else f"dense_rank() OVER (ORDER BY {name})::DOUBLE")
+    both = (
+        f"SELECT -1 AS which, rowid AS line, {bare} FROM dpsql_bare UNION ALL "  # noqa: S608
+        f"SELECT {REPLICATE}, {line}, {', '.join(listed)} FROM {table}"
+    )
+    named = ", ".join(f"{sql} AS v{at}" for at, sql in enumerate(shown))
+    found = held.execute(
+        f"SELECT * EXCLUDE (which, line) FROM (SELECT {named}, which, line FROM ({both})) ORDER BY which, line"  # noqa: S608
+    )
+    arrays = found.fetchnumpy()
+    out: list[NDArray[Any]] = []
+    for at in range(len(shown)):
+        column = arrays[f"v{at}"]
+        if at >= 2:
+            column = np.ma.filled(np.ma.asarray(column, dtype=np.float64), np.nan)
+        out.append(np.asarray(column))
+    return out
+
+
+def _occurrence(replicate: NDArray[np.int64], key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows of the same replicate and key stand before each row."""
+    order = np.lexsort((key, replicate))
+    a, b = replicate[order], key[order]
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    starts = np.flatnonzero(new)
+    within = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    out = np.empty(len(order), dtype=np.int64)
+    out[order] = within
+    return out
+
+
+def _placed(numbers: Sequence[NDArray[Any]], occurrence: NDArray[np.int64]) -> _Rows:
+    replicate, key, *values = numbers
+    rows = int((replicate == -1).sum())  # those of the answer come first
+    mark = key.astype(np.int64) * (int(occurrence.max(initial=0)) + 1) + occurrence
+    order = np.argsort(mark[:rows])
+    at = np.searchsorted(mark[:rows][order], mark[rows:])
+    at = np.minimum(at, max(rows - 1, 0))
+    place = order[at] if rows else np.zeros(0, dtype=np.int64)
+    place = np.where(mark[:rows][place] == mark[rows:], place, -1) if rows else np.full(len(mark), -1)
+    return _Rows(replicate[rows:].astype(np.int64), place, [v[rows:] for v in values], [v[:rows] for v in values])
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself."""
+
+    bare: Result
+    drawn: Drawn
+    alpha: float
+    unbiased: bool
+
+    def shown(self, ran: Ran, rows: _Rows, values: _Rows) -> Result:
+        """The answer with errors beside its numbers: of ``values``, where ``rows`` says which rows there are."""
+        names, count = list(self.bare.columns), len(self.bare)
+        taken = {name.lower() for name in names}
+        beside = {f"{name}{suffix}".lower() for name in names for suffix in ERRORS}
+        times = len(self.drawn.white)
+        there = np.zeros((1 + times, count), dtype=np.bool_)
+        inside = rows.place >= 0
+        which, place = rows.replicate[inside], rows.place[inside]
+        there[which, place] = True
+        reached = [at for at in range(len(names)) if ran.noisy[at] and names[at].lower() not in beside & taken]
+        columns: list[tuple[str, str, Any]] = []
+        for at, (name, kind) in enumerate(zip(names, self.bare.types, strict=True)):
+            columns.append((name, kind, self.bare.column_at(at)))
+            presence = ran.lineage.rows and (at in reached or (not reached and at == 0))
+            moved = np.full((1 + times, count), np.nan)
+            moved[which, place] = rows.values[at][inside]
+            if at in reached and is_number(kind):
+                if not all(f"{name}{suffix}".lower() in taken for suffix in ERRORS):
+                    columns += self._errors(ran, values, at, taken)
+                share = (there & ~np.isnan(moved))[1:].mean(axis=0)
+            elif at in reached:
+                share, presence = (there & (moved == rows.answer[at]))[1:].mean(axis=0), True
+            else:
+                share = there[1:].mean(axis=0)
+            if presence:
+                columns.append((free_name(f"{name}_present", taken), "DOUBLE", Numbers(share)))
+        return Result.from_columns(columns)
+
+    def _errors(self, ran: Ran, rows: _Rows, at: int, taken: set[str]) -> list[tuple[str, str, Any]]:
+        """The columns of errors beside column ``at``."""
+        name, kind = self.bare.columns[at], ran.columns[at][1]
+        answer = rows.answer[at]
+        inside = rows.place >= 0
+        where = rows.replicate[inside], rows.place[inside]
+
+        def laid(column: int) -> Floats:
+            """A column by replicate and row."""
+            out = np.full((1 + len(self.drawn.white), len(answer)), np.nan)
+            out[where] = rows.values[column][inside]
+            return out
+
+        moved, there = laid(at), np.zeros((1 + len(self.drawn.white), len(answer)), dtype=np.bool_)
+        there[where] = True
+        first = np.where(np.isfinite(moved[0]), moved[0], answer)
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(first - answer) > _SAME * np.maximum(np.abs(answer), 1.0)
+        if self.unbiased and apart.any():
+            raise NotSupportedError(
+                f"the numbers of {name} do not follow from the measurements in the ledger as this version reads them; "
+                "the releases' own columns of errors stay, so leave errors out"
+            )
+        divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
+        whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
+        found = spread_of(first, moved[1:], there[1:], divisors, self.drawn, self.alpha, whole=whole)
+        low, high = found.low, found.high
+        if not self.unbiased:  # what is shown lies within its interval
+            low, high = np.fmin(low, answer), np.fmax(high, answer)
+        ends = zip(ERRORS, (found.stderr, low, high), strict=True)
+        return [
+            (free_name(f"{name}{suffix}", taken), "DOUBLE", _null(np.where(np.isnan(answer), np.nan, values)))
+            for suffix, values in ends
+        ]
+
+
+def _null(values: Floats) -> Numbers:
+    null = np.isnan(values)
+    return Numbers(np.where(null, 0.0, values), null if null.any() else None)
