@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ class Connection(Exceptions):
         self._holdings = Holdings(engine, policy)
         self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
-        self._replicates = Replicates(self._books, self._store, self._batches.past)
+        self._replicates = Replicates(self._books, self._store, Earlier(self._books, policy, self._holdings.schemas))
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
@@ -422,7 +423,13 @@ class Connection(Exceptions):
         self._books.catch_up()
         try:
             found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
-            return self._with_errors(query, parameters, found, alpha) if errors else found
+            if not errors:
+                return found
+            text = fill(query).fill(parameters) if parameters else query
+            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout)
+            if alone:
+                warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
+            return answer
         except (SQLError, OperationalError):
             if not self._is_private(query):
                 raise
@@ -431,13 +438,23 @@ class Connection(Exceptions):
             "con.plan(sql, epsilon=0.1) shows the errors first, for free"
         )
 
-    def _with_errors(
-        self, query: str, parameters: Sequence[object] | Mapping[str, object] | None, found: Result, alpha: float
-    ) -> Result:
-        """The answer of a query over the releases with its errors."""
-        text = fill(query).fill(parameters) if parameters else query
-        with self._lock:
-            return self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout)
+    def errors_beside(
+        self,
+        query: str,
+        answer: Result,
+        *,
+        alpha: float = 0.05,
+        own: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> tuple[Result, str]:
+        """What ``sql(query, errors=True)`` adds to its ``answer``; where that cannot be, the answer, and why, in words.
+
+        For those who show errors without being asked for them. ``own``: what q1, q2, ... are to the asker.
+        """
+        mine = dict(self._own) if own is None else own
+        try:
+            return self._replicates.with_errors(query, answer, mine, alpha, self._query_timeout)[0], ""
+        except Error as error:
+            return answer, f"without errors: {error}"
 
     def _is_private(self, query: str) -> bool:
         """Whether a batch would have to be measured."""

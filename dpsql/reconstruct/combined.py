@@ -31,6 +31,9 @@ MOST_ROWS = 20_000
 MOST_ENTRIES = 2**26
 """Entries of R."""
 
+MOST_ALONE = 2_000
+"""Numbers of a measurement that is read by itself."""
+
 _PARTS = 128
 """A Gaussian variable stands among Laplace ones as the sum of so many of them: excess kurtosis 3 / 128."""
 _RANK = 1e-12
@@ -181,6 +184,27 @@ def combined_answers(W: Any, observed: Sequence[Observed], divisor: int = 1) -> 
     if np.any(remainder > _INSIDE):
         return None
     return CombinedAnswers(weights, tuple(observed), answered, rows.shape[0], divisor)
+
+
+def answers_alone(W: Any, one: Observed, divisor: int = 1) -> CombinedAnswers | None:
+    """The answers of W (m x n, sparse) from the one measurement that was made for it, which determines them.
+
+    ``combined_answers`` over however many cells: W S^T (S S^T)^+ needs inner products of rows alone, once more for what
+    rounding left. Cost O(P^3 + m P) for P observations. None past ``MOST_ALONE`` or ``MOST_ENTRIES``.
+    """
+    rows = sparse.csr_array(W)
+    answered = np.flatnonzero(np.diff(rows.indptr))
+    height = one.matrix.shape[0]
+    if height > MOST_ALONE or len(answered) * height > MOST_ENTRIES:
+        return None
+    S = sparse.csr_array(one.matrix, dtype=np.float64) * (one.divisor / _deviations([one])[0])
+    gram, wanted = np.asarray((S @ S.T).todense()), np.asarray((rows[answered] @ S.T).todense())
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > _RANK * values.max(initial=0.0)
+    vectors, inverse = vectors[:, kept], 1.0 / values[kept]
+    weights = ((wanted @ vectors) * inverse) @ vectors.T
+    weights += (((wanted - weights @ gram) @ vectors) * inverse) @ vectors.T
+    return CombinedAnswers(weights, (one,), answered, rows.shape[0], divisor)
 
 
 def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:

@@ -2,18 +2,21 @@
 
 Let f(x_hat) be an answer, f* its replicates f(x_hat + R z*), and z the noise that there was.
 
-- Where f is linear in z, which its replicates show (they are a combination of the measurements' noise, to rounding), the
-  combination itself is known, and the interval is exact, as that of any released number.
-- Where f is a quotient and both f times its divisor and the divisor are linear, it is that of a released ratio: Fieller's
-  (``dpsql.reconstruct.derived``).
-- Elsewhere the ends are bias-corrected percentiles (Efron 1987, without acceleration): those of f* at the levels
-  Phi(2 z_0 + z_(alpha / 2)) and Phi(2 z_0 + z_(1 - alpha / 2)), z_0 = Phi^-1(P(f* < f(x_hat)) + P(f* = f(x_hat)) / 2).
-  They are exact where some monotone change of scale makes f* symmetric about f(x_hat) plus a shift. What is made of a
-  ratio of linear numbers, such as the ratio rounded, is of this kind: S* / C* <= r is S* - r C* <= 0, of which Fieller's
-  test |S - r C| <= q sd is the percentile, as long as the sign of C* is sure.
-- Where the sign of a denominator is not sure at level alpha, the ends are -inf and inf: any value is possible.
+- Where f is linear in z, which its replicates show (they are a combination of the measurements' noise, to rounding),
+  the combination itself is known, and the interval is exact, as that of any released number.
+- Where f is a quotient and both f times its divisor and the divisor are linear, it is that of a released ratio:
+  Fieller's (``dpsql.reconstruct.derived``).
+- Elsewhere it is the hull of three intervals that bootstrap theory has (Efron and Tibshirani 1993, chapters 12 to 14):
+  percentiles of f*; bias-corrected ones, at the levels Phi(2 z_0 + z_(alpha / 2)) and Phi(2 z_0 + z_(1 - alpha / 2))
+  with z_0 = Phi^-1(P(f* < f(x_hat)) + P(f* = f(x_hat)) / 2); and the basic one, 2 f(x_hat) less the percentiles. All
+  three agree where f is nearly linear. Where it has a kink or a maximum none of them covers by itself: percentiles of a
+  maximum add the bias of noise a second time, the basic interval of a number that is cut off at 0 is short on one side.
+  The hull covers 95 % of maxima and ranks but where true numbers tie within about a quarter of their errors (91 %
+  there, 79 to 87 % for six exact ties; ours, by simulation). Whole numbers, such as ranks, go without the basic
+  interval and get ends that replicates took.
+- Where the sign of a divisor is not sure at level alpha, the ends are -inf and inf: any value is possible.
 
-Whole numbers, such as ranks, get ends that replicates took. Values are NULL where the answer is.
+Values are NULL where the answer is.
 """
 
 from __future__ import annotations
@@ -93,8 +96,9 @@ def spread_of(
 
 
 def _linear(answer: Floats, replicates: Floats, drawn: Drawn) -> tuple[NDArray[np.bool_], Floats]:
-    """Which cells are linear in the noise, and their weights over it (rows x P), for drawn noise of at most half as many
-    numbers as there are replicates: a combination of P numbers fits P replicates, whatever they are.
+    """Which cells are linear in the noise, and their weights over it (rows x P).
+
+    For noise of at most half as many numbers as there are replicates: a combination of P fits P, whatever they are.
     """
     whole = np.isfinite(answer) & np.isfinite(replicates).all(axis=0)
     moved = replicates[:, whole] - answer[whole]
@@ -145,8 +149,12 @@ def _percentiles(answer: float, drawn: Floats, alpha: float, whole: bool) -> tup
     below = (values < answer - close).mean() + (np.abs(values - answer) <= close).mean() / 2
     least = 1 / (len(values) + 1)
     shift = 2 * ndtri(min(max(below, least), 1 - least))
-    ends = [ndtr(shift + ndtri(level)) for level in (alpha / 2, 1 - alpha / 2)]
-    low, high = (_at(values, level, whole, up) for level, up in zip(ends, (False, True), strict=True))
+    plain = [_at(values, level, whole, up) for level, up in ((alpha / 2, False), (1 - alpha / 2, True))]
+    levels = (float(ndtr(shift + ndtri(alpha / 2))), float(ndtr(shift + ndtri(1 - alpha / 2))))
+    ends = [*plain, _at(values, levels[0], whole, False), _at(values, levels[1], whole, True)]
+    if not whole:
+        ends += [2 * answer - end for end in plain]
+    low, high = min(ends), max(ends)
     trimmed = np.clip(values, _at(values, _TRIMMED, False, False), _at(values, 1 - _TRIMMED, False, True))
     with np.errstate(invalid="ignore"):
         stderr = np.sqrt(np.mean((trimmed - answer) ** 2))

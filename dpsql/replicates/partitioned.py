@@ -28,7 +28,21 @@ from .lineage import Columns, Lineage, lineage
 
 REPLICATE = "dpsql_replicate"
 _NUMBERS = frozenset(
-    "DOUBLE FLOAT DECIMAL TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT".split()
+    [
+        "DOUBLE",
+        "FLOAT",
+        "DECIMAL",
+        "TINYINT",
+        "SMALLINT",
+        "INTEGER",
+        "BIGINT",
+        "HUGEINT",
+        "UTINYINT",
+        "USMALLINT",
+        "UINTEGER",
+        "UBIGINT",
+        "UHUGEINT",
+    ]
 )
 _CLOSE = 1e-9
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,13 +47,17 @@ _KEPT = 8
 
 @dataclass(eq=False)
 class Replicates:
-    """The replicates of one ledger's releases, as a connection asks for them. Free: post-processing throughout."""
+    """The replicates of one ledger's releases, as a connection asks for them. Free: post-processing throughout.
+
+    Threads may share it; what ``past`` remembers is its own.
+    """
 
     books: Books
     store: ReleaseStore
     past: Earlier
     laws: Laws = field(init=False)
     _made: dict[tuple[int, int], dict[str, Stacked]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.laws = Laws(self.books, self.past)
@@ -65,9 +69,11 @@ class Replicates:
         releases that rest on the same measurements, vary together: replicate 7 of one belongs to replicate 7 of the
         other. Raises NoResultError, NotSupportedError, DataError.
         """
-        law = self.laws.of(release)
-        _check_size(law, count)
-        made = {key.lower(): stacked for key, stacked in self._results(law, count, QUERY_SECONDS).items()}
+        with self._lock:
+            law = self.laws.of(release)
+            _check_size(law, count)
+            results = self._results(law, count, QUERY_SECONDS)
+        made = {key.lower(): stacked for key, stacked in results.items()}
         place = [table.name.lower() for table in law.record.tables]
         if name.lower() not in made or name.lower() not in place:
             raise no_result(f"release {release}", name, law.record.names)
@@ -82,13 +88,13 @@ class Replicates:
 
     def with_errors(
         self, query: str, bare: Result, own: Mapping[str, Mapping[str, int]], alpha: float, seconds: float | None
-    ) -> Result:
-        """The answer ``bare`` of a query over the releases, errors beside the numbers that noise reaches.
+    ) -> tuple[Result, str]:
+        """The answer ``bare`` of a query over the releases, errors beside the numbers that noise reaches, and "".
 
         ``c_stderr``, ``c_low`` and ``c_high`` beside a number c; ``c_present``, the share of the replicates that have
         the row with a number there, where noise decides which rows there are; of a column that is no number, the share
         that say the same. ``own``: what q1, q2, ... are to the asker. A query that reads nothing noisy gets its answer
-        alone, with a warning. Raises SQLError, DataError, NotSupportedError, OperationalError.
+        alone, and why, in words. Raises SQLError, DataError, NotSupportedError, OperationalError.
         """
         if not _LEAST_ALPHA <= alpha < 1:
             raise DataError(
@@ -99,17 +105,18 @@ class Replicates:
         read = {id(node): _release_of(node, shown, own) for node in named_tables(tree)}
         named = {place for place in read.values() if place is not None}
         if not isinstance(tree, exp.Query) or not named:
-            return _bare(bare, "it reads no released numbers")
+            return bare, "it reads no released numbers"
         if any(place is None for place in read.values()):
             raise NotSupportedError("errors=True reads the results of releases alone; join other tables afterwards")
         _check_query(query, tree, bare)
-        laws = {release: self.laws.of(release) for release, _ in named}
-        count = _count(laws, alpha)
         tables = {}
-        for release, name in named:
-            _check_size(laws[release], count)
-            results = self._results(laws[release], count, seconds or QUERY_SECONDS)
-            tables[f"r{release}.{name}"] = _found(results, name, release).table
+        with self._lock:
+            laws = {release: self.laws.of(release) for release, _ in named}
+            count = _count(laws, alpha)
+            for release, name in sorted(named):
+                _check_size(laws[release], count)
+                results = self._results(laws[release], count, seconds or QUERY_SECONDS)
+                tables[f"r{release}.{name}"] = _found(results, name, release).table
 
         def key(node: exp.Table) -> str:
             place = _release_of(node, shown, own)
@@ -122,7 +129,7 @@ class Replicates:
             whole.stack(sandbox)
             ran = whole.run(sandbox, "dpsql_all", end, places=True)
             if not any(ran.noisy) and not ran.lineage.rows:
-                return _bare(bare, "noise reaches no column of it")
+                return bare, "noise reaches no column of it"
             rows = _matched(sandbox, ran, bare, "dpsql_all")
             if rows is None:
                 sandbox.drop("dpsql_all")
@@ -134,8 +141,8 @@ class Replicates:
                 kept = Query(free, tables, key).run(sandbox, "dpsql_free", end, places=True)
                 values = _matched(sandbox, kept, bare, "dpsql_free") if kept.noisy == ran.noisy else None
                 if values is not None and any(ran.noisy) and not all(ran.noisy):
-                    return asked.shown(replace(kept, lineage=ran.lineage), rows, values)
-            return asked.shown(ran, rows, rows)
+                    return asked.shown(replace(kept, lineage=ran.lineage), rows, values), ""
+            return asked.shown(ran, rows, rows), ""
 
     def _results(self, law: Law, count: int, seconds: float) -> dict[str, Stacked]:
         key = (law.record.release_id, count)
@@ -166,11 +173,6 @@ def _found(results: Mapping[str, Stacked], name: str, release: int) -> Stacked:
             f"errors=True does not know {name} of release {release} by this name; run its batch again"
         )
     return found
-
-
-def _bare(result: Result, why: str) -> Result:
-    warnings.warn(f"errors=True has nothing to add to this query: {why}; the answer stands alone", stacklevel=6)
-    return result
 
 
 def _check_query(query: str, tree: exp.Expr, bare: Result) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.earlier import Combination, Past, combine, past_of
+from dpsql.earlier import Combination, Past, alone, combine, past_of
 from dpsql.earlier.budget_search import EarlierReleases, met
 from dpsql.earlier.combined import joined, observed_of
 from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, combined_plan, noted, plan_with
@@ -287,9 +287,12 @@ class Earlier:
         pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
         record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
         try:
-            found = combine(prepare(record.sql, self._policy, schemas), pasts, alpha, every)
+            prepared = prepare(record.sql, self._policy, schemas)
         except SQLError:
             return None
+        if len(every) == len(pasts) == 1 and pasts[0].release == entry.id:
+            return alone(prepared, pasts[0], alpha)
+        found = combine(prepared, pasts, alpha, every)
         return found if found is not None and frozenset(found.rests_on) == every else None
 
     # -- inside ----------------------------------------------------------------------------------

@@ -203,14 +203,22 @@ class Service:
         return ResultSet(["whose", "account", "total", "spent", "left"], ["VARCHAR"] * 5, rows)
 
     def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
+        said: list[str] = []
+        settings = asker.settings
+
         def ask(text: str) -> Result:
-            return self._reader.sql(text, self.limits.query, question, dict(asker.own))
+            found = self._reader.sql(text, self.limits.query, question, dict(asker.own))
+            if settings.errors:
+                level = 0.05 if settings.alpha is None else settings.alpha
+                found, why = self.con.errors_beside(text, found, alpha=level, own=dict(asker.own))
+                said.extend([why] if why else [])
+            return found
 
         results: list[tuple[str, ResultSet | None]] = []
         for piece in going.pieces:
             found = read(self.con, piece, going, ask, question)
             results.append((f"{_tag(piece.word)} {len(found.rows)}", found))
-        return Answer(results)
+        return Answer(results, tuple(said))
 
     def _listed(self, asker: Asker, text: str, question: Question) -> Answer:
         results: list[tuple[str, ResultSet | None]] = []
