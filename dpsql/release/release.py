@@ -82,7 +82,7 @@ class Release:
             return self[name or self.views[0]].plot(ax, value=value)
         return results_picture([(shown, self[shown]) for shown in self.views])
 
-    @taking(name=text(), count=whole(1, 10**6))
+    @taking(name=text(), count=whole(1, 10**9))
     def draws(self, name: str, count: int = 500) -> Result:
         """Replicates of the result ``name``: what it might as well have shown, its noise drawn again. Free.
 

@@ -33,13 +33,18 @@ class Lineage:
 
 @dataclass(frozen=True)
 class _Relation:
-    """What stands in FROM: its columns, and whether noise decides its rows."""
+    """What stands in FROM: its columns, and whether noise decides its rows.
+
+    ``others``: whether noise reaches its columns of names that are not known, None where it has no such.
+    """
 
     columns: Columns
     rows: bool = False
+    others: bool | None = None
 
-    def known(self) -> dict[str, bool]:
-        return {name.lower(): noisy for name, noisy in self.columns}
+    def has(self, name: str) -> bool | None:
+        """Whether noise reaches a column, None where there is none of the name."""
+        return {column.lower(): noisy for column, noisy in self.columns}.get(name, self.others)
 
 
 @dataclass(frozen=True)
@@ -101,12 +106,18 @@ def _relation(node: exp.Expr, scope: _Scope) -> _Relation | None:
         return _united(node, _with(node, scope))
     if isinstance(node, exp.Select):
         return _selected(node, _with(node, scope))[0]
+    if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
+        touched = any(
+            _noisy(child, scope) for child in node.iter_expressions() if not isinstance(child, exp.TableAlias)
+        )
+        return _renamed(_Relation((), touched, touched), node)
     if isinstance(node, exp.Table):
         return _renamed(scope.queries.get(node.name.lower()), node)
     if isinstance(node, exp.Values | exp.Unnest | exp.Lateral):
         alias = node.args.get("alias")
         listed = [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
-        return _Relation([(name, _touched(node, scope)) for name in listed])
+        touched = _touched(node, scope)
+        return _Relation([(name, touched) for name in listed], touched, None if listed else touched)
     return None
 
 
@@ -117,6 +128,8 @@ def _renamed(relation: _Relation | None, node: exp.Expr) -> _Relation | None:
     if relation is None or not columns:
         return relation
     names = [column.name for column in columns]
+    if relation.others is not None and not relation.columns:
+        return _Relation([(name, relation.others) for name in names], relation.rows)
     names += [name for name, _ in relation.columns[len(names) :]]
     return _Relation(list(zip(names, (noisy for _, noisy in relation.columns), strict=True)), relation.rows)
 
@@ -240,9 +253,9 @@ def _column(node: exp.Column, scope: _Scope) -> bool:
         if not table and name in here.items:
             return here.items[name]
         for alias, source in here.sources.items():
-            known = source.known()
-            if table in ("", alias) and name in known:
-                return known[name]
+            found = source.has(name)
+            if table in ("", alias) and found is not None:
+                return found
         here = here.outer
     return True
 

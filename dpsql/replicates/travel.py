@@ -102,11 +102,12 @@ class Replicates:
             )
         tree = parsed(query)
         shown = self.store.shown_by()
-        read = {id(node): _release_of(node, shown, own) for node in named_tables(tree)}
-        named = {place for place in read.values() if place is not None}
+        nodes = [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]
+        read = [_release_of(node, shown, own) for node in nodes]
+        named = {place for place in read if place is not None}
         if not isinstance(tree, exp.Query) or not named:
             return bare, "it reads no released numbers"
-        if any(place is None for place in read.values()):
+        if any(place is None for place in read):
             raise NotSupportedError("errors=True reads the results of releases alone; join other tables afterwards")
         _check_query(query, tree, bare)
         tables = {}

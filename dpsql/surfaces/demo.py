@@ -215,7 +215,8 @@ def _show_queries(say: _Say, shares: Result, parts: Result) -> None:
     say(output.table_text(shares), result=True)
     say(
         "Where care was free fewer people stayed away than where they paid 95 % of the bill. The intervals are "
-        "those of con.sql(..., errors=True), which knows how the noise of both counts goes together. (Individual-deductible plans stand at 0 or 100.)"
+        "those of con.sql(..., errors=True), which knows how the noise of both counts goes together. "
+        "(Individual-deductible plans stand at 0 or 100.)"
     )
     say(
         "All numbers agree with each other, although each one is noisy: groups that leave out no row add up to the "
