@@ -101,7 +101,7 @@ def alone(prepared: Prepared, past: Past, alpha: float) -> Combination | None:
     compiled = prepared.compiled
     if not isinstance(compiled, Compiled) or len(past.parts) > 1 or compiled.rows.shape != past.rows.shape:
         return None
-    if (sparse.csr_array(compiled.rows) != past.rows).nnz:
+    if abs(sparse.csr_array(compiled.rows) - past.rows).sum():
         return None
     held = past.measurement
     matrix = sparse.csr_array(past.integers.mixing) @ sparse.csr_array(past.integers.basis)

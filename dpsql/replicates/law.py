@@ -13,6 +13,7 @@ from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import Observed
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
+from dpsql.release.by_result import no_result
 from dpsql.release.payload import unpack
 from dpsql.running.answer_free import Earlier
 
@@ -70,6 +71,14 @@ class Laws:
         if release not in self._held:
             self._held[release] = self._found(release)
         return self._held[release]
+
+    def first_name(self, release: int, name: str) -> str:
+        """What the batch of a release calls the result that is shown as ``name`` by now. Raises NoResultError."""
+        entry = next(entry for entry in self._books.entries() if entry.id == release)
+        for shown, first in zip(entry.shown, entry.results, strict=True):
+            if shown is not None and shown.lower() == name.lower():
+                return first
+        raise no_result(f"release {release}", name, entry.views)
 
     def _found(self, release: int) -> Law:
         entries = {entry.id: entry for entry in self._books.entries() if entry.released is not None}

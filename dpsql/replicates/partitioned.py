@@ -44,6 +44,8 @@ _NUMBERS = frozenset(
         "UHUGEINT",
     ]
 )
+MOST_APART = 200
+"""Replicates of a query that runs once for each: statements take a millisecond or more."""
 _CLOSE = 1e-9
 
 
@@ -71,7 +73,8 @@ class Ran:
 
     ``divisors[i]``: of column i, among the columns that follow those of the query. ``order``: the place of a column
     that numbers the rows of a replicate in the order in which the query gives them; None where they stand in it.
-    ``ordered``: whether one or the other holds.
+    ``ordered``: whether one or the other holds. ``times``: replicates that it ran over, the release among them.
+    ``failed``: on the numbers of how many of them it failed; these have no rows.
     """
 
     columns: Sequence[tuple[str, str]]
@@ -79,6 +82,8 @@ class Ran:
     divisors: tuple[tuple[int, ...], ...]
     order: int | None
     ordered: bool
+    times: int
+    failed: int = 0
 
     @property
     def noisy(self) -> tuple[bool, ...]:
@@ -108,7 +113,7 @@ class Query:
         """Run it in all replicates, into a table ``into`` of the sandbox, in their order, once ``stack`` wrote tables.
 
         ``places``: name columns c0, c1, ..., with those that ``Ran`` tells of after them; else as the query does.
-        ``ordered``: the query's order of rows is needed. ``end``: until when. Raises SQLError for what is not
+        Of those that run one by one, ``MOST_APART`` do. ``ordered``: the query's order of rows is needed. ``end``: until when. Raises SQLError for what is not
         understood or fails, OperationalError once time is over.
         """
         one = _Text.of(self, self.tree)
@@ -125,9 +130,10 @@ class Query:
             count = len(described) + sum(map(len, divisors)) + (order is not None)
             listed = [*names, *(f"c{number}" for number in range(len(names), count))]
             if text.partitioned(sandbox, listed, into, self.times, end):
-                return Ran(described, found, divisors, order, order is not None)
-        _one_by_one(sandbox, one.over(f"getvariable('{REPLICATE}')"), names, into, self.times, end)
-        return Ran(described, found, (), None, True)
+                return Ran(described, found, divisors, order, order is not None, self.times)
+        text = one.over(f"getvariable('{REPLICATE}')")
+        times = min(self.times, MOST_APART) if places else self.times
+        return Ran(described, found, (), None, True, times, _one_by_one(sandbox, text, names, into, times, end))
 
     def _read(self) -> list[tuple[exp.Table, Columns]]:
         keyed = [(node, self.named(node)) for node in named_tables(self.tree)]
@@ -269,19 +275,22 @@ def _like(a: object, b: object) -> bool:
     return repr(a) == repr(b)
 
 
-def _one_by_one(sandbox: Sandbox, text: str, names: Sequence[str], into: str, times: int, end: float) -> None:
-    """Run a query once for each replicate."""
-    held, failure = sandbox.connection, ""
+def _one_by_one(sandbox: Sandbox, text: str, names: Sequence[str], into: str, times: int, end: float) -> int:
+    """Run a query once for each replicate; how many it failed on. Raises SQLError where it fails on the release."""
+    held, failures = sandbox.connection, []
     listed = ", ".join(map(identifier, names))
-    try:
-        for number in range(times):
-            if time.monotonic() > end:
-                raise _late()
-            held.execute(f"SET VARIABLE {REPLICATE} = {number}")
-            rows = f"SELECT {number}::BIGINT AS {REPLICATE}, q.* FROM ({text}) q({listed})"  # noqa: S608
-            begin = f"CREATE TABLE {identifier(into)} AS" if number == 0 else f"INSERT INTO {identifier(into)}"
+    for number in range(times):
+        if time.monotonic() > end:
+            raise _late()
+        held.execute(f"SET VARIABLE {REPLICATE} = {number}")
+        rows = f"SELECT {number}::BIGINT AS {REPLICATE}, q.* FROM ({text}) q({listed})"  # noqa: S608
+        begin = f"CREATE TABLE {identifier(into)} AS" if number == 0 else f"INSERT INTO {identifier(into)}"
+        try:
             held.execute(f"{begin} {rows}")
-    except duckdb.Error as error:
-        failure = first_line(error)
-    if failure:
-        raise SQLError(f"{failure} (in a replicate of the release; leave errors out)")
+        except duckdb.Error as error:
+            failures.append(first_line(error))
+        if number == 0 and failures:
+            break
+    if failures and number == 0:
+        raise SQLError(failures[0])
+    return len(failures)

@@ -7,6 +7,7 @@ statement does afterwards runs over all replicates (``partitioned``). Columns of
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ import scipy.sparse as sp
 
 from dpsql.arrays import Floats
 from dpsql.earlier import Combination
-from dpsql.errors import NotSupportedError
+from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import ReleaseTable
@@ -76,13 +77,17 @@ def _as_shown(table: ReleaseTable, found: Stacked) -> Stacked:
     names = [name for name, _, _ in table.columns]
     held = {name: column for name, *column in found.columns}
     if not set(names) <= held.keys():
-        raise NotSupportedError(
-            f"{table.name} shows the numbers under its statement, which failed on what came out; its own columns of "
-            "errors stay, so leave errors out"
-        )
+        raise _failed(table.name)
     noisy = dict(found.noisy)
     columns = [(REPLICATE, *held[REPLICATE]), *((name, *held[name]) for name in names)]
     return Stacked(columns, [(name, noisy[name]) for name in names], found.companions & set(names))
+
+
+def _failed(name: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"{name} shows the numbers under its statement, which failed on what came out; its own columns of errors stay, "
+        "so leave errors out"
+    )
 
 
 def _core(combination: Combination, core: Core, slices: Sequence[slice], estimates: Floats) -> Stacked:
@@ -180,7 +185,11 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
     with Sandbox() as sandbox:
         query = Query(parsed(relation.sql(True)), tables)
         query.stack(sandbox)
-        said = query.run(sandbox, "dpsql_result", time.monotonic() + seconds)
+        said = None
+        with contextlib.suppress(SQLError):
+            said = query.run(sandbox, "dpsql_result", time.monotonic() + seconds)
+        if said is None:
+            raise _failed(answer.name)
         kinds = [(name, kind) for name, kind in table_of(sandbox, "dpsql_result")]
         values = fetched(sandbox.connection, "dpsql_result", [(f'"{name}"', kind) for name, kind in kinds])
     columns = [(name, kind, held) for (name, kind), held in zip(kinds, values, strict=True)]

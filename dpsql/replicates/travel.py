@@ -117,7 +117,7 @@ class Replicates:
             for release, name in sorted(named):
                 _check_size(laws[release], count)
                 results = self._results(laws[release], count, seconds or QUERY_SECONDS)
-                tables[f"r{release}.{name}"] = _found(results, name, release).table
+                tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
 
         def key(node: exp.Table) -> str:
             place = _release_of(node, shown, own)
@@ -129,6 +129,12 @@ class Replicates:
             whole = Query(tree, tables, key)
             whole.stack(sandbox)
             ran = whole.run(sandbox, "dpsql_all", end, places=True)
+            if ran.failed > alpha / 2 * ran.times:
+                raise SQLError(
+                    f"the query fails on {ran.failed} of {ran.times - 1} replicates of what it reads, on numbers that the "
+                    "release might as well have shown; guard against them, with GREATEST, NULLIF or TRY, or leave errors "
+                    "out"
+                )
             if not any(ran.noisy) and not ran.lineage.rows:
                 return bare, "noise reaches no column of it"
             rows = _matched(sandbox, ran, bare, "dpsql_all")
@@ -140,7 +146,8 @@ class Replicates:
             free = unselected(tree) if ran.lineage.rows else None
             if free is not None:
                 kept = Query(free, tables, key).run(sandbox, "dpsql_free", end, places=True)
-                values = _matched(sandbox, kept, bare, "dpsql_free") if kept.noisy == ran.noisy else None
+                same = kept.noisy == ran.noisy and kept.times == ran.times
+                values = _matched(sandbox, kept, bare, "dpsql_free") if same else None
                 if values is not None and any(ran.noisy) and not all(ran.noisy):
                     return asked.shown(replace(kept, lineage=ran.lineage), rows, values), ""
             return asked.shown(ran, rows, rows), ""
@@ -165,15 +172,6 @@ def _release_of(
         releases = set(own[name].values())
         return (releases.pop(), name) if len(releases) == 1 else None
     return shown.get(name) if schema in ("", "dp") else None
-
-
-def _found(results: Mapping[str, Stacked], name: str, release: int) -> Stacked:
-    found = next((stacked for key, stacked in results.items() if key.lower() == name), None)
-    if found is None:
-        raise NotSupportedError(
-            f"errors=True does not know {name} of release {release} by this name; run its batch again"
-        )
-    return found
 
 
 def _check_query(query: str, tree: exp.Expr, bare: Result) -> None:
@@ -344,7 +342,7 @@ class _Asked:
         names, count = list(self.bare.columns), len(self.bare)
         taken = {name.lower() for name in names}
         beside = {f"{name}{suffix}".lower() for name in names for suffix in ERRORS}
-        times = len(self.drawn.white)
+        times = ran.times - 1
         there = np.zeros((1 + times, count), dtype=np.bool_)
         inside = rows.place >= 0
         which, place = rows.replicate[inside], rows.place[inside]
@@ -377,11 +375,11 @@ class _Asked:
 
         def laid(column: int) -> Floats:
             """A column by replicate and row."""
-            out = np.full((1 + len(self.drawn.white), len(answer)), np.nan)
+            out = np.full((ran.times, len(answer)), np.nan)
             out[where] = rows.values[column][inside]
             return out
 
-        moved, there = laid(at), np.zeros((1 + len(self.drawn.white), len(answer)), dtype=np.bool_)
+        moved, there = laid(at), np.zeros((ran.times, len(answer)), dtype=np.bool_)
         there[where] = True
         first = np.where(np.isfinite(moved[0]), moved[0], answer)
         with np.errstate(invalid="ignore"):
@@ -393,7 +391,8 @@ class _Asked:
             )
         divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
         whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
-        found = spread_of(first, moved[1:], there[1:], divisors, self.drawn, self.alpha, whole=whole)
+        drawn = replace(self.drawn, white=self.drawn.white[: ran.times - 1])
+        found = spread_of(first, moved[1:], there[1:], divisors, drawn, self.alpha, whole=whole)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval
             low, high = np.fmin(low, answer), np.fmax(high, answer)

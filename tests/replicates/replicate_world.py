@@ -30,7 +30,7 @@ ORDER BY n DESC LIMIT 3
 OTHER = "CREATE VIEW by_k AS SELECT k, COUNT(*) AS n FROM t GROUP BY k"
 
 
-def connect(folder: Path) -> dpsql.Connection:
+def connect(folder: Path, policy: str = POLICY) -> dpsql.Connection:
     """A connection to the table, which is made where it is not there yet."""
     data = folder / "d.duckdb"
     if not data.exists():
@@ -39,5 +39,5 @@ def connect(folder: Path) -> dpsql.Connection:
                 "CREATE TABLE t AS SELECT ['a', 'b', 'c', 'd'][1 + CAST(floor(sqrt(i % 16)) AS INTEGER)] AS g, "
                 "(i % 5)::INTEGER AS k, (i % 11)::DOUBLE AS v FROM range(400) r(i)"
             )
-        (folder / "p.toml").write_text(POLICY, encoding="utf-8")
+        (folder / "p.toml").write_text(policy, encoding="utf-8")
     return dpsql.connect(data, policy=folder / "p.toml")

@@ -130,7 +130,7 @@ def test_releases_vary_together_where_they_rest_on_one_measurement(tmp_path):
     cells = first.draws("cells", 40).df().groupby(["replicate", "g"])["n"].sum().to_numpy()
     assert np.allclose(cells, free.draws("rolled", 40).df()["n"], atol=1e-6)
     answer = con.sql(
-        "SELECT SUM(c.n) - ANY_VALUE(r.n) AS d FROM cells c JOIN rolled r USING (g) GROUP BY g", errors=True
+        "SELECT g, SUM(c.n) - ANY_VALUE(r.n) AS d FROM cells c JOIN rolled r USING (g) GROUP BY g", errors=True
     )
     assert np.allclose(answer.column("d_stderr"), 0, atol=1e-6)
     # A better answer of the first, from two measurements: the second counts, too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from replicate_world import BATCH, OTHER, connect
+from replicate_world import BATCH, OTHER, POLICY, connect
 
 import dpsql
 from dpsql.reconstruct.fieller import fieller
@@ -135,6 +135,26 @@ def test_what_has_no_errors_gets_clear_words(con):
         con.sql("SELECT n FROM by_g", errors=True, alpha=0.001)
     with pytest.raises(dpsql.SQLError):
         con.sql("SELECT nothing FROM by_g", errors=True)
+
+
+def test_a_query_that_fails_on_some_replicates(con):
+    """On few of them it does not matter; the release itself decides nothing that its replicates could not."""
+    n = max(con.sql("SELECT n FROM by_g").column("n"))
+    with pytest.raises(dpsql.SQLError, match=r"the query fails on .* replicates"):
+        con.sql(f"SELECT CAST(MAX(n) - {n - 2} AS UTINYINT) AS m FROM by_g", errors=True)
+    assert con.sql(f"SELECT CAST(MAX(n) - {n - 100} AS UTINYINT) AS m FROM by_g", errors=True).column("m") == [100]
+
+
+def test_renamed_results_and_local_releases(tmp_path):
+    con = connect(tmp_path, POLICY.replace("delta = 1e-9", "delta = 1e-9\nlocal_epsilon = 2").replace(
+        'unit = "row"', 'unit = "row"\nrows_public = true'))  # fmt: skip
+    con.run(OTHER, epsilon=0.4)
+    held = con.sql("SELECT k, n * 2 AS m FROM by_k", errors=True)
+    con.rename("by_k", "counted")
+    assert con.sql("SELECT k, n * 2 AS m FROM counted", errors=True) == held
+    con.synthesize("t", ["g"], 1)
+    with pytest.raises(dpsql.NotSupportedError, match="release 2 has no noise"):
+        con.sql("SELECT COUNT(*) AS n FROM t_synthetic", errors=True)
 
 
 def test_possible_numbers_keep_their_intervals_around_them(tmp_path):
