@@ -112,9 +112,9 @@ class Query:
     def run(self, sandbox: Sandbox, into: str, end: float, *, places: bool = False, ordered: bool = False) -> Ran:
         """Run it in all replicates, into a table ``into`` of the sandbox, in their order, once ``stack`` wrote tables.
 
-        ``places``: name columns c0, c1, ..., with those that ``Ran`` tells of after them; else as the query does.
-        Of those that run one by one, ``MOST_APART`` do. ``ordered``: the query's order of rows is needed. ``end``: until when. Raises SQLError for what is not
-        understood or fails, OperationalError once time is over.
+        ``places``: name columns c0, c1, ..., with those that ``Ran`` tells of after them; else as the query does. Of
+        those that run one by one, ``MOST_APART`` do. ``ordered``: the query's order of rows is needed. ``end``: until
+        when. Raises SQLError for what is not understood or fails, OperationalError once time is over.
         """
         one = _Text.of(self, self.tree)
         described, said = sandbox.describe(one.over("0"))

@@ -131,9 +131,9 @@ class Replicates:
             ran = whole.run(sandbox, "dpsql_all", end, places=True)
             if ran.failed > alpha / 2 * ran.times:
                 raise SQLError(
-                    f"the query fails on {ran.failed} of {ran.times - 1} replicates of what it reads, on numbers that the "
-                    "release might as well have shown; guard against them, with GREATEST, NULLIF or TRY, or leave errors "
-                    "out"
+                    f"the query fails on {ran.failed} of {ran.times - 1} replicates of what it reads, on numbers that "
+                    "the release might as well have shown; guard against them, with GREATEST, NULLIF or TRY, or leave "
+                    "errors out"
                 )
             if not any(ran.noisy) and not ran.lineage.rows:
                 return bare, "noise reaches no column of it"
