@@ -135,7 +135,7 @@ def world(folder: Path, seed: int) -> tuple[Path, Path]:
     """A table of visits, whose groups are as large as the seed says, and its policy."""
     rng = np.random.default_rng(seed)
     data, policy = folder / "visits.duckdb", folder / "visits.toml"
-    share = [rng.dirichlet(np.full(size, 4.0)) for size in (len(PLANS), len(STATES), len(YEARS))]
+    share = [rng.dirichlet(np.full(size, 30.0)) for size in (len(PLANS), len(STATES), len(YEARS))]
     at = [rng.choice(len(s), ROWS, p=s) for s in share]
     columns = {"p": at[0], "s": at[1], "y": at[2], "c": rng.integers(0, 101, ROWS)}
     with duckdb.connect(str(data)) as duck:

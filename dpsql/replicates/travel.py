@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import duckdb
 import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
@@ -21,7 +22,7 @@ from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
 from dpsql.release.columns import Coded, Numbers
 from dpsql.release.limits import QUERY_SECONDS
-from dpsql.release.writing import write_table
+from dpsql.release.reading import first_line
 from dpsql.running.answer_free import Earlier
 from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
@@ -29,7 +30,8 @@ from dpsql.sql.parse.routing import named_tables
 
 from .intervals import Drawn, spread_of
 from .law import Law, Laws, whitened
-from .partitioned import REPLICATE, Query, Ran, is_number, parsed
+from .matching import Rows, matched, unselected
+from .partitioned import Query, Ran, is_number, parsed
 from .stacked import Stacked, results_of
 
 MOST_ROWS = 10_000
@@ -123,34 +125,13 @@ class Replicates:
             place = _release_of(node, shown, own)
             return "" if place is None else f"r{place[0]}.{place[1]}"
 
-        end = time.monotonic() + (seconds or 10 * QUERY_SECONDS)
         asked = _Asked(bare, _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
-        with Sandbox() as sandbox:
-            whole = Query(tree, tables, key)
-            whole.stack(sandbox)
-            ran = whole.run(sandbox, "dpsql_all", end, places=True)
-            if ran.failed > alpha / 2 * ran.times:
-                raise SQLError(
-                    f"the query fails on {ran.failed} of {ran.times - 1} replicates of what it reads, on numbers that "
-                    "the release might as well have shown; guard against them, with GREATEST, NULLIF or TRY, or leave "
-                    "errors out"
-                )
-            if not any(ran.noisy) and not ran.lineage.rows:
-                return bare, "noise reaches no column of it"
-            rows = _matched(sandbox, ran, bare, "dpsql_all")
-            if rows is None:
-                sandbox.drop("dpsql_all")
-                ran = whole.run(sandbox, "dpsql_all", end, places=True, ordered=True)
-                rows = _matched(sandbox, ran, bare, "dpsql_all")
-            assert rows is not None  # noqa: S101 - rows in order are matched by their places
-            free = unselected(tree) if ran.lineage.rows else None
-            if free is not None:
-                kept = Query(free, tables, key).run(sandbox, "dpsql_free", end, places=True)
-                same = kept.noisy == ran.noisy and kept.times == ran.times
-                values = _matched(sandbox, kept, bare, "dpsql_free") if same else None
-                if values is not None and any(ran.noisy) and not all(ran.noisy):
-                    return asked.shown(replace(kept, lineage=ran.lineage), rows, values), ""
-            return asked.shown(ran, rows, rows), ""
+        failure = ""
+        try:
+            return _worked_out(Query(tree, tables, key), asked, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
+        except duckdb.Error as error:
+            failure = first_line(error)
+        raise SQLError(f"errors=True cannot work these out ({failure}); leave errors out")
 
     def _results(self, law: Law, count: int, seconds: float) -> dict[str, Stacked]:
         key = (law.record.release_id, count)
@@ -222,113 +203,6 @@ def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """Which row of the answer each row of a replicate is (-1: none), its replicate, and its columns as floats or codes.
-
-    ``values[i]`` (all rows): the numbers of column i, NaN for NULL, or codes of its values. ``answer[i]``: of the
-    answer itself.
-    """
-
-    replicate: NDArray[np.int64]
-    place: NDArray[np.int64]
-    values: Sequence[Floats]
-    answer: Sequence[Floats]
-
-
-def unselected(tree: exp.Expr) -> exp.Expr | None:
-    """The query without what only leaves rows out, so that replicates have all numbers of a row that the answer shows.
-
-    None where nothing does. WHERE stays where it decides what aggregates and windows see.
-    """
-    if not isinstance(tree, exp.Select) or tree.args.get("distinct") is not None:
-        return None
-    copy = tree.copy()
-    clauses = ["limit", "offset", "qualify", "having"]
-    if tree.args.get("group") is None and not any(part.find(exp.AggFunc, exp.Window) for part in tree.expressions):
-        clauses.append("where")
-    held = [clause for clause in clauses if tree.args.get(clause) is not None]
-    for clause in held:
-        copy.set(clause, None)
-    return copy if held else None
-
-
-def _matched(sandbox: Sandbox, ran: Ran, bare: Result, table: str) -> _Rows | None:
-    """Rows of the replicates beside those of the answer; None where only their order could tell and is not kept."""
-    held = sandbox.connection
-    count = len(ran.columns)
-    columns = [(f"c{at}", kind, _whole(bare.column_at(at))) for at, (_, kind) in enumerate(ran.columns)]
-    held.execute("DROP TABLE IF EXISTS dpsql_bare")
-    write_table(held, "dpsql_bare", columns)
-    discrete = [at for at, (_, kind) in enumerate(ran.columns) if ran.noisy[at] and not is_number(kind)]
-    clean = [at for at in range(count) if not ran.noisy[at]]
-    for keys in (clean, clean + discrete) if discrete and not ran.ordered else (clean,):
-        numbers = _numbers(held, ran, keys, table)
-        occurrence = _occurrence(numbers[0], numbers[1])
-        if ran.ordered or not occurrence.any():
-            return _placed(numbers, occurrence)
-    return None
-
-
-def _whole(column: Sequence[Any]) -> Sequence[Any]:
-    return column if isinstance(column, Numbers | Coded) else list(column)
-
-
-def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[NDArray[Any]]:
-    """Replicate (-1: the answer), number of the key, and each column as float or code, of all rows of ``table``."""
-    count = len(ran.columns)
-    many = count + sum(map(len, ran.divisors))
-    line = "rowid" if ran.order is None else f"c{ran.order}"
-    listed = [f"c{at}" for at in range(many)]
-    bare = ", ".join([f"c{at}" for at in range(count)] + [f"NULL AS c{at}" for at in range(count, many)])
-    ranked = ", ".join(f"c{at}" for at in keys)
-    shown = ["which", f"dense_rank() OVER (ORDER BY {ranked})" if keys else "1"]
-    kinds = [kind for _, kind in ran.columns] + ["DOUBLE"] * (many - count)
-    for name, kind in zip(listed, kinds, strict=True):
-        shown.append(f"{name}::DOUBLE" if is_number(kind) else f"dense_rank() OVER (ORDER BY {name})::DOUBLE")
-    both = (
-        f"SELECT -1 AS which, rowid AS line, {bare} FROM dpsql_bare UNION ALL "  # noqa: S608
-        f"SELECT {REPLICATE}, {line}, {', '.join(listed)} FROM {table}"
-    )
-    named = ", ".join(f"{sql} AS v{at}" for at, sql in enumerate(shown))
-    found = held.execute(
-        f"SELECT * EXCLUDE (which, line) FROM (SELECT {named}, which, line FROM ({both})) ORDER BY which, line"  # noqa: S608
-    )
-    arrays = found.fetchnumpy()
-    out: list[NDArray[Any]] = []
-    for at in range(len(shown)):
-        column = arrays[f"v{at}"]
-        if at >= 2:
-            column = np.ma.filled(np.ma.asarray(column, dtype=np.float64), np.nan)
-        out.append(np.asarray(column))
-    return out
-
-
-def _occurrence(replicate: NDArray[np.int64], key: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many rows of the same replicate and key stand before each row."""
-    order = np.lexsort((key, replicate))
-    a, b = replicate[order], key[order]
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
-    starts = np.flatnonzero(new)
-    within = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    out = np.empty(len(order), dtype=np.int64)
-    out[order] = within
-    return out
-
-
-def _placed(numbers: Sequence[NDArray[Any]], occurrence: NDArray[np.int64]) -> _Rows:
-    replicate, key, *values = numbers
-    rows = int((replicate == -1).sum())  # those of the answer come first
-    mark = key.astype(np.int64) * (int(occurrence.max(initial=0)) + 1) + occurrence
-    order = np.argsort(mark[:rows])
-    at = np.searchsorted(mark[:rows][order], mark[rows:])
-    at = np.minimum(at, max(rows - 1, 0))
-    place = order[at] if rows else np.zeros(0, dtype=np.int64)
-    place = np.where(mark[:rows][place] == mark[rows:], place, -1) if rows else np.full(len(mark), -1)
-    return _Rows(replicate[rows:].astype(np.int64), place, [v[rows:] for v in values], [v[:rows] for v in values])
-
-
-@dataclass(frozen=True, eq=False)
 class _Asked:
     """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself."""
 
@@ -337,7 +211,7 @@ class _Asked:
     alpha: float
     unbiased: bool
 
-    def shown(self, ran: Ran, rows: _Rows, values: _Rows) -> Result:
+    def shown(self, ran: Ran, rows: Rows, values: Rows) -> Result:
         """The answer with errors beside its numbers: of ``values``, where ``rows`` says which rows there are."""
         names, count = list(self.bare.columns), len(self.bare)
         taken = {name.lower() for name in names}
@@ -366,7 +240,7 @@ class _Asked:
                 columns.append((free_name(f"{name}_present", taken), "DOUBLE", Numbers(share)))
         return Result.from_columns(columns)
 
-    def _errors(self, ran: Ran, rows: _Rows, at: int, taken: set[str]) -> list[tuple[str, str, Any]]:
+    def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str]) -> list[tuple[str, str, Any]]:
         """The columns of errors beside column ``at``."""
         name, kind = self.bare.columns[at], ran.columns[at][1]
         answer = rows.answer[at]
@@ -406,3 +280,33 @@ class _Asked:
 def _null(values: Floats) -> Numbers:
     null = np.isnan(values)
     return Numbers(np.where(null, 0.0, values), null if null.any() else None)
+
+
+def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
+    """The answer with its errors, or alone, and why. ``end``: until when."""
+    bare, alpha = asked.bare, asked.alpha
+    with Sandbox() as sandbox:
+        query.stack(sandbox)
+        ran = query.run(sandbox, "dpsql_all", end, places=True)
+        if ran.failed > alpha / 2 * ran.times:
+            raise SQLError(
+                f"the query fails on {ran.failed} of {ran.times - 1} replicates of what it reads, on numbers that "
+                "the release might as well have shown; guard against them, with GREATEST, NULLIF or TRY, or leave "
+                "errors out"
+            )
+        if not any(ran.noisy) and not ran.lineage.rows:
+            return bare, "noise reaches no column of it"
+        rows = matched(sandbox, ran, bare, "dpsql_all")
+        if rows is None:
+            sandbox.drop("dpsql_all")
+            ran = query.run(sandbox, "dpsql_all", end, places=True, ordered=True)
+            rows = matched(sandbox, ran, bare, "dpsql_all")
+        assert rows is not None  # noqa: S101 - rows in order are matched by their places
+        free = unselected(query.tree) if ran.lineage.rows else None
+        if free is not None:
+            kept = Query(free, query.tables, query.named).run(sandbox, "dpsql_free", end, places=True)
+            same = kept.noisy == ran.noisy and kept.times == ran.times
+            values = matched(sandbox, kept, bare, "dpsql_free") if same else None
+            if values is not None and any(ran.noisy) and not all(ran.noisy):
+                return asked.shown(replace(kept, lineage=ran.lineage), rows, values), ""
+        return asked.shown(ran, rows, rows), ""
