@@ -131,9 +131,9 @@ class Query:
             listed = [*names, *(f"c{number}" for number in range(len(names), count))]
             if text.partitioned(sandbox, listed, into, self.times, end):
                 return Ran(described, found, divisors, order, order is not None, self.times)
-        text = one.over(f"getvariable('{REPLICATE}')")
+        apart = one.over(f"getvariable('{REPLICATE}')")
         times = min(self.times, MOST_APART) if places else self.times
-        return Ran(described, found, (), None, True, times, _one_by_one(sandbox, text, names, into, times, end))
+        return Ran(described, found, (), None, True, times, _one_by_one(sandbox, apart, names, into, times, end))
 
     def _read(self) -> list[tuple[exp.Table, Columns]]:
         keyed = [(node, self.named(node)) for node in named_tables(self.tree)]
