@@ -643,6 +643,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "memory of a connection": _memory_of_a_connection,
     "no matplotlib": _no_matplotlib,
     "no curve": lambda s: s.con.plan("SELECT AVG(age) AS a FROM visits", **BUDGET).plot_curve(),
+    "columns of no private table": lambda s: s.con.cursor().columns("SELECT 1"),
     "callproc": lambda s: s.con.cursor().callproc("f"),
     "a write by cursor": lambda s: s.execute("INSERT INTO visits VALUES (1)"),
     "summary of a table": lambda s: s.execute("SUMMARIZE visits"),
@@ -718,4 +719,5 @@ ELSEWHERE = {
     "release … has no noise": "replicates/test_travel.py",
     "errors=True cannot read": "replicates/test_partitioned.py",
     "the query took too long over": "replicates/test_partitioned.py",
+    "… protects one … by the policy": "test_file_changes.py",
 }
