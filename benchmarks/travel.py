@@ -87,8 +87,8 @@ def _made(kind: str, rng: np.random.Generator) -> tuple[str, str]:
         ][pick], ""
     if kind == "difference of releases":
         return [
-            "SELECT y.year, y.n - s.n AS d FROM by_year y JOIN (SELECT year, SUM(n) AS n FROM by_state_year GROUP BY year) "
-            "s USING (year)",
+            "SELECT y.year, y.n - s.n AS d FROM by_year y "
+            "JOIN (SELECT year, SUM(n) AS n FROM by_state_year GROUP BY year) s USING (year)",
             "SELECT (SELECT SUM(n) FROM by_year) - (SELECT n FROM total) AS d",
             f"SELECT s.state, s.{number} - 0.2 * t.{number} AS d FROM by_state s, total t",
         ][pick], ""
