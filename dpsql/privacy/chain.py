@@ -4,8 +4,8 @@ A link's head is SHA-256 of the head before it, the kind of row and the row; the
 the ledger's id, budget, creation time and totals. Rows: charges, releases and free answers (the
 payload through its digest), the names that the data set has had, those under which results are
 shown, marks of the data's files, the schema upgrades of the ledger, when it was held to an anchor or
-made of a backup, and the budgets of analysts. Changing, dropping or adding any row by hand breaks the
-chain, unless all later links are computed anew; that, an anchor notices.
+made of a backup, the budgets of analysts and what becomes of their requests. Changing, dropping or
+adding any row by hand breaks the chain, unless all later links are computed anew; that, an anchor notices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from dpsql.privacy.anchor import Mark
 
@@ -34,6 +33,7 @@ TABLES = {
     "file": "files",
     "event": "events",
     "analyst": "analysts",
+    "request": "requests",
 }
 
 _CONTENT = {
@@ -46,6 +46,7 @@ _CONTENT = {
     "file": "SELECT id, time, dataset, place, salt, mark FROM files WHERE id = ?",
     "event": "SELECT id, time, kind, number, details FROM events WHERE id = ?",
     "analyst": "SELECT id, time, name, terms FROM analysts WHERE id = ?",
+    "request": "SELECT id, time, request, state, body FROM requests WHERE id = ?",
 }
 
 
@@ -70,7 +71,7 @@ def genesis(connection: sqlite3.Connection) -> str:
     return _hash(CHAIN_FORMAT, identity, totals)
 
 
-def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[Any, ...]) -> None:
+def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[object, ...]) -> None:
     """Link ``row`` to the chain, inside the transaction that inserts it."""
     last = connection.execute("SELECT link, head FROM chain ORDER BY link DESC LIMIT 1").fetchone()
     link, head = last if last is not None else (0, genesis(connection))

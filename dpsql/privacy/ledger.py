@@ -27,10 +27,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -47,6 +48,7 @@ from dpsql.privacy.ledger_checks import (
     is_held,
 )
 from dpsql.privacy.ledger_file import LedgerFile
+from dpsql.privacy.requests import BatchRequest
 from dpsql.privacy.state import BudgetState
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
@@ -174,7 +176,7 @@ class Ledger:
 
     # -- spending --------------------------------------------------------------------------------
 
-    def charge(self, charge: Charge, charge_id: str, description: Mapping[str, Any], *, label: str = "") -> int:
+    def charge(self, charge: Charge, charge_id: str, description: Json, *, label: str = "") -> int:
         """Spend, durably, and return the release's number. To be called before any noise is drawn.
 
         charge_id: the caller's key, new for each release. The same key with the same content returns the
@@ -183,7 +185,8 @@ class Ledger:
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
-        budget, too (`analysts`); PolicyError for tables that are not theirs.
+        budget, too (`analysts`); PolicyError for tables that are not theirs. Where the policy asks for approval,
+        only under a request that was approved, which is charged with it (`requests`).
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
         of columns that were released before (`check_once`).
         """
@@ -229,9 +232,48 @@ class Ledger:
                 row,
             )
             chain.append(connection, "charge", number, row)
+            if self.budget.approval:
+                requests.spend(connection, self.dataset, label, charge, description, number)
             return number
 
         return self._write(work)
+
+    def request(self, charge: Charge, description: Json, text: tuple[str, str], *, label: str) -> None:
+        """Hold a charge that is about to be made until it is approved, where the policy asks for that (`requests`).
+
+        ``text``: the batch, and its plan in words. Returns where ``label`` may charge now; else the request is in the
+        ledger, and OperationalError says that it waits, BudgetError that it was refused. Raises as `charge`, too, for
+        what the analyst's budget does not allow. Spends nothing.
+        """
+        if not self.budget.approval:
+            return
+
+        def work(connection: sqlite3.Connection) -> BatchRequest | None:
+            self._check_identity(connection)
+            return requests.submit(connection, self.dataset, label, charge, description, text)
+
+        made = self._write(work)
+        if made is not None:
+            requests.check(made)
+
+    def decide(self, number: int, *, approve: bool, note: str = "") -> BatchRequest:
+        """Approve or refuse a request; as it is then. Spends nothing. Raises as `requests.decide`."""
+        check_text("note", note, least=0)
+
+        def work(connection: sqlite3.Connection) -> BatchRequest:
+            self._check_identity(connection)
+            return requests.decide(connection, number, "approved" if approve else "refused", note)
+
+        return self._write(work)
+
+    def requests(self) -> list[BatchRequest]:
+        """Every request, oldest first."""
+
+        def work(connection: sqlite3.Connection) -> list[BatchRequest]:
+            self._check_identity(connection)
+            return list(requests.every(connection).values())
+
+        return self._file.run(work)
 
     def record(self, release_id: int, payload: bytes) -> None:
         """Store the noisy measurement and mark the charge released, in one transaction.
@@ -263,7 +305,7 @@ class Ledger:
 
         self._write(work)
 
-    def answer(self, payload: Callable[[int], bytes], description: Mapping[str, Any], *, label: str = "") -> int:
+    def answer(self, payload: Callable[[int], bytes], description: Json, *, label: str = "") -> int:
         """Store a release that rests on earlier ones alone, and return its number. Spends nothing.
 
         payload: from its number to the bytes that `release` reads back. description: public, JSON; ``guarantee`` in it
@@ -467,7 +509,7 @@ class Ledger:
         return version, chain.newest(connection)
 
     def _entries(
-        self, where: str, values: tuple[Any, ...] = (), *, free: str | None = "", payload: bool = False
+        self, where: str, values: tuple[object, ...] = (), *, free: str | None = "", payload: bool = False
     ) -> list[Entry]:
         def work(connection: sqlite3.Connection) -> list[Entry]:
             self._check_identity(connection)

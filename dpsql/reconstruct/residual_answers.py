@@ -14,17 +14,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
 from dpsql.linalg.blocks import Residual, RowBlock
 
 from .intervals import LATTICE_MATTERS, half_widths
-from .residual_estimates import Known, tag, within
+from .residual_estimates import Known, Place, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
 from .spread import NoiseModel
 
@@ -56,6 +55,18 @@ class ResidualAnswers:
 
         Raises InterfaceError for another number of measurements, DataError above 2^400.
         """
+        return self.numbers_of(self.tables(y)) / float(divisor)
+
+    def numbers_of(self, tables: dict[Place, Floats]) -> Floats:
+        """The numbers (m,) that histograms over the blocks' axes give."""
+        out = np.zeros(self.numbers)
+        for block in self.blocks:
+            table = tables[block.table, block.component, block.axes]
+            out[block.start : block.stop] += block.coefficient * _applied(block, table)
+        return out
+
+    def tables(self, y: Sequence[int]) -> dict[Place, Floats]:
+        """L times the estimated histogram over the axes of every block; raises as ``estimate``."""
         if len(y) != self.known.measured:
             raise InterfaceError(
                 f"the reconstruction has {self.known.measured} columns but {len(y)} values were measured"
@@ -63,9 +74,9 @@ class ResidualAnswers:
         if y and max(max(y), -min(y)) > _LIMIT:
             raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
         values = np.array(y, dtype=np.float64)
-        tables: dict[tuple[int, int, tuple[int, ...]], Floats] = {}
+        tables: dict[Place, Floats] = {}
         for key, known in self.known.places.items():
-            total: Any = 0.0
+            total: Floats = np.zeros(())
             for residual, at, weight in known.sources:
                 part = values[at : at + residual.rows].reshape(residual.shape)
                 if residual.whole:
@@ -75,16 +86,14 @@ class ResidualAnswers:
             for axis, integers in enumerate(known.integers):
                 total = integers.solve(total, axis)
             tables[key] = np.asarray(total if known.sources[0][0].whole else total / known.multiplier)
-        spread: dict[tuple[int, int, tuple[int, ...]], Floats] = {}
-        out = np.zeros(self.numbers)
+        spread: dict[Place, Floats] = {}
         for block in self.blocks:
             key = (block.table, block.component, block.axes)
             if key not in spread:
                 spread[key] = self._spread(block, tables)
-            out[block.start : block.stop] += block.coefficient * _applied(block, spread[key])
-        return out / float(divisor)
+        return spread
 
-    def _spread(self, block: RowBlock, tables: dict[tuple[int, int, tuple[int, ...]], Floats]) -> Floats:
+    def _spread(self, block: RowBlock, tables: dict[Place, Floats]) -> Floats:
         """The estimated histogram over a block's axes."""
         sizes = self.sizes[block.table]
         out = np.zeros([sizes[axis] for axis in block.axes])
@@ -171,7 +180,7 @@ class ResidualAnswers:
             out[start:stop] = half_widths(rows, noise, alpha)[inverse]
         return out
 
-    def _alike(self, blocks: Sequence[RowBlock]) -> tuple[int, Any, Any]:
+    def _alike(self, blocks: Sequence[RowBlock]) -> tuple[int, Ints, Ints]:
         """(how many, first, inverse) of the rows of a span that have the same weights in another order.
 
         Single regions of one axis do, where all that is measured of the axis treats its regions alike.
@@ -191,7 +200,7 @@ class ResidualAnswers:
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
         return len(first), first, inverse
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """The rows of k outputs of one result, output by output.
 
         Gaussian noise: k columns that give the same inner products within every group, by Cholesky; a combination of
@@ -210,7 +219,7 @@ class ResidualAnswers:
 
 def _applied(block: RowBlock, table: Floats) -> Floats:
     """The rows of a block on a histogram over its axes."""
-    held: Any = table
+    held = table
     left = list(block.axes)
     done: list[int] = []  # keys, in the order of the axes in front
     for factor in block.factors:

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class Found:
     types: Mapping[str, str]
 
 
-def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, Any]) -> bool:
+def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, object]) -> bool:
     """Whether a call names neither budget nor wanted error, so that only an answer that is free can serve it."""
     if any(amount is not None for amount in budget) or estimates != "unbiased" or set(options) - {"alpha", "progress"}:
         return False
@@ -138,7 +137,7 @@ class Earlier:
             return held[1], True
         self._books.check_releases(ledger)
         if not fresh:
-            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
+            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace])
         # As before a charge: outer SQL that makes too much is refused rather than left out.
         tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
         rests = releases_named(combination.rests_on)
@@ -368,7 +367,7 @@ class Earlier:
         ]
         return "from earlier releases: " + hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
-    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, Any]:
+    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
         combination = found.combination
         keys = question_keys(self._policy.to_toml(), combination.queries)
         return {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.earlier import keep
-from dpsql.earlier.same_question import most_precise, questions, reuse_key, types_of
+from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
@@ -17,7 +17,7 @@ from dpsql.planning.mwem import AdaptivePlan
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import releases_named
 from dpsql.policy.units import units_in
-from dpsql.release import ReleaseRecord
+from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
@@ -69,7 +69,7 @@ class Batches:
                 "estimates they do not: find the budget again, or give one (nothing was charged)"
             )
         # One claim with and without error columns: they are one question to pay for.
-        with claimed(self.books.path, reuse_key(plan, True)):
+        with claimed(self.books.path, f"{self.books.whose or ''}{reuse_key(plan, True)}"):
             if not fresh and self._recorded() != known:
                 answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
             return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
@@ -181,17 +181,19 @@ class Batches:
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
+            **({"request": request_key(plan, key)} if self.holdings.policy.budget.approval else {}),
         }
         return job_of(plan, self.holdings.sources, description, label)
 
     def _measured(self, plan: Plan, key: str, *, errors: bool, estimates: str, label: str) -> Release:
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
-        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
+        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
+        ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         def payload(release: int, y: list[int]) -> bytes:
@@ -211,9 +213,7 @@ class Batches:
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 
-def job_of(
-    plan: Plan, sources: Mapping[str, TableSource], description: Mapping[str, Any], label: str
-) -> Job | AdaptiveJob:
+def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> Job | AdaptiveJob:
     """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge."""
     strategy, compiled = plan.strategy, plan.compiled
     if isinstance(plan, AdaptivePlan):
@@ -246,7 +246,9 @@ def job_of(
     )
 
 
-def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
+def _record(
+    release: int, plan: Plan, tables: tuple[ReleaseTable | RangeTable, ...], label: str, estimates: str
+) -> ReleaseRecord:
     said = "errors estimated" if plan.estimated else f"{estimates} estimates"
     method = plan.strategy.method + (f" with {releases_named(plan.rests_on)}" if plan.rests_on else "")
     return ReleaseRecord(

@@ -710,6 +710,10 @@ ELSEWHERE = {
     "polars has one column a name": "release/test_result_exchange.py",
     "the result has no Arrow form": "release/test_result_exchange.py",
     "the … groups of … are estimated": "test_long_ranges.py",
+    "request …, …, waits for the custodian's approval": "privacy/test_requests.py",
+    "the custodian refused request": "privacy/test_requests.py",
+    "the custodian approves each batch": "privacy/test_requests.py",
+    "… requests of … wait already": "privacy/test_requests.py",
     "… was released locally already": "local/test_local_release.py",
     "ledger … cannot be opened": "docs/test_errors_page.py",
     "ledger … cannot be written": "assurance/test_read_only_files.py",
@@ -719,5 +723,6 @@ ELSEWHERE = {
     "release … has no noise": "replicates/test_travel.py",
     "errors=True cannot read": "replicates/test_partitioned.py",
     "the query took too long over": "replicates/test_partitioned.py",
+    "the query over the releases has texts": "server/test_server_protocol.py",
     "… protects one … by the policy": "test_file_changes.py",
 }

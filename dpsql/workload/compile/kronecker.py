@@ -20,13 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from dpsql.arrays import Ints
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.blocks import Residual, digest_of
+from dpsql.linalg.blocks import AxisIntegers, Residual, digest_of
 from dpsql.linalg.exact import by_words, room
 from dpsql.workload.expr.regions import IntArray
 
@@ -90,9 +89,14 @@ class KroneckerIntegers:
         """
         return room(max(self._growth(residual) for residual in self.residuals))
 
+    @property
+    def fits(self) -> bool:
+        """Whether 8 bits of the data fit an int64 product."""
+        return self._width >= _LEAST
+
     def check(self) -> None:
-        """DataError where less than 8 bits of the data fit an int64 product."""
-        if self._width < _LEAST:
+        """DataError where it does not fit."""
+        if not self.fits:
             raise DataError(
                 "the strategy's integers are too large to measure exactly; plan with a larger tolerance, or group by "
                 "fewer columns"
@@ -170,7 +174,7 @@ class KroneckerIntegers:
         return digest_of(self.residuals, self.histograms)
 
 
-def _longest(part: Any, order: int) -> float:
+def _longest(part: AxisIntegers, order: int) -> float:
     """The largest L1 or squared L2 norm of a column of a factor, from its product with the identity."""
     if part.d > 512 and not hasattr(part, "matrix"):
         first = np.zeros((part.d, 2), dtype=np.int64)  # all columns of these kinds are alike
