@@ -196,7 +196,7 @@ def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers
     height = one.matrix.shape[0]
     if height > MOST_ALONE or len(answered) * height > MOST_ENTRIES:
         return None
-    S = sparse.csr_array(one.matrix, dtype=np.float64) * (one.divisor / _deviations([one])[0])
+    S = sparse.csr_array(one.matrix).astype(np.float64) * (one.divisor / _deviations([one])[0])
     gram, wanted = np.asarray((S @ S.T).todense()), np.asarray((rows[answered] @ S.T).todense())
     values, vectors = np.linalg.eigh(gram)
     kept = values > _RANK * values.max(initial=0.0)
