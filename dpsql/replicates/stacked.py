@@ -93,7 +93,9 @@ def _failed(name: str) -> NotSupportedError:
 def _core(combination: Combination, core: Core, slices: Sequence[slice], estimates: Floats) -> Stacked:
     """A noisy table in all replicates."""
     times = len(estimates)
-    first = {name: (kind, values) for name, kind, values in Estimates(combination, estimates[0]).columns(core, slices)}
+    first: dict[str, tuple[str, Any]] = {
+        name: (kind, values) for name, kind, values in Estimates(combination, estimates[0]).columns(core, slices)
+    }
     columns: list[tuple[str, str, Any]] = []
     noisy: list[tuple[str, bool]] = []
     companions: set[str] = set()
