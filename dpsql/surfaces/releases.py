@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
 from dpsql.release.limits import QUERY_SECONDS
 from dpsql.surfaces import formats, inputs, output
+
+log = logging.getLogger("dpsql")
 
 
 def list_(options: argparse.Namespace) -> None:
@@ -44,10 +48,23 @@ def show(options: argparse.Namespace) -> None:
 
 def sql(options: argparse.Namespace) -> None:
     """Run one SELECT over the releases; free."""
-    store = inputs.released(options)
-    formats.check(options, 1, store.path)
     limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
-    _deliver(store.sql(inputs.text(options.query, options), seconds=limit), "result", options)
+    if not options.errors:
+        store = inputs.released(options)
+        formats.check(options, 1, store.path)
+        _deliver(store.sql(inputs.text(options.query, options), seconds=limit), "result", options)
+        return
+    if options.policy is None:
+        options.usage("--errors draws the noise of releases again, which the ledger knows; give --policy FILE")
+    with inputs.connected(options, query_timeout=limit) as con:
+        formats.check(options, 1, con.releases_path)
+        query = inputs.text(options.query, options)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = con.sql(query, errors=True, alpha=options.alpha)
+        for one in said:
+            log.warning("%s", one.message)
+        _deliver(found, "result", options)
 
 
 def rename(options: argparse.Namespace) -> None:

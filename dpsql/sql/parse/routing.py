@@ -180,7 +180,7 @@ def _pieces(text: str, policy: Policy) -> tuple[Piece, ...]:
     for part, word in zip(parts, words, strict=True):
         query = None if word in _READS else next(queries)
         tree: exp.Expr | None = query.tree if query is not None else _object(part, word, blanked)
-        pieces.append(Piece(_slice(text, part), word, query, tuple(_tables(tree)) if tree is not None else ()))
+        pieces.append(Piece(_slice(text, part), word, query, tuple(named_tables(tree)) if tree is not None else ()))
     return tuple(pieces)
 
 
@@ -249,7 +249,7 @@ def _object(part: list[Token], word: str, text: str) -> exp.Expr | None:
     return exp.table_(last or "", schema, catalogue, quoted=True)
 
 
-def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
+def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
     """The tables that a query names, but for those that WITH gives where they stand."""
     todo: list[tuple[exp.Expr, frozenset[str]]] = [(tree, frozenset())]
     while todo:
