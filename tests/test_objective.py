@@ -13,6 +13,8 @@ import pytest
 import dpsql
 from dpsql.earlier.same_question import reuse_key
 from dpsql.errors import BudgetError, DataError, SQLError
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.prepare import one_by_one_strategy, prepare
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -134,3 +136,24 @@ def test_a_draft_that_cannot_be_rounded_leaves_its_place(con: dpsql.Connection) 
     plan = con.plan(batch, 0.5)
     assert plan.charge.noise == "laplace"
     assert np.isfinite(plan.errors).all()
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_one_by_one_is_a_plan_of_any_units(noise: str, tmp_path: Path) -> None:
+    """Also of those whose contributions are too many to be listed: 14 groups, of which one may be in any four."""
+    policy = dpsql.Policy.parse(
+        'dataset = "u-1"\n[budget]\nepsilon = 8.0\n[tables.v]\nunit = "id"\nmax_rows_per_unit = 4\n[tables.v.columns]\n'
+        "k = { lower = 1, upper = 14, nulls = false }\nc = { lower = 0, upper = 900, nulls = false }\n"
+    )
+    batch = (
+        "SELECT k, COUNT(DISTINCT id) AS n FROM v GROUP BY k; SELECT COUNT(*), SUM(c) FROM v; "
+        "SELECT k, AVG(c) FROM v WHERE c > 9 GROUP BY k"
+    )
+    with duckdb.connect() as duck:
+        duck.execute("CREATE TABLE v (id INTEGER, k INTEGER, c INTEGER)")
+        schemas = dpsql.connect(duck, policy=policy, ledger=tmp_path / "u.ledger").schemas()
+    prepared = prepare(batch, policy, schemas)
+    assert not prepared.compiled.units.listable
+    found = one_by_one_strategy(prepared, noise, PlanOptions(objective="balanced"))
+    beside = prepared.weighed(noise, "balanced").chooser.beside(found)
+    assert beside.max() <= 1.001
