@@ -77,7 +77,9 @@ def test_more_rows_are_less_error(tmp_path: Path) -> None:
 
 def test_answers_that_noise_hides_are_named(tmp_path: Path) -> None:
     con = connected(tmp_path / "a", "expected_rows = 200")
-    plan = con.plan("SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g; SELECT SUM(v) AS s FROM t", epsilon=0.02)
+    plan = con.plan(
+        "SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g; SELECT SUM(v) AS s FROM t", epsilon=0.02
+    )
     held = {row["column"]: row for row in plan.rows()}
     assert {name: row["expected"] for name, row in held.items()} == {"n": 100.0, "mean": 50.0, "s": 10_000.0}
     assert all(row["half_width"] >= row["expected"] for row in held.values())
