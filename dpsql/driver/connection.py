@@ -25,7 +25,6 @@ from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
     DataError,
-    Error,
     IntegrityError,
     InterfaceError,
     OperationalError,
@@ -55,7 +54,7 @@ from dpsql.running.answer_free import Earlier, asks_for_free
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
 from dpsql.sql.parse.parameters import Parameters
-from dpsql.sql.parse.routing import route
+from dpsql.sql.parse.routing import tables_asked
 
 
 class Connection(Exceptions):
@@ -407,19 +406,16 @@ class Connection(Exceptions):
         try:
             return self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
         except (SQLError, OperationalError):
-            if not self._is_private(query):
+            asked = tables_asked(query, self.policy, self._view_names)
+            if not asked:
                 raise
         raise ProgrammingError(
-            "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
+            "sql() reads released results, and this reads a public table: query it with DuckDB itself, it needs no "
+            "privacy budget"
+            if asked == "public"
+            else "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
             "con.plan(sql, epsilon=0.1) shows the errors first, for free"
         )
-
-    def _is_private(self, query: str) -> bool:
-        """Whether a batch would have to be measured."""
-        try:
-            return route(query, self.policy, self._view_names).private
-        except Error:
-            return False
 
     @property
     def ledger(self) -> Custody:

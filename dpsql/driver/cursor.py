@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dpsql.arguments import maybe, taking, whole
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
@@ -14,7 +14,7 @@ from dpsql.driver.session import Amounts, Session
 from dpsql.earlier.same_question import question_keys, squared_errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
 from dpsql.planning.plan import Plan
-from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release import RangeTable, ReleaseTable, Result
 from dpsql.release.release import Release
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import emptied, is_probe
@@ -22,6 +22,9 @@ from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.sql.parse.parameters import Parameters, prepare
 from dpsql.sql.parse.routing import Route, route
 from dpsql.sql.parse.statements import Statement
+
+if TYPE_CHECKING:
+    import pandas
 
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
 
@@ -238,6 +241,11 @@ class Cursor:
     def fetchall(self) -> list[Row]:
         """Return the rows that are left, as a list of tuples."""
         return self._fetch(None)
+
+    def df(self) -> pandas.DataFrame:
+        """All rows of the current result as a pandas frame, as of a DuckDB connection's ``execute(...).df()``."""
+        held = self._current()
+        return Result.from_rows(tuple(held.names), tuple(held.kinds), list(held.rows)).df()
 
     def rows(self) -> Sequence[Row]:
         """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""

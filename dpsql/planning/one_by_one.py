@@ -7,8 +7,8 @@ squared error over e_c. Measuring one by one is a strategy, of value 1, so that 
 batch does worse than its columns one by one. A column of two numbers counts as much as one of a thousand, a sum of
 costs as much as a count. WEIGHT multiplies the errors of its statement's columns.
 
-All n prefix counts of a quantile are one column, of which strategies in closed form are known, so that Delta_c^2 is that
-of one prefix count times the mean squared error of theirs: for Gaussian noise the square root of their matrix, with
+All n prefix counts of a quantile are one column, of which strategies in closed form are known. Delta_c^2 is that of one
+prefix count times the mean squared error of theirs: for Gaussian noise the square root of their matrix, with
 r_j = binom(2 j, j) / 4^j on its diagonals, has (sum_j<n r_j^2) mean_i (sum_j<=i r_j^2) (Fichtenberger, Henzinger,
 Upadhyay 2023); for Laplace noise a binary tree of h levels has h^2 (h + 1) / 2 or less (Chan, Shi, Song 2011).
 """

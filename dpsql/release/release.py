@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import DataError
+from dpsql.errors import DataError, NoResultError, listed
 from dpsql.pictures import results_picture
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
@@ -49,6 +49,8 @@ class Release:
         for table in tables:
             if isinstance(name, str) and table.name.lower() == name.lower():
                 return _result(table)
+        if isinstance(name, int) and not isinstance(name, bool):
+            raise NoResultError(f"release {self.id} has no result number {name}; from 0 they are: {listed(self.views)}")
         raise no_result(f"release {self.id}", name, self.views)
 
     @property

@@ -7,13 +7,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from dpsql.errors import LedgerError, ProgrammingError, listed, one_line
+from dpsql.errors import LedgerError, OperationalError, ProgrammingError, SQLError, listed, one_line
+from dpsql.policy import Policy
 from dpsql.privacy.ledger import Entry
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
 from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
 from dpsql.release.limits import QUERY_SECONDS
+from dpsql.sql.parse.routing import tables_asked
 from dpsql.surfaces import formats, inputs, output
 
 
@@ -47,7 +49,21 @@ def sql(options: argparse.Namespace) -> None:
     store = inputs.released(options)
     formats.check(options, 1, store.path)
     limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
-    _deliver(store.sql(inputs.text(options.query, options), seconds=limit), "result", options)
+    query = inputs.text(options.query, options)
+    try:
+        found = store.sql(query, seconds=limit)
+    except (SQLError, OperationalError):
+        asked = "" if options.policy is None else tables_asked(query, Policy.load(Path(options.policy)), store.names)
+        if not asked:
+            raise
+    else:
+        return _deliver(found, "result", options)
+    raise ProgrammingError(
+        "dpsql sql reads what is released, and this asks a public table: query it with DuckDB itself"
+        if asked == "public"
+        else "dpsql sql reads what is released, and this asks a private table; dpsql run measures it, dpsql plan shows "
+        "the errors first, for free"
+    )
 
 
 def rename(options: argparse.Namespace) -> None:
