@@ -523,7 +523,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "releases like a schema": lambda s: dpsql.connect(
         s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
     ),
-    "no policy": lambda s: dpsql.connect(s.folder / "clinic.duckdb"),
+    "connect without a policy": lambda s: dpsql.connect(s.folder / "clinic.duckdb"),
     "places swapped": lambda s: dpsql.connect(s.folder / "clinic.toml", policy=s.folder / "clinic.duckdb"),
     "several results": lambda s: s.con.run(f"{COUNT}; {COUNT} WHERE age > 3", **BUDGET).df(),
     "an argument of another kind": lambda _: workload.all_range("x"),
