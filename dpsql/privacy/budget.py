@@ -18,7 +18,8 @@ class Budget:
     Make it with `Budget.of`. ``delta`` None is a pure policy. ``rho`` stands alone. The caps bound what one
     release may cost: ``max_epsilon`` holds for pure releases and, at the policy's delta, for Gaussian ones,
     ``max_rho`` takes its place in a rho policy, ``max_local_epsilon`` is for local releases. A cap is not
-    part of the total: unlike the other figures it may change while the ledger lives.
+    part of the total: unlike the other figures it may change while the ledger lives, and so may ``approval``: whether
+    each charge of an analyst needs the custodian's yes (`requests`).
     """
 
     epsilon: Fraction | None = None
@@ -29,6 +30,7 @@ class Budget:
     max_epsilon: Fraction | None = None
     max_rho: Fraction | None = None
     max_local_epsilon: Fraction | None = None
+    approval: bool = False
 
     def __post_init__(self) -> None:
         if self.rho is not None and not (self.epsilon is self.delta is self.pure_epsilon is None):
@@ -67,6 +69,8 @@ class Budget:
         max_epsilon_per_release: Number | None = None,
         max_rho_per_release: Number | None = None,
         max_local_epsilon_per_release: Number | None = None,
+        *,
+        approval: bool = False,
     ) -> Budget:
         """From a policy's figures, as decimal text or numbers; a float counts as its shortest text.
 
@@ -90,6 +94,7 @@ class Budget:
             max_epsilon=read("max_epsilon_per_release", max_epsilon_per_release, zero=False),
             max_rho=read("max_rho_per_release", max_rho_per_release, zero=False),
             max_local_epsilon=read("max_local_epsilon_per_release", max_local_epsilon_per_release, zero=False),
+            approval=approval,
         )
 
     @property
