@@ -111,7 +111,7 @@ def _of_prefixes(parts: int, noise: str) -> float:
     """The root mean squared error of ``parts`` prefix counts over that of one."""
     if noise == "laplace":
         levels = parts.bit_length()
-        return min(float(parts), levels * ((levels + 1) / 2) ** 0.5)
+        return min(float(parts), levels * math.sqrt((levels + 1) / 2))
     roots = np.cumprod(np.append(1.0, 1.0 - 0.5 / np.arange(1, parts))) ** 2
     return float(np.sqrt(roots.sum() * np.cumsum(roots).mean()))
 
@@ -176,4 +176,4 @@ def beside_one_by_one(squares: Floats, compiled: Compiled, noise: str) -> Floats
     """
     columns = Columns.of(compiled)
     shares = len(columns) ** (2.0 if noise == "laplace" else 1.0)
-    return columns.sums(squares) / columns.weights**2 / shares
+    return np.asarray(columns.sums(squares) / columns.weights**2 / shares)
