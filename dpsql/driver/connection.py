@@ -28,7 +28,6 @@ from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
     DataError,
-    Error,
     IntegrityError,
     InterfaceError,
     OperationalError,
@@ -60,7 +59,7 @@ from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
-from dpsql.sql.parse.routing import route
+from dpsql.sql.parse.routing import tables_asked
 
 
 class Connection(Exceptions):
@@ -447,10 +446,14 @@ class Connection(Exceptions):
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
             return answer
         except (SQLError, OperationalError):
-            if not self._is_private(query):
+            asked = tables_asked(query, self.policy, self._view_names)
+            if not asked:
                 raise
         raise ProgrammingError(
-            "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
+            "sql() reads released results, and this reads a public table: query it with DuckDB itself, it needs no "
+            "privacy budget"
+            if asked == "public"
+            else "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
             "con.plan(sql, epsilon=0.1) shows the errors first, for free"
         )
 
@@ -471,13 +474,6 @@ class Connection(Exceptions):
             return self._replicates.with_errors(query, answer, mine, alpha, self._query_timeout)[0], ""
         except Error as error:
             return answer, f"without errors: {error}"
-
-    def _is_private(self, query: str) -> bool:
-        """Whether a batch would have to be measured."""
-        try:
-            return route(query, self.policy, self._view_names).private
-        except Error:
-            return False
 
     @property
     def ledger(self) -> Custody:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dpsql.arguments import maybe, taking, whole
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
@@ -23,6 +23,9 @@ from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.sql.parse.parameters import Parameters, prepare
 from dpsql.sql.parse.routing import Route, route
 from dpsql.sql.parse.statements import Statement
+
+if TYPE_CHECKING:
+    import pandas
 
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
 
@@ -239,6 +242,11 @@ class Cursor:
     def fetchall(self) -> list[Row]:
         """Return the rows that are left, as a list of tuples."""
         return self._fetch(None)
+
+    def df(self) -> pandas.DataFrame:
+        """All rows of the current result as a pandas frame, as of a DuckDB connection's ``execute(...).df()``."""
+        held = self._current()
+        return Result.from_rows(tuple(held.names), tuple(held.kinds), list(held.rows)).df()
 
     def rows(self) -> Sequence[Row]:
         """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""

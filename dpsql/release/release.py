@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.arguments import taking, text, whole
 from dpsql.arrays import Row
-from dpsql.errors import DataError, InterfaceError
+from dpsql.errors import DataError, InterfaceError, NoResultError, listed
 from dpsql.pictures import results_picture
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
@@ -52,6 +52,8 @@ class Release:
         for table in tables:
             if isinstance(name, str) and table.name.lower() == name.lower():
                 return _result(table)
+        if isinstance(name, int) and not isinstance(name, bool):
+            raise NoResultError(f"release {self.id} has no result number {name}; from 0 they are: {listed(self.views)}")
         raise no_result(f"release {self.id}", name, self.views)
 
     @property

@@ -543,6 +543,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "releases like a schema": lambda s: dpsql.connect(
         s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
     ),
+    "connect without a policy": lambda s: dpsql.connect(s.folder / "clinic.duckdb"),
     "places swapped": lambda s: dpsql.connect(s.folder / "clinic.toml", policy=s.folder / "clinic.duckdb"),
     "several results": lambda s: s.con.run(f"{COUNT}; {COUNT} WHERE age > 3", **BUDGET).df(),
     "an argument of another kind": lambda _: workload.all_range("x"),
@@ -596,6 +597,8 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "one name twice": lambda s: s.con.run(f"CREATE VIEW a AS {COUNT}; CREATE VIEW A AS {COUNT}", **BUDGET),
     "a kept name": lambda s: s.con.run(f"CREATE VIEW releases AS {COUNT}", **BUDGET),
     "no such result": _no_result,
+    "no such place": lambda s: s.con.run(COUNT, **BUDGET)[3],
+    "a public table among releases": _after("SELECT COUNT(*) FROM regions"),
     "another data set": _renamed,
     "another policy": _policy_changed,
     "another type": _columns_changed,
@@ -715,6 +718,7 @@ ELSEWHERE = {
     "the custodian approves each batch": "privacy/test_requests.py",
     "… requests of … wait already": "privacy/test_requests.py",
     "… was released locally already": "local/test_local_release.py",
+    "dpsql sql reads what is released": "driver/test_one_way_in.py",
     "ledger … cannot be opened": "docs/test_errors_page.py",
     "ledger … cannot be written": "assurance/test_read_only_files.py",
     "ledger … cannot grow": "assurance/test_disk_full.py",

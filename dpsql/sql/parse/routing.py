@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, TokenType, exp
 
-from dpsql.errors import NotSupportedError, SQLError, nearest
+from dpsql.errors import Error, NotSupportedError, SQLError, nearest
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.options import read_options
@@ -106,6 +106,17 @@ def route(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) ->
             "measured together or reads releases; execute them one after the other"
         )
     return Route("private" in found, pieces, not needed)
+
+
+def tables_asked(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) -> str:
+    """Which tables of the policy a text asks that was meant for releases: "private", "public" alone, or none, empty."""
+    try:
+        going = route(text, policy, released)
+    except Error:
+        return ""
+    public = {fold(table.name) for table in policy.tables.values() if table.public}
+    named = {fold(node.name) for piece in going.pieces for node in piece.tables}
+    return "" if not going.private else "public" if named <= public else "private"
 
 
 def _kind(node: exp.Table, policy: Policy, results: set[str], released: Callable[[], tuple[str, ...]]) -> str:
