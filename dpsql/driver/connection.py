@@ -28,6 +28,7 @@ from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
     DataError,
+    Error,
     IntegrityError,
     InterfaceError,
     OperationalError,
