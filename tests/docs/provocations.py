@@ -724,6 +724,8 @@ ELSEWHERE = {
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",
     "…: … are undecided": "test_policy_advice.py",
+    "estimates=… needs the cells": "test_estimates.py",
+    "releases are private to their label": "server/test_private_releases.py",
     "release … has no noise": "replicates/test_travel.py",
     "errors=True cannot read": "replicates/test_partitioned.py",
     "the query took too long over": "replicates/test_partitioned.py",
