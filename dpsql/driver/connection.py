@@ -52,6 +52,8 @@ from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, asks_for_free
+from dpsql.running.discovery import Discovery, Finder, Prospect
+from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
 from dpsql.sql.parse.parameters import Parameters
@@ -78,7 +80,6 @@ class Connection(Exceptions):
         cursor_errors: bool = False,
         query_timeout: float | None = QUERY_SECONDS,
     ) -> None:
-        self.policy = policy
         self.ledger_path = ledger
         self.releases_path = releases
         self._label = label
@@ -91,11 +92,30 @@ class Connection(Exceptions):
         self._holdings = Holdings(engine, policy)
         self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
+        self._domains = FoundDomains(policy, self._books)
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
+    @property
+    def policy(self) -> Policy:
+        """What is public of the tables by now: the custodian's policy, with the domains that were found (``discover``).
+
+        Another process may find one, so the ledger is looked at each time. Raises LedgerError where it cannot be read.
+        """
+        held = self._domains.refresh()
+        if held is not self._holdings.policy:
+            self._holdings.policy = held
+            self._batches.past.under(held)
+        return held
+
+    @property
+    def found_domains(self) -> tuple[FoundDomain, ...]:
+        """The domains of ``policy`` that were found and not declared, each with its release and data version."""
+        self._domains.refresh()
+        return self._domains.found
+
     def __repr__(self) -> str:
-        return f"<dpsql.Connection to {self.policy.dataset!r}, ledger {str(self.ledger_path)!r}>"
+        return f"<dpsql.Connection to {self._domains.declared.dataset!r}, ledger {str(self.ledger_path)!r}>"
 
     def __enter__(self) -> Self:
         return self
@@ -389,6 +409,44 @@ class Connection(Exceptions):
     def synthetic(self, name: str | None = None) -> LocalRelease:
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
+
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), dry_run=flag(), fresh=flag(), label=maybe(text()))
+    def discover(
+        self,
+        target: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int | None = None,
+        dry_run: bool = False,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Discovery | Prospect:
+        """Find the values of a column privately, as "visits.diagnosis", once; they are its domain from then on.
+
+        Shows the values that enough units have (rows, where a row is the unit), with noisy counts; all others are
+        OTHER. Neighbours, guarantee and proof: ``dpsql.privacy.threshold``. ``epsilon`` and ``delta`` are those of this
+        release alone, ``rho`` with delta those of a rho policy. ``max_groups``: in how many values of the column one
+        unit counts at most, needed where a unit may have several rows. ``dry_run``: what it would cost and from which
+        count on values appear, for free. The domain is kept in the ledger and used by GROUP BY, plans and their errors
+        at once, here and in other processes; the counts are a view in schema dp. The same discovery on the same
+        version of the data is free again, unless ``fresh``.
+
+        Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
+        with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
+        of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it; all before any charge.
+        """
+        self._check_open()
+        _ = self.policy
+        request = Request.of(plain(epsilon), plain(delta), plain(rho))
+        finder = Finder(self._holdings, self._books, self._domains.declared)
+        if dry_run:
+            return finder.prospect(target, request, max_groups)
+        said = self._label if label is None else label
+        found, record = finder.find(target, request, max_groups, fresh=fresh, label=said)
+        self._batches.register(record)
+        return found
 
     def _local(self) -> Maker:
         self._check_open()

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, reserve
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -185,7 +185,7 @@ class Ledger:
         otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
         budget, too (`analysts`); PolicyError for tables that are not theirs.
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
-        of columns that were released before (`check_once`).
+        of columns that were released before (`check_once`). What a threshold takes of delta is held to `reserve`.
         """
         check_text("charge_id", charge_id)
         check_text("label", label, least=0)
@@ -212,8 +212,12 @@ class Ledger:
                 return int(known[0])
             check_once(connection, self.dataset, description)
             check_units(connection, description)
-            if not self.budget.allows(charge):
-                raise BudgetError(self.budget.refusal(charge))
+            if not reserve.makes(description):
+                if not self.budget.allows(charge):
+                    raise BudgetError(self.budget.refusal(charge))
+                reserve.check(connection, self.budget, charge)
+            else:
+                reserve.check_untouched(connection, self.budget)
             analysts.check(connection, label, charge, description)
             state = self._state(connection)
             granted = connection.execute(
@@ -377,6 +381,10 @@ class Ledger:
 
         return self._file.run(work)
 
+    def reserve(self) -> reserve.Reserve | None:
+        """The delta that thresholds may use, and what they used of it; None where none is set aside."""
+        return self._file.run(lambda connection: reserve.of(connection, self.budget))
+
     def analysts(self) -> dict[str, Analyst]:
         """Every analyst by name, those who were removed, too."""
 
@@ -401,7 +409,7 @@ class Ledger:
 
     def unreleased(self) -> list[Entry]:
         """Charges without a measurement, oldest first: running now, or spent by a crash for nothing."""
-        return [entry for entry in self._entries("WHERE releases.id IS NULL", free=None) if not entry.lost]
+        return [entry for entry in self._entries("WHERE releases.id IS NULL", free=None) if not entry.measures_nothing]
 
     def releases(self) -> Iterator[Entry]:
         """All releases with their payloads, oldest first; one payload in memory at a time."""

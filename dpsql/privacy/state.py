@@ -40,7 +40,7 @@ class BudgetState:
     @property
     def unreleased(self) -> tuple[Entry, ...]:
         """Charges without a recorded answer: running now, or spent by a crash or an interrupt for nothing."""
-        return tuple(entry for entry in self.charges if entry.released is None and not entry.lost)
+        return tuple(entry for entry in self.charges if entry.released is None and not entry.measures_nothing)
 
     def by_label(self) -> tuple[Share, ...]:
         """What each label has spent of each account, in order of their first charges."""
@@ -90,16 +90,16 @@ class BudgetState:
         return min(self.total, pure + self._grantable(gauss))
 
     def _epsilon(self, units: int) -> float:
-        if units == 0 or self.budget.delta is None:
+        if units == 0 or self.budget.gaussian_delta is None:
             return 0.0
         mu = math.nextafter(math.sqrt(units / GRID) * (1.0 + 1e-15), math.inf)
-        return gaussian_epsilon(mu, float_down(self.budget.delta))
+        return gaussian_epsilon(mu, float_down(self.budget.gaussian_delta))
 
     def _grantable(self, units: int) -> float:
         """Largest epsilon, within a hair, whose charge at the policy's delta fits ``units`` of mu^2."""
         epsilon, step = self._epsilon(units), 1e-13
-        while epsilon > 0.0 and self.budget.delta is not None:
-            if mu_units(Fraction(epsilon), self.budget.delta) <= units:
+        while epsilon > 0.0 and self.budget.gaussian_delta is not None:
+            if mu_units(Fraction(epsilon), self.budget.gaussian_delta) <= units:
                 return epsilon
             epsilon, step = max(0.0, epsilon * (1.0 - step)), step * 8.0
         return 0.0
