@@ -50,8 +50,10 @@ def ways(request: Request, budget: Budget, groups: int, left: Fraction) -> list[
             found.append(way)
         except DataError as error:
             why = why or str(error)
+    if not found and not why and request.delta / PARTS > left:
+        raise BudgetError(_short(request.delta, left))
     if not found:
-        raise BudgetError(_short(request.delta, left)) if not why else DataError(why)
+        raise DataError(why or f"{_amount(request)} is too small for any value to appear; ask with more")
     return sorted(found, key=lambda way: way.law.half)
 
 
@@ -62,6 +64,10 @@ def chosen(found: Sequence[Way], state: BudgetState) -> Way:
             return way
     state.check(found[0].charge)
     return found[0]
+
+
+def _amount(request: Request) -> str:
+    return f"rho {show(request.rho)}" if request.rho is not None else f"epsilon {show(request.epsilon or Fraction(0))}"
 
 
 def _short(delta: Fraction, left: Fraction) -> str:

@@ -381,10 +381,6 @@ class Ledger:
 
         return self._file.run(work)
 
-    def reserve(self) -> reserve.Reserve | None:
-        """The delta that thresholds may use, and what they used of it; None where none is set aside."""
-        return self._file.run(lambda connection: reserve.of(connection, self.budget))
-
     def analysts(self) -> dict[str, Analyst]:
         """Every analyst by name, those who were removed, too."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -96,9 +96,13 @@ def of(connection: sqlite3.Connection, budget: Budget) -> Reserve | None:
         "SELECT cost, description FROM charges WHERE json_extract(cost, '$.delta') IS NOT NULL"
         " OR json_extract(description, '$.kind') = 'reserve' OR json_extract(description, '$.lost')"
     )
+    return among(budget, [(Charge.from_dict(json.loads(cost)), json.loads(text)) for cost, text in rows])
+
+
+def among(budget: Budget, charges: Iterable[tuple[Charge, Mapping[str, Any]]]) -> Reserve | None:
+    """The reserve once these charges, each with its description, are made; None where there is none yet."""
     total, spent, lost = budget.discovery_delta, Fraction(0), False
-    for cost, text in rows:
-        charge, body = Charge.from_dict(json.loads(cost)), json.loads(text)
+    for charge, body in charges:
         spent += charge.delta or 0
         lost = lost or bool(body.get("lost"))
         total = Fraction(body["delta"]) if makes(body) else total

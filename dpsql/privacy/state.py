@@ -9,6 +9,7 @@ from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, listed, one_line
+from dpsql.privacy import reserve
 from dpsql.privacy.amounts import GRID, float_down, show, show_left
 from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
@@ -49,6 +50,11 @@ class BudgetState:
     def account(self, name: str) -> BudgetAccount | None:
         """The account of that name, None where the policy keeps none."""
         return next((account for account in self.accounts if account.name == name), None)
+
+    @property
+    def reserve(self) -> reserve.Reserve | None:
+        """The part of delta that is kept for finding groups, and what is left of it; None where there is none yet."""
+        return reserve.among(self.budget, ((entry.charge, entry.description) for entry in self.charges))
 
     @property
     def measure(self) -> str:
@@ -177,6 +183,8 @@ class BudgetState:
         for account in self.accounts:
             total, _, left, remark = self.figures(account)
             lines.append(f"  {account.name}: {left} left of {total.removeprefix(f'{left.split()[0]} ')}{remark}")
+        if self.reserve is not None:
+            lines.append(f"  {self.reserve}")
         lines += self._share_lines()
         lost = self.unreleased
         if lost:

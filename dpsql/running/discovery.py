@@ -135,7 +135,8 @@ class Finder:
         groups = _groups(held, max_groups)
         budget = self.books.budget
         reserve.check_possible(budget)
-        there, state = self._reserve(), self.books.state()
+        state = self.books.state()
+        there = state.reserve
         aside = None if there is not None else reserve.price(budget)
         if aside is not None:
             if any(entry.charge.account == "gaussian" for entry in state.charges):
@@ -189,12 +190,6 @@ class Finder:
                 record = unpack(ledger.release(entry.id).payload or b"")[0]
                 return _discovery(entry.id, held, declared, 0.0, record), record
         return None
-
-    def _reserve(self) -> reserve.Reserve | None:
-        if self.books.path.exists():
-            return self.books.ledger().reserve()
-        declared = self.books.budget.discovery_delta
-        return None if declared is None else reserve.Reserve(declared, Fraction(0))
 
     def _target(self, target: str) -> tuple[TablePolicy, ColumnPolicy]:
         """The table and the column of "visits.diagnosis", checked. Raises PolicyError."""
@@ -281,8 +276,8 @@ def _groups(held: TablePolicy, max_groups: int | None) -> int:
         return 1
     if max_groups is None:
         raise DataError(
-            f"max_groups is missing: say in how many values of the column one {_unit_word(held)} counts at most; 1 adds "
-            "least noise, more count more of who has several"
+            f"max_groups is missing: say in how many values of the column one {_unit_word(held)} counts at most; 1 "
+            "adds least noise, more count more of who has several"
         )
     return max_groups
 
