@@ -52,7 +52,7 @@ from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, asks_for_free
-from dpsql.running.discovery import Discovery, Finder, Prospect
+from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
@@ -439,12 +439,13 @@ class Connection(Exceptions):
         """
         self._check_open()
         _ = self.policy
-        request = Request.of(plain(epsilon), plain(delta), plain(rho))
+        chance = None if delta is None else Request.of(1, plain(delta)).delta
+        asked = Asked(target, Request.of(plain(epsilon), None, plain(rho)), chance, max_groups)
         finder = Finder(self._holdings, self._books, self._domains.declared)
         if dry_run:
-            return finder.prospect(target, request, max_groups)
+            return finder.prospect(asked)
         said = self._label if label is None else label
-        found, record = finder.find(target, request, max_groups, fresh=fresh, label=said)
+        found, record = finder.find(asked, fresh=fresh, label=said)
         self._batches.register(record)
         return found
 

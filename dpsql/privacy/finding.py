@@ -26,32 +26,33 @@ class Way:
     law: Threshold = field(repr=False)
 
 
-def ways(request: Request, budget: Budget, groups: int, left: Fraction) -> list[Way]:
+def ways(request: Request, delta: Fraction | None, budget: Budget, groups: int, left: Fraction) -> list[Way]:
     """How ``request`` could be paid, the way that shows the smallest counts first; never empty.
 
-    ``request``: epsilon and delta of this release alone, or rho and delta in a rho policy. Gaussian: mu is that of
-    (epsilon, delta - d), the threshold fails with d, which is chosen. From the pure account, where the policy made it
-    large enough (and in a rho policy at the price of a pure release): a selection at epsilon that fails with delta.
+    ``request`` and ``delta``: epsilon and delta of this release alone, or rho of a rho policy and the chance that its
+    threshold fails. Gaussian: mu is that of (epsilon, delta - d), the threshold fails with d, which is chosen. From the
+    pure account, where the policy made it large enough (in a rho policy at the price of a pure release): a selection
+    at epsilon that fails with delta.
     ``left``: what the reserve still holds (`reserve`). Raises DataError where a figure is missing or no threshold is
     within reach, BudgetError where the policy has no account for it.
     """
-    if request.delta is None:
+    if delta is None:
         raise DataError(
             "finding values that nobody has listed needs a delta: whoever is the only one with a value could not "
             "be told from nobody otherwise; give delta=1e-9 or the like"
         )
-    if request.delta > left and request.rho is not None:
-        raise BudgetError(_short(request.delta, left))
+    if delta > left and request.rho is not None:
+        raise BudgetError(_short(delta, left))
     found: list[Way] = []
     why = ""
-    for way in _possible(request, budget, groups, left):
+    for way in _possible(request, delta, budget, groups, left):
         try:
             _ = way.law.least
             found.append(way)
         except DataError as error:
             why = why or str(error)
-    if not found and not why and request.delta / PARTS > left:
-        raise BudgetError(_short(request.delta, left))
+    if not found and not why and delta / PARTS > left:
+        raise BudgetError(_short(delta, left))
     if not found:
         raise DataError(why or f"{_amount(request)} is too small for any value to appear; ask with more")
     return sorted(found, key=lambda way: way.law.half)
@@ -77,9 +78,8 @@ def _short(delta: Fraction, left: Fraction) -> str:
     )
 
 
-def _possible(request: Request, budget: Budget, groups: int, left: Fraction) -> Iterator[Way]:
-    totals, delta = budget.totals, request.delta
-    assert delta is not None  # noqa: S101 - the caller checked it
+def _possible(request: Request, delta: Fraction, budget: Budget, groups: int, left: Fraction) -> Iterator[Way]:
+    totals = budget.totals
     if request.rho is not None:
         if "gaussian" not in totals:
             raise BudgetError("rho needs a Gaussian account, which this policy does not keep; ask with epsilon")

@@ -30,7 +30,7 @@ from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
-from dpsql.running.found_domains import KIND, key_of, of_column
+from dpsql.running.found_domains import KIND, key_of, of_column, values_in
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of, stored
 from dpsql.workload.expr.batch import Column
@@ -121,6 +121,20 @@ class Discovery:
         )
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What ``Connection.discover`` was given: a column ("visits.diagnosis"), epsilon or rho, delta, groups a unit."""
+
+    target: str
+    request: Request
+    delta: Fraction | None
+    max_groups: int | None
+
+    def __str__(self) -> str:
+        amounts = (self.request.epsilon, self.request.rho, self.delta, self.max_groups or 1)
+        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}"
+
+
 @dataclass(eq=False)
 class Finder:
     """Discoveries of one connection."""
@@ -129,10 +143,10 @@ class Finder:
     books: Books
     declared: Policy  # without what was found: a column may be found again
 
-    def prospect(self, target: str, request: Request, max_groups: int | None) -> Prospect:
+    def prospect(self, asked: Asked) -> Prospect:
         """What a discovery would be; see ``Connection.discover`` for what is refused."""
-        held, column = self._target(target)
-        groups = _groups(held, max_groups)
+        held, column = self._target(asked.target)
+        groups = _groups(held, asked.max_groups)
         budget = self.books.budget
         reserve.check_possible(budget)
         state = self.books.state()
@@ -143,7 +157,7 @@ class Finder:
                 raise reserve.too_late()
             state = _after(state, aside[0])
         left = there.left if there is not None else Fraction(str(aside[1]["delta"])) if aside else Fraction(0)
-        way = chosen(ways(request, budget, groups, left), state)
+        way = chosen(ways(asked.request, asked.delta, budget, groups, left), state)
         found = Prospect(held.name, column.name, _unit_word(held), groups, way, aside)
         if held.expected_rows is not None and found.threshold > held.expected_rows:
             raise DataError(
@@ -152,20 +166,18 @@ class Finder:
             )
         return found
 
-    def find(
-        self, target: str, request: Request, max_groups: int | None, *, fresh: bool, label: str
-    ) -> tuple[Discovery, ReleaseRecord]:
+    def find(self, asked: Asked, *, fresh: bool, label: str) -> tuple[Discovery, ReleaseRecord]:
         """Charge, find and record; or the same discovery of this version of the data again, at no cost."""
         schemas = self.holdings.schemas()
         with claimed(self.books.path, "discovery"):  # one after the other: the first sets delta aside for all
             ledger = self.books.ledger()
             self.books.check_releases(ledger)
-            known = None if fresh else self._known(ledger, target, request, max_groups)
+            known = None if fresh else self._known(ledger, asked)
             if known is not None:
                 return known
-            prospect = self.prospect(target, request, max_groups)
-            held, declared = self._target(target)
-            job = self._job(prospect, held, declared, request, schemas, label)
+            prospect = self.prospect(asked)
+            held, declared = self._target(asked.target)
+            job = self._job(prospect, held, declared, asked, schemas, label)
             made: list[ReleaseRecord] = []
 
             def payload(release: int, values: list[str], counts: Integers) -> bytes:
@@ -176,19 +188,18 @@ class Finder:
                 return pack(record, Measurement(y, f"{law.kind} threshold", law.parameter, 1, str(law.least)))
 
             number, _, _ = discover(job, self.holdings.engine, ledger, payload)
-        return _discovery(number, held, declared, prospect.charge.amount, made[0]), made[0]
+        return _discovery(number, held, declared, prospect.charge.amount, made[0], job.column.type), made[0]
 
-    def _known(
-        self, ledger: Ledger, target: str, request: Request, max_groups: int | None
-    ) -> tuple[Discovery, ReleaseRecord] | None:
+    def _known(self, ledger: Ledger, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
         """The newest discovery of this column on this version of the data, where it was asked in the same way."""
-        held, declared = self._target(target)
-        asked = _asked(held, declared, request, _groups(held, max_groups))
+        held, declared = self._target(asked.target)
+        _groups(held, asked.max_groups)
         for entry in reversed(ledger.entries()):
             same = entry.released is not None and entry.dataset == self.books.dataset
-            if same and entry.description.get("kind") == KIND and entry.description.get("asked") == asked:
+            if same and entry.description.get("kind") == KIND and entry.description.get("asked") == str(asked):
                 record = unpack(ledger.release(entry.id).payload or b"")[0]
-                return _discovery(entry.id, held, declared, 0.0, record), record
+                kind = str(entry.description["type"])
+                return _discovery(entry.id, held, declared, 0.0, record, kind), record
         return None
 
     def _target(self, target: str) -> tuple[TablePolicy, ColumnPolicy]:
@@ -222,7 +233,7 @@ class Finder:
         prospect: Prospect,
         held: TablePolicy,
         declared: ColumnPolicy,
-        request: Request,
+        asked: Asked,
         schemas: Mapping[str, Mapping[str, str]],
         label: str,
     ) -> DiscoveryJob:
@@ -245,7 +256,7 @@ class Finder:
             "column": declared.name,
             "type": column.type,
             "units": units_in(policy.tables, source.tables),
-            "asked": _asked(held, declared, request, prospect.groups),
+            "asked": str(asked),
             "groups": prospect.groups,
             "least": prospect.way.law.least,
             "noise": prospect.charge.noise,
@@ -262,11 +273,6 @@ class Finder:
             label,
             prospect.aside,
         )
-
-
-def _asked(held: TablePolicy, column: ColumnPolicy, request: Request, groups: int) -> str:
-    amounts = (request.epsilon, request.delta, request.rho)
-    return f"{fold(held.name)}.{fold(column.name)} {' '.join(str(amount) for amount in amounts)} {groups}"
 
 
 def _groups(held: TablePolicy, max_groups: int | None) -> int:
@@ -344,12 +350,12 @@ def _record(
     )
 
 
-def _discovery(number: int, held: TablePolicy, column: ColumnPolicy, cost: float, record: ReleaseRecord) -> Discovery:
+def _discovery(
+    number: int, held: TablePolicy, column: ColumnPolicy, cost: float, record: ReleaseRecord, kind: str
+) -> Discovery:
     (table,) = record.tables
     if isinstance(table, RangeTable):
         raise IntegrityError(f"release {number} is no discovery")
-    zoned = table.columns[0][1].upper() in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")
-    values: list[Any] = list(table.columns[0][2])
-    found = [value.replace(tzinfo=dt.UTC) for value in values] if zoned else values
+    found = values_in(table, kind)
     made = of_column(column, found) if found else column
     return Discovery(number, held.name, made, cost, record.guarantee, Result.from_columns(table.columns), table.name)

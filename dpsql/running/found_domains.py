@@ -20,7 +20,7 @@ from dpsql.policy import ColumnPolicy, Policy
 from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, Key, fold
 from dpsql.privacy.entries import Entry
-from dpsql.release import RangeTable
+from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.payload import unpack
 
@@ -128,6 +128,10 @@ class FoundDomains:
         (table,) = unpack(payload)[0].tables
         if isinstance(table, RangeTable) or not len(table):
             return None
-        zoned = column_type(str(said["type"])).kind == "timestamptz"
-        found: list[Any] = list(table.columns[0][2])
-        return of_column(column, [value.replace(tzinfo=dt.UTC) for value in found] if zoned else found)
+        return of_column(column, values_in(table, str(said["type"])))
+
+
+def values_in(table: ReleaseTable, kind: str) -> list[Key]:
+    """The values that a discovery's table lists, of a column of type ``kind``: its times have lost their zone, UTC."""
+    found: list[Any] = list(table.columns[0][2])
+    return [value.replace(tzinfo=dt.UTC) for value in found] if column_type(kind).kind == "timestamptz" else found
