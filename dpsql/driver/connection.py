@@ -410,7 +410,7 @@ class Connection(Exceptions):
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
 
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), dry_run=flag(), fresh=flag(), label=maybe(text()))
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), fresh=flag(), label=maybe(text()))
     def discover(
         self,
         target: str,
@@ -419,35 +419,50 @@ class Connection(Exceptions):
         rho: object = None,
         *,
         max_groups: int | None = None,
-        dry_run: bool = False,
         fresh: bool = False,
         label: str | None = None,
-    ) -> Discovery | Prospect:
+    ) -> Discovery:
         """Find the values of a column privately, as "visits.diagnosis", once; they are its domain from then on.
 
         Shows the values that enough units have (rows, where a row is the unit), with noisy counts; all others are
         OTHER. Neighbours, guarantee and proof: ``dpsql.privacy.threshold``. ``epsilon`` and ``delta`` are those of this
-        release alone, ``rho`` with delta those of a rho policy. ``max_groups``: in how many values of the column one
-        unit counts at most, needed where a unit may have several rows. ``dry_run``: what it would cost and from which
-        count on values appear, for free. The domain is kept in the ledger and used by GROUP BY, plans and their errors
-        at once, here and in other processes; the counts are a view in schema dp. The same discovery on the same
-        version of the data is free again, unless ``fresh``.
+        release alone; in a rho policy ``rho``, and ``delta`` is the chance that the threshold fails. ``max_groups``: in
+        how many values of the column one unit counts at most, needed where a unit may have several rows. The domain is
+        kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
+        are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
 
         Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
         with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
         of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it; all before any charge.
         """
-        self._check_open()
-        _ = self.policy
-        chance = None if delta is None else Request.of(1, plain(delta)).delta
-        asked = Asked(target, Request.of(plain(epsilon), None, plain(rho)), chance, max_groups)
-        finder = Finder(self._holdings, self._books, self._domains.declared)
-        if dry_run:
-            return finder.prospect(asked)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
         said = self._label if label is None else label
         found, record = finder.find(asked, fresh=fresh, label=said)
         self._batches.register(record)
         return found
+
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)))
+    def plan_discovery(
+        self,
+        target: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int | None = None,
+    ) -> Prospect:
+        """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        return finder.prospect(asked)
+
+    def _finder(
+        self, target: str, budget: tuple[object, object, object], max_groups: int | None
+    ) -> tuple[Finder, Asked]:
+        self._check_open()
+        epsilon, delta, rho = map(plain, budget)
+        chance = None if delta is None else Request.of(1, delta).delta
+        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups)
+        return Finder(self._holdings, self._books, self._domains.declared), asked
 
     def _local(self) -> Maker:
         self._check_open()

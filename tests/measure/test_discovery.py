@@ -121,9 +121,7 @@ def test_a_unit_counts_once_in_a_value_and_without_one_in_none(tmp_path: Path) -
     assert dict(zip(found.values, found.counts, strict=True)) == {"a": 2, "b": 2}
 
 
-def test_a_unit_changes_the_counts_of_at_most_its_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_unit_changes_the_counts_of_at_most_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All units of generated tables, each removed: counts of at most k values fall, by 1, and no other moves."""
     rng = np.random.default_rng(21)
     groups, moved = 2, []
@@ -219,7 +217,7 @@ def test_plans_messages_and_what_is_charged_are_the_same_for_neighbours(tmp_path
     seen = []
     for name, rows in (("with", [*common, (9999, "HIV+")]), ("without", common)):
         con = connected(tmp_path / name, rows, unit="row")
-        prospect = str(con.discover("visits.v", epsilon=0.1, delta=1e-9, dry_run=True))
+        prospect = str(con.plan_discovery("visits.v", epsilon=0.1, delta=1e-9))
         found = found_by(con)
         charges = [(entry.charge, entry.description) for entry in con.releases()]
         plan = str(con.plan("SELECT v, COUNT(*) FROM visits GROUP BY v", epsilon=0.1))
