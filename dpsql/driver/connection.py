@@ -52,6 +52,7 @@ from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, asks_for_free
+from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
@@ -410,7 +411,7 @@ class Connection(Exceptions):
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
 
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), fresh=flag(), label=maybe(text()))
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), bounds=flag(), fresh=flag(), label=maybe(text()))
     def discover(
         self,
         target: str,
@@ -419,6 +420,7 @@ class Connection(Exceptions):
         rho: object = None,
         *,
         max_groups: int | None = None,
+        bounds: bool = False,
         fresh: bool = False,
         label: str | None = None,
     ) -> Discovery:
@@ -431,12 +433,25 @@ class Connection(Exceptions):
         kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
         are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
 
+        ``bounds``: find bounds of a number or a time instead, for SUM and AVG to clamp to, never the least or the
+        largest value: a histogram over a fixed scale (``dpsql.running.discovered_bounds``), at a budget as of ``run``.
+
         Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
         with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
         of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it; all before any charge.
         """
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
         said = self._label if label is None else label
+        if bounds:
+            self._check_open()
+            if max_groups is not None:
+                raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
+            _ = self.policy
+            request = Request.of(*map(plain, (epsilon, delta, rho)))
+            maker = BoundsFinder(self._batches, self._domains.declared)
+            found, record = maker.find(target, request, fresh=fresh, label=said)
+            self._batches.register(record, again=True)
+            return found
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
         found, record = finder.find(asked, fresh=fresh, label=said)
         self._batches.register(record)
         return found

@@ -130,11 +130,16 @@ def discover(
         if not runs_over_nulls(asked, job.schemas):
             raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
     if job.aside is not None:
-        ledger.charge(job.aside[0], secrets.token_hex(16), job.aside[1])
+        set_aside(ledger, job.aside)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     values, counts = shielded(partial(_observe, job, engine), FAILED)
     ledger.record(release, payload(release, values, counts))
     return release, values, counts
+
+
+def set_aside(ledger: Ledger, aside: tuple[Charge, Mapping[str, Any]]) -> None:
+    """Keep a part of delta for thresholds, at its price (``dpsql.privacy.reserve``). BudgetError once that is late."""
+    ledger.charge(aside[0], secrets.token_hex(16), aside[1])
 
 
 def _observe(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> Found:

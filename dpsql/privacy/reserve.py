@@ -28,6 +28,7 @@ from dpsql.errors import BudgetError, PolicyError
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.budget import Budget, mu_units
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.entries import Entry
 
 SHARE = Fraction(1, 2)
 """The part of delta that is set aside where the policy says nothing: it costs some percent of mu^2."""
@@ -66,6 +67,14 @@ def price(budget: Budget) -> tuple[Charge, dict[str, Any]]:
     units = budget.totals["gaussian"] - mu_units(budget.epsilon - budget.pure, budget.delta - aside)
     said = f"delta {show(aside)} set aside for finding groups"
     return Charge("gaussian", units, "gaussian", said), {"kind": "reserve", "delta": str(aside), "names": []}
+
+
+def missing(budget: Budget, entries: Iterable[Entry]) -> tuple[Charge, dict[str, Any]] | None:
+    """`price` where delta is to be set aside and still can be; None where it is, or cannot be."""
+    charges = [(entry.charge, entry.description) for entry in entries]
+    possible = budget.rho is None and budget.delta is not None and "gaussian" in budget.totals
+    touched = any(charge.account == "gaussian" for charge, _ in charges)
+    return price(budget) if possible and not touched and among(budget, charges) is None else None
 
 
 def check_possible(budget: Budget) -> None:

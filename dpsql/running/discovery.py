@@ -17,7 +17,7 @@ from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.text import column_text
 from dpsql.policy.types import column_type
 from dpsql.policy.units import units_in
-from dpsql.policy.values import Key, fold
+from dpsql.policy.values import Bound, Key, fold, shown
 from dpsql.privacy import reserve
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.charge import Charge
@@ -85,11 +85,12 @@ class Prospect:
 
 @dataclass(frozen=True, repr=False)
 class Discovery:
-    """The domain of a column, found privately: its ``values`` in order and their noisy ``counts``.
+    """The domain of a column, found privately: its ``values`` in order and their noisy ``counts``, or its ``bounds``.
 
     ``id`` numbers the release in the ledger; ``cost`` is what was charged, in the account's measure, 0 where the ledger
     had it already. ``column`` is the column's declaration by now, ``str(...)`` of it a line for the policy file.
-    ``name``: the view of the counts with their errors in schema dp.
+    ``name``: the view of the counts with their errors in schema dp. Of bounds there are no values; ``outside`` is the
+    expected share of rows with a value that lie outside of them, None for values.
     """
 
     id: int
@@ -99,6 +100,13 @@ class Discovery:
     guarantee: str
     result: Result
     name: str
+    outside: float | None = None
+
+    @property
+    def bounds(self) -> tuple[Bound, Bound] | None:
+        """Lower and upper bound, where these were asked for and found."""
+        lower, upper = self.column.lower, self.column.upper
+        return None if lower is None or upper is None else (lower, upper)
 
     @property
     def values(self) -> tuple[Key, ...]:
@@ -108,15 +116,18 @@ class Discovery:
     @property
     def counts(self) -> tuple[float, ...]:
         """Noisy counts of units (rows, where a row is the unit), in the order of ``values``."""
-        return tuple(row[1] for row in self.result.fetchall())
+        return () if self.outside is not None else tuple(row[1] for row in self.result.fetchall())
 
     def to_toml(self) -> str:
         """The line by which the policy declares what was found."""
         return column_text(self.column)
 
     def __repr__(self) -> str:
+        found = f"{len(self.values):,} values"
+        if self.outside is not None:
+            found = "no bounds" if self.bounds is None else "{} to {}".format(*map(shown, self.bounds))
         return (
-            f"Discovery(id={self.id}, {self.table}.{self.column.name}: {len(self.values):,} values, "
+            f"Discovery(id={self.id}, {self.table}.{self.column.name}: {found}, "
             f"cost={self.cost:.9g}, guarantee={self.guarantee!r})"
         )
 
@@ -145,16 +156,15 @@ class Finder:
 
     def prospect(self, asked: Asked) -> Prospect:
         """What a discovery would be; see ``Connection.discover`` for what is refused."""
-        held, column = self._target(asked.target)
+        held, column = target_of(self.declared, asked.target)
         groups = _groups(held, asked.max_groups)
         budget = self.books.budget
         reserve.check_possible(budget)
         state = self.books.state()
-        there = state.reserve
-        aside = None if there is not None else reserve.price(budget)
+        there, aside = state.reserve, reserve.missing(state.budget, state.charges)
+        if there is None and aside is None:
+            raise reserve.too_late()
         if aside is not None:
-            if any(entry.charge.account == "gaussian" for entry in state.charges):
-                raise reserve.too_late()
             state = _after(state, aside[0])
         left = there.left if there is not None else Fraction(str(aside[1]["delta"])) if aside else Fraction(0)
         way = chosen(ways(asked.request, asked.delta, budget, groups, left), state)
@@ -176,7 +186,7 @@ class Finder:
             if known is not None:
                 return known
             prospect = self.prospect(asked)
-            held, declared = self._target(asked.target)
+            held, declared = target_of(self.declared, asked.target)
             job = self._job(prospect, held, declared, asked, schemas, label)
             made: list[ReleaseRecord] = []
 
@@ -192,7 +202,7 @@ class Finder:
 
     def _known(self, ledger: Ledger, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
         """The newest discovery of this column on this version of the data, where it was asked in the same way."""
-        held, declared = self._target(asked.target)
+        held, declared = target_of(self.declared, asked.target)
         _groups(held, asked.max_groups)
         for entry in reversed(ledger.entries()):
             same = entry.released is not None and entry.dataset == self.books.dataset
@@ -201,32 +211,6 @@ class Finder:
                 kind = str(entry.description["type"])
                 return _discovery(entry.id, held, declared, 0.0, record, kind), record
         return None
-
-    def _target(self, target: str) -> tuple[TablePolicy, ColumnPolicy]:
-        """The table and the column of "visits.diagnosis", checked. Raises PolicyError."""
-        name, dot, column_name = target.rpartition(".")
-        if not dot or not name or not column_name:
-            raise DataError('discover() needs a table and a column, as in "visits.diagnosis"')
-        policy = self.declared
-        held = policy.table(name)
-        column = held.column(column_name)
-        if held.public:
-            raise PolicyError(f"{held.where} is public: query it directly, there is nothing to hide")
-        if held.counts is not None:
-            raise PolicyError(f"{held.key('counts')}: pre-aggregated tables are not answered; give one row per unit")
-        if column.values is not None or column.lower is not None:
-            raise PolicyError(f"{column.where} has a domain, which the policy declares; leave it out to find one")
-        unit = policy.units[held.name]
-        own = () if unit is None else unit.path[0].columns if unit.path else (unit.column,)
-        if fold(column.name) in {fold(part) for part in own}:
-            raise PolicyError(
-                f"{column.where} says whose a row is: a value of it is one {_unit_word(held)}, and none can be shown"
-            )
-        if [fold(part) for part in held.unique] == [fold(column.name)]:
-            raise PolicyError(
-                f"{column.where} is the key of the table: a value of it is one row, and none can be shown"
-            )
-        return held, column
 
     def _job(
         self,
@@ -273,6 +257,30 @@ class Finder:
             label,
             prospect.aside,
         )
+
+
+def target_of(policy: Policy, target: str) -> tuple[TablePolicy, ColumnPolicy]:
+    """The table and the column of "visits.diagnosis", checked. Raises PolicyError."""
+    name, dot, column_name = target.rpartition(".")
+    if not dot or not name or not column_name:
+        raise DataError('discover() needs a table and a column, as in "visits.diagnosis"')
+    held = policy.table(name)
+    column = held.column(column_name)
+    if held.public:
+        raise PolicyError(f"{held.where} is public: query it directly, there is nothing to hide")
+    if held.counts is not None:
+        raise PolicyError(f"{held.key('counts')}: pre-aggregated tables are not answered; give one row per unit")
+    if column.values is not None or column.lower is not None:
+        raise PolicyError(f"{column.where} has a domain, which the policy declares; leave it out to find one")
+    unit = policy.units[held.name]
+    own = () if unit is None else unit.path[0].columns if unit.path else (unit.column,)
+    if fold(column.name) in {fold(part) for part in own}:
+        raise PolicyError(
+            f"{column.where} says whose a row is: a value of it is one {_unit_word(held)}, and none can be shown"
+        )
+    if [fold(part) for part in held.unique] == [fold(column.name)]:
+        raise PolicyError(f"{column.where} is the key of the table: a value of it is one row, and none can be shown")
+    return held, column
 
 
 def _groups(held: TablePolicy, max_groups: int | None) -> int:

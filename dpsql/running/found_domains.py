@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from dpsql.errors import PolicyError
@@ -128,7 +129,21 @@ class FoundDomains:
         (table,) = unpack(payload)[0].tables
         if isinstance(table, RangeTable) or not len(table):
             return None
+        if said.get("bounds"):
+            return of_column(column, bounds=bounds_in(table))
         return of_column(column, values_in(table, str(said["type"])))
+
+
+def bounds_in(table: ReleaseTable) -> tuple[Bound, Bound] | None:
+    """The bounds that a discovery's table shows, None where none were found."""
+    (low, high), kept = (values for _, _, values in table.columns[:2]), len(table)
+    return (_bound(str(low[0])), _bound(str(high[0]))) if kept else None
+
+
+def _bound(text: str) -> Bound:
+    with suppress(ValueError, ArithmeticError):
+        return Fraction(Decimal(text))
+    return dt.datetime.fromisoformat(text) if "T" in text else dt.date.fromisoformat(text)
 
 
 def values_in(table: ReleaseTable, kind: str) -> list[Key]:

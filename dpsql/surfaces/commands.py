@@ -307,6 +307,8 @@ def discover(options: argparse.Namespace) -> None:
     with inputs.connected(options) as con:
         given = (options.column, options.epsilon, options.delta, options.rho)
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
+        if options.dry_run and options.bounds:
+            options.usage("--dry-run is for values: bounds cost what a batch at that budget costs")
         if options.dry_run:
             prospect = con.plan_discovery(*given, max_groups=options.max_groups)
             if options.json:
@@ -314,7 +316,8 @@ def discover(options: argparse.Namespace) -> None:
             else:
                 print(prospect)
             return
-        found = con.discover(*given, max_groups=options.max_groups, fresh=options.fresh, label=options.label)
+        how = {"bounds": options.bounds, "fresh": options.fresh, "label": options.label}
+        found = con.discover(*given, max_groups=options.max_groups, **how)
         state = con.budget
         formats.deliver(
             options,
@@ -326,10 +329,11 @@ def discover(options: argparse.Namespace) -> None:
             return
         spent = f"spent {found.guarantee}" if found.cost else "free: the ledger had it already"
         count = len(found.values)
-        print(
-            f"\n{count:,} value{'' if count == 1 else 's'} of {found.table}.{found.column.name}, all others are OTHER; "
-            f"release {found.id}, {spent}; counts in dp.{one_line(found.name)}\n{state}"
-        )
+        said = f"{count:,} value{'' if count == 1 else 's'} of {found.table}.{found.column.name}, all others are OTHER"
+        if options.bounds:
+            said = f"Bounds of {found.table}.{found.column.name}, values outside are moved to the nearer one"
+            said = said if found.bounds else "No bounds: too few rows for this budget"
+        print(f"\n{said}; release {found.id}, {spent}; in dp.{one_line(found.name)}\n{state}")
 
 
 def _prospect_json(prospect: Prospect) -> dict[str, object]:
