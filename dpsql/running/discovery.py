@@ -279,7 +279,7 @@ def target_of(policy: Policy, target: str) -> tuple[TablePolicy, ColumnPolicy]:
             f"{column.where} says whose a row is: a value of it is one {_unit_word(held)}, and none can be shown"
         )
     if [fold(part) for part in held.unique] == [fold(column.name)]:
-        raise PolicyError(f"{column.where} is the key of the table: a value of it is one row, and none can be shown")
+        raise PolicyError(f"{column.where} is the table's key: a value of it is one row, and none can be shown")
     return held, column
 
 
