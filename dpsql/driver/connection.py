@@ -101,7 +101,7 @@ class Connection(Exceptions):
     def policy(self) -> Policy:
         """What is public of the tables by now: the custodian's policy, with the domains that were found (``discover``).
 
-        Another process may find one, so the ledger is looked at each time. Raises LedgerError where it cannot be read.
+        Another process may find one, so the ledger is looked at each time.
         """
         held = self._domains.refresh()
         if held is not self._holdings.policy:

@@ -16,7 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from dpsql.errors import PolicyError
+from dpsql.errors import DatabaseError, PolicyError
 from dpsql.policy import ColumnPolicy, Policy
 from dpsql.policy.types import column_type
 from dpsql.policy.values import Bound, Key, fold
@@ -83,8 +83,11 @@ class FoundDomains:
         self.policy = declared
 
     def refresh(self) -> Policy:
-        """The policy, read again where the ledger was written to; the same object where nothing was found since."""
-        with suppress(OSError):
+        """The policy, read again where the ledger was written to; the same object where nothing was found since.
+
+        Of a ledger that cannot be read it is as it was: whatever needs the ledger says why.
+        """
+        with suppress(OSError, DatabaseError):
             state = os.stat(self._books.path)
             mark = state.st_mtime_ns, state.st_size
             if mark != self._seen:
