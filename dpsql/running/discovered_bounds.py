@@ -128,7 +128,7 @@ class BoundsFinder:
         if aside is not None:
             books.state().check(replace(plan.charge, units=plan.charge.units + aside[0].units))
             set_aside(books.ledger(), aside)
-        release = self.batches.run(plan, fresh=True, label=label)
+        release = self.batches.run(plan, fresh=fresh, label=label)
         row = _read(release.only.fetchall(), scale_of(kind, column.where))
         name = f"{held.name}_{column.name}_bounds".replace(".", "_")
         guarantee = f"free, from release {release.id}"

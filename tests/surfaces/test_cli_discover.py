@@ -31,7 +31,8 @@ def policy(tmp_path: Path) -> str:
     with duckdb.connect(str(tmp_path / "visits.duckdb")) as con:
         con.execute(
             "CREATE TABLE visits AS SELECT i // 2 AS patient, CASE WHEN i % 3 = 0 THEN 'flu' WHEN i % 3 = 1 "
-            "THEN chr(27) || '[31mred\"' ELSE 'rare ' || i END AS diagnosis, 10.0 + i % 80 AS cost FROM range(6000) t(i)"
+            "THEN chr(27) || '[31mred\"' ELSE 'rare ' || i END AS diagnosis, 10.0 + i % 80 AS cost "
+            "FROM range(6000) t(i)"
         )
     (tmp_path / "visits.toml").write_text(POLICY, encoding="utf-8")
     return str(tmp_path / "visits.toml")
