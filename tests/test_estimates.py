@@ -181,9 +181,31 @@ def test_batches_measured_block_by_block(con: dpsql.Connection, kind: str, monke
             assert ((found - true) ** 2).sum() <= ((unbiased - true) ** 2).sum() * (1 + 1e-4)
 
 
+def test_more_cells_than_are_listed(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the batch's own groups: they agree, and none is negative."""
+    monkeypatch.setattr(
+        "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
+    )
+    monkeypatch.setattr("dpsql.running.feasible.MOST_CELLS", 10)
+    plan = con.plan(COUNTS, epsilon=0.31)
+    exact, true = observed(con, plan)
+    gained = []
+    for _ in range(20):
+        y = [a + z for a, z in zip(exact, plan.noise.sample(len(exact)), strict=True)]
+        found = feasible(plan, y, "feasible")
+        parts = found.values[:80].reshape(8, 10)
+        assert (found.values >= 0).all()
+        assert (parts.sum(axis=1) <= found.values[80:88] + 1e-6).all()  # rows with an undeclared k are in no part
+        low, high = found.interval(slice(0, 80), 0.0, found.values[:80] - 50, found.values[:80] + 50)
+        assert low.min() == 0
+        assert (high == found.values[:80] + 50).all()
+        gained.append(((found.values - true) ** 2).sum() / ((plan.answers.estimate(y, 1) - true) ** 2).sum())
+    assert np.mean(gained) < 0.8
+
+
 def test_refusals_come_before_the_charge(con: dpsql.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     spent = con.budget.spent
-    with pytest.raises(dpsql.InterfaceError, match="use one of unbiased, nonnegative, whole"):
+    with pytest.raises(dpsql.InterfaceError, match="use one of unbiased, feasible, nonnegative, whole"):
         con.run("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=0.3, estimates="positive")
     with pytest.raises(dpsql.DataError, match="'whole' is for counts"):
         con.run("SELECT g, SUM(v) AS s FROM t GROUP BY g", epsilon=0.3, estimates="whole")
@@ -192,8 +214,10 @@ def test_refusals_come_before_the_charge(con: dpsql.Connection, monkeypatch: pyt
             "dpsql.planning.prepare.compile_any", lambda queries, tables, *_: compile_structured(queries, tables)
         )
         held.setattr("dpsql.running.feasible.MOST_CELLS", 10)
+        with pytest.raises(dpsql.DataError, match="at most 10; a batch of counts by groups alone may have more"):
+            con.run(COUNTS, epsilon=0.3, estimates="whole")
         with pytest.raises(dpsql.DataError, match="at most 10; ask for fewer columns"):
-            con.run(COUNTS, epsilon=0.3, estimates="nonnegative")
+            con.run(f"{COUNTS}; SELECT COUNT_IF(k > 3) AS n FROM t", epsilon=0.3, estimates="feasible")
     assert con.budget.spent == spent
 
 

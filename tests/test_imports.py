@@ -77,7 +77,10 @@ ALLOWED_ON_A_DEVICE = {
 CORE = {"duckdb", "sqlglot", "numpy", "scipy"}
 # Optional packages may be imported in the rooms that show results (yaml: that read policies; pyspark: that read
 # tables), inside functions only.
-OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml", "pyspark", "pygwire", "mcp"}
+OPTIONAL = {
+    *("pandas", "polars", "pyarrow", "matplotlib", "IPython", "traitlets", "yaml", "pyspark"),
+    *("pygwire", "mcp", "uvicorn"),
+}
 
 
 def files() -> list[tuple[str, Path]]:
@@ -277,9 +280,11 @@ def test_the_core_needs_four_packages() -> None:
                 continue
             assert top in OPTIONAL, f"{path.relative_to(PACKAGE)} imports {name}"
             shown = ("surfaces", "notebook", "release", "planning", "pictures")
-            rooms = {"yaml": ("policy",), "pyspark": ("engines",), "pygwire": ("server",), "mcp": ("server",)}.get(
-                top, shown
-            )
+            rooms = {
+                "yaml": ("policy",),
+                "pyspark": ("engines",),
+                **dict.fromkeys(("pygwire", "mcp", "uvicorn"), ("server",)),
+            }.get(top, shown)
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"
         for node in tree.body:  # at the top of a module an optional package would become a core one
             if isinstance(node, ast.Import | ast.ImportFrom) and room not in ("surfaces", "notebook", "server"):

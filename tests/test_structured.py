@@ -413,6 +413,23 @@ def test_marginals_over_many_columns_are_certified(con: duckdb.DuckDBPyConnectio
         assert 0 <= gap < most
 
 
+def test_multipliers_too_fine_to_be_measured_are_coarser(
+    con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not refused: the error is that of the coarser integers, which fit."""
+    batch, _ = compiled("cube", con)
+    fine = structured_strategy(batch, "gaussian")
+    width = fine.measured._width
+    monkeypatch.setattr("dpsql.workload.compile.kronecker._LEAST", width + 3)
+    coarse = structured_strategy(batch, "gaussian")
+    assert coarse.measured.fits
+    assert fine.expected < coarse.expected < 1.1 * fine.expected
+    assert coarse.l2_squared == sensitivity_of("gaussian", coarse.measured, batch.layouts)
+    monkeypatch.setattr("dpsql.workload.compile.kronecker._LEAST", 62)
+    with pytest.raises(DataError, match="too large to measure exactly"):
+        structured_strategy(batch, "gaussian")
+
+
 def test_what_cannot_be_planned_says_what_to_leave_out(
     con: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

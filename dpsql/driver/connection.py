@@ -46,7 +46,7 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.ledger import Entry
 from dpsql.release import ReleaseStore, Result
-from dpsql.release.books import Books, budget_of
+from dpsql.release.books import Books, budget_of, place_of
 from dpsql.release.custody import Custody
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.names import is_unnamed
@@ -82,16 +82,19 @@ class Connection(Exceptions):
         query_timeout: float | None = QUERY_SECONDS,
     ) -> None:
         self.ledger_path = ledger
-        self.releases_path = releases
+        self._shared_releases = releases
+        private = policy.budget.private_releases
+        self.releases_path = place_of(releases, label) if private else releases
         self._label = label
-        self._store = ReleaseStore(releases)
+        self._store = ReleaseStore(self.releases_path)
         self._budget_per_release = budget_per_release
         self._cursor_errors = cursor_errors
         self._query_timeout = check_seconds("query_timeout", query_timeout)
         self._lock = threading.RLock()
         self._closed = False
         self._holdings = Holdings(engine, policy)
-        self._books = Books(ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
+        books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
+        self._books = Books(*books, label if private else None)
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
         self._domains = FoundDomains(policy, self._books)
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
@@ -129,6 +132,19 @@ class Connection(Exceptions):
     def close(self) -> None:
         """Close the connection; ledger and releases are files and stay."""
         self._closed = True
+
+    def _of(self, label: str) -> Connection:
+        """The same tables and ledger under another label; of private releases those that the label may see."""
+        held = self._holdings
+        return Connection(
+            held.engine,
+            self.policy,
+            self.ledger_path,
+            self._shared_releases,
+            anchor=self._books.anchor,
+            label=label,
+            query_timeout=self._query_timeout,
+        )
 
     @taking(errors=maybe(flag()))
     def cursor(self, *, errors: bool | None = None) -> Cursor:
@@ -296,14 +312,14 @@ class Connection(Exceptions):
         batch at the same budget on the same data version is answered again from its earlier
         release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
         than planned, and, where no budget is named at all, with whatever error (``dpsql.running.answer_free``).
-        ``errors=False`` leaves the error columns out; ``estimates="nonnegative"`` (or "whole") shows numbers that a
-        table could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
+        ``errors=False`` leaves the error columns out; ``estimates="feasible"`` (or "whole") shows numbers that a table
+        could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
         ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
         BudgetError where the account does not hold the charge.
         """
         self._check_open()
         self._books.warn_of_changes()
-        said = self._label if label is None else label
+        said = self._said(label)
         unpaid = isinstance(batch, NeededBudget) and not batch
         if isinstance(batch, NeededBudget):
             batch = batch.plan
@@ -401,7 +417,7 @@ class Connection(Exceptions):
         in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
         many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
         """
-        said = self._label if label is None else label
+        said = self._said(label)
         made, record = self._local().make(table, columns, plain(epsilon), ids=ids, name=name, label=said)
         self._batches.register(record)
         return made
@@ -528,7 +544,7 @@ class Connection(Exceptions):
     def releases(self) -> list[Entry]:
         """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""
         self._check_open()
-        return self._books.entries()
+        return list(self._books.state().charges)
 
     def rebuild(self) -> int:
         """Make the releases database anew from the ledger; the number of releases in it.
@@ -600,6 +616,15 @@ class Connection(Exceptions):
         There is no transaction to undo; a refund would let whoever has seen an answer ask again for free.
         """
         self._check_open()
+
+    def _said(self, label: str | None) -> str:
+        """The label of a charge; another one than the connection's only where releases are everybody's."""
+        if label is not None and label != self._label and self._books.whose is not None:
+            raise InterfaceError(
+                f"releases are private to their label in this policy, and the connection's is {self._label!r}; connect "
+                "with label=... to release under another"
+            )
+        return self._label if label is None else label
 
     def _view_names(self) -> tuple[str, ...]:
         """Names of the released views, sorted; from the ledger, as the releases file may be busy or behind."""

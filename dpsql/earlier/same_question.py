@@ -39,6 +39,11 @@ def reuse_key(plan: Plan, errors: bool) -> str:
     return hashlib.sha256(json.dumps(body, ensure_ascii=True).encode()).hexdigest()
 
 
+def request_key(plan: Plan, key: str) -> str:
+    """What an approval is for: the text of a batch, to the letter, beside ``reuse_key`` and the policy of its plan."""
+    return hashlib.sha256(json.dumps([key, plan.sql.strip(), plan.policy]).encode()).hexdigest()
+
+
 def _meaning(plan: Plan) -> list[str]:
     """What policy and types give to the same words: rows of units, group keys, bounds and grids of sums, cuts."""
     found = [repr(query.keys) for query in plan.compiled.queries]

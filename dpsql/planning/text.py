@@ -115,9 +115,11 @@ def plan_text(plan: PlannedBatch) -> str:
             "fit."
         )
     else:
+        sources = [layout.source for layout in plan.compiled.layouts]
+        cut = any(source.unit is not None and not source.single for source in sources)
         lines.append(
             f"Errors are known before anything is spent. '{level} within' holds for each number by itself; it leaves "
-            "out what clamping to declared bounds changes, and rows of a unit beyond those that count."
+            f"out what clamping to declared bounds changes{', and rows of a unit beyond those that count' * cut}."
         )
     lines += [text for text in [guess_text(rows)] if text]
     if any(row["stderr"] is None for row in rows):

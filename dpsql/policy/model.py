@@ -25,6 +25,8 @@ BUDGET_FIGURES = (
     *("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon", "discovery_delta"),
     *("max_epsilon_per_release", "max_rho_per_release", "max_local_epsilon_per_release"),
 )
+BUDGET_RULES = ("approval", "private_releases")
+"""What a budget says besides figures: true or false."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class BudgetPolicy:
 
     ``max_..._per_release`` cap what one release may cost: ``max_epsilon`` a pure release and, at the policy's
     delta, a Gaussian one; ``max_rho`` any release of a rho policy; ``max_local_epsilon`` a local one. Caps may
-    change while the ledger lives, the other figures may not.
+    change while the ledger lives, the other figures may not. So may the rules of a server's analysts: ``approval``, the
+    custodian says yes to each batch before it is charged; ``private_releases``, each sees their own releases and those
+    of nobody's account.
     """
 
     epsilon: Fraction | None = None
@@ -51,8 +55,12 @@ class BudgetPolicy:
     max_rho_per_release: Fraction | None = None
     max_local_epsilon_per_release: Fraction | None = None
     discovery_delta: Fraction | None = None
+    approval: bool = False
+    private_releases: bool = False
 
     def __post_init__(self) -> None:
+        for name in BUDGET_RULES:
+            flag(f"budget.{name}", getattr(self, name))
         for name in BUDGET_FIGURES:
             value = getattr(self, name)
             if value is None:

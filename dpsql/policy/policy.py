@@ -17,7 +17,7 @@ from dpsql.arguments import taking
 from dpsql.arguments import text as a_text
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BUDGET_FIGURES, BudgetPolicy, TablePolicy, is_spark, spark_parts
+from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy, is_spark, spark_parts
 from dpsql.policy.settings import Findings, fix, folded, text
 from dpsql.policy.text import policy_text
 from dpsql.policy.units import Unit, check_units, unit_labels, unit_of
@@ -196,8 +196,8 @@ def _parsed(content: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], di
     budget = BudgetPolicy(epsilon=Fraction(1))  # stands in for one that is wrong
     with found.each():
         given = _table("budget", document.get("budget", {"epsilon": 1}))
-        found.errors += _unknown("budget", given, BUDGET_FIGURES)
-        budget = BudgetPolicy(**{name: given[name] for name in BUDGET_FIGURES if name in given})
+        found.errors += _unknown("budget", given, (*BUDGET_FIGURES, *BUDGET_RULES))
+        budget = BudgetPolicy(**{name: given[name] for name in (*BUDGET_FIGURES, *BUDGET_RULES) if name in given})
     tables: dict[str, TablePolicy] = {}
     views: dict[str, str] = {}
     with found.each():

@@ -83,7 +83,7 @@ def _budget(epsilon: str | None, delta: str | None) -> str:
             raise PolicyError("budget.delta is given without epsilon; give both, or leave the budget to be confirmed")
         return BUDGET
     given = {name: _given(name, value) for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None}
-    BudgetPolicy(**given)  # refuses figures that are no budget
+    BudgetPolicy(epsilon=given.get("epsilon"), delta=given.get("delta"))  # refuses figures that are no budget
     figures = [f"{name} = {shown(value)}" for name, value in given.items()]
     return "\n".join([BUDGET.splitlines()[0], "[budget]", *figures, ""])
 

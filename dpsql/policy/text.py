@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dpsql.policy.columns import ColumnPolicy
-from dpsql.policy.model import BUDGET_FIGURES, AtMost, BudgetPolicy, TablePolicy
+from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, AtMost, BudgetPolicy, TablePolicy
 from dpsql.policy.proposals import Proposal, propose
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
@@ -137,6 +137,7 @@ def policy_text(
         value = getattr(budget, name)
         if value is not None:
             lines.append(f"{name} = {shown(value)}")
+    lines += [f"{name} = true" for name in BUDGET_RULES if getattr(budget, name)]
     for table in tables.values():
         lines += ["", f"[{dotted('tables', table.name)}]", *_table_lines(table)]
         if table.columns:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -26,6 +26,11 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.state import BudgetState
 
 _CAP = "cap on one release"
+_SPENT = """SELECT purse, sum(units) FROM charges
+WHERE label = ? OR (json_extract(description, '$.lost') AND id IN (
+    SELECT row FROM chain WHERE kind = 'charge' AND link > (
+        SELECT min(link) FROM chain JOIN analysts ON kind = 'analyst' AND row = analysts.id WHERE analysts.name = ?)))
+GROUP BY purse"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Analyst:
         """Public and JSON-ready; `from_dict` reads it back."""
         amounts = {held.name: getattr(self.budget, held.name) for held in fields(Budget)}
         return {
-            "budget": {name: str(amount) for name, amount in amounts.items() if amount is not None},
+            "budget": {name: str(amount) for name, amount in amounts.items() if amount},
             "tables": None if self.tables is None else list(self.tables),
             "expires": None if self.expires is None else self.expires.isoformat(),
             "suspended": self.suspended,
@@ -64,9 +69,10 @@ class Analyst:
     def from_dict(cls, name: str, held: Mapping[str, Any]) -> Analyst:
         """Inverse of `as_dict`."""
         tables, expires = held["tables"], held["expires"]
+        amounts: dict[str, Any] = {key: Fraction(amount) for key, amount in held["budget"].items()}
         return cls(
             name,
-            Budget(**{key: Fraction(amount) for key, amount in held["budget"].items()}),
+            Budget(**amounts),
             None if tables is None else tuple(tables),
             None if expires is None else datetime.fromisoformat(expires),
             bool(held["suspended"]),
@@ -89,10 +95,21 @@ def declare(connection: sqlite3.Connection, analyst: Analyst) -> None:
     chain.append(connection, "analyst", number, (number, *row))
 
 
+def suspend_all(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """Suspend everybody who may ask, until the custodian resumes them; their names."""
+    found = [analyst for analyst in newest(connection).values() if not (analyst.removed or analyst.suspended)]
+    for analyst in found:
+        declare(connection, replace(analyst, suspended=True))
+    return tuple(sorted(analyst.name for analyst in found))
+
+
 def state(connection: sqlite3.Connection, analyst: Analyst) -> BudgetState:
-    """What an analyst's budget holds, and what is spent of it; never more than all of it."""
-    rows = connection.execute("SELECT purse, sum(units) FROM charges WHERE label = ? GROUP BY purse", (analyst.name,))
-    spent = dict(rows)
+    """What an analyst's budget holds, and what is spent of it; never more than all of it.
+
+    What a ledger had spent that was lost (`ledger_restore`) may have been spent by any analyst of that time, and so it
+    counts for each of them.
+    """
+    spent = dict(connection.execute(_SPENT, (analyst.name, analyst.name)))
     accounts = tuple(
         BudgetAccount(name, total, min(total, spent.get(name, 0))) for name, total in analyst.budget.totals.items()
     )

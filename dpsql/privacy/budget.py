@@ -19,7 +19,8 @@ class Budget:
     thresholds (`reserve`): a part of ``delta``, or beside ``rho`` what the promise leaves out. The caps bound what one
     release may cost: ``max_epsilon`` holds for pure releases and, at the policy's delta, for Gaussian ones,
     ``max_rho`` takes its place in a rho policy, ``max_local_epsilon`` is for local releases. A cap is not
-    part of the total: unlike the other figures it may change while the ledger lives.
+    part of the total: unlike the other figures it may change while the ledger lives, and so may ``approval``: whether
+    each charge of an analyst needs the custodian's yes (`requests`).
     """
 
     epsilon: Fraction | None = None
@@ -31,6 +32,7 @@ class Budget:
     max_rho: Fraction | None = None
     max_local_epsilon: Fraction | None = None
     discovery_delta: Fraction | None = None
+    approval: bool = False
 
     def __post_init__(self) -> None:
         if self.rho is not None and not (self.epsilon is self.delta is self.pure_epsilon is None):
@@ -74,6 +76,8 @@ class Budget:
         max_rho_per_release: Number | None = None,
         max_local_epsilon_per_release: Number | None = None,
         discovery_delta: Number | None = None,
+        *,
+        approval: bool = False,
     ) -> Budget:
         """From a policy's figures, as decimal text or numbers; a float counts as its shortest text.
 
@@ -98,6 +102,7 @@ class Budget:
             max_rho=read("max_rho_per_release", max_rho_per_release, zero=False),
             max_local_epsilon=read("max_local_epsilon_per_release", max_local_epsilon_per_release, zero=False),
             discovery_delta=read("discovery_delta", discovery_delta, zero=True),
+            approval=approval,
         )
 
     @property

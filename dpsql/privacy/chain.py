@@ -4,8 +4,8 @@ A link's head is SHA-256 of the head before it, the kind of row and the row; the
 the ledger's id, budget, creation time and totals. Rows: charges, releases and free answers (the
 payload through its digest), the names that the data set has had, those under which results are
 shown, marks of the data's files, the schema upgrades of the ledger, when it was held to an anchor or
-made of a backup, and the budgets of analysts. Changing, dropping or adding any row by hand breaks the
-chain, unless all later links are computed anew; that, an anchor notices.
+made of a backup, the budgets of analysts and what becomes of their requests. Changing, dropping or
+adding any row by hand breaks the chain, unless all later links are computed anew; that, an anchor notices.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ TABLES = {
     "file": "files",
     "event": "events",
     "analyst": "analysts",
+    "request": "requests",
 }
 
 _CONTENT = {
@@ -46,6 +47,7 @@ _CONTENT = {
     "file": "SELECT id, time, dataset, place, salt, mark FROM files WHERE id = ?",
     "event": "SELECT id, time, kind, number, details FROM events WHERE id = ?",
     "analyst": "SELECT id, time, name, terms FROM analysts WHERE id = ?",
+    "request": "SELECT id, time, request, state, body FROM requests WHERE id = ?",
 }
 
 

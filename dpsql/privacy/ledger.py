@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, reserve
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests, reserve
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -47,6 +47,7 @@ from dpsql.privacy.ledger_checks import (
     is_held,
 )
 from dpsql.privacy.ledger_file import LedgerFile
+from dpsql.privacy.requests import BatchRequest
 from dpsql.privacy.state import BudgetState
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
@@ -183,7 +184,8 @@ class Ledger:
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
-        budget, too (`analysts`); PolicyError for tables that are not theirs.
+        budget, too (`analysts`); PolicyError for tables that are not theirs. Where the policy asks for approval,
+        only under a request that was approved, which is charged with it (`requests`).
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
         of columns that were released before (`check_once`). What a threshold takes of delta is held to `reserve`.
         """
@@ -233,9 +235,48 @@ class Ledger:
                 row,
             )
             chain.append(connection, "charge", number, row)
+            if self.budget.approval:
+                requests.spend(connection, self.dataset, label, charge, description, number)
             return number
 
         return self._write(work)
+
+    def request(self, charge: Charge, description: Mapping[str, Any], text: tuple[str, str], *, label: str) -> None:
+        """Hold a charge that is about to be made until it is approved, where the policy asks for that (`requests`).
+
+        ``text``: the batch, and its plan in words. Returns where ``label`` may charge now; else the request is in the
+        ledger, and OperationalError says that it waits, BudgetError that it was refused. Raises as `charge`, too, for
+        what the analyst's budget does not allow. Spends nothing.
+        """
+        if not self.budget.approval:
+            return
+
+        def work(connection: sqlite3.Connection) -> BatchRequest | None:
+            self._check_identity(connection)
+            return requests.submit(connection, self.dataset, label, charge, description, text)
+
+        made = self._write(work)
+        if made is not None:
+            requests.check(made)
+
+    def decide(self, number: int, *, approve: bool, note: str = "") -> BatchRequest:
+        """Approve or refuse a request; as it is then. Spends nothing. Raises as `requests.decide`."""
+        check_text("note", note, least=0)
+
+        def work(connection: sqlite3.Connection) -> BatchRequest:
+            self._check_identity(connection)
+            return requests.decide(connection, number, "approved" if approve else "refused", note)
+
+        return self._write(work)
+
+    def requests(self) -> list[BatchRequest]:
+        """Every request, oldest first."""
+
+        def work(connection: sqlite3.Connection) -> list[BatchRequest]:
+            self._check_identity(connection)
+            return list(requests.every(connection).values())
+
+        return self._file.run(work)
 
     def record(self, release_id: int, payload: bytes) -> None:
         """Store the noisy measurement and mark the charge released, in one transaction.

@@ -3,8 +3,10 @@
 Nothing that was spent is forgotten. What was spent since the backup is, for each account, the larger of what the anchor
 counts and what the custodian says; where no anchor counts it, all that is left, or what the custodian says and at least
 what the releases show (``known``). On top comes what a ledger that is in place spent on a line of its own. It is
-charged to the restored ledger without a measurement, and its numbers are not given out again. An anchor counts every
-charge that noise was drawn for (`anchor`), so with one the count is exact or, of charges cut off before noise, more.
+charged to the restored ledger without a measurement, and its numbers are not given out again. Nobody counts who spent
+it, so that it counts for every analyst, too, and all of them are suspended: somebody may have been so. An anchor
+counts every charge that noise was drawn for (`anchor`), so with one the count is exact or, of charges cut off before
+noise, more.
 
 The file that was in place is kept under another name. It and all copies of its line are refused from then on where
 there is an anchor, as their links are not those that the anchor holds.
@@ -26,6 +28,7 @@ from dpsql.errors import LedgerError, listed
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy import chain, ledger_schema
 from dpsql.privacy.amounts import GRID, to_units
+from dpsql.privacy.analysts import suspend_all
 from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger_checks import NAME_ANCHOR, check_whole, is_held
@@ -42,13 +45,15 @@ class Restored:
     """What a restore did.
 
     Links of the ledger by now; ``lost``: what was charged, in the words of a budget; ``kept`` and ``releases``: where
-    the ledger and the releases file are that were in place, None where there was none or it stayed.
+    the ledger and the releases file are that were in place, None where there was none or it stayed; ``suspended``:
+    analysts who cannot ask until the custodian resumes them.
     """
 
     links: int
     lost: tuple[str, ...]
     kept: Path | None
     releases: Path | None = None
+    suspended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,24 +119,25 @@ def restore(
             stands_for = None if mark is None else {"link": mark.link, "head": mark.head}
             details = {"link": backup.mark.link, "lost": charged, "stands_for": stands_for}
 
-            def work(connection: sqlite3.Connection) -> anchors.Mark:
+            def work(connection: sqlite3.Connection) -> tuple[anchors.Mark, tuple[str, ...]]:
                 ledger_schema.upgrade(connection)
                 last = max(gap.number, number, chain.last_number(connection))
                 chain.note(connection, "restored", last, details)
                 for account, units in charged.items():
                     _charge(connection, dataset, budget, account, units)
+                held_back = suspend_all(connection) if gap.why else ()
                 if anchor is not None and not is_held(connection):
                     chain.note(connection, "anchored", chain.last_number(connection), {})
                 check_whole(connection, drafted, ledger_schema.SCHEMA_VERSION, payloads=False)
-                return chain.newest(connection)
+                return chain.newest(connection), held_back
 
-            newest = drafted.run(work, write=True)
+            newest, suspended = drafted.run(work, write=True)
             if anchor is not None:  # a process that dies from here on leaves a ledger that is refused, to restore again
                 anchors.reset(anchor, newest)
             kept = _set_aside(path)
             os.replace(draft, path)
             sync(path.absolute().parent)
-    return Restored(newest.link, _said(budget, charged), kept)
+    return Restored(newest.link, _said(budget, charged), kept, suspended=suspended)
 
 
 def _on_its_own(backup: Copy, in_place: Copy, held: LedgerFile, place: LedgerFile) -> Units:

@@ -7,7 +7,8 @@ releases that rest on earlier ones and cost nothing, numbered with the charges; 
 names the results of a release are shown, and which are no longer shown. Version 4 has the table
 ``files``: marks of the files of a data set (`file_marks`). Version 5 has the table ``events``: since when the file is
 held to an anchor (`anchor`), and that it was made of a backup (`ledger_restore`). Version 6 has the
-table ``analysts``: who has which budget inside the policy's (`analysts`).
+table ``analysts``: who has which budget inside the policy's (`analysts`). Version 7 has the table ``requests``:
+batches that wait for the custodian's approval (`requests`).
 
 An upgrade is one transaction over a file whose chain was verified under its old version: it adds, never
 rewrites a row, and links itself to the chain, so that an anchor of before still finds its link. A process
@@ -121,6 +122,17 @@ _SIXTH = (
     ),
 )
 
+_SEVENTH = (
+    """CREATE TABLE requests (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, request INTEGER NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL
+) STRICT""",
+    *(
+        f"CREATE TRIGGER requests_no_{event.lower()} BEFORE {event} ON requests "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for event in ("UPDATE", "DELETE")
+    ),
+)
+
 # What brings a file from version i to i + 1, and the kinds of rows that the chain of version i + 1 links.
 VERSIONS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (_FIRST, ("charge", "release", "dataset")),
@@ -129,6 +141,7 @@ VERSIONS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (_FOURTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file")),
     (_FIFTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event")),
     (_SIXTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event", "analyst")),
+    (_SEVENTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event", "analyst", "request")),
 )
 SCHEMA_VERSION = len(VERSIONS)
 

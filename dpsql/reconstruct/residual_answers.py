@@ -24,7 +24,7 @@ from dpsql.errors import DataError, InterfaceError
 from dpsql.linalg.blocks import Residual, RowBlock
 
 from .intervals import LATTICE_MATTERS, half_widths
-from .residual_estimates import Known, tag, within
+from .residual_estimates import Known, Place, tag, within
 from .residual_rows import MOST, ResidualRows, roots_of
 from .spread import NoiseModel
 
@@ -56,6 +56,18 @@ class ResidualAnswers:
 
         Raises InterfaceError for another number of measurements, DataError above 2^400.
         """
+        return self.numbers_of(self.tables(y)) / float(divisor)
+
+    def numbers_of(self, tables: dict[Place, Floats]) -> Floats:
+        """The numbers (m,) that histograms over the blocks' axes give."""
+        out = np.zeros(self.numbers)
+        for block in self.blocks:
+            table = tables[block.table, block.component, block.axes]
+            out[block.start : block.stop] += block.coefficient * _applied(block, table)
+        return out
+
+    def tables(self, y: Sequence[int]) -> dict[Place, Floats]:
+        """L times the estimated histogram over the axes of every block; raises as ``estimate``."""
         if len(y) != self.known.measured:
             raise InterfaceError(
                 f"the reconstruction has {self.known.measured} columns but {len(y)} values were measured"
@@ -63,7 +75,7 @@ class ResidualAnswers:
         if y and max(max(y), -min(y)) > _LIMIT:
             raise DataError("a measured value exceeds 2^400; the scale of the measures is out of range")
         values = np.array(y, dtype=np.float64)
-        tables: dict[tuple[int, int, tuple[int, ...]], Floats] = {}
+        tables: dict[Place, Floats] = {}
         for key, known in self.known.places.items():
             total: Any = 0.0
             for residual, at, weight in known.sources:
@@ -75,16 +87,14 @@ class ResidualAnswers:
             for axis, integers in enumerate(known.integers):
                 total = integers.solve(total, axis)
             tables[key] = np.asarray(total if known.sources[0][0].whole else total / known.multiplier)
-        spread: dict[tuple[int, int, tuple[int, ...]], Floats] = {}
-        out = np.zeros(self.numbers)
+        spread: dict[Place, Floats] = {}
         for block in self.blocks:
             key = (block.table, block.component, block.axes)
             if key not in spread:
                 spread[key] = self._spread(block, tables)
-            out[block.start : block.stop] += block.coefficient * _applied(block, spread[key])
-        return out / float(divisor)
+        return spread
 
-    def _spread(self, block: RowBlock, tables: dict[tuple[int, int, tuple[int, ...]], Floats]) -> Floats:
+    def _spread(self, block: RowBlock, tables: dict[Place, Floats]) -> Floats:
         """The estimated histogram over a block's axes."""
         sizes = self.sizes[block.table]
         out = np.zeros([sizes[axis] for axis in block.axes])

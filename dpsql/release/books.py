@@ -7,6 +7,7 @@ here spends: charges and measurements are written by ``dpsql.measure`` alone.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ from dpsql.privacy.ledger_file import dataset_of
 from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import unpack
+from dpsql.release.reading import state_of
 
 log = logging.getLogger("dpsql")
 
@@ -42,6 +44,7 @@ def budget_of(policy: Policy) -> Budget:
         max_rho_per_release=declared.max_rho_per_release,
         max_local_epsilon_per_release=declared.max_local_epsilon_per_release,
         discovery_delta=declared.discovery_delta,
+        approval=declared.approval,
     )
 
 
@@ -65,8 +68,25 @@ def check_places(**places: Path | None) -> None:
             raise InterfaceError(f"{other} and {name} are both {place}; give each a file of its own")
 
 
+def place_of(releases: Path, label: str) -> Path:
+    """The releases file of a label where the policy has private releases: one beside that of nobody's label.
+
+    Two labels have two files also where the file system takes "Ann" and "ann" for one name.
+    """
+    if not label:
+        return releases
+    mark = hashlib.sha256(label.encode()).hexdigest()[:12]
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", label)[:40]
+    return releases.with_name(f"{releases.stem}.{plain}-{mark}{releases.suffix}")
+
+
 class Books:
-    """The ledger at ``path`` and the releases database that is made from it."""
+    """The ledger at ``path`` and the releases database that is made from it.
+
+    ``whose``: a label, where the policy has private releases. Then what an analyst released is there for that analyst
+    alone: `entries`, and all that follows from them (views, answers that are free, plans that count what is known),
+    are those of this label and of labels that are no analyst's. The budget is that of all.
+    """
 
     def __init__(
         self,
@@ -76,8 +96,10 @@ class Books:
         budget: Budget,
         anchor: Path | None,
         files: Callable[[], dict[str, str]] = dict,
+        whose: str | None = None,
     ) -> None:
         self.path = path
+        self.whose = whose
         self.store = store
         self.dataset = dataset
         self.budget = budget
@@ -85,7 +107,7 @@ class Books:
         self._files = files
         self._warned: dict[str, str] = {}
         self._ledger: Ledger | None = None
-        self._caught_up = False
+        self._caught_up: object = None
 
     def ledger(self) -> Ledger:
         """The ledger, opened and checked once; made where there is none. Says what an earlier process left open."""
@@ -147,7 +169,7 @@ class Books:
 
     def forget(self) -> None:
         """Open the ledger anew at its next use, as another file is in its place."""
-        self._ledger, self._caught_up = None, False
+        self._ledger, self._caught_up = None, None
 
     def _made(self) -> Mapping[int, object]:
         """The releases of the file, by number; none where it cannot be read. To be read before the ledger is."""
@@ -200,8 +222,12 @@ class Books:
         self.ledger()
 
     def entries(self) -> list[Entry]:
-        """Every charge, oldest first; none where there is no ledger."""
-        return list(self.state().charges)
+        """Every charge whose answers may be used here, oldest first; none where there is no ledger."""
+        charges = self.state().charges
+        if self.whose is None or not charges:
+            return list(charges)
+        analysts = self.ledger().analysts()
+        return [entry for entry in charges if entry.label == self.whose or entry.label not in analysts]
 
     def rename(self, name: str, to: str, release: int | None, connection: duckdb.DuckDBPyConnection | None) -> None:
         """Show the results that are called ``name`` (of one release, if given) as ``to``; see ``renamed``."""
@@ -246,18 +272,22 @@ class Books:
         return len(records)
 
     def records(self) -> list[ReleaseRecord]:
-        """Every release of the ledger, as it is shown."""
-        return self._records(entry for entry in self.ledger().entries() if entry.released is not None)
+        """Every release that the releases file is to have, as it is shown."""
+        return self._records(entry for entry in self.entries() if entry.released is not None)
 
     def catch_up(self) -> None:
-        """Once, before the first question over the releases: write those that the file lacks.
+        """Before the first question over the releases: write those that the file lacks.
 
+        Again whenever the ledger was written to, where the policy has private releases: nobody else writes this file.
         A process that died between the ledger's commit and the file leaves the file behind. What stands in the
         way is logged, for the file may be read as it is.
         """
-        if self._caught_up or not self.path.exists():
+        if not self.path.exists():
             return
-        self._caught_up = True
+        state = True if self.whose is None else state_of(self.path)
+        if self._caught_up == state:
+            return
+        self._caught_up = state
         failure = ""
         try:
             ledger = self.ledger()
@@ -308,7 +338,7 @@ class Books:
         present = self.store.shown()
         return self._records(
             entry
-            for entry in self.ledger().entries()
+            for entry in self.entries()
             if entry.released is not None
             and (last is None or entry.id <= last)
             and (entry.id not in present or (entry.renamed is not None and present[entry.id] != entry.views))
@@ -357,12 +387,12 @@ class Books:
                 "(nothing was charged)"
             )
 
-    def check_free(self, names: Iterable[str], ledger: Ledger) -> None:
+    def check_free(self, names: Iterable[str]) -> None:
         """IntegrityError where a release has one of ``names``.
 
         The ledger decides, not the releases file, which may be busy, deleted or behind.
         """
-        known = {name.lower() for entry in ledger.entries() if entry.released is not None for name in entry.views}
+        known = {name.lower() for entry in self.entries() if entry.released is not None for name in entry.views}
         for name in names:
             if name.lower() in known:
                 raise IntegrityError(
@@ -375,7 +405,7 @@ class Books:
         if not self.path.exists():
             return None
         ledger = self.ledger()
-        entries = ledger.entries()
+        entries = self.entries()
         for entry in reversed(entries):
             if entry.released is not None and entry.description.get("key") == key:
                 record, _ = unpack(ledger.release(entry.id).payload or b"")

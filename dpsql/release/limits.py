@@ -13,6 +13,8 @@ import duckdb
 from dpsql.errors import DataError, OperationalError
 
 MOST_ROWS = 1_000_000
+MOST_TEXT = 256_000_000
+"""Characters and bytes of all texts of a result together, which DuckDB's limit of memory does not see."""
 QUERY_SECONDS = 60.0
 GRACE = 1.0
 """Seconds that an interrupted query is waited for before it is left behind."""
@@ -72,15 +74,23 @@ class _Kept:
 def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) -> list[Any]:
     """The rows of a result, a piece at a time, for no other thread runs while values are made.
 
-    Raises OperationalError where there are more than ``most``, DuckDB's InterruptException once nobody waits any more.
+    Raises OperationalError where there are more than ``most``, or longer texts than MOST_TEXT, DuckDB's
+    InterruptException once nobody waits any more.
     """
     rows: list[Any] = []
+    texts = [at for at, (_, kind, *_) in enumerate(cursor.description or ()) if str(kind) in ("VARCHAR", "BLOB")]
+    held = 0
     while len(rows) <= most:
         if question.is_late():
             raise duckdb.InterruptException("its time is over")
         piece = cursor.fetchmany(min(_PIECE, most + 1 - len(rows)))
         if not piece:
             return rows
+        held += sum(len(row[at] or "") for row in piece for at in texts)
+        if held > MOST_TEXT:
+            raise OperationalError(
+                f"the query over the releases has texts of more than {MOST_TEXT:,} bytes; ask for fewer rows or columns"
+            )
         rows += piece
     raise OperationalError(f"the query over the releases has more than {most:,} rows; add a LIMIT or aggregate")
 

@@ -142,7 +142,7 @@ class Earlier:
             return held[1], True
         self._books.check_releases(ledger)
         if not fresh:
-            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace], ledger)
+            self._books.check_free([q.name for q in combination.queries if q.named and not q.replace])
         # As before a charge: outer SQL that makes too much is refused rather than left out.
         tables = tables_of(combination, combination.values, errors=errors, rehearsal=True)
         rests = releases_named(combination.rests_on)

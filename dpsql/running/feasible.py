@@ -10,6 +10,11 @@ the x in that cone that comes nearest to q^,
 so that all numbers are those of one table: not negative, within their bounds, every total the sum of its parts. "whole"
 rounds that x to whole numbers besides, a run of cells at a time (``nonnegative.whole_numbers``).
 
+Where there are more cells than can be listed, a batch of counts by groups is fitted over the tables of its groupings,
+rows outside of the groups included: these agree with each other and none is negative, though not every such set of them
+is that of one table of rows (``reconstruct.possible_marginals``). True ones are among them, so that what follows holds
+here, too; the squared error that does not grow is that of whole tables, the rows outside included.
+
 It is never worse. The possible answers D W x form a convex set that holds the true ones, and a projection onto a convex
 set brings every point of it nearer (Nikolov, Talwar and Zhang 2013 use it so): ||D (estimate - W x)|| <= ||D (q^ - W
 x)||, of every single release, whatever the noise. The fit ends with a proof of that for its own numbers
@@ -45,10 +50,14 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
+from dpsql.reconstruct.possible_marginals import PossibleMarginals
+from dpsql.reconstruct.residual_answers import ResidualAnswers
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cone import Cone, cone_of
+from dpsql.workload.compile.structured import Structured
 
-KINDS = ("unbiased", "nonnegative", "whole")
+KINDS = ("unbiased", "feasible", "nonnegative", "whole")
+"""What may be asked for; "nonnegative" is an older word for "feasible"."""
 MOST_CELLS = 2**17
 """Cells of a batch that is measured block by block, which are listed for this alone."""
 _WORK = 2e10
@@ -83,16 +92,19 @@ def check_estimates(plan: Plan, kind: str) -> None:
             f"estimates={kind!r} is for measurements of a fixed strategy; {plan.strategy.method} gives estimates that "
             "are possible by itself: leave it out"
         )
-    if plan.cells > MOST_CELLS and not isinstance(plan.compiled, Compiled):
+    if _wide(plan):
+        if kind != "whole" and _by_groups(plan):
+            return
+        other = "a batch of counts by groups alone may have more, with estimates='feasible'; " * (kind != "feasible")
         raise DataError(
             f"estimates={kind!r} needs the cells of a table one by one, and this batch has {plan.cells:,}, at most "
-            f"{MOST_CELLS:,}; ask for fewer columns in one batch, or leave it out (nothing was charged)"
+            f"{MOST_CELLS:,}; {other}ask for fewer columns in one batch, or leave it out (nothing was charged)"
         )
     cone = cone_of(_cells(plan))
     if kind == "whole" and not cone.only_counts:
         raise DataError(
             "estimates='whole' is for counts, and the batch has sums, averages or ratios of sums; use "
-            "estimates='nonnegative' (nothing was charged)"
+            "estimates='feasible' (nothing was charged)"
         )
 
 
@@ -107,6 +119,8 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     values = plan.answers.estimate(y, plan.compiled.common_steps)
     if not plan.estimated:
         check_estimates(plan, kind)
+    if _wide(plan):
+        return _over_groups(plan, y, kind)
     compiled = _cells(plan)
     cone = cone_of(compiled)
     limits = _limits(compiled, cone)
@@ -119,16 +133,63 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     A = sparse.csr_array(sparse.diags_array((weight * compiled.scale)[asked] / unit) @ over_rays[asked])
     found = Problem(A, (weight * values)[asked] / unit).solve(most=int(np.clip(_WORK / max(4 * A.nnz, 1), 100, 5000)))
     if not found.never_worse(_ROUNDING * len(asked)):
-        warnings.warn(
-            f"estimates={kind!r} leaves this release as it is: no possible numbers were found that are proven to be as "
-            "near to the true ones",
-            stacklevel=2,
-        )
+        _leave(kind)
         return Feasible(values, *limits)
     w = found.w
     if kind == "whole":  # rays are entries of x, in the order of cells
         w = np.concatenate([whole_numbers(w[cone.layout == number]) for number in range(len(compiled.layouts))])
     return Feasible(compiled.scale * np.asarray(over_rays @ w), *limits)
+
+
+def _leave(kind: str) -> None:
+    warnings.warn(
+        f"estimates={kind!r} leaves this release as it is: no possible numbers were found that are proven to be as "
+        "near to the true ones",
+        stacklevel=3,
+    )
+
+
+def _wide(plan: Plan) -> bool:
+    """Whether a batch is measured block by block and has more cells than are listed."""
+    return plan.cells > MOST_CELLS and not isinstance(plan.compiled, Compiled)
+
+
+def _by_groups(plan: Plan) -> bool:
+    """Whether every number of a batch counts one group: of each axis a region, and none twice in a result."""
+    blocks = plan.compiled.blocks if isinstance(plan.compiled, Structured) else ()
+    apart = len({(b.start, b.stop) for b in blocks}) == len(blocks)
+    counts = all(b.component == 0 and b.coefficient > 0 and b.weight > 0 for b in blocks)
+    groups = all(len(f.axes) == 1 and _one_each(f.matrix) for b in blocks for f in b.factors)
+    return bool(blocks) and apart and counts and groups and isinstance(plan.answers, ResidualAnswers)
+
+
+def _one_each(matrix: Any) -> bool:
+    """Whether every row is one region with the weight 1, and no region is in two rows."""
+    return bool(matrix.nnz == matrix.shape[0] == len(np.unique(matrix.indices)) and (matrix.data == 1).all())
+
+
+def _over_groups(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
+    """What ``feasible`` says, over the batch's own groups and those that it leaves out of them."""
+    answers, batch = plan.answers, plan.compiled
+    assert isinstance(answers, ResidualAnswers)  # noqa: S101 - as ``_by_groups`` found
+    assert isinstance(batch, Structured)  # noqa: S101
+    tables = answers.tables(y)
+    errors = np.asarray(plan.errors)  # of ranges alone they are another kind, and those are no blocks
+    planned = np.concatenate([b.weight * errors[b.start : b.stop] for b in batch.blocks])
+    unit = (float(np.sqrt(np.mean(planned**2))) or 1.0) * batch.common_steps
+    for table in sorted({b.table for b in batch.blocks}):
+        weights: dict[tuple[int, ...], float] = {}
+        for b in batch.blocks:
+            if b.table == table:
+                weights[b.axes] = weights.get(b.axes, 0.0) + (b.weight * b.coefficient / unit) ** 2
+        problem = PossibleMarginals({axes: tables[table, 0, axes] for axes in weights}, weights)
+        found, proof = problem.solve(most=int(np.clip(_WORK / max(4 * problem.work, 1), 100, 5000)))
+        if proof.never_worse(_ROUNDING * proof.w.size):
+            tables.update({(table, 0, axes): x for axes, x in found.items()})
+        else:
+            _leave(kind)
+    values = answers.numbers_of(tables) / float(batch.common_steps)
+    return Feasible(values, np.zeros(len(values)), np.full(len(values), np.inf))
 
 
 def _cells(plan: Plan) -> Compiled:

@@ -227,7 +227,7 @@ class Maker:
     def _name(self, held: TablePolicy, name: str | None) -> str:
         if name is not None:
             check_name(name)
-            self.books.check_free([name], self.books.ledger())
+            self.books.check_free([name])
             return name
         taken = {fold(view) for entry in self.books.entries() if entry.released is not None for view in entry.views}
         first = f"{held.name.replace('.', '_')}_synthetic"

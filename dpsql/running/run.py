@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsql.earlier import keep
-from dpsql.earlier.same_question import most_precise, questions, reuse_key, types_of
+from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
@@ -69,7 +69,7 @@ class Batches:
                 "estimates they do not: find the budget again, or give one (nothing was charged)"
             )
         # One claim with and without error columns: they are one question to pay for.
-        with claimed(self.books.path, reuse_key(plan, True)):
+        with claimed(self.books.path, f"{self.books.whose or ''}{reuse_key(plan, True)}"):
             if not fresh and self._recorded() != known:
                 answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
             return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
@@ -181,17 +181,19 @@ class Batches:
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
+            **({"request": request_key(plan, key)} if self.holdings.policy.budget.approval else {}),
         }
         return job_of(plan, self.holdings.sources, description, label)
 
     def _measured(self, plan: Plan, key: str, *, errors: bool, estimates: str, label: str) -> Release:
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
-        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace], ledger)
+        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
         ledger.state().check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
+        ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         def payload(release: int, y: list[int]) -> bytes:

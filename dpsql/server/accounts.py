@@ -1,30 +1,29 @@
-"""Who may sign in: analysts as the ledger knows them, and the verifiers of their passwords in a file beside it.
+"""Who may sign in: analysts as the ledger knows them, who prove it by a file beside it (`proofs`).
 
-The ledger says what an analyst may spend, the file how they prove who they are. A password is never kept; the file has
-mode 0600 and is replaced in one step.
+The ledger says what an analyst may spend, the file how they prove who they are.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import json
 import os
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
+from typing import Any
 
-from dpsql.errors import DataError, IntegrityError, OperationalError, ProgrammingError, nearest
+from dpsql.errors import DataError, IntegrityError, ProgrammingError, nearest
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.privacy.accountant import Budget, BudgetState
 from dpsql.privacy.amounts import Number, exact
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.requests import BatchRequest
 from dpsql.release.books import budget_of
+from dpsql.server.proofs import Proofs, ProofsFile, hashed, new_token
 from dpsql.server.protocol.scram import Verifier
 from dpsql.server.remembered import Remembered
 
@@ -51,10 +50,8 @@ class Accounts:
     def __init__(self, ledger: Ledger, policy: Policy, path: Path | None = None) -> None:
         self._ledger = ledger
         self._policy = policy
-        self.path = ledger.path.with_suffix(".analysts") if path is None else path
+        self._proofs = ProofsFile(ledger.path.with_suffix(".analysts") if path is None else path)
         self._analysts = Remembered(ledger.path, ledger.analysts)
-        self._lock = threading.Lock()
-        self._read: tuple[tuple[int, int], dict[str, Verifier]] | None = None
 
     @classmethod
     def of(cls, policy: Policy, ledger: Path, anchor: Path | None, path: Path | None = None) -> Accounts:
@@ -66,17 +63,32 @@ class Accounts:
 
     def verifier(self, name: str) -> Verifier | None:
         """The verifier of an analyst who may sign in now; None for any other name."""
-        analyst = self.analyst(name)
-        return None if analyst is None or analyst.refusal() else self._verifiers().get(name)
+        held = self._proofs.read().get(name) if self._may(name) else None
+        return None if held is None else held.password
+
+    def owner(self, token: str) -> str | None:
+        """Whose token it is, of those who may sign in now; None for any other text."""
+        wanted = hashed(token)
+        found = next((name for name, held in self._proofs.read().items() if wanted in held.tokens), None)
+        return found if found is not None and self._may(found) else None
 
     def state(self, name: str) -> BudgetState | None:
         """What an analyst's budget holds and what is spent of it; None for nobody's name."""
         analyst = self.analyst(name)
         return None if analyst is None else self._ledger.analyst_state(analyst)
 
+    def check(self) -> None:
+        """Raise ``dpsql.Error`` where the ledger or the file of proofs cannot be read."""
+        self._ledger.analysts()
+        self._proofs.read()
+
     def analyst(self, name: str) -> Analyst | None:
         """The analyst of that name."""
         return self._analysts.value().get(name)
+
+    def requests(self, name: str) -> list[BatchRequest]:
+        """What an analyst asked that needs or needed the custodian's approval, oldest first."""
+        return [one for one in self._ledger.requests() if one.label == name]
 
     # -- for the custodian ---------------------------------------------------------------------
 
@@ -102,7 +114,7 @@ class Accounts:
 
         secret = _checked(password)
         analyst = self._ledger.declare_analyst(change)
-        self._keep({**self._verifiers(), name: Verifier.of(secret)})
+        self._keep(name, Proofs(Verifier.of(secret)))
         return analyst, secret
 
     def set(self, name: str, wish: Wish, password: str | None = None, *, suspended: bool | None = None) -> Analyst:
@@ -121,15 +133,44 @@ class Accounts:
 
         analyst = self._ledger.declare_analyst(change)
         if secret is not None:
-            self._keep({**self._verifiers(), name: Verifier.of(secret)})
+            held = self._proofs.read().get(name)
+            self._keep(name, Proofs(Verifier.of(secret), () if held is None else held.tokens))
         return analyst
+
+    def token(self, name: str) -> str:
+        """A new token of an analyst's, beside those that they have; it is kept as a hash alone."""
+        held = self._proven(name)
+        token = new_token()
+        self._keep(name, replace(held, tokens=(*held.tokens, hashed(token))))
+        return token
+
+    def revoke(self, name: str) -> int:
+        """Take all tokens of an analyst's back; how many there were."""
+        held = self._proven(name)
+        self._keep(name, replace(held, tokens=()))
+        return len(held.tokens)
 
     def remove(self, name: str) -> None:
         """Let an analyst go. What was spent stays spent, and what was released stays."""
         self._ledger.declare_analyst(lambda held: replace(_known(held, name), removed=True))
-        self._keep({held: verifier for held, verifier in self._verifiers().items() if held != name})
+        self._keep(name, None)
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _may(self, name: str) -> bool:
+        analyst = self.analyst(name)
+        return analyst is not None and not analyst.refusal()
+
+    def _proven(self, name: str) -> Proofs:
+        _known(self._ledger.analysts(), name)
+        held = self._proofs.read().get(name)
+        if held is None:
+            raise ProgrammingError(f"{name} has no password; make one with 'dpsql analyst set {name} POLICY'")
+        return held
+
+    def _keep(self, name: str, proofs: Proofs | None) -> None:
+        others = {other: held for other, held in self._proofs.read().items() if other != name}
+        self._proofs.write(others if proofs is None else {**others, name: proofs})
 
     def _budget(self, wish: Wish, before: Budget | None) -> Budget:
         """An analyst's budget: of the policy's kind, at its delta, no larger than the policy's in any account."""
@@ -150,7 +191,9 @@ class Accounts:
             # The pure part is as large a part of it as of the policy's budget.
             share = exact("epsilon", epsilon) * whole.pure / whole.epsilon
             pure = before.pure_epsilon if kept and before is not None else share or None
-        caps = {"max_rho_per_release" if whole.rho is not None else "max_epsilon_per_release": wish.per_release}
+        caps: dict[str, Any] = {
+            "max_rho_per_release" if whole.rho is not None else "max_epsilon_per_release": wish.per_release
+        }
         if wish.per_release is None and before is not None:
             caps = {"max_rho_per_release": before.max_rho, "max_epsilon_per_release": before.max_epsilon}
         local = wish.local_epsilon if wish.local_epsilon is not None else before.local_epsilon if before else None
@@ -175,46 +218,6 @@ class Accounts:
             if fold(name) not in known:
                 raise ProgrammingError(f"the policy has no table {name[:60]}; {nearest(name, self._policy.tables)}")
         return tuple(known[fold(name)] for name in given)
-
-    def _verifiers(self) -> dict[str, Verifier]:
-        with self._lock:
-            try:
-                state = os.stat(self.path)
-            except FileNotFoundError:
-                return {}
-            mark = (state.st_ino, state.st_mtime_ns)
-            if self._read is None or self._read[0] != mark:
-                self._read = mark, _verifiers(self.path)
-            return self._read[1]
-
-    def _keep(self, verifiers: Mapping[str, Verifier]) -> None:
-        text = json.dumps({name: str(verifier) for name, verifier in sorted(verifiers.items())}, indent=1) + "\n"
-        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        failure = ""
-        try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self.path)
-        except OSError as error:
-            failure = error.strerror or "unwritable"
-        if failure:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
-            raise OperationalError(f"the passwords' file {str(self.path)!r} cannot be written: {failure}")
-
-
-def _verifiers(path: Path) -> dict[str, Verifier]:
-    failure = ""
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-        return {str(name): Verifier.read(str(text)) for name, text in held.items()}
-    except OSError as error:
-        failure = error.strerror or "unreadable"
-    except (ValueError, AttributeError, DataError):
-        failure = "it is no file of passwords"
-    raise OperationalError(f"the passwords' file {str(path)!r}: {failure}; set the passwords again")
 
 
 def _known(held: Mapping[str, Analyst], name: str) -> Analyst:

@@ -6,7 +6,7 @@ that may charge, and is told before (``plan``) and after what that is. A refusal
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from dpsql.server.journal import Journal
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import state_of
 from dpsql.server.protocol.statements import Part, parts_of
-from dpsql.server.service import NO_SESSION_BUDGET, Answer, Asker, Service
+from dpsql.server.rate import Rate
+from dpsql.server.service import FIRST, NO_SESSION_BUDGET, Answer, Asker, Service
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -46,6 +47,7 @@ class Agent:
     service: Service
     name: str
     journal: Journal
+    rate: Rate
 
     async def tables(self) -> dict[str, Any]:
         """Tables that may be asked, and released views, with columns, types and what is public of their values."""
@@ -62,7 +64,7 @@ class Agent:
     async def plan(self, sql: str, budget: dict[str, str]) -> dict[str, Any]:
         """What a batch would cost and how far off each number would be; free, and nothing is measured."""
         part = _batch(sql)
-        if not await self.service.is_private(part):
+        if not await self.service.is_private(self._asker({}), part):
             return {"cost": "free", "why": "it reads what is released, or no table; call ask_releases"}
         plan, warning = await self._noted(part, self.service.plan(self._asker(budget), part), lambda _: None)
         if not isinstance(plan, Plan):
@@ -70,7 +72,7 @@ class Agent:
         return {
             "cost": plan.charge.guarantee,
             "account": plan.charge.account,
-            "affordable": plan.affordable and not warning,
+            "affordable": plan.affordable and warning in ("", FIRST),
             **({"warning": warning} if warning else {}),
             "columns": plan.rows(),
             "text": str(plan),
@@ -93,15 +95,17 @@ class Agent:
     async def ask_releases(self, sql: str) -> dict[str, Any]:
         """One or several queries over what is released; never charged."""
         part = _batch(sql)
-        if await self.service.is_private(part):
+        if await self.service.is_private(self._asker({}), part):
             raise ProgrammingError("this asks private tables, which is charged; call plan to see the cost, then run")
         answer = await self._noted(part, self.service.answer(self._asker({}), part), lambda found: found)
         return {"results": [shown(held) for _, held in answer.results if held is not None]}
 
     async def budget(self) -> dict[str, Any]:
-        """What is left of the account's own budget and of the policy's."""
-        held = await self.service.budget(self._asker({}))
-        return {"budget": [dict(zip(held.names, row, strict=True)) for row in held.rows]}
+        """What is left of the account's own budget and of the policy's, and the batches that wait for approval."""
+        held, asked = await self.service.budget(self._asker({})), await self.service.requests(self._asker({}))
+        requests = [dict(zip(asked.names, row, strict=True)) for row in asked.rows]
+        found = [dict(zip(held.names, row, strict=True)) for row in held.rows]
+        return {"budget": found, **({"requests": requests} if requests else {})}
 
     def _asker(self, budget: dict[str, str]) -> Asker:
         settings = Settings(errors=True)
@@ -138,11 +142,11 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
     server: MCPServer[Any] = MCPServer("dpsql", instructions=INSTRUCTIONS)
 
-    async def told(work: Any) -> dict[str, Any]:
+    async def told(work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         failure: Error
         try:
-            found: dict[str, Any] = await work
-            return found
+            agent.rate.take()
+            return await work()
         except Error as error:
             failure = error
         place = "\n".join(getattr(failure, "__notes__", ())) if isinstance(failure, SQLError) else ""
@@ -153,7 +157,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
     async def tables() -> dict[str, Any]:
         """List private tables and released views with their columns, types and public domains. Free."""
-        return await told(agent.tables())
+        return await told(agent.tables)
 
     async def plan(
         sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None
@@ -162,7 +166,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
         epsilon (or epsilon and delta, or rho): what the batch may spend.
         """
-        return await told(agent.plan(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
+        return await told(lambda: agent.plan(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
 
     async def run(
         sql: str, epsilon: float | None = None, delta: float | None = None, rho: float | None = None
@@ -171,15 +175,15 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
         What earlier releases answer is free. Charges are never given back. Call plan first.
         """
-        return await told(agent.run(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
+        return await told(lambda: agent.run(sql, given(epsilon=epsilon, delta=delta, rho=rho)))
 
     async def ask_releases(sql: str) -> dict[str, Any]:
         """Query what is released (views of schema dp) with any SQL of DuckDB. Free; reads no private table."""
-        return await told(agent.ask_releases(sql))
+        return await told(lambda: agent.ask_releases(sql))
 
     async def budget() -> dict[str, Any]:
-        """Show what is left to spend. Free."""
-        return await told(agent.budget())
+        """Show what is left to spend, and the state of batches that wait for the custodian's approval. Free."""
+        return await told(agent.budget)
 
     for tool in (tables, plan, run, ask_releases, budget):
         server.add_tool(tool)

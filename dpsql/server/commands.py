@@ -123,6 +123,8 @@ async def _show(held: Conversation, part: Part) -> Answer:
     name = " ".join((found[1] if found else "").lower().split())
     if name == "dpsql.budget":
         return _rows("SHOW", await held.service.budget(held.asker))
+    if name == "dpsql.requests":
+        return _rows("SHOW", await held.service.requests(held.asker))
     if name == "all":
         rows = [(key, value) for key, value in held.settings.values().items()]
         return _rows("SHOW", ResultSet(["name", "setting"], ["VARCHAR", "VARCHAR"], rows))
@@ -141,7 +143,7 @@ async def _explain(held: Conversation, part: Part) -> Answer:
     batch = without(part, found.end())
     if not batch.bare:
         raise SQLError("EXPLAIN names no batch; write EXPLAIN SELECT ...", code="syntax")
-    if not await held.service.is_private(batch):
+    if not await held.service.is_private(held.asker, batch):
         return _rows("EXPLAIN", _lines("Free: it reads what is released already, or no table at all"))
     plan, warning = await held.service.plan(held.asker, batch)
     return _rows("EXPLAIN", explained(plan, form[1] if form else "text"), *([warning] if warning else []))

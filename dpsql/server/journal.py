@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import threading
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ MOST_TEXT = 20_000
 
 
 class Journal:
-    """Appends lines of JSON to a file; without a file, nothing is kept. Threads may share it.
+    """Appends lines of JSON to a file; without a file, events are counted and not kept. Threads may share it.
 
     The file is opened to append, with mode 0600 where it is made. A line that cannot be written is reported in the
     log of the process, once, and nothing is stopped by it: what was charged is in the ledger in any case.
@@ -32,11 +34,13 @@ class Journal:
         self._lock = threading.Lock()
         self._file: int | None = None
         self._failed = False
+        self._counts: Counter[tuple[str, str]] = Counter()
         if path is not None:
             self._file = _opened(path)
 
     def event(self, what: str, **facts: Any) -> None:
         """Append one line: the time, what happened, and facts that JSON can hold; None is left out."""
+        self._count(what, facts)
         if self._file is None:
             return
         held = {"time": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), "event": what}
@@ -66,6 +70,23 @@ class Journal:
             guarantee=guarantee,
             **cost,
         )
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """How often what happened since the start, by name of a counter and its labels. No account, no text."""
+        found: dict[str, dict[str, int]] = {"dpsql_charges_total": {"": 0}}
+        with self._lock:
+            for (name, labels), count in self._counts.items():
+                found.setdefault(name, {})[labels] = count
+        return found
+
+    def _count(self, what: str, facts: Mapping[str, Any]) -> None:
+        name, labels = "dpsql_events_total", f'{{event="{what}"}}'
+        if what == "statement":
+            name, labels = "dpsql_statements_total", f'{{kind="{facts.get("kind", "")}",outcome="{facts["outcome"]}"}}'
+        with self._lock:
+            self._counts[name, labels] += 1
+            if facts.get("cost"):
+                self._counts["dpsql_charges_total", ""] += 1
 
     def close(self) -> None:
         """Close the file; nothing is written after that."""

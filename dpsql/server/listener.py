@@ -22,6 +22,7 @@ from dpsql.server.protocol.scram import MECHANISM, Exchange, SignInError, Verifi
 from dpsql.server.protocol.settings import REPORTED
 from dpsql.server.protocol.sqlstate import fields, fields_of
 from dpsql.server.protocol.wire import ClientGoneError, MalformedError, Reader, Wire
+from dpsql.server.rate import Rates
 from dpsql.server.service import Service
 from dpsql.server.session import Session
 
@@ -51,11 +52,7 @@ class Server:
     """Seconds before the answer to a first wrong password; each further one of the address takes twice as long."""
 
     def __post_init__(self) -> None:
-        if self.tls is None and not _is_loopback(self.host):
-            raise DataError(
-                f"host {self.host!r} is reached from other machines, and without TLS others could read passwords and "
-                "answers; give --tls-cert and --tls-key, or listen at 127.0.0.1"
-            )
+        check_reach(self.host, self.tls)
         self._stopping = asyncio.Event()
         self._listening: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], Wire] = {}
@@ -63,6 +60,7 @@ class Server:
         self._signed_in: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._secret = os.urandom(32)
+        self.rates = Rates(self.limits.statements)
         self._number = 0
 
     async def start(self) -> None:
@@ -98,6 +96,15 @@ class Server:
             await asyncio.wait(list(self._clients), timeout=1.0)
         self.journal.event("stop")
 
+    def gauges(self) -> dict[str, float]:
+        """How many connect and have signed in at this moment."""
+        return {"dpsql_connections": len(self._clients), "dpsql_sessions": len(self._sessions)}
+
+    def well(self) -> None:
+        """Raise OperationalError where the server stops."""
+        if self._stopping.is_set():
+            raise OperationalError("the server is stopping; come back later")
+
     # -- a client ------------------------------------------------------------------------------
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,7 +139,7 @@ class Server:
         key = self._key()
         try:
             held = Conversation(self.service, name, start.params.get("database") or name)
-            session = Session(wire, held, self.journal, self.limits)
+            session = Session(wire, held, self.journal, self.limits, self.rates.of(name))
             if not self._may_begin(wire, name, held, start):
                 return
             self._sessions[key] = session
@@ -192,7 +199,11 @@ class Server:
     async def _signed(self, wire: Wire, start: messages.StartupMessage) -> str | None:
         """The account that the client proved to be; None where it did not. Raises MalformedError, ClientGoneError."""
         name = start.params.get("user", "")
-        known = await self.service.verifier(self.accounts, name)
+        try:
+            known = await self.service.looked_up(self.accounts, name)
+        except Error as error:  # of the ledger or of the file of passwords: the client is told what it is always told
+            self.journal.event("accounts unreadable", account=name[:100], client=wire.peer, why=type(error).__name__)
+            known = None
         exchange = Exchange(known or Verifier.decoy(name, self._secret))
         proof = b""
         try:
@@ -212,15 +223,19 @@ class Server:
         except SignInError:
             known = None
         if known is None:
-            await self._slowed(wire.peer)
+            await self.slowed(wire.peer)
             self.journal.event("sign in refused", account=name[:100], client=wire.peer)
             wire.send(messages.ErrorResponse(fields("28P01", WRONG, severity="FATAL")))
             return None
-        self._failures.pop(wire.peer, None)
+        self.trusted(wire.peer)
         wire.send(messages.AuthenticationSASLFinal(data=proof), messages.AuthenticationOk())
         return name
 
-    async def _slowed(self, peer: str) -> None:
+    def trusted(self, peer: str) -> None:
+        """An address proved who it is: its wrong tries no longer count."""
+        self._failures.pop(peer, None)
+
+    async def slowed(self, peer: str) -> None:
         """Wait the longer, the more often the address was wrong."""
         if len(self._failures) > 10_000:
             self._failures.clear()
@@ -240,6 +255,15 @@ class Server:
         """The number of a session and the secret by which another connection may cancel what it runs."""
         self._number = self._number % 0x7FFFFFFF + 1
         return self._number, struct.pack("!I", int.from_bytes(os.urandom(4), "big"))
+
+
+def check_reach(host: str, tls: ssl.SSLContext | None) -> None:
+    """Raise DataError for a host beyond loopback without TLS."""
+    if tls is None and not _is_loopback(host):
+        raise DataError(
+            f"host {host!r} is reached from other machines, and without TLS others could read passwords and answers; "
+            "give --tls-cert and --tls-key, or listen at 127.0.0.1"
+        )
 
 
 def tls_context(certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> ssl.SSLContext:

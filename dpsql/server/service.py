@@ -7,7 +7,7 @@ private tables, planned or measured, waits its turn with one worker, since a con
 from __future__ import annotations
 
 import asyncio
-import logging
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ import duckdb
 from dpsql.driver.connection import Connection
 from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, read
-from dpsql.errors import Error, InternalError, ProgrammingError
+from dpsql.errors import Error, ProgrammingError, listed
 from dpsql.planning.plan import Plan
 from dpsql.privacy.accountant import BudgetState
 from dpsql.quoting import identifier
@@ -32,15 +32,12 @@ from dpsql.server.catalogue.catalogue import Catalogue
 from dpsql.server.catalogue.dialect import asks_catalogue
 from dpsql.server.catalogue.relations import MAIN, RELEASED, Relation, declared, views
 from dpsql.server.protocol.limits import Limits
-from dpsql.server.protocol.scram import Verifier
 from dpsql.server.protocol.settings import Settings
-from dpsql.server.protocol.sqlstate import FAULT, SessionError
+from dpsql.server.protocol.sqlstate import SessionError, fault
 from dpsql.server.protocol.statements import Part, statements_of
 from dpsql.server.remembered import Remembered
 from dpsql.sql.outer.probes import over_empty_tables
 from dpsql.sql.parse.routing import Route, route
-
-log = logging.getLogger("dpsql")
 
 T = TypeVar("T")
 
@@ -49,6 +46,7 @@ _RELEASED = (
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
+FIRST = "the custodian approves each batch before it is charged: run it to ask for that; SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
     "no earlier release answers this and no budget is set; SET dpsql.epsilon = 0.1, or write SELECT WITH "
     "DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 0.1) ... (EXPLAIN shows the errors first, for free)"
@@ -80,9 +78,40 @@ class Answer:
     """All results of a private batch by name, those of CREATE VIEW, too."""
 
 
+class Shelf:
+    """What is released, as one account sees it, or all do: a connection, who reads its releases, the catalogue."""
+
+    def __init__(self, con: Connection) -> None:
+        self.con = con
+        self.reader = Reader(con.releases_path)
+        self.views = Remembered(con.ledger_path, con._view_names)
+        self.catalogue = Catalogue(self._relations, self._state)
+
+    def _relations(self) -> list[Relation]:
+        """What there is to ask: tables and views of the policy, released views."""
+        policy, schemas = self.con.policy, self.con.schemas()
+        found = declared(policy, schemas)
+        held = {name: over_empty_tables(f"SELECT * FROM {identifier(name)}", policy, schemas) for name in policy.views}  # noqa: S608
+        shapes = {name: list(zip(shape[0], shape[1], strict=True)) for name, shape in held.items() if shape is not None}
+        found += views(shapes, MAIN, "a view of the policy; private")
+        if self.con.releases_path.exists():
+            named: dict[str, list[tuple[str, str]]] = {}
+            for name, column, kind in self.reader.sql(_RELEASED).fetchall():
+                named.setdefault(name, []).append((column, kind))
+            found += views(named, RELEASED, "released; asking it is free")
+        return found
+
+    def _state(self) -> object:
+        path = self.con.releases_path
+        return state_of(path) if path.exists() else None
+
+
 @dataclass
 class Service:
-    """Answers batches over one connection. To be used by one event loop."""
+    """Answers batches over one connection, or one for each account where releases are private to it.
+
+    To be used by one event loop.
+    """
 
     con: Connection
     limits: Limits = field(default_factory=Limits)
@@ -93,9 +122,9 @@ class Service:
         self._reading = ThreadPoolExecutor(self.limits.readers, "dpsql-read")
         self._running = ThreadPoolExecutor(1, "dpsql-run")
         self._types: dict[str, str] | None = None
-        self._catalogue = Catalogue(self._relations, self._state)
-        self._reader = Reader(self.con.releases_path)
-        self._views = Remembered(self.con.ledger_path, self.con._view_names)
+        self._everybodys = Shelf(self.con)
+        self._shelves: dict[str, Shelf] = {}
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Wait for what runs, and take nothing more."""
@@ -111,14 +140,14 @@ class Service:
         await self._admit(asker)
         if asks_catalogue(part.text):
             return await self._stoppable(lambda question: self._listed(asker, part.text, question))
-        going = await self._read(lambda: self._route(part.text))
+        going = await self._read(lambda: self._route(asker.name, part.text))
         if not going.private:
             return await self._stoppable(lambda question: self._released(asker, going, question))
         return await self._run(lambda: self._private(asker, part.text, going))
 
     async def columns(self, asker: Asker, part: Part) -> ResultSet | None:
         """The columns that a batch of one statement would have; None where it has no rows. Free, charges nothing."""
-        going = None if asks_catalogue(part.text) else await self._read(lambda: self._route(part.text))
+        going = None if asks_catalogue(part.text) else await self._read(lambda: self._route(asker.name, part.text))
         if going is None or not going.private:
             return (await self.answer(asker, part)).results[0][1]
         (piece,) = going.pieces[:1]
@@ -130,9 +159,13 @@ class Service:
         """What each account of the asker's budget and of the policy's holds in all, has spent and has left."""
         return await self._read(lambda: self._budget(asker.name))
 
-    async def verifier(self, look_up: Callable[[str], Verifier | None], name: str) -> Verifier | None:
-        """What ``look_up`` finds under a name, in a thread: it may wait for a file."""
-        return await self._read(lambda: look_up(name))
+    async def requests(self, asker: Asker) -> ResultSet:
+        """The asker's own requests for approval, and where each stands."""
+        return await self._read(lambda: self._requests(asker.name))
+
+    async def looked_up(self, look_up: Callable[[str], T], text: str) -> T:
+        """What ``look_up`` finds for a name or a token, in a thread: it may wait for a file."""
+        return await self._read(lambda: look_up(text))
 
     @property
     def parameter_types(self) -> Mapping[str, str]:
@@ -145,26 +178,37 @@ class Service:
             self._types = {name: min(kinds) for name, kinds in found.items() if len(kinds) == 1}
         return self._types
 
-    async def is_private(self, part: Part) -> bool:
+    async def is_private(self, asker: Asker, part: Part) -> bool:
         """Whether the batch asks private tables."""
-        return not asks_catalogue(part.text) and (await self._read(lambda: self._route(part.text))).private
+        return not asks_catalogue(part.text) and (await self._read(lambda: self._route(asker.name, part.text))).private
 
     async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
         """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
 
-        And why the asker's own budget would not allow it, if so.
+        And what stands in the way, if anything: the asker's own budget, or that the custodian approves it first.
         """
         await self._admit(asker)
         found = await self._run(lambda: _with_budget(lambda: self._cursor(asker).dry_run(part.text)))
         own = await self._read(lambda: self._own(asker.name))
-        if own is None or not isinstance(found, Plan) or own.affords(found.charge):
+        if own is None or not isinstance(found, Plan):
             return found, ""
-        return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
+        if not own.affords(found.charge):
+            return found, f"your own budget would refuse it: {own.refusal(found.charge)}"
+        return found, FIRST if self.con.policy.budget.approval else ""
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _route(self, text: str) -> Route:
-        return route(text, self.con.policy, self._views.value)
+    def _shelf(self, name: str) -> Shelf:
+        """What an account sees of the releases."""
+        if not self.con.policy.budget.private_releases:
+            return self._everybodys
+        with self._lock:
+            if name not in self._shelves:
+                self._shelves[name] = Shelf(self.con._of(name))
+            return self._shelves[name]
+
+    def _route(self, name: str, text: str) -> Route:
+        return route(text, self.con.policy, self._shelf(name).views.value)
 
     async def _stoppable(self, ask: Callable[[Question], Answer]) -> Answer:
         """The answer to what is free; a statement that is cancelled is stopped."""
@@ -202,42 +246,47 @@ class Service:
         ]
         return ResultSet(["whose", "account", "total", "spent", "left"], ["VARCHAR"] * 5, rows)
 
+    def _requests(self, name: str) -> ResultSet:
+        held = [] if self.accounts is None else self.accounts.requests(name)
+        rows = [
+            (one.number, one.time, one.state, one.charge.guarantee, one.note, one.release, one.sql.strip())
+            for one in held
+        ]
+        names = ["request", "time", "state", "cost", "note", "release", "batch"]
+        return ResultSet(names, ["BIGINT", *["VARCHAR"] * 4, "BIGINT", "VARCHAR"], rows)
+
     def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
+        shelf = self._shelf(asker.name)
+
         def ask(text: str) -> Result:
-            return self._reader.sql(text, self.limits.query, question, dict(asker.own))
+            return shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
 
         results: list[tuple[str, ResultSet | None]] = []
         for piece in going.pieces:
-            found = read(self.con, piece, going, ask, question)
+            found = read(shelf.con, piece, going, ask, question)
             results.append((f"{_tag(piece.word)} {len(found.rows)}", found))
         return Answer(results)
 
     def _listed(self, asker: Asker, text: str, question: Question) -> Answer:
+        shelf = self._shelf(asker.name)
         results: list[tuple[str, ResultSet | None]] = []
+        shelf.con._books.catch_up()
         for statement in statements_of(text):
-            found = self._catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
+            found = shelf.catalogue.sql(statement, asker.name, asker.database, self.limits.query, question)
             results.append((f"SELECT {len(found.rows)}", found))
         return Answer(results, kind="catalogue")
 
-    def _relations(self) -> list[Relation]:
-        """What there is to ask: tables and views of the policy, released views."""
-        policy, schemas = self.con.policy, self.con.schemas()
-        found = declared(policy, schemas)
-        held = {name: over_empty_tables(f"SELECT * FROM {identifier(name)}", policy, schemas) for name in policy.views}  # noqa: S608
-        shapes = {name: list(zip(shape[0], shape[1], strict=True)) for name, shape in held.items() if shape is not None}
-        found += views(shapes, MAIN, "a view of the policy; private")
-        if self.con.releases_path.exists():
-            named: dict[str, list[tuple[str, str]]] = {}
-            for name, column, kind in self._reader.sql(_RELEASED).fetchall():
-                named.setdefault(name, []).append((column, kind))
-            found += views(named, RELEASED, "released; asking it is free")
-        return found
-
-    def _state(self) -> object:
-        path = self.con.releases_path
-        return state_of(path) if path.exists() else None
+    def _check_names(self, asker: Asker, going: Route) -> None:
+        """SessionError where a batch would show a result under a name that another analyst's result has."""
+        named = {p.query.name.lower() for p in going.pieces if p.query is not None and p.query.named}
+        held = self._shelf(asker.name).con._books.entries() if named else []
+        owner = {view.lower(): entry.label for entry in held for view in entry.views if view.lower() in named}
+        taken = sorted(name for name, label in owner.items() if label != asker.name)
+        if taken:
+            raise SessionError(f"{listed(taken)} is released by somebody else; choose another name", "42501")
 
     def _private(self, asker: Asker, text: str, going: Route) -> Answer:
+        self._check_names(asker, going)
         cursor = self._cursor(asker)
         _with_budget(lambda: cursor.execute(text))
         results: list[tuple[str, ResultSet | None]] = []
@@ -259,8 +308,8 @@ class Service:
         return Answer(results, (said,), "private", release.cost, release.guarantee, release.id, by_name)
 
     def _cursor(self, asker: Asker) -> Cursor:
-        held = asker.settings
-        return Cursor(self.con, errors=held.errors, usual=held.amounts, alpha=held.alpha, label=asker.name)
+        held, con = asker.settings, self._shelf(asker.name).con
+        return Cursor(con, errors=held.errors, usual=held.amounts, alpha=held.alpha, label=asker.name)
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await self._worked(self._reading, work)
@@ -285,9 +334,7 @@ class Service:
             raise error
         if isinstance(error, duckdb.InterruptException):
             raise SessionError(CANCELLED, "57014")
-        # Its message may hold anything; its kind is a name in a program.
-        log.error("a batch failed with %s, which is a fault of dpsql", type(error).__name__)
-        raise InternalError(FAULT)
+        raise fault(error)  # its message may hold anything
 
 
 def _with_budget(work: Callable[[], T]) -> T:

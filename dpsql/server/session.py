@@ -20,16 +20,17 @@ from dpsql.server.protocol.limits import Limits
 from dpsql.server.protocol.parameters import Prepared, prepared
 from dpsql.server.protocol.pg_types import Encoder
 from dpsql.server.protocol.results import copied, data_row, description, encoders
-from dpsql.server.protocol.sqlstate import SessionError, fields, fields_of
+from dpsql.server.protocol.sqlstate import FAULTS, SessionError, fault, fields, fields_of
 from dpsql.server.protocol.statements import Part, parts_of, without
 from dpsql.server.protocol.wire import Wire
 from dpsql.server.rate import Rate
 from dpsql.server.service import CANCELLED, Answer
 
-_COPY = re.compile(
-    r"COPY\s+(?:\((?P<query>.*)\)|(?P<table>[\w.\"]+))\s+TO\s+STDOUT\b\s*(?:WITH\b)?\s*\(?(?P<options>[^()]*)\)?",
-    re.IGNORECASE | re.DOTALL,
-)
+# Each part of COPY by itself, so that no text takes more than one look at each of its letters.
+_COPIED = re.compile(r"COPY\s+(?:\(|(?P<table>[\w.\"]+))", re.IGNORECASE)
+_OUT = re.compile(r"\)\s*TO\s+STDOUT\b", re.IGNORECASE)
+_TABLE_OUT = re.compile(r"\s+TO\s+STDOUT\b", re.IGNORECASE)
+_OPTIONS = re.compile(r"(?:WITH\b)?\s*(?:\((?P<listed>[^()]*)\)|(?P<bare>[^()]*))", re.IGNORECASE)
 _PIECE = 256  # rows between two looks at who else waits
 STOPPING = "the server is stopping; come back later"
 
@@ -53,7 +54,7 @@ class Portal:
 class Session:
     """Answers one client until it leaves. ``cancel`` may be called from outside."""
 
-    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits) -> None:
+    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits, rate: Rate) -> None:
         self._wire = wire
         self._held = held
         self._journal = journal
@@ -62,7 +63,7 @@ class Session:
         self._portals: dict[str, Portal] = {}
         self._skipping = False
         self._cancelled = asyncio.Event()
-        self._rate = Rate(limits.statements)
+        self._rate = rate
         self._own: dict[str, Callable[[Part], Awaitable[None]]] = {
             "COPY": self._copy,
             "DECLARE": self._declare,
@@ -131,6 +132,8 @@ class Session:
             return True
         except Error as error:
             failure = error
+        except FAULTS as error:
+            failure = fault(error)
         self._held.failed()
         self._wire.send(messages.ErrorResponse(fields_of(failure, text)))
         return False
@@ -238,24 +241,12 @@ class Session:
 
     async def _copy(self, part: Part) -> None:
         """COPY (SELECT ...) TO STDOUT: the rows of one query, as text, CSV or binary."""
-        found = _COPY.fullmatch(part.bare)
-        if found is None:
-            raise SessionError(
-                "COPY only writes to the client; write COPY (SELECT ...) TO STDOUT (FORMAT csv)", "0A000"
-            )
-        if found["table"]:
-            text = f"SELECT * FROM {found['table']}"  # noqa: S608 - the client's own text, as any that it sends
-            asked = Part("", text, text, 1)
-        else:
-            start, stop = found.span("query")
-            blank = without(Part("", part.text[: part.text.index(part.bare) + stop], part.bare[:stop], 1), start)
-            asked = blank
+        asked, options = _copied(part)
         answer = await self._asked(asked)
         self._notify(answer)
         (_, result), *more = answer.results
         if result is None or more:
             raise SessionError("COPY writes the rows of one SELECT; name one", "42601")
-        options = found["options"].lower()
         form = next((word for word in ("csv", "binary", "text") if re.search(rf"\b{word}\b", options)), "text")
         header = re.search(r"\bheader\b(?!\s+(?:off|false|0))", options) is not None
         if re.search(r"\b(delimiter|null|quote|escape|force\w*|encoding)\b(?!\s+'?utf-?8)", options):
@@ -424,3 +415,22 @@ class Session:
             raise SessionError(
                 f"a session keeps at most {self._limits.prepared:,} statements and portals; close some", "53400"
             )
+
+
+def _copied(part: Part) -> tuple[Part, str]:
+    """What COPY writes to the client, as a query, and the options in small letters. Raises SessionError."""
+    found, options = _COPIED.match(part.bare), None
+    if found is not None and found["table"]:
+        text = f"SELECT * FROM {found['table']}"  # noqa: S608 - the client's own text, as any that it sends
+        asked, end = Part("", text, text, 1), _TABLE_OUT.match(part.bare, found.end())
+    elif found is not None:
+        ends = list(_OUT.finditer(part.bare, found.end()))
+        end = ends[-1] if ends else None
+        stop = end.start() if end is not None else 0
+        shown = part.text[: part.text.index(part.bare) + stop]
+        asked = without(Part("", shown, part.bare[:stop], 1), found.end()) if stop else part
+    if found is not None and end is not None:
+        options = _OPTIONS.fullmatch(part.bare[end.end() :].strip())
+    if options is None:
+        raise SessionError("COPY only writes to the client; write COPY (SELECT ...) TO STDOUT (FORMAT csv)", "0A000")
+    return asked, (options["listed"] or options["bare"] or "").lower()

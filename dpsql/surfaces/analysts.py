@@ -73,6 +73,23 @@ def remove(options: argparse.Namespace) -> None:
         print(f"{options.name} is removed; what was spent stays spent, and what was released stays.")
 
 
+def token(options: argparse.Namespace) -> None:
+    """A new token, shown once; with ``--revoke`` an end to all of them."""
+    accounts = _accounts(options)
+    if options.revoke:
+        count = accounts.revoke(options.name)
+        if options.json:
+            output.print_json({"name": options.name, "revoked": count})
+        else:
+            print(f"{options.name} has no token any more; {count} were taken back.")
+        return
+    made = accounts.token(options.name)
+    if options.json:
+        output.print_json({"name": options.name, "token": made})
+    else:
+        print(f"Token: {made}\nIt is not kept and cannot be shown again; --revoke takes it back.")
+
+
 def _accounts(options: argparse.Namespace) -> Accounts:
     policy = Policy.load(Path(options.policy))
     ledger = Path(options.ledger) if options.ledger is not None else Path(options.policy).with_suffix(".ledger")

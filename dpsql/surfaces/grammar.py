@@ -122,10 +122,12 @@ _DELIVERED = f"""
 _PAGE = """
 -o --output FILE.html!  the page; - for stdout (needs the extra: dpsql[plot])
 """
-_BOOKS = """
+_LEDGER = """
 policy POLICY  policy file (TOML)
 --ledger FILE  ledger file; default: beside the policy
 --anchor FILE  the ledger's anchor, if it has one
+"""
+_BOOKS = f"""{_LEDGER.rstrip()}
 --passwords FILE  file of the analysts' password verifiers; default: beside the ledger
 """
 _SHARE = """
@@ -142,9 +144,11 @@ _SHARE = """
 # What argparse is told besides.
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "release": {"type": int},
+    "number": {"type": int},
     **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release", "--max-groups")},
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
+    "--mcp-port": {"type": int},
     "--connections": {"type": int, "default": 200},
     "--per-account": {"type": int, "default": 50},
     "--statement-bytes": {"type": int, "default": 1_000_000},
@@ -177,6 +181,10 @@ GROUPS = {
     "analyst": (
         "say who may sign in to a server, and what each may spend",
         "The analysts of a server: each has a budget of its own inside the policy's, held to by the ledger.",
+    ),
+    "requests": (
+        "see, approve or refuse the batches that wait for it",
+        "Batches of a server's analysts that wait as plans, where the policy has approval = true in [budget].",
     ),
     "ledger": (
         "back up, restore or verify the ledger",
@@ -219,6 +227,11 @@ ACTIONS = {
     "analyst suspend": "analysts.suspend",
     "analyst resume": "analysts.resume",
     "analyst remove": "analysts.remove",
+    "analyst token": "analysts.token",
+    "requests list": "requests.list_",
+    "requests show": "requests.show",
+    "requests approve": "requests.approve",
+    "requests refuse": "requests.refuse",
     "discover": "commands.discover",
     "synthesize": "commands.synthesize",
     "audit": "commands.audit",
@@ -243,8 +256,8 @@ dpsql run  spend the budget of a batch once, show and keep its noisy tables
 {_PLANNING}
 --fresh  measure and pay again even where the ledger has the answers
 {_NO_ERRORS}
---estimates unbiased|nonnegative|whole  nonnegative: the nearest numbers that a table could have; whole: whole numbers,
-    too. Free, also of an earlier run of the same batch
+--estimates unbiased|feasible|whole  feasible: the nearest numbers that a table could have, none negative; whole: whole
+    numbers, too. Free, also of an earlier run of the same batch
 {_LABEL}{_SCANNING}{_DELIVERED}
 
 dpsql release  release an expected workload once, so that questions within it are free
@@ -355,11 +368,13 @@ dpsql serve  answer analysts over PostgreSQL's protocol, until SIGTERM or Ctrl-C
 --port PORT  the port (default: 5432; 0: any that is free)
 --tls-cert FILE  certificate, and those between it and the root (PEM)
 --tls-key FILE  its key (PEM)
+--mcp-port PORT  the port of agents' tools, by the Model Context Protocol over HTTP (needs the extra: dpsql[mcp])
+--status PLACE  port, or host:port, of /healthz and Prometheus' /metrics; not encrypted, without data
 --log FILE  audit log, a line of JSON for each statement; default: beside the ledger
 --connections N  most sessions at once (default: 200)
 --per-account N  most sessions of one analyst (default: 50)
 --statement-bytes N  most bytes of one message (default: 1000000)
---statements-per-minute N  most statements of a session in a minute (default: 6000)
+--statements-per-minute N  most statements of an analyst in a minute (default: 6000)
 --idle-timeout SECONDS  end a session after so long without a message (default: 3600)
 --grace SECONDS  how long running statements may take to end when the server stops (default: 30)
 {_SCANNING}
@@ -394,6 +409,29 @@ name NAME  the analyst
 dpsql analyst remove  let an analyst go; what was spent stays spent
 name NAME  the analyst
 {_BOOKS}
+
+dpsql analyst token  make a token for an analyst's agents, shown once
+name NAME  the analyst
+{_BOOKS}
+--revoke  take all of their tokens back instead
+
+dpsql requests list  list the batches that wait, who asks, and what each would cost
+{_LEDGER}
+--all  those that were decided, too
+
+dpsql requests show  show one batch whole, with its plan: the error of every number
+number N  the request
+{_LEDGER}
+
+dpsql requests approve  let a batch be charged, once, when its analyst asks for it again
+number N  the request
+{_LEDGER}
+--note TEXT  what the analyst is told
+
+dpsql requests refuse  keep a batch from being charged
+number N  the request
+{_LEDGER}
+--note TEXT  what the analyst is told
 
 dpsql discover  find the values of a column privately, once; they are its domain from then on
 column TABLE.COLUMN  a column that the policy declares without a domain

@@ -27,7 +27,7 @@ def restore(options: argparse.Namespace) -> None:
         aside = {"The ledger that was there": done.kept, "A releases file with more than the ledger has": done.releases}
         if options.json:
             found = {"restored": con.ledger_path, "links": done.links, "lost": list(done.lost)}
-            kept = {"kept": done.kept, "releases_kept": done.releases}
+            kept = {"kept": done.kept, "releases_kept": done.releases, "suspended": list(done.suspended)}
             output.print_json({**found, **kept, "budget": output.budget_json(state)})
         elif not options.quiet:
             charged = listed(done.lost, 3) or "nothing"
@@ -35,6 +35,11 @@ def restore(options: argparse.Namespace) -> None:
             for what, path in aside.items():
                 if path is not None:
                     print(f"{what} is kept as {path}.")
+            if done.suspended:
+                print(
+                    f"{listed(done.suspended, 5)} cannot ask until resumed, as somebody may have been suspended since "
+                    "the backup; what was lost counts for each of them ('dpsql analyst list', 'dpsql analyst resume')."
+                )
             print(state)
 
 

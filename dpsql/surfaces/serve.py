@@ -9,10 +9,16 @@ import signal
 import ssl
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dpsql.driver.connection import Connection
 from dpsql.errors import InterfaceError, ProgrammingError
 from dpsql.surfaces import inputs, output
+
+if TYPE_CHECKING:
+    from dpsql.server.accounts import Accounts
+    from dpsql.server.listener import Server
+    from dpsql.server.status import Status
 
 
 def serve(options: argparse.Namespace) -> None:
@@ -21,6 +27,8 @@ def serve(options: argparse.Namespace) -> None:
         raise InterfaceError("a server needs pygwire; install it with: pip install 'dpsql[serve]'")
     if (options.tls_cert is None) != (options.tls_key is None):
         options.usage("TLS needs a certificate and its key; give --tls-cert FILE and --tls-key FILE, or neither")
+    if options.mcp_port is not None:
+        _check_mcp()
     with inputs.connected(options) as con:
         asyncio.run(_served(con, options))
 
@@ -51,23 +59,59 @@ async def _served(con: Connection, options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    agents, status = _agents(server, accounts, tls, options), _status(server, accounts, options)
     await server.start()
-    _said(server.host, server.port, len(accounts.listed()), options, secure=tls is not None)
+    ports = {"port": server.port}
+    if agents is not None:
+        await agents.start()
+        ports["mcp_port"] = agents.port
+    if status is not None:
+        await status.start()
+        ports["status_port"] = status.port
+    _said(server.host, ports, len(accounts.listed()), options, secure=tls is not None)
     await stop.wait()
     if not options.quiet:
         print("dpsql: stopping; running statements may end first", file=sys.stderr)
-    await server.stop(options.grace)
+    ends = [server.stop(options.grace), *([agents.stop(options.grace)] if agents is not None else [])]
+    await asyncio.gather(*ends)
+    if status is not None:
+        await status.stop()
     await loop.run_in_executor(None, service.close)
     journal.close()
 
 
+def _agents(server: Server, accounts: Accounts, tls: ssl.SSLContext | None, options: argparse.Namespace) -> Any:
+    if options.mcp_port is None:
+        return None
+    from dpsql.server.web import Agents
+
+    return Agents(server, accounts.owner, options.mcp_port, tls)
+
+
+def _status(server: Server, accounts: Accounts, options: argparse.Namespace) -> Status | None:
+    if options.status is None:
+        return None
+    from dpsql.server.status import Status
+
+    host, _, port = options.status.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        options.usage(f"--status is {options.status!r}; give a port, such as 9090, or a host and a port, 0.0.0.0:9090")
+
+    def well() -> None:
+        server.well()
+        accounts.check()
+
+    return Status(server.journal, well, server.gauges, host.strip("[]") or "127.0.0.1", int(port))
+
+
 def mcp(options: argparse.Namespace) -> None:
     """Answer an agent on stdin and stdout until it leaves, under an analyst's account."""
-    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("pygwire") is None:
-        raise InterfaceError("agents need the package mcp; install it with: pip install 'dpsql[mcp]'")
+    _check_mcp()
     from dpsql.server.accounts import Accounts
     from dpsql.server.agents import Agent, tools
     from dpsql.server.journal import Journal
+    from dpsql.server.protocol.limits import Limits
+    from dpsql.server.rate import Rate
     from dpsql.server.service import Service
 
     with inputs.connected(options) as con:
@@ -78,16 +122,27 @@ def mcp(options: argparse.Namespace) -> None:
             raise ProgrammingError(f"the analyst {options.analyst} {why}; 'dpsql analyst list' shows who there is")
         journal = Journal(_path(options.log) or con.ledger_path.with_suffix(".audit.jsonl"))
         service = Service(con, accounts=accounts)
-        tools(Agent(service, options.analyst, journal)).run("stdio")
+        tools(Agent(service, options.analyst, journal, Rate(Limits().statements))).run("stdio")
         service.close()
         journal.close()
 
 
-def _said(host: str, port: int, analysts: int, options: argparse.Namespace, *, secure: bool) -> None:
+def _check_mcp() -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("mcp", "uvicorn", "pygwire")):
+        raise InterfaceError("agents need the package mcp; install it with: pip install 'dpsql[mcp]'")
+
+
+def _said(host: str, ports: dict[str, int], analysts: int, options: argparse.Namespace, *, secure: bool) -> None:
     if options.json:
-        output.print_json({"host": host, "port": port, "tls": secure, "analysts": analysts})
+        output.print_json({"host": host, **ports, "tls": secure, "analysts": analysts})
     elif not options.quiet:
-        print(f"dpsql: listening at {host} port {port}{' with TLS' if secure else ''}, for {analysts} analysts")
+        print(
+            f"dpsql: listening at {host} port {ports['port']}{' with TLS' if secure else ''}, for {analysts} analysts"
+        )
+        if "mcp_port" in ports:
+            print(f"dpsql: agents at http{'s' if secure else ''}://{host}:{ports['mcp_port']}/mcp")
+        if "status_port" in ports:
+            print(f"dpsql: /healthz and /metrics at port {ports['status_port']}")
         if not analysts:
             print(f"dpsql: nobody can sign in yet; add somebody with 'dpsql analyst add NAME {options.policy} ...'")
     sys.stdout.flush()

@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dpsql.errors import BudgetError, DataError, LedgerError, PolicyError
 from dpsql.privacy.accountant import Budget, Charge, Request, charge_for
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.ledger_restore import restore
 
 BUDGET = Budget.of("4", "1e-9", "2", local_epsilon="1")
 ANN = Analyst("ann", Budget.of("1", "1e-9", "0.5", max_epsilon_per_release="0.3"))
@@ -145,3 +147,25 @@ def test_rows_of_analysts_are_links_of_the_chain(ledger: Ledger, tmp_path: Path)
         connection.execute("INSERT INTO analysts (time, name, terms) VALUES ('', 'eve', '{}')")
     with pytest.raises(LedgerError, match="analysts has rows outside the hash chain"):
         Ledger.open(tmp_path / "l.ledger", "d-1", BUDGET)
+
+
+def test_what_a_lost_ledger_had_spent_counts_for_every_analyst(ledger: Ledger, tmp_path: Path) -> None:
+    """Or a restore would give ann her budget again, and bob, who was suspended, his account."""
+    bob = Analyst("bob", Budget.of("0.4"))
+    ledger.declare_analyst(lambda _: bob)
+    ledger.back_up(tmp_path / "backup.ledger")
+    ledger.charge(pure("0.3"), "a", {"names": []}, label="ann")
+    ledger.declare_analyst(lambda _: replace(bob, suspended=True))
+    Path(ledger.path).unlink()
+    done = restore(tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, lost=Fraction(3, 10))
+    assert done.suspended == ("ann", "bob")
+    held = Ledger.open(Path(ledger.path), "d-1", BUDGET)
+    assert {name for name, analyst in held.analysts().items() if analyst.suspended} == {"ann", "bob"}
+    with pytest.raises(BudgetError, match="the analyst bob is suspended"):
+        held.charge(pure("0.1"), "b", {"names": []}, label="bob")
+    for analyst in (ANN, bob, replace(ANN, name="eve")):
+        held.declare_analyst(lambda _, analyst=analyst: analyst)
+    assert left(held) == left(held, "eve") - 3 * 10**11
+    assert left(held, "bob") == 10**11
+    with pytest.raises(BudgetError):
+        held.charge(pure("0.3"), "c", {"names": []}, label="ann")

@@ -6,12 +6,13 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import dpsql.errors
-from dpsql.errors import LedgerError
+from dpsql.errors import LedgerError, OperationalError
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy import ledger_schema
 from dpsql.privacy.accountant import Budget, Request, charge_for
@@ -39,7 +40,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     with closing(sqlite3.connect(old)) as connection:
         links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
     ledger = Ledger.open(old, "rand-2", BUDGET)
-    assert version(old) == ledger_schema.SCHEMA_VERSION == 6
+    assert version(old) == ledger_schema.SCHEMA_VERSION == 7
     assert [(e.charge_id, e.label, e.dataset, e.released is None) for e in ledger.entries()] == [
         ("first", "ann", "rand-1", False),
         ("second", "bob", "rand-1", True),
@@ -48,10 +49,10 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     ]
     assert [e.payload for e in ledger.releases()] == [b"the first noisy measurement", b"the third"]
     assert [p.spent_units for p in ledger.state().accounts] == [750_000_000_000, 33_114_830_490, 500_000_000_000]
-    assert ledger.verify() == 13
+    assert ledger.verify() == 14
     with closing(sqlite3.connect(old)) as connection:
         assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:8] == links
-        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,), (3,), (4,), (5,), (6,)]
+        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,), (3,), (4,), (5,), (6,), (7,)]
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute("UPDATE purses SET spent = 0")
     # It goes on: idempotent ids of before, new charges, a second opening that changes nothing.
@@ -59,7 +60,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     (charge, _) = charge_for(Request.of("1", "1e-9"), BUDGET)
     assert again.charge(charge, "third", {"names": ["by_state", "q1"]}, label="ann") == 3
     again.record(again.charge(charge, "fifth", {}), b"new")
-    assert again.verify() == 15
+    assert again.verify() == 16
 
 
 def test_an_upgraded_ledger_looks_like_a_new_one(old: Path, tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_an_anchor_of_before_is_still_good(old: Path, tmp_path: Path) -> None:
     anchor.write_text(f'{{"ledger": "{ledger_id}", "link": 8, "head": "{head}"}}')
     before = old.read_bytes()
     Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
-    assert '"link": 14' in anchor.read_text()  # five steps, and that it is held to the anchor
+    assert '"link": 15' in anchor.read_text()  # six steps, and that it is held to the anchor
     assert '"spent": {"gaussian": 33114830490, "local": 500000000000, "pure": 750000000000}' in anchor.read_text()
     old.write_bytes(before)  # the older version put back is an older copy
     with pytest.raises(LedgerError, match="older one"):
@@ -109,7 +110,7 @@ def test_a_failed_step_leaves_the_old_version(old: Path, monkeypatch: pytest.Mon
         Ledger.open(old, "rand-2", BUDGET)
     assert old.read_bytes() == before
     monkeypatch.undo()
-    assert Ledger.open(old, "rand-2", BUDGET).verify() == 13
+    assert Ledger.open(old, "rand-2", BUDGET).verify() == 14
 
 
 def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +127,7 @@ def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: 
 
 
 def test_a_version_that_a_file_does_not_have_is_refused(old: Path) -> None:
-    for claimed, text in ((0, "schema version 0"), (7, "reads up to 6"), (2, "damaged|could not be used")):
+    for claimed, text in ((0, "schema version 0"), (8, "reads up to 7"), (2, "damaged|could not be used")):
         with closing(sqlite3.connect(old, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA user_version = {claimed}")
         with pytest.raises(LedgerError, match=text):
@@ -148,7 +149,7 @@ def test_four_processes_upgrade_once(old: Path) -> None:
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(old)], text=True, cwd=ROOT, **pipes)  # type: ignore[call-overload]
         for _ in range(4)
     ]
-    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["13\n"] * 4
+    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["14\n"] * 4
 
 
 def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +163,30 @@ def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: 
     assert version(path) == 2
     monkeypatch.undo()
     ledger = Ledger.open(path, "rand-1", BUDGET)
-    assert version(path) == 6
+    assert version(path) == 7
     assert ledger.entries() == []
-    assert ledger.verify() == 5
+    assert ledger.verify() == 6
+
+
+def test_a_ledger_of_version_6_gets_requests(tmp_path: Path) -> None:
+    path = tmp_path / "sixth.ledger"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript((Path(__file__).parent / "ledger_version_6.sql").read_text())
+        links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
+    assert (version(path), len(links)) == (6, 9)
+    budget = replace(BUDGET, approval=True)
+    ledger = Ledger.open(path, "rand-1", budget)
+    assert version(path) == 7
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:9] == links
+    assert ledger.requests() == []
+    assert [(e.id, e.label, e.shown) for e in ledger.entries()] == [
+        *((1, "ann", ("by_region",)), (2, "bob", ("q1",)), (3, "ann", ("q1",))),
+    ]
+    ledger.declare_analyst(lambda held: replace(held["ann"], suspended=False, budget=Budget.of("1", "1e-9", "0.8")))
+    (charge,) = [c for c in charge_for(Request.of("0.25"), budget) if c.noise == "laplace"]
+    with pytest.raises(OperationalError, match=r"request 1, .* waits"):
+        ledger.request(charge, {"request": "k", "tables": ["visits"]}, ("SELECT 1", ""), label="ann")
+    ledger.decide(1, approve=True)
+    assert ledger.charge(charge, "third", {"request": "k", "tables": ["visits"]}, label="ann") == 4
+    assert ledger.verify() == 15

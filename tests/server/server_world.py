@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 
 import dpsql
+from dpsql.server.accounts import Accounts, Wish
 from dpsql.server.journal import Journal
 from dpsql.server.listener import Server
 from dpsql.server.protocol.limits import Limits
@@ -37,8 +38,8 @@ def accounts(name: str) -> Verifier | None:
     return VERIFIER if name in ("ann", "bob") else None
 
 
-def database(folder: Path) -> Path:
-    """The private tables, and the policy beside them."""
+def database(folder: Path, rule: str = "") -> Path:
+    """The private tables, and the policy beside them; ``rule``: a line more of its budget."""
     path = folder / "visits.duckdb"
     with duckdb.connect(str(path)) as con:
         con.execute("CREATE TABLE visits (id INTEGER, age INTEGER, state VARCHAR, cost DECIMAL(9,2), day DATE)")
@@ -46,7 +47,7 @@ def database(folder: Path) -> Path:
             "INSERT INTO visits SELECT i, i % 90, ['BE', 'FR', 'ZH'][1 + i % 3], i % 400, "
             "DATE '2020-01-01' + (i % 300)::INTEGER FROM range(300) t(i)"
         )
-    (folder / "visits.toml").write_text(POLICY)
+    (folder / "visits.toml").write_text(POLICY.replace("[tables.visits]", f"{rule}\n[tables.visits]", 1))
     return path
 
 
@@ -59,3 +60,13 @@ def server(folder: Path, limits: Limits | None = None, **options: Any) -> Server
     held = limits or Limits(stalled=5.0)
     options = {"accounts": accounts, "slow": 0.01, "journal": Journal(folder / "log.jsonl"), **options}
     return Server(Service(connection(folder), held), port=0, limits=held, **options)
+
+
+def server_of_analysts(folder: Path, rule: str = "", *names: str) -> Server:
+    """A server whose analysts are the ledger's, each with epsilon 40 and the password "secret 12"."""
+    con = dpsql.connect(database(folder, rule), policy=folder / "visits.toml")
+    held = Accounts.of(con.policy, con.ledger_path, None)
+    for name in names or ("ann", "bob"):
+        held.add(name, Wish(epsilon=40), "secret 12")
+    journal = Journal(folder / "log.jsonl")
+    return Server(Service(con, accounts=held), held.verifier, port=0, slow=0.01, journal=journal)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from wire_client import Client
 from dpsql.surfaces.cli import main
 
 Run = Callable[..., dict[str, Any]]
+AGENTS = importlib.util.find_spec("mcp") is not None
 
 
 @pytest.fixture
@@ -44,8 +46,8 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @contextmanager
-def serving(folder: Path, *words: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server in a process of its own, and its port."""
+def serving(folder: Path, *words: str) -> Iterator[tuple[dict[str, int], subprocess.Popen[str]]]:
+    """A server in a process of its own, and its ports."""
     command = [sys.executable, "-m", "dpsql", "serve", str(folder / "visits.toml"), "--port", "0", "--json"]
     words = ("--database", str(folder / "visits.duckdb"), *words)
     with subprocess.Popen([*command, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -56,7 +58,7 @@ def serving(folder: Path, *words: str) -> Iterator[tuple[int, subprocess.Popen[s
                 line = process.stdout.readline()
                 assert line, process.stderr.read() if process.stderr else ""
                 said += line
-            yield json.loads(said)["port"], process
+            yield json.loads(said), process
         finally:
             if process.poll() is None:
                 process.kill()
@@ -118,9 +120,25 @@ def test_a_password_of_the_custodians_own(run: Run, folder: Path) -> None:
     assert "no file of passwords" in run("set", "ann", "--password-file", str(folder / "secret"))["error"]["message"]
 
 
+def budget_of(port: int, token: str) -> str:
+    """What an agent's tool says of the budget, over HTTP."""
+    body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "budget", "arguments": {}}}'
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    headers["authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", body, headers)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
 def test_a_server_of_its_own_process(run: Run, folder: Path) -> None:
     ann, bob = (run("add", name, "--epsilon", "4", "--pure-epsilon", "1")["password"] for name in ("ann", "bob"))
-    with serving(folder) as (port, process):
+    token = run("token", "ann")["token"]
+    with serving(folder, "--status", "0", *(("--mcp-port", "0") if AGENTS else ())) as (ports, process):
+        port = ports["port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports['status_port']}/healthz", timeout=30) as answer:
+            assert answer.read() == b"ok\n"
+        if AGENTS:
+            assert "epsilon 1" in budget_of(ports["mcp_port"], token)
         with pytest.raises(PermissionError):
             Client(port, "ann", bob)
         with Client(port, "ann", ann) as client:
@@ -142,6 +160,7 @@ def test_a_server_of_its_own_process(run: Run, folder: Path) -> None:
     lines = [json.loads(line) for line in (folder / "visits.audit.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines][0 :: len(lines) - 1] == ["start", "stop"]
     assert sum(line.get("cost") or 0 for line in lines) == 0.75
+    assert run("token", "ann", "--revoke")["revoked"] == 1
 
 
 def test_tables_that_are_not_an_analysts_are_refused(run: Run, folder: Path) -> None:
@@ -151,7 +170,7 @@ def test_tables_that_are_not_an_analysts_are_refused(run: Run, folder: Path) -> 
     )
     (folder / "o.csv").write_text("k\n1\n")
     password = run("add", "ann", "--epsilon", "4", "--tables", "visits")["password"]
-    with serving(folder) as (port, _), Client(port, "ann", password) as client:
+    with serving(folder) as (ports, _), Client(ports["port"], "ann", password) as client:
         client.ask("SET dpsql.epsilon = 0.5")
         (error,) = client.ask("SELECT COUNT(*) AS n FROM other").errors
         assert error["C"] == "42501"
@@ -161,11 +180,11 @@ def test_tables_that_are_not_an_analysts_are_refused(run: Run, folder: Path) -> 
 
 def test_of_two_sessions_that_ask_for_the_last_of_it_one_gets_it(run: Run, folder: Path) -> None:
     password = run("add", "ann", "--epsilon", "4", "--pure-epsilon", "1")["password"]
-    with serving(folder) as (port, _):
+    with serving(folder) as (ports, _):
         said: list[str] = []
 
         def ask(number: int) -> None:
-            with Client(port, "ann", password) as client:
+            with Client(ports["port"], "ann", password) as client:
                 client.ask("SET dpsql.epsilon = 0.4")
                 found = client.ask(f"SELECT COUNT(*) AS n FROM visits WHERE age = {number}")
                 said.append(found.errors[0]["C"] if found.errors else "answered")

@@ -206,3 +206,34 @@ def test_psycopg_verifies_the_certificate(tmp_path: Path, certificate: tuple[Pat
             # More than one buffer in both directions.
             assert len(con.execute("SELECT repeat('x', 100000) FROM range(50)").fetchall()) == 50
             assert con.execute("SELECT length(%s)", ("y" * 90_000,)).fetchone() == (90_000,)
+
+
+def test_texts_that_are_slow_to_read_are_read_once(running: Running) -> None:
+    """Each of them took minutes, or ended its session without a word."""
+    with Client(running.port) as ann:
+        blanks = " " * 100_000
+        for text, state in (
+            (f"COPY (SELECT 1) TO STDOUT{blanks}((x", "0A000"),
+            (f"COPY (SELECT 1{blanks}", None),
+            (f"COPY t{blanks}TO{blanks}x", "0A000"),
+            ("SET dpsql.confidence = '1e7000000'", "22000"),
+            ("SET dpsql.confidence = '0.9" + "9" * 5_000 + "'", "22023"),
+            ("SET search_path = '" + "a''" * 10_000 + "'", "22023"),
+            ("FETCH " + "9" * 5_000 + " FROM c", "42601"),
+        ):
+            (found,) = ann.ask(text).errors
+            assert state in (None, found["C"])
+        assert ann.ask("SELECT 1").rows == [("1",)]
+        assert ann.ask("COPY (SELECT ')' AS a, 2 AS b) TO STDOUT WITH (FORMAT csv)").tags == ["COPY 1"]
+
+
+def test_a_fault_of_the_session_is_told_in_fixed_words(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise UnicodeDecodeError("utf-8", b"secret", 0, 1, "secret")
+
+    monkeypatch.setattr("dpsql.server.session.data_row", fails)
+    with Client(running.port) as ann:
+        (found,) = ann.ask("SELECT 1").errors
+        assert (found["C"], "secret" in str(found)) == ("XX000", False)
+        monkeypatch.undo()
+        assert ann.ask("SELECT 1").rows == [("1",)]

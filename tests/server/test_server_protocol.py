@@ -13,6 +13,8 @@ import pytest
 from server_world import server
 from wire_client import Client, Running, served
 
+from dpsql.errors import LedgerError
+from dpsql.server.catalogue.dialect import asks_catalogue, in_duckdb
 from dpsql.server.protocol.limits import Limits
 
 
@@ -66,6 +68,21 @@ def test_several_statements_are_one_batch_with_one_charge(ann: Client, running: 
     assert again.notices[0].startswith("free")
     assert running.server.service.con.budget.account("pure").spent == before + 0.5
     assert running.server.service.con.budget.by_label()[0].label == "ann"
+
+
+def test_a_view_is_replaced_by_who_released_it(ann: Client, running: Running) -> None:
+    ann.ask("SET dpsql.epsilon = 1")
+    assert ann.ask("CREATE VIEW anns AS SELECT state, COUNT(*) AS n FROM visits GROUP BY state").tags == ["CREATE VIEW"]
+    before = ann.ask("SELECT * FROM dp.anns ORDER BY state").rows
+    with Client(running.port, "bob") as bob:
+        for budget in ("DEFAULT", "1"):
+            bob.ask(f"SET dpsql.epsilon = {budget}")
+            (found,) = bob.ask('CREATE OR REPLACE VIEW "Anns" AS SELECT COUNT(*) AS n FROM visits').errors
+            assert found["C"] == "42501"
+            assert found["M"] == "anns is released by somebody else; choose another name"
+    assert ann.ask("SELECT * FROM dp.anns ORDER BY state").rows == before
+    ann.ask("CREATE OR REPLACE VIEW anns AS SELECT COUNT(*) AS n FROM visits")
+    assert len(ann.ask("SELECT * FROM dp.anns").rows) == 1
 
 
 def test_a_released_view_is_read_for_free_in_any_session(ann: Client, running: Running) -> None:
@@ -431,3 +448,31 @@ def test_a_cursor_gives_its_rows_a_few_at_a_time(ann: Client) -> None:
     assert ann.ask("FETCH kept").errors[0]["C"] == "34000"
     for text in ("DECLARE c CURSOR", "FETCH BACKWARD 1 FROM c", "CLOSE"):
         assert ann.ask(text).errors[0]["C"] == "42601"
+
+
+def test_texts_of_a_result_are_bounded(ann: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.release.limits.MOST_TEXT", 100_000)
+    assert len(ann.ask("SELECT repeat('x', 300) AS x, 1 AS n, NULL::VARCHAR AS y FROM range(300)").rows) == 300
+    (found,) = ann.ask("SELECT repeat('x', 300) FROM range(400)").errors
+    assert found["M"].startswith("the query over the releases has texts of more than 100,000 bytes")
+
+
+def test_long_questions_are_none_to_the_catalogue(ann: Client) -> None:
+    """They were read token by token, each AS with all that stands before it, while everybody waited."""
+    assert ann.ask("SELECT pg_typeof(1), " + "1, " * 5_000 + "1").rows
+    text = "SELECT pg_x(), " + "cast(1 as oid), " * 50_000 + "1"
+    assert not asks_catalogue(text)
+    assert in_duckdb("SELECT " + "cast(1 as oid), " * 10_000 + "1").count("BIGINT") == 10_000
+
+
+def test_accounts_that_cannot_be_read_are_told_as_a_wrong_password(tmp_path: Path) -> None:
+    def broken(_: str) -> None:
+        raise LedgerError("a secret path")
+
+    with (
+        served(lambda: server(tmp_path, accounts=broken)) as running,
+        pytest.raises(PermissionError, match="password"),
+    ):
+        Client(running.port, "ann")
+    assert "accounts unreadable" in (tmp_path / "log.jsonl").read_text()
+    assert "secret path" not in (tmp_path / "log.jsonl").read_text()

@@ -40,6 +40,8 @@ _BARE = frozenset({"current_schema", "current_catalog", "current_user", "session
 _FUNCTIONS = ("typreceive", "typsend", "typinput", "typoutput", "typmodin", "typmodout", "typanalyze", "typsubscript")
 # A text that names none of these is no question to the catalogue.
 _VIEWS = frozenset({"pg_database", "pg_tables", "pg_views"})
+_LONGEST = 64_000
+"""Characters of a question to the catalogue."""
 _HINTS = re.compile(
     r"\bpg_|information_schema\b|regclass\b|regtype\b|\bcurrent_|\bsession_user\b|\bversion\s*\(|\bset_config\s*\("
     r"|_privilege\s*\(|_description\s*\(|\bformat_type\s*\(|\bto_reg|\binet_|\btxid_|\bgetdatabaseencoding\b",
@@ -68,9 +70,16 @@ def tokens_of(text: str) -> list[_Token]:
     return [token for token in found if token.kind != "blank"]
 
 
-@lru_cache(maxsize=1000)
 def asks_catalogue(text: str) -> bool:
-    """Whether a query reads the catalogue alone: each table after FROM and JOIN is one of its, or made in the query."""
+    """Whether a query reads the catalogue alone: each table after FROM and JOIN is one of its, or made in the query.
+
+    None of a text that is longer than any tool's.
+    """
+    return len(text) <= _LONGEST and _asks(text)
+
+
+@lru_cache(maxsize=1000)
+def _asks(text: str) -> bool:
     if not _HINTS.search(text):
         return False
     tokens = tokens_of(text)
@@ -104,12 +113,13 @@ def _within_call(tokens: list[_Token], at: int) -> bool:
 def in_duckdb(text: str) -> str:
     """The text of a query of the catalogue as DuckDB reads it."""
     tokens = _qualified(tokens_of(text))
+    first = next((number for number, token in enumerate(tokens) if token.word == "cast"), len(tokens))
     out: list[str] = []
     at = 0
     while at < len(tokens):
         token = tokens[at]
         after = tokens[at + 1] if at + 1 < len(tokens) else _Token("sign", "")
-        if token.text == "::" or (token.word == "as" and _closes_cast(tokens, at)):
+        if token.text == "::" or (token.word == "as" and at > first and _closes_cast(tokens, at)):
             at = _cast(tokens, at, out)
             continue
         if token.word == "collate" and after.kind == "name":
@@ -175,11 +185,9 @@ def _is_array(tokens: list[_Token], at: int) -> bool:
 
 
 def _closes_cast(tokens: list[_Token], at: int) -> bool:
-    """Whether AS stands before a type of PostgreSQL's that ends a CAST."""
+    """Whether AS, somewhere after a CAST, stands before a type of PostgreSQL's that ends one."""
     after = tokens[at + 1 : at + 3]
-    return len(after) == 2 and after[0].word in _TYPES and after[1].text == ")" and "cast" in (
-        held.word for held in tokens[:at]
-    )  # fmt: skip
+    return len(after) == 2 and after[0].word in _TYPES and after[1].text == ")"
 
 
 def _cast(tokens: list[_Token], at: int, out: list[str]) -> int:

@@ -15,7 +15,7 @@ _DECLARE = re.compile(
     re.IGNORECASE,
 )
 _FETCH = re.compile(
-    r"FETCH\s+(?:(?P<next>NEXT)\s+|(?:FORWARD\s+)?(?:(?P<count>\d+)|(?P<all>ALL))\s+|(?P<one>FORWARD)\s+)?(?:(?:FROM|IN)\s+)?"
+    r"FETCH\s+(?:(?P<next>NEXT)\s+|(?:FORWARD\s+)?(?:(?P<count>\d{1,18})|(?P<all>ALL))\s+|(?P<one>FORWARD)\s+)?(?:(?:FROM|IN)\s+)?"
     + _NAME,
     re.IGNORECASE,
 )

@@ -10,6 +10,7 @@ from fractions import Fraction
 from dpsql.driver.session import Amounts
 from dpsql.errors import DataError, SQLError, nearest
 from dpsql.privacy.accountant import Request
+from dpsql.privacy.amounts import exact
 from dpsql.server.protocol.sqlstate import SessionError
 
 SERVER_VERSION = "16.0"
@@ -83,6 +84,8 @@ _QUIETLY = re.compile(
     r"|CONSTRAINTS\b|SESSION\s+AUTHORIZATION\s+DEFAULT\b)",
     re.IGNORECASE,
 )
+_LONGEST = 1_000
+"""Characters of a value."""
 _SWITCH = {"on": True, "true": True, "1": True, "yes": True} | dict.fromkeys(("off", "false", "0", "no"), False)
 
 
@@ -121,6 +124,10 @@ class Settings:
     def set(self, name: str, value: str) -> str | None:
         """Give a setting its value; DEFAULT takes it back."""
         name = name.lower()
+        if len(value) > _LONGEST:
+            raise SessionError(
+                f"{name[:60]} has a value of more than {_LONGEST:,} characters; give a shorter one", "22023"
+            )
         default = value.lower() == "default"
         if name in ("dpsql.epsilon", "dpsql.delta", "dpsql.mu", "dpsql.rho"):
             self._set_budget(name.removeprefix("dpsql."), "" if default else value)
@@ -156,7 +163,9 @@ class Settings:
         name = {"transaction isolation level": "transaction_isolation", "time zone": "timezone"}.get(name, name)
         if name in self.values():
             return self.values()[name]
-        raise SessionError(f"there is no setting {name[:60]}; {nearest(name, (*OWN, 'dpsql.budget'))}", "42704")
+        raise SessionError(
+            f"there is no setting {name[:60]}; {nearest(name, (*OWN, 'dpsql.budget', 'dpsql.requests'))}", "42704"
+        )
 
     def values(self) -> Mapping[str, str]:
         """All settings by name, those of dpsql first."""
@@ -184,10 +193,7 @@ class Settings:
 
 
 def _confidence(value: str) -> Fraction:
-    try:
-        found = Fraction(value)
-    except (ValueError, ZeroDivisionError):
-        found = Fraction(0)
+    found = exact("dpsql.confidence", value)
     if not Fraction(1, 2) <= found < 1:
         raise DataError(f"dpsql.confidence is {value[:40]!r}; write a number from 0.5 to below 1, such as 0.95")
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from dpsql.errors import (
     BudgetError,
     DataError,
@@ -19,6 +21,25 @@ from dpsql.errors import (
 )
 
 FAULT = "dpsql itself is at fault, and what happened is not shown here; tell whoever runs the server"
+FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a fault of dpsql may raise while a session answers."""
+log = logging.getLogger("dpsql")
+
+
+def fault(error: BaseException) -> InternalError:
+    """The error with fixed text that a client sees instead; the log has its kind, a name in a program."""
+    log.error("a batch failed with %s, which is a fault of dpsql", type(error).__name__)
+    return InternalError(FAULT)
+
 
 # The first class that fits: every class stands above those that it is made of.
 _STATES: tuple[tuple[type[Error], str], ...] = (

@@ -306,7 +306,10 @@ def _weights(drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str
 def _rounded(
     batch: Structured, drafts: Sequence[tuple[Residual, float]], units: _Units, noise: str, tolerance: float
 ) -> tuple[tuple[Residual, ...], float, int, int]:
-    """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best."""
+    """(residuals with whole multipliers, error at sensitivity 1, L1, squared L2) within tolerance / 10 of the best.
+
+    Where multipliers so fine are too large to measure exactly, the finest that are not; the error is theirs.
+    """
     error = np.array([e for _, e in drafts])
     wanted = _weights(drafts, units, noise)
     tables = [residual.table for residual, _ in drafts]
@@ -324,10 +327,15 @@ def _rounded(
         )
 
     target = (1.0 + tolerance / 10.0) * float((error / wanted**2).sum())
-    k = whole_multipliers(dict(enumerate(wanted.tolist())), loss, target, _STEPS)
-    shared = gcd(*k.values())
-    k = {number: times // shared for number, times in k.items()}
-    residuals = tuple(replace(residual, multiplier=k[number]) for number, (residual, _) in enumerate(drafts))
+    finest = _STEPS
+    while True:
+        k = whole_multipliers(dict(enumerate(wanted.tolist())), loss, target, finest)
+        finest = min(k.values()) // 2
+        shared = gcd(*k.values())
+        k = {number: times // shared for number, times in k.items()}
+        residuals = tuple(replace(residual, multiplier=k[number]) for number, (residual, _) in enumerate(drafts))
+        if not finest or KroneckerIntegers(batch.histograms, residuals).fits:
+            break
     l1, l2 = _known(batch, residuals)
     sensitivity = (l1 / units.common) ** 2 if noise == "laplace" else l2 / units.common**2
     return residuals, sensitivity * squares(k), -(-l1 // units.common), -(-l2 // units.common**2)

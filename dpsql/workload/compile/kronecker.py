@@ -90,9 +90,14 @@ class KroneckerIntegers:
         """
         return room(max(self._growth(residual) for residual in self.residuals))
 
+    @property
+    def fits(self) -> bool:
+        """Whether 8 bits of the data fit an int64 product."""
+        return self._width >= _LEAST
+
     def check(self) -> None:
-        """DataError where less than 8 bits of the data fit an int64 product."""
-        if self._width < _LEAST:
+        """DataError where it does not fit."""
+        if not self.fits:
             raise DataError(
                 "the strategy's integers are too large to measure exactly; plan with a larger tolerance, or group by "
                 "fewer columns"
