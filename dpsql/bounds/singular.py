@@ -104,7 +104,7 @@ def dual_bound(W: Workload, weights: ArrayLike) -> float:
     ``W.contributions``. Raises DataError for wrong lengths, negative or zero weights.
     """
     lam = np.asarray(weights, dtype=np.float64).ravel()
-    size = W.shape[1] if W.contributions is None else W.contributions.shape[1]
+    size = W.changes
     if lam.size != size:
         raise DataError(f"bounds: {lam.size} weights for {size} columns; give one a column")
     if not np.isfinite(lam).all() or (lam < 0).any() or not lam.sum() > 0:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import MATRIX_CAP, Sparse
+from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.workload.families.matrix import Workload
 
@@ -98,7 +98,7 @@ def is_identity(span: Sparse) -> bool:
     )
 
 
-def factors(W: Workload, *, moved: bool = True) -> tuple[Floats, Any]:
+def factors(W: Workload, *, moved: bool = True) -> tuple[Floats, Csr]:
     """(R, Y): R upper triangular (r x r) and Y sparse (r x c) with (R Y)^T (R Y) = G over the cells.
 
     With ``moved`` and where records contribute to several cells, over the columns of ``W.contributions``.
@@ -107,9 +107,7 @@ def factors(W: Workload, *, moved: bool = True) -> tuple[Floats, Any]:
         rows = choose_basis(W.span, W.inner, exact=W.exact is None)
         W._cache["bound factors"] = (cholesky(rows.gram(W.inner)), rows.rows)
     R, Y = W._cache["bound factors"]
-    if moved and W.contributions is not None:
-        Y = Y @ W.contributions
-    return R, Y.astype(np.float64)
+    return R, (W.moved(Y) if moved else Y).astype(np.float64)
 
 
 def root(W: Workload) -> Floats:
@@ -123,9 +121,9 @@ def root(W: Workload) -> Floats:
     return np.asarray(R @ Y.toarray())
 
 
-def record_columns(W: Workload) -> Any:
+def record_columns(W: Workload) -> Ints:
     """Numbers of the distinct non-zero columns, up to sign, of W @ contributions (one record's changes)."""
-    moved = sparse.csr_array(W.span if W.contributions is None else W.span @ W.contributions)
+    moved = W.moved(W.span)
     diagonal = W.inner.diagonal()
     if diagonal is not None and (diagonal == 0).any():
         moved = sparse.csr_array(moved[np.flatnonzero(diagonal)])

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
-from typing import Any
 
 import numpy as np
+from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.privacy.noise import Noise
@@ -95,9 +95,9 @@ def combine(
     )
 
 
-def workload_of(joint: Joint) -> Any:
+def workload_of(joint: Joint) -> Csr:
     """W over joint cells, in floats."""
-    return joint.rows.astype(np.float64).multiply(joint.scale[:, None])
+    return sparse.csr_array(joint.rows.astype(np.float64).multiply(joint.scale[:, None]))
 
 
 def observed_of(joint: Joint) -> list[Observed]:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 from dpsql.errors import InternalError
 from dpsql.planning.plan import Plan
 from dpsql.planning.planned_batch import mean_square
@@ -47,7 +46,7 @@ class AnswersWithEarlier:
     """
 
     combined: CombinedAnswers = field(repr=False)
-    workload: Any = field(repr=False)
+    workload: Matrix = field(repr=False)
 
     @property
     def law(self) -> White:
@@ -67,7 +66,7 @@ class AnswersWithEarlier:
         """Half-widths (m,) of the pointwise intervals at level 1 - alpha."""
         return self._under(noise).widths(None, alpha)
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """Rows of several columns of one result, to be read under ``law``."""
         return self._under(noise).rows(parts)
 

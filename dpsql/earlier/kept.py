@@ -6,15 +6,13 @@ import base64
 import hashlib
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from dpsql.arrays import Json, Matrix
 from dpsql.errors import IntegrityError
-from dpsql.linalg.forms import Matrix
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.compiled import Compiled
@@ -29,7 +27,7 @@ MOST_ENTRIES = 2**23
 """Non-zero entries of one matrix that the ledger keeps; a measurement by a larger one is not combined with others."""
 
 
-def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | None:
+def keep(compiled: object, integers: Integers, policy: str) -> Json | None:
     """What a payload holds of a measurement y = B (L x) + z of a compiled batch; None where it cannot be combined.
 
     The batch's text and the types of its tables are kept elsewhere (release and charge); x follows from them, and W,
@@ -54,7 +52,7 @@ def keep(compiled: object, integers: Integers, policy: str) -> dict[str, Any] | 
     }
 
 
-def integers_of(kept: Mapping[str, Any]) -> Factored:
+def integers_of(kept: Json) -> Factored:
     """The integers of ``keep``. Raises IntegrityError where they are damaged."""
     try:
         found = Factored(from_text(kept["mixing"]), from_text(kept["basis"]))
@@ -99,7 +97,7 @@ def fits(matrix: Matrix) -> bool:
     return int(sparse.csr_array(matrix).nnz) <= MOST_ENTRIES
 
 
-def to_text(matrix: Matrix) -> dict[str, Any]:
+def to_text(matrix: Matrix) -> Json:
     """An integer matrix, dense or sparse, as JSON: row ends, columns and values as compressed 64-bit words."""
     held = sparse.csr_array(matrix)
     held.sort_indices()
@@ -111,7 +109,7 @@ def to_text(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def from_text(body: dict[str, Any]) -> sparse.csr_array:
+def from_text(body: Json) -> sparse.csr_array:
     """The csr matrix (int64) of ``to_text``. ValueError, KeyError or TypeError where it is none."""
     ends, columns, values = (_words(body[name]) for name in ("ends", "columns", "values"))
     rows, width = (int(size) for size in body["shape"])

@@ -7,14 +7,13 @@ non-singular mixing keeps the space.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Csr, Flags, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import modular
 from dpsql.linalg.columns import Distinct, distinct_columns
@@ -36,8 +35,8 @@ _SECONDS = 2.2e-10  # on one slow core, for each multiplication of the QR and of
 class Basis:
     """``rows`` (v x n integer csr, independent) and ``coords`` (q x v, ndarray or csr): span = coords @ rows."""
 
-    rows: Any
-    coords: Any
+    rows: Csr
+    coords: Matrix
 
     def gram(self, inner: Inner) -> Floats:
         """coords^T (F^T F) coords (v x v): the Gram matrix of the workload in these coordinates."""
@@ -63,13 +62,13 @@ class Basis:
         rows = int(np.count_nonzero(self._full())) if is_sparse(self.coords) else q
         return _GRAM_SECONDS * rows * float(v * v)
 
-    def _full(self) -> Any:
+    def _full(self) -> Flags:
         """Which rows of sparse coordinates have so many entries that a dense product is quicker."""
-        return 50 * np.diff(self.coords.indptr) > self.coords.shape[1]
+        return np.asarray(50 * np.diff(sparse.csr_array(self.coords).indptr) > self.coords.shape[1])
 
 
 def choose_basis(
-    span: Any,
+    span: Sparse,
     inner: Inner,
     *,
     exact: bool = True,
@@ -91,7 +90,7 @@ def choose_basis(
     if diagonal is not None:
         alive &= diagonal > 0
     used = np.flatnonzero(alive)
-    part = span if used.size == span.shape[0] else sparse.csr_array(span[used])
+    part = sparse.csr_array(span if used.size == span.shape[0] else span[used])
     if used.size == 0:
         return Basis(sparse.csr_array((0, span.shape[1]), dtype=np.int64), np.zeros((span.shape[0], 0)))
     if found is None or used.size < span.shape[0]:
@@ -120,13 +119,13 @@ def choose_basis(
     raise InternalError("strategy: no independent rows were found that span the workload")
 
 
-def _each_alone(D: Any) -> bool:
+def _each_alone(D: Csr) -> bool:
     """Has every column a row of its own, with no other entry? Then their rank is their number, exactly."""
     entries = np.diff(D.indptr)
     return bool(np.unique(D.indices[D.indptr[:-1][entries == 1]]).size == D.shape[1])
 
 
-def _choices(D: Any, rank: int, order: Ints, R: Floats) -> Any:
+def _choices(D: Csr, rank: int, order: Ints, R: Floats) -> Iterator[tuple[Ints, Matrix]]:
     """Row choices to try: by the pivoted factor, then by elimination over a prime field."""
     coords = np.zeros((D.shape[0], rank))
     coords[order[:rank]] = np.eye(rank)
@@ -139,7 +138,7 @@ def _choices(D: Any, rank: int, order: Ints, R: Floats) -> Any:
     yield picked, coordinates(D, sparse.csr_array(D[picked]))
 
 
-def _place(rows: Any, coords: Any, used: Ints, q: int) -> Basis:
+def _place(rows: Csr, coords: Matrix, used: Ints, q: int) -> Basis:
     """Coordinates for all q rows from those of the ``used`` ones."""
     if used.size < q:
         back = sparse.csr_array((np.ones(used.size), (used, np.arange(used.size))), shape=(q, used.size))
@@ -148,13 +147,13 @@ def _place(rows: Any, coords: Any, used: Ints, q: int) -> Basis:
     return Basis(sparse.csr_array(rows).astype(np.int64), coords)
 
 
-def _indicator(label: Ints, classes: int) -> Any:
+def _indicator(label: Ints, classes: int) -> Csr:
     used = np.flatnonzero(label >= 0)
     ones = np.ones(used.size, dtype=np.int64)
     return sparse.csr_array((ones, (label[used], used)), shape=(classes, label.size))
 
 
-def _thin(D: Any) -> Any:
+def _thin(D: Csr) -> Csr:
     """D (q x N) with q far above N replaced by 2 N + 64 random integer combinations of its rows."""
     q, N = D.shape
     if q <= 4 * N + 128:
@@ -170,7 +169,7 @@ def _thin(D: Any) -> Any:
     return sparse.csr_array(mix @ D)
 
 
-def compress(D: Any, buckets: int) -> Floats:
+def compress(D: Csr, buckets: int) -> Floats:
     """D (q x N) with N columns added up, with random signs, into ``buckets`` columns where N is larger.
 
     A sparse Johnson-Lindenstrauss map: row angles survive to about one part in ten, enough
@@ -186,7 +185,7 @@ def compress(D: Any, buckets: int) -> Floats:
     return np.asarray((D @ S).toarray(), dtype=np.float64)
 
 
-def _pivots(D: Any) -> tuple[int, Ints, Floats]:
+def _pivots(D: Csr) -> tuple[int, Ints, Floats]:
     """(rank, row order, R) of the QR with pivoting of the rows of D scaled to the same length.
 
     R is scaled back, so R[:v, :v]^-1 R[:v, v:] are coordinates of the rows left out. Columns are compressed to
@@ -211,7 +210,7 @@ def _pivots(D: Any) -> tuple[int, Ints, Floats]:
         buckets *= 4
 
 
-def coordinates(span: Any, rows: Any) -> Any:
+def coordinates(span: Sparse, rows: Sparse) -> Matrix:
     """coords (q x v) with span = coords @ rows; ndarray, or csr where no two ``rows`` share a column.
 
     Raises InternalError where the residual exceeds 1e-9 of the largest entry: ``span`` is not in
@@ -221,7 +220,7 @@ def coordinates(span: Any, rows: Any) -> Any:
     keep = distinct_columns(rows).keep
     S, B = (part if keep.size == part.shape[1] else sparse.csr_array(part[:, keep]) for part in (span, rows))
     v = B.shape[0]
-    coords: Any
+    coords: Matrix
     csc = sparse.csc_array(B)
     if v and csc.nnz and int(np.diff(csc.indptr).max()) == 1:
         pick = np.flatnonzero(np.diff(csc.indptr))
@@ -246,7 +245,7 @@ def coordinates(span: Any, rows: Any) -> Any:
     return coords
 
 
-def _solved(sketch: Any, v: int) -> Any:
+def _solved(sketch: Floats, v: int) -> Floats:
     """coords with the rows from v on as combinations of the first v, by least squares."""
     Q, R = linalg.qr(sketch[:v].T, mode="economic", check_finite=False)
     diagonal = np.abs(np.diag(R))
@@ -257,7 +256,7 @@ def _solved(sketch: Any, v: int) -> Any:
     return coords
 
 
-def sketched_coordinates(span: Any, rows: Any) -> Any:
+def sketched_coordinates(span: Csr, rows: Sparse) -> Floats:
     """``coordinates`` where independent ``rows`` are known to span ``span``: solved and checked on a sketch alone.
 
     A residual of the sketch has, nearly surely, the size of the residual. Cost O(nnz + v^3).
@@ -271,7 +270,7 @@ def sketched_coordinates(span: Any, rows: Any) -> Any:
     return coords
 
 
-def check(S: Any, coords: Any, B: Any) -> None:
+def check(S: Sparse, coords: Matrix, B: Sparse) -> None:
     """InternalError unless coords @ B = S to 1e-9 of the largest entry of S.
 
     The residual of a large S is seen along 16 random directions: a row of which one entry is too large passes

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy import linalg
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Csr, Floats, Ints, Matrix
 from dpsql.linalg.exact import max_abs
-from dpsql.linalg.forms import Matrix
+from dpsql.linalg.forms import dense, row_squares
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,9 @@ class Centre:
     def squares(self, rows: Matrix) -> Floats:
         """The squared norms (m,) of ``weights``, without them."""
         total = np.asarray(rows.sum(axis=1)).ravel()
-        squared = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() if hasattr(rows, "multiply") else (rows**2).sum(1)
-        return np.asarray(np.maximum(squared - total**2 / self.d, 0.0) / self.d**2)
+        return np.asarray(np.maximum(row_squares(rows) - total**2 / self.d, 0.0) / self.d**2)
 
-    def feed(self, digest: Any) -> None:
+    def feed(self, digest: hashlib._Hash) -> None:
         """Add the factor to a hash."""
         digest.update(f"centre {self.d} ".encode())
 
@@ -103,14 +102,14 @@ class Plain:
         """As ``Centre.squares``, d^2 times as large."""
         return Centre(self.d).squares(rows) * float(self.d) ** 2
 
-    def feed(self, digest: Any) -> None:
+    def feed(self, digest: hashlib._Hash) -> None:
         """Add the factor to a hash."""
         digest.update(f"plain {self.d} ".encode())
 
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """Any integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1."""
+    """An integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1."""
 
     matrix: Ints = field(repr=False)
 
@@ -169,9 +168,9 @@ class Mixed:
     def squares(self, rows: Matrix) -> Floats:
         """The squared norms of ``weights``."""
         found = self.weights(rows)
-        return np.asarray(np.einsum("ij,ij->i", found, found))
+        return row_squares(found)
 
-    def feed(self, digest: Any) -> None:
+    def feed(self, digest: hashlib._Hash) -> None:
         """Add the factor to a hash."""
         digest.update(f"mixed {self.matrix.shape} ".encode() + np.ascontiguousarray(self.matrix).tobytes())
 
@@ -189,9 +188,9 @@ class RowFactor:
 
     axes: tuple[int, ...]
     keys: tuple[int, ...]
-    matrix: Any = field(repr=False)
+    matrix: Csr = field(repr=False)
 
-    def part(self, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+    def part(self, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Matrix:
         """The rows averaged over the axes that are not ``inside``: (rows x product of the inner axes' regions).
 
         ``sizes`` are those of all axes of the table. Not centred: what measures an axis takes that part itself.
@@ -203,14 +202,13 @@ class RowFactor:
             return np.asarray(self.matrix.sum(axis=1)).reshape(-1, 1) / count
         held = self.matrix.toarray().reshape(-1, *(sizes[i] for i in self.axes))
         gone = tuple(1 + at for at, i in enumerate(self.axes) if i not in inside)
-        return held.mean(axis=gone).reshape(self.matrix.shape[0], -1)
+        return np.asarray(held.mean(axis=gone).reshape(self.matrix.shape[0], -1))
 
     def weights(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], sizes: tuple[int, ...]) -> Floats:
         """The centred part of the rows on the axes ``inside``, times what undoes ``integers``: (rows x measured)."""
         if len(inside) == 1 == len(self.axes):
             return integers[0].weights(self.matrix)
-        held = self.part(inside, sizes)
-        held = _dense(held).reshape(-1, *(sizes[i] for i in inside))
+        held = _dense(self.part(inside, sizes)).reshape(-1, *(sizes[i] for i in inside))
         for at, part in enumerate(integers):
             moved = np.moveaxis(held, 1 + at, -1)
             done = part.weights(moved.reshape(-1, moved.shape[-1])).reshape(*moved.shape[:-1], part.p)
@@ -222,7 +220,7 @@ class RowFactor:
         if len(inside) == 1 == len(self.axes):
             return integers[0].squares(self.matrix)
         held = self.weights(inside, integers, sizes)
-        return np.asarray(np.einsum("ij,ij->i", held, held))
+        return row_squares(held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,7 +295,7 @@ class Residual:
         l1 = self.multiplier * prod(part.norms[0] for part in self.integers)
         return l1, self.multiplier**2 * prod(part.norms[1] for part in self.integers)
 
-    def feed(self, digest: Any) -> None:
+    def feed(self, digest: hashlib._Hash) -> None:
         """Add the factor to a hash."""
         digest.update(f"{self.histogram} {self.axes} {self.multiplier} ".encode())
         for part in self.integers:
@@ -313,4 +311,4 @@ def digest_of(residuals: tuple[Residual, ...], histograms: object) -> str:
 
 
 def _dense(rows: Matrix) -> Floats:
-    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=np.float64)
+    return np.asarray(dense(rows), dtype=np.float64)

@@ -8,14 +8,12 @@ ones only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dpsql.arrays import Ints
-from dpsql.linalg.forms import Matrix
+from dpsql.arrays import Array, Ints, Matrix
 
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
@@ -74,7 +72,7 @@ def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
     return _distinct_slowly(csc.indptr, csc.indices, data)
 
 
-def _distinct_slowly(indptr: Any, indices: Any, data: Ints) -> Distinct:
+def _distinct_slowly(indptr: Array, indices: Array, data: Ints) -> Distinct:
     """The same by comparing bytes; only reached where two unequal columns share a hash."""
     seen: dict[tuple[bytes, bytes], int] = {}
     keep: list[int] = []

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isqrt
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
-from dpsql.linalg.forms import Matrix, Sparse, dense, is_sparse
+from dpsql.linalg.forms import dense, is_sparse
 
 _CHUNK = 4096
 _LEAST = 4  # bits of the data in a word, at least
@@ -73,7 +73,7 @@ def _joined(
     return total
 
 
-def _whole(matrix: NDArray[Any]) -> NDArray[np.object_]:
+def _whole(matrix: Array) -> NDArray[np.object_]:
     """The entries as Python integers; floats hold integers below 2^53, whose squares as floats would be rounded."""
     return (matrix.astype(np.int64) if matrix.dtype == np.float64 else matrix).astype(object)
 
@@ -112,7 +112,7 @@ def product_bits(matrix: Matrix, bits: int) -> int:
     return bits + _row_bound(matrix).bit_length()
 
 
-def product_chunks(mixing: Matrix, columns: Sparse) -> Iterator[NDArray[Any]]:
+def product_chunks(mixing: Matrix, columns: Sparse) -> Iterator[Array]:
     """Yield exact dense chunks of mixing @ columns (p x up to 4096 columns).
 
     ``mixing`` p x v integers (dense or csr), ``columns`` v x N integer csc. Each chunk is float64 where
@@ -138,14 +138,14 @@ def product_chunks(mixing: Matrix, columns: Sparse) -> Iterator[NDArray[Any]]:
                 yield left @ part.toarray()
         return
     kind: type = np.int64 if bound < 2**63 else object
-    full = dense(mixing).astype(kind)
+    full: Array = dense(mixing).astype(kind)
     for at in range(0, columns.shape[1], _CHUNK):
         yield full @ columns[:, at : at + _CHUNK].toarray().astype(kind)
 
 
 def max_abs(matrix: Matrix) -> int:
     """Largest absolute entry as a Python integer."""
-    data: NDArray[Any] = np.asarray(matrix.data if is_sparse(matrix) else matrix)
+    data: Array = np.asarray(matrix.data if is_sparse(matrix) else matrix)
     return max((abs(int(data.max())), abs(int(data.min()))), default=0) if data.size else 0
 
 
@@ -185,7 +185,7 @@ def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:
     return out
 
 
-def products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any]:
+def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     """P^T Q (M x N) for P = mixing @ left and Q = mixing @ right, exactly: int64 below 2^53, else Python integers.
 
     Long entries are cut into words so short that sums of their products stay below 2^53. Cost: a product of
@@ -211,7 +211,7 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any]:
     )
 
 
-def _sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> NDArray[Any] | None:
+def _sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> Array | None:
     """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
     held = sparse.csr_array(mixing)
     tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
@@ -242,7 +242,7 @@ def _sparse_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int] | None:
     return int(B.sum(axis=0).max()), int(B.multiply(B).sum(axis=0).max())
 
 
-def few_entries(mixing: Matrix, columns: Sparse) -> tuple[Any, Any] | None:
+def few_entries(mixing: Matrix, columns: Sparse) -> tuple[float, float] | None:
     """Both norms through mixing^T mixing where mixing, columns >= 0 and columns are very sparse; else None.
 
     Works in the dtype of ``mixing``: for integers None as well where int64 might not hold the sums.
@@ -258,7 +258,7 @@ def few_entries(mixing: Matrix, columns: Sparse) -> tuple[Any, Any] | None:
         if p * (int(mixing.max()) * weight) ** 2 >= 2**62:
             return None
     M = mixing.T @ mixing
-    rows: Any = sparse.csr_array(columns.T.astype(mixing.dtype))
+    rows: Csr = sparse.csr_array(columns.T.astype(mixing.dtype))
     l1 = (rows @ mixing.sum(axis=0)).max()
     l2 = M.dtype.type(0)
     for at in range(0, N, _CHUNK):
@@ -282,7 +282,7 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int) -> float:
     held = sparse.csr_array(left)
     if _SPARSE_COST * held.nnz * csc.nnz < left.size * csc.shape[1] * left.shape[1]:
         size = abs(held.astype(np.float64) @ csc.astype(np.float64))
-        norms: Any = (size if order == 1 else size.multiply(size)).sum(axis=0)
+        norms: Array = (size if order == 1 else size.multiply(size)).sum(axis=0)
         return float(norms.max(initial=0.0)) * scale**order
     largest = 0.0
     for at in range(0, csc.shape[1], _CHUNK):
@@ -292,7 +292,7 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int) -> float:
     return largest * scale**order
 
 
-def _norms_of(chunk: NDArray[Any]) -> tuple[int, int]:
+def _norms_of(chunk: Array) -> tuple[int, int]:
     if chunk.size == 0:
         return 0, 0
     size = np.abs(chunk)

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
+
+from dpsql.arrays import Array, Csr, Floats, Matrix, Sparse
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 MATRIX_CAP = 2**27  # entries of a matrix that is written out: 1 GiB of float64
 
-Sparse: TypeAlias = "sparse.csr_array[Any] | sparse.csc_array[Any]"
-Matrix: TypeAlias = "NDArray[Any] | Sparse"
 
-
-def is_sparse(matrix: Any) -> bool:
+def is_sparse(matrix: object) -> TypeIs[Sparse]:
     """Is it one of scipy's sparse arrays?"""
     return bool(sparse.issparse(matrix))
 
 
-def dense(matrix: Any) -> Any:
+def same_entries(one: Sparse, other: Sparse) -> bool:
+    """Are two matrices of the same shape equal?"""
+    return one.shape == other.shape and (one.nnz == other.nnz == 0 or abs(one - other).max() == 0)
+
+
+def is_identity(matrix: Sparse) -> bool:
+    """Is it the identity?"""
+    n, m = matrix.shape
+    return n == m == matrix.nnz and same_entries(matrix, sparse.eye_array(n, dtype=np.int64, format="csr"))
+
+
+def row_squares(matrix: Matrix) -> Floats:
+    """The sum of the squares of each row."""
+    if is_sparse(matrix):
+        return np.asarray(matrix.power(2).sum(axis=1), dtype=np.float64).ravel()
+    return np.asarray(np.einsum("ij,ij->i", matrix, matrix))
+
+
+def kron(left: Array, right: Array) -> Array:
+    """The Kronecker product of two dense matrices or vectors."""
+    return np.asarray(np.kron(left, right))
+
+
+def sparse_kron(left: Sparse, right: Sparse) -> Csr:
+    """The Kronecker product of two sparse matrices."""
+    return sparse.csr_array(sparse.kron(left, right, format="csr"))
+
+
+def dense(matrix: Matrix) -> Array:
     """The ndarray of a dense or sparse matrix."""
     return matrix.toarray() if is_sparse(matrix) else np.asarray(matrix)

@@ -18,14 +18,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
-from dpsql.linalg.forms import MATRIX_CAP, Matrix, dense, is_sparse
+from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse, kron, row_squares, sparse_kron
 
 
 class Inner(ABC):
@@ -36,18 +35,18 @@ class Inner(ABC):
     def shape(self) -> tuple[int, int]: ...
 
     @abstractmethod
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         """F itself, m x q: ndarray or csr_array of float64."""
 
     def gram(self, weights: Floats | None = None) -> Floats:
         """F^T F, or F^T diag(weights) F (q x q), dense."""
         return self.times(np.eye(self.shape[1])).gram(weights)
 
-    def variances(self, root: Any = None) -> Floats:
+    def variances(self, root: Matrix | None = None) -> Floats:
         """||f_i root||^2 for every row of F (m,); ``root`` (q x k, dense or csr) is the identity where it is None."""
         return self.times(np.eye(self.shape[1]) if root is None else root).variances()
 
-    def times(self, coords: Any) -> Inner:
+    def times(self, coords: Matrix) -> Inner:
         """F @ coords (m x v), coords (q x v) dense or csr. Raises DataError above 2^27 entries."""
         m, q = self.shape
         if m * max(q, coords.shape[1]) > MATRIX_CAP:
@@ -87,10 +86,10 @@ class Diagonal(Inner):
     def gram(self, weights: Floats | None = None) -> Floats:
         return np.diag(self.scale**2 if weights is None else weights * self.scale**2)
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return sparse.csr_array(sparse.diags_array(self.scale))
 
-    def times(self, coords: Any) -> Inner:
+    def times(self, coords: Matrix) -> Inner:
         if is_sparse(coords):
             return Dense(sparse.csr_array(sparse.diags_array(self.scale) @ coords))
         return Dense(np.asarray(self.scale[:, None] * coords))
@@ -106,7 +105,7 @@ class Diagonal(Inner):
 class Dense(Inner):
     """F given by its entries (m x q), an ndarray; a csr_array where it stands for rows one by one."""
 
-    entries: Any
+    entries: Matrix
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -120,17 +119,14 @@ class Dense(Inner):
         scaled = held if weights is None else held * np.sqrt(weights)[:, None]
         return np.asarray(scaled.T @ scaled)
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return self.entries
 
-    def variances(self, root: Any = None) -> Floats:
-        moved = self.entries if root is None else self.entries @ root
-        if is_sparse(moved):
-            return np.asarray(moved.multiply(moved).sum(axis=1), dtype=np.float64).ravel()
-        return np.asarray(np.einsum("ij,ij->i", moved, moved))
+    def variances(self, root: Matrix | None = None) -> Floats:
+        return row_squares(self.entries if root is None else self.entries @ root)
 
     def without_zeros(self) -> Inner:
-        return Dense(self.entries[np.flatnonzero(abs(self.entries).sum(axis=1) > 0)])
+        return Dense(self.entries[np.flatnonzero(abs(sparse.csr_array(self.entries)).sum(axis=1) > 0)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +143,10 @@ class Product(Inner):
     def gram(self, weights: Floats | None = None) -> Floats:
         return np.asarray(self.coords.T @ self.left.gram(weights) @ self.coords)
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return self.left.matrix() @ self.coords
 
-    def variances(self, root: Any = None) -> Floats:
+    def variances(self, root: Matrix | None = None) -> Floats:
         return self.left.variances(self.coords if root is None else self.coords @ root)
 
 
@@ -178,15 +174,15 @@ class Ranges(Inner):
         upper = np.triu(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1])
         return np.asarray(upper + np.triu(upper, 1).T)
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         first, last = np.triu_indices(self.n)
         j = np.arange(self.n)
         return ((first[:, None] <= j) & (j <= last[:, None])).astype(np.float64)
 
-    def times(self, coords: Any) -> Inner:
+    def times(self, coords: Matrix) -> Inner:
         return Product(self, np.asarray(dense(coords), dtype=np.float64))
 
-    def variances(self, root: Any = None) -> Floats:
+    def variances(self, root: Matrix | None = None) -> Floats:
         moved = np.eye(self.n) if root is None else np.asarray(dense(root), dtype=np.float64)
         sums = np.vstack([np.zeros((1, moved.shape[1])), moved.cumsum(axis=0)])
         products = sums @ sums.T
@@ -214,10 +210,10 @@ class Prefixes(Inner):
         after = np.cumsum((np.ones(self.n) if weights is None else weights)[::-1])[::-1]
         return np.asarray(after[np.maximum.outer(i, i)])
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return np.tril(np.ones((self.n, self.n)))
 
-    def times(self, coords: Any) -> Inner:
+    def times(self, coords: Matrix) -> Inner:
         return Dense(np.asarray(dense(coords), dtype=np.float64).cumsum(axis=0))
 
 
@@ -230,9 +226,9 @@ class Kron(Inner):
         return (prod(f.shape[0] for f in self.factors), prod(f.shape[1] for f in self.factors))
 
     def gram(self, weights: Floats | None = None) -> Floats:
-        return super().gram(weights) if weights is not None else reduce(_kron, (f.gram() for f in self.factors))
+        return super().gram(weights) if weights is not None else reduce(kron, (f.gram() for f in self.factors))
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return reduce(_kron, (f.matrix() for f in self.factors))
 
     def coupling(self) -> Ints:
@@ -244,17 +240,17 @@ class Kron(Inner):
 
     def diagonal(self) -> Floats | None:
         own = [f.diagonal() for f in self.factors]
-        return None if any(d is None for d in own) else reduce(_kron, (d for d in own if d is not None))
+        return None if any(d is None for d in own) else reduce(kron, (d for d in own if d is not None))
 
     @property
     def log2_scale(self) -> float:
         return sum(f.log2_scale for f in self.factors)
 
 
-def _kron(left: Matrix, right: Matrix) -> Any:
+def _kron(left: Matrix, right: Matrix) -> Matrix:
     if is_sparse(left) and is_sparse(right):
-        return sparse.csr_array(sparse.kron(left, right, format="csr"))
-    return np.kron(dense(left), dense(right))
+        return sparse_kron(left, right)
+    return kron(dense(left), dense(right))
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,11 +273,11 @@ class Blocks(Inner):
             at += k
         return out
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         parts = [w * p.matrix() for p, w in zip(self.parts, self.weights, strict=True)]
         return sparse.csr_array(sparse.block_diag([sparse.csr_array(p) for p in parts], format="csr"))
 
-    def times(self, coords: Any) -> Inner:
+    def times(self, coords: Matrix) -> Inner:
         ends = np.cumsum([0, *(part.shape[1] for part in self.parts)]).tolist()
         held = zip(self.parts, self.weights, ends, ends[1:], strict=False)
         return Stack(tuple(part.times(weight * coords[at:end]) for part, weight, at, end in held))
@@ -319,10 +315,10 @@ class Stack(Inner):
         pieces = [part.gram(w) for part, w in zip(self.parts, _split(self.parts, weights), strict=True)]
         return np.asarray(np.sum(pieces, axis=0))
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return np.vstack([dense(part.matrix()) for part in self.parts])
 
-    def variances(self, root: Any = None) -> Floats:
+    def variances(self, root: Matrix | None = None) -> Floats:
         return np.concatenate([part.variances(root) for part in self.parts])
 
     def without_zeros(self) -> Inner:
@@ -359,6 +355,6 @@ class Predicates(Inner):
             return super().gram(weights)
         return np.asarray(np.exp2(self.n - 2 - 2 * self.log2_scale) * (np.eye(self.n) + 1.0))
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         subsets = np.arange(2**self.n)
-        return ((subsets[:, None] >> np.arange(self.n)) & 1) * np.exp2(-self.log2_scale)
+        return np.asarray(((subsets[:, None] >> np.arange(self.n)) & 1) * np.exp2(-self.log2_scale))

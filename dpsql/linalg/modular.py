@@ -7,12 +7,10 @@ about 1/p for each of the fixed random vectors used.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Csr, Floats, Matrix, Sparse
 from dpsql.linalg.forms import dense
 
 PRIMES = (4_194_301, 4_194_287)  # below 2^22: 256 products sum up to less than 2^52, exact in float64
@@ -20,11 +18,11 @@ _BLOCK = 64
 _SEED = 20_110
 
 
-def _mod(values: Any, p: int) -> Any:
-    return values - p * np.floor(values / p)
+def _mod(values: Array, p: int) -> Array:
+    return np.asarray(values - p * np.floor(values / p))
 
 
-def residues(matrix: Any, p: int) -> Floats:
+def residues(matrix: Array, p: int) -> Floats:
     """Entries modulo p as float64 (exact); integers of any size, dense."""
     if matrix.dtype == object:
         return np.asarray(np.vectorize(lambda v: int(v) % p, otypes=[np.float64])(matrix))
@@ -71,7 +69,7 @@ def eliminate(work: Floats, width: int, p: int) -> list[int]:
     return pivots
 
 
-def rank(matrix: Any) -> int:
+def rank(matrix: Matrix) -> int:
     """Rank of an integer matrix modulo a prime, O(v^2 n); never above the true rank."""
     M = dense(matrix)
     if M.shape[0] > M.shape[1]:
@@ -84,7 +82,7 @@ def rank(matrix: Any) -> int:
     return best
 
 
-def spans(rows: Any, basis: Any) -> bool:
+def spans(rows: Csr, basis: Sparse) -> bool:
     """Do ``basis`` (v x n, csr) rows have rank v and does every row of ``rows`` (q x n) lie in their span?
 
     Three random combinations of ``rows`` are written in the basis on a random sketch of the
@@ -109,29 +107,29 @@ def spans(rows: Any, basis: Any) -> bool:
     return False
 
 
-def identity_csr(n: int) -> Any:
+def identity_csr(n: int) -> Csr:
     """The n x n identity in int64 csr."""
     return sparse.csr_array(sparse.eye_array(n, dtype=np.int64, format="csr"))
 
 
-def _sketch(n: int, buckets: int, p: int, rng: np.random.Generator) -> Any:
+def _sketch(n: int, buckets: int, p: int, rng: np.random.Generator) -> Csr:
     """n x buckets, two random residues a row: keeps the rank of what it multiplies, nearly surely."""
     place = rng.integers(0, buckets, size=(n, 2))
     value = rng.integers(1, p, size=(n, 2))
     return sparse.csr_array((value.ravel(), (np.repeat(np.arange(n), 2), place.ravel())), shape=(n, buckets))
 
 
-def _exact_product(left: Any, matrix: Any, p: int) -> Any:
+def _exact_product(left: Array, matrix: Sparse, p: int) -> Array:
     """left @ matrix modulo p for int64 residues; columns of ``matrix`` hold below 2^18 entries."""
-    return np.mod(np.asarray((matrix.T @ left.T).T), p)
+    return np.asarray(np.mod(np.asarray((matrix.T @ left.T).T), p))
 
 
-def _combine_columns(rows: Any, sketch: Any, p: int) -> Floats:
+def _combine_columns(rows: Sparse, sketch: Csr, p: int) -> Floats:
     reduced = sparse.csr_array((np.mod(rows.data, p).astype(np.int64), rows.indices, rows.indptr), rows.shape)
     return np.asarray(np.mod((reduced @ sketch).toarray(), p), dtype=np.float64)
 
 
-def _dot(row: Floats, c: Floats, p: int) -> Any:
+def _dot(row: Floats, c: Floats, p: int) -> Floats:
     """row @ c modulo p; sums of 256 products at a time stay exact."""
     out = np.zeros(c.shape[1])
     for at in range(0, row.size, 256):
@@ -139,7 +137,7 @@ def _dot(row: Floats, c: Floats, p: int) -> Any:
     return out
 
 
-def _combine(weights: Any, rows: Any, p: int) -> Floats:
+def _combine(weights: Array, rows: Sparse, p: int) -> Floats:
     """weights @ rows modulo p for csr rows, exactly.
 
     Residues are below 2^22, so products stay below 2^44 and sums of up to 2^18 of them in int64.

@@ -8,6 +8,7 @@ f(k) cos(m k pi / N); and C^2 is the matrix of the same form with f convolved wi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.convolution import (
     WIDEST,
@@ -105,7 +106,7 @@ class SineMatrix:
             raise DataError("linalg: these products might not fit two words; round the kernel to fewer bits")
         spectra = self._spectra("kernel", self.kernel)
 
-        def parts() -> Any:
+        def parts() -> Iterator[Ints]:
             for digit in balanced_digits(u, width, count):
                 yield np.rint(_convolve(spectra, digit)).astype(np.int64)
 
@@ -163,7 +164,7 @@ class SineMatrix:
         i = np.arange(1, n + 1)
         return np.asarray(period[np.abs(i[:, None] - i)] - period[i[:, None] + i])
 
-    def _spectra(self, name: str, kernel: NDArray[Any]) -> tuple[int, Floats, NDArray[np.complex128]]:
+    def _spectra(self, name: str, kernel: Array) -> tuple[int, Floats, NDArray[np.complex128]]:
         if name not in self._cache:
             length = transform_length(self.n)
             t, h = _halves(kernel)
@@ -215,7 +216,7 @@ def kernel_of(values: Floats) -> Floats:
     return cosine_sums(held) / (2.0 * (values.size + 1))
 
 
-def _halves(f: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _halves(f: Array) -> tuple[Array, Array]:
     """(f(i - j) for i - j = 0..n-1 and then -(n-1)..-1, f(i + j) for i + j = 2..2n)."""
     n = f.size - 2
     return np.concatenate([f[:n], f[n - 1 : 0 : -1]]), np.concatenate([f[2:], f[-2:1:-1]])

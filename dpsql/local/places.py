@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Array
 from dpsql.errors import InternalError, SQLError
 from dpsql.local.device import OTHER, Categories
 from dpsql.local.functions import Shape
@@ -47,7 +48,7 @@ LISTED_CAP = 10_000_000
 
 COUNT = "dpsql_count"
 
-Values: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[Any]]"
+Values: TypeAlias = Array
 """A column of public values as DuckDB gives them, perhaps masked."""
 
 PublicRows = Callable[[str, Mapping[str, str]], list[Sequence[Value]]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Array, Json
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.local.device import OTHER, Categories, Domain
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
@@ -81,7 +82,7 @@ class Released:
         }
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], release: int) -> Released:
+    def of(cls, body: Json, release: int) -> Released:
         """The release of `as_dict`. Raises IntegrityError where it is none."""
         found = None
         try:
@@ -108,7 +109,7 @@ class Released:
         return found
 
 
-def table_of_rows(released: Released, codes: Codes, ids: Sequence[NDArray[Any]]) -> ReleaseTable:
+def table_of_rows(released: Released, codes: Codes, ids: Sequence[Array]) -> ReleaseTable:
     """The table that users see: public columns, then released ones, OTHER as NULL with <column>_other = TRUE."""
     columns: list[tuple[str, str, Sequence[Value]]] = [
         (name, shown_type(kind), _plain(values)) for (name, kind), values in zip(released.ids, ids, strict=True)
@@ -172,7 +173,7 @@ def shown_type(kind: str) -> str:
     return "VARCHAR" if kind.upper().startswith("ENUM") else kind
 
 
-def _plain(values: NDArray[Any]) -> list[Value]:
+def _plain(values: Array) -> list[Value]:
     """Public values as Python holds them, NULL as None; dates and times without numpy's own types."""
     held = np.ma.getdata(values)
     listed: list[Value] = (held.astype("datetime64[us]") if held.dtype.kind == "M" else held).tolist()

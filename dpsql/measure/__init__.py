@@ -33,7 +33,8 @@ from dpsql.engines.base import Engine, Refusing, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
-from dpsql.engines.spark import SparkEngine, is_session
+from dpsql.engines.spark.engine import SparkEngine
+from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
 from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of, scans_of

@@ -22,12 +22,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
 from dpsql import measure as room
+from dpsql.arrays import Json
 from dpsql.engines.base import Engine, TableSource
 from dpsql.errors import IntegrityError
 from dpsql.measure.shield import shielded
@@ -71,7 +72,7 @@ class AdaptiveJob:
     charge: Charge
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     sources: Mapping[str, TableSource] = field(repr=False)
-    description: Mapping[str, Any] = field(repr=False)
+    description: Json = field(repr=False)
     label: str = ""
 
     @property
@@ -120,7 +121,8 @@ def check_reach(job: AdaptiveJob) -> None:
         moved = abs(sparse.csr_array(job.integers.basis @ corners_of([layout.entry], job.integers.shape[1])))
         most = np.asarray(moved.max(axis=1).todense(), dtype=np.int64).ravel() if moved.shape[1] else found
         found = np.maximum(found, most.astype(object) * (layout.multiplicity * job.common_steps))
-    unmixed = (job.integers.mixing != sparse.eye_array(job.integers.shape[0], format="csr")).nnz == 0
+    identity = sparse.eye_array(job.integers.shape[0], format="csr")
+    unmixed = sparse.csr_array(job.integers.mixing - identity).count_nonzero() == 0
     if (
         epsilon is None
         or job.spent > epsilon

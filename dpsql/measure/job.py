@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
+from dpsql.arrays import Json
 from dpsql.engines.base import TableSource
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
@@ -48,7 +49,7 @@ class Job:
     charge: Charge
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     sources: Mapping[str, TableSource] = field(repr=False)
-    description: Mapping[str, Any] = field(repr=False)
+    description: Json = field(repr=False)
     label: str = ""
 
     @property

@@ -29,11 +29,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Array, Json, Values
 from dpsql.engines.base import Engine, Refusing, Scan, TableSource
 from dpsql.errors import IntegrityError, InternalError, OperationalError
 from dpsql.measure.from_sql import rows_of
@@ -49,7 +49,7 @@ from dpsql.workload.expr.scan import Column, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE
 from dpsql.workload.expr.values import Cast, CountRows, Name
 
-Ids = tuple[Any, ...]
+Ids = tuple[Array, ...]
 """The public columns of the rows, an array each."""
 
 FAILED = (
@@ -90,7 +90,7 @@ class LocalJob:
     source: RowSource
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     sources: Mapping[str, TableSource] = field(repr=False)
-    description: Mapping[str, Any] = field(repr=False)
+    description: Json = field(repr=False)
     label: str = ""
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ def _observe(job: LocalJob, engine: Engine, offsets: Codes) -> tuple[Codes, Ids]
 
     Exact combinations, and the order of the table, die with this frame.
     """
-    found: dict[str, Any] = engine.scan(job.scans[0])
+    found: dict[str, Array] = engine.scan(job.scans[0])
     codes = np.zeros(offsets.size, dtype=np.int64)
     for at, column in enumerate(job.columns):
         places = column.category[found.pop(f"a{at}")]
@@ -170,7 +170,7 @@ def _in_order(codes: Codes, ids: Ids) -> tuple[Codes, Ids]:
         if most > 4 * codes.size + 1_000_000:
             return np.sort(codes), ids
         return np.repeat(np.arange(most), np.bincount(codes, minlength=most)), ids  # a counting sort
-    keys: list[Any] = [codes]
+    keys: list[Array] = [codes]
     for column in reversed(ids):
         null = np.ma.getmaskarray(column)
         held = np.ma.getdata(column)
@@ -182,7 +182,7 @@ def _in_order(codes: Codes, ids: Ids) -> tuple[Codes, Ids]:
     return codes[order], tuple(column[order] for column in ids)
 
 
-def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns: Mapping[str, str]) -> list[Any]:
+def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns: Mapping[str, str]) -> list[Values]:
     """The values of ``columns`` (name -> DuckDB type) of a public table, as text, None for NULL, in order.
 
     Text that DuckDB casts back to the same values. InternalError for a private table, before it is read.
@@ -193,5 +193,5 @@ def public_rows(engine: Engine, table: TablePolicy, source: TableSource, columns
         return []
     listed = tuple((f"c{at}", Cast(Name(name, BASE), "VARCHAR", bare=True)) for at, name in enumerate(columns))
     asked = Scan(source.name, (source,), Select(listed, Table(source.name)))
-    found: dict[str, Any] = engine.scan(asked)
+    found: dict[str, Array] = engine.scan(asked)
     return [np.ma.array(found[f"c{at}"]).tolist() for at in range(len(columns))]

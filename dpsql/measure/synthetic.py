@@ -2,20 +2,27 @@
 
 The exact vector of a private table exists in ``_observe`` alone. Of rows that the audit made up it may be
 seen: that is what brute force compares. Nothing here takes any engine but ``SyntheticEngine``.
+
+An engine over generated rows alone, for the audit: exact values of it are nobody's.
+
+Its database lives in memory and is made here, so that no file and no connection of a user can stand
+behind it. It runs the very statements that the other engines run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from dpsql import measure as room
+from dpsql.arrays import Csr, Matrix
+from dpsql.engines import duckdb as real
 from dpsql.engines.base import IntArray, Scan, TableSource
-from dpsql.engines.synthetic import StillEngine, SyntheticEngine
 from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, _rounds, measure_adaptively, noise_of
 from dpsql.measure.job import Job, Scanned
@@ -23,7 +30,56 @@ from dpsql.measure.reading import scan_of
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.total import BASE
+from dpsql.workload.expr.value_sql import select_text
 from dpsql.workload.expr.values import Name
+
+
+def _in_memory() -> duckdb.DuckDBPyConnection:
+    # One thread: these tables have a few rows, and threads cost more than they save.
+    return duckdb.connect(":memory:", config={"threads": 1, "python_enable_replacements": "false"})
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticEngine:
+    """Tables of generated rows. ``connection`` is its own, to create and fill them.
+
+    Scans run on that connection itself, so that rows of a transaction still open are seen: two neighbouring
+    databases are one ROLLBACK apart. Column types are read once.
+    """
+
+    connection: duckdb.DuckDBPyConnection = field(default_factory=_in_memory, init=False, repr=False)
+    _known: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False)
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """Column types by column name, for every table."""
+        for source in sources:
+            if source.name not in self._known:
+                self._known[source.name] = real._schema(self.connection, source, "memory")
+        return {source.name: self._known[source.name] for source in sources}
+
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The integer columns of a scan, by name."""
+        return real._scan(self.connection, asked, "memory")
+
+
+@dataclass(frozen=True, eq=False)
+class StillEngine:
+    """Remembers the scans of ``engine``, whose tables do not change: a second measurement costs its noise alone."""
+
+    engine: SyntheticEngine
+    _seen: dict[str, dict[str, IntArray]] = field(default_factory=dict, init=False, repr=False)
+
+    def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
+        """The schemas of the engine behind it."""
+        return self.engine.schemas(sources)
+
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """As the engine behind it, once for each statement."""
+        key = select_text(asked.select, {table.name: table.name for table in asked.tables})
+        if key not in self._seen:
+            self._seen[key] = self.engine.scan(asked)
+        return self._seen[key]
+
 
 __all__ = [
     "StillEngine",
@@ -143,7 +199,7 @@ class _WithZeros:
         return p + self.count, n
 
     @property
-    def written(self) -> tuple[Any, Any] | None:
+    def written(self) -> tuple[Matrix, Csr] | None:
         """Those of the integers: rows of zeros move nothing."""
         return self.integers.written
 

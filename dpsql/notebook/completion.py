@@ -15,6 +15,7 @@ from dpsql.errors import Error
 from dpsql.notebook.line import COMMANDS, CONNECT_OPTIONS, OPTIONS, read_line
 
 if TYPE_CHECKING:
+    from IPython.core.completer import CompletionContext
     from IPython.core.interactiveshell import InteractiveShell
 
 
@@ -183,7 +184,7 @@ def register(shell: InteractiveShell, magic: Any) -> None:
     from IPython.core.completer import SimpleCompletion, context_matcher
 
     @context_matcher(identifier=_IDENTIFIER, priority=100)  # type: ignore[untyped-decorator,unused-ignore]
-    def matcher(context: Any) -> dict[str, Any]:
+    def matcher(context: CompletionContext) -> dict[str, object]:
         found = _at(context, magic.completing)
         if found is None:
             return {"completions": []}
@@ -203,7 +204,7 @@ def unregister(shell: InteractiveShell) -> None:
 _IDENTIFIER = "dpsql"
 
 
-def _at(context: Any, completing: Callable[[str], tuple[Connection | None, list[str]]]) -> Found | None:
+def _at(context: CompletionContext, completing: Callable[[str], tuple[Connection | None, list[str]]]) -> Found | None:
     whole = str(context.full_text)
     lines = whole.split("\n")
     if context.cursor_position > len(lines[context.cursor_line]):  # the old call counts through the whole text

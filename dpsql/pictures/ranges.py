@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsql.arrays import Values
 from dpsql.errors import InterfaceError
 
 from . import style
@@ -69,7 +70,7 @@ def draw_curve(ax: Axes, key: Key, number: Number) -> None:
     """Values over an ordered key, their intervals as a band; a NULL group stands beside as a point."""
     known = [row for row, value in enumerate(key.values) if value is not None]
     known.sort(key=lambda row: key.values[row])
-    x: Any = [key.values[row] for row in known]
+    x: Values = [key.values[row] for row in known]
     if x and not hasattr(x[0], "isoformat"):
         x = [float(value) for value in x]
     values = number.values[known]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, in an order in which neighbours also differ in lightness.
 BLUE, ORANGE, GREEN, RED, SKY, PINK, BLACK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#222222"
 COLOURS = (BLUE, ORANGE, GREEN, SKY, RED, PINK)
-PALE, FAINT, INK = "0.75", "0.92", "0.25"
+PALE, FAINT = "0.75", "0.92"
 SMALL, NORMAL = 8.0, 9.5
 SEQUENTIAL, DIVERGING = "cividis", "RdBu_r"
 

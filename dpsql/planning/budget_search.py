@@ -28,6 +28,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import chdtri, ndtr
 
+from dpsql.arrays import Floats, Matrix
 from dpsql.errors import BudgetError, DataError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.needed_budget import NeededBudget
@@ -40,7 +41,7 @@ from dpsql.planning.target_errors import Goal, Wanted, goal_of
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
-from dpsql.reconstruct import Answers, LineAnswers, simultaneous_alpha
+from dpsql.reconstruct import Answers, LineAnswers, RangeErrors, simultaneous_alpha
 from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.strategy import Strategy
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
@@ -62,7 +63,7 @@ class Way:
     alpha: float
     answers: Answers | LineAnswers = field(init=False)
     _sensitivity: int = field(init=False)
-    _rows: dict[int, Any] = field(init=False, default_factory=dict)
+    _rows: dict[int, Matrix] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.answers = self.strategy.answers_of(self.compiled)
@@ -73,7 +74,7 @@ class Way:
         noise = self.route.step(units).calibrate(self._sensitivity)
         common = self.strategy.as_measured(self.compiled).common_steps
 
-        def rows(number: int) -> Any:
+        def rows(number: int) -> Matrix:
             if number not in self._rows:
                 assert not isinstance(self.answers, LineAnswers)  # noqa: S101 - formulas over a line are refused
                 self._rows[number] = self.answers.rows(self.goal.derived[number].parts, noise)
@@ -82,7 +83,14 @@ class Way:
         return ratio_of(self.goal, self.answers.widths(noise, self.alpha, common), rows, noise, self.alpha, common)
 
 
-def ratio_of(goal: Goal, widths: Any, rows: Callable[[int], Any], noise: Any, alpha: float, common: int) -> float:
+def ratio_of(
+    goal: Goal,
+    widths: Floats | RangeErrors,
+    rows: Callable[[int], Matrix],
+    noise: Any,
+    alpha: float,
+    common: int,
+) -> float:
     """The largest half-width over what is asked of it. ``rows(k)``: of the parts of the k-th formula, for ``noise``."""
     largest = max((float(widths[part].max(initial=0.0)) / asked for part, asked in goal.asked), default=0.0)
     for number, derived in enumerate(goal.derived):

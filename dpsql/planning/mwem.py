@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy import special
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import BudgetError, DataError, InternalError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan
@@ -82,7 +82,7 @@ class TranscriptAnswers:
     """Answers of the table that a transcript makes up; ``answers`` (m x R) are W's rows over its rays."""
 
     strategy: Mwem
-    answers: Any = field(repr=False)
+    answers: Csr = field(repr=False)
     squares: Floats = field(repr=False)
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
@@ -100,7 +100,7 @@ class TranscriptAnswers:
         """A normal law's multiple of ``errors``."""
         return np.sqrt(self.squares) * float(-special.ndtri(alpha / 2))
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """There are none: the answers are no linear function of what is measured."""
         raise InternalError("a made-up table's answers are not linear in what was measured")
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dpsql.arguments import maybe, real, taking, whole
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Row
 from dpsql.errors import DataError, Error, InterfaceError
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.payment import Route
@@ -28,6 +28,7 @@ from dpsql.planning.prepare import Chooser, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import goal_of
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.calibrate import gaussian_epsilon
+from dpsql.reconstruct import RangeErrors
 from dpsql.release import Result
 from dpsql.strategy.targets import Limits, strategies_for, structured_for
 from dpsql.workload.compile.compiled import Compiled
@@ -81,7 +82,7 @@ def curve(plan: PlannedBatch, points: int = 17, span: float = 8.0) -> Result:
     powers = np.linspace(-1.0, 1.0, points) if points > 1 else np.zeros(1)
     sensitivity = scaled_sensitivity(plan.strategy, plan.compiled)
     columns = list(_measured(plan))
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Row] = []
     for power in powers:
         amount = own if abs(power) < 1e-12 else Fraction(float(own) * span ** float(power))
         try:
@@ -111,7 +112,7 @@ def _measured(plan: PlannedBatch) -> Iterator[tuple[str, str, slice]]:
                 yield name, column.title or column.name, slices[column.output]
 
 
-def _rms(errors: Any) -> float:
+def _rms(errors: Floats | RangeErrors) -> float:
     if isinstance(errors, np.ndarray):
         return float(np.sqrt(np.mean(errors**2))) if errors.size else 0.0
     return math.sqrt(float(errors.mean_square()))

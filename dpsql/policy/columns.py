@@ -186,7 +186,7 @@ class ColumnPolicy:
         found.refuse()
 
     def _check_bounds(self) -> None:
-        # Any: numbers, dates and timestamps are compared only after kind_of found them to be one type.
+        # Numbers, dates and timestamps are compared only after kind_of found them to be one type.
         lower: Any = self.lower
         upper: Any = self.upper
         if (lower is None) != (upper is None):

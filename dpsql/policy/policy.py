@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from dpsql.arguments import path as a_path
 from dpsql.arguments import taking
 from dpsql.arguments import text as a_text
+from dpsql.arrays import Json
 from dpsql.errors import OperationalError, PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, BudgetPolicy, TablePolicy, is_spark, spark_parts
@@ -178,7 +179,7 @@ class Policy:
         return policy_text(self.dataset, self.budget, self.tables, self.views, places)
 
 
-def _parsed(content: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str], dict[str, Any]]:
+def _parsed(content: str) -> tuple[str, BudgetPolicy, dict[str, TablePolicy], dict[str, str], Json]:
     """Data-set id, budget, tables, views and places of a TOML text; PolicyError with every key that is wrong.
 
     How tables fit together is for ``Policy`` to check, once each is right by itself.
@@ -224,7 +225,7 @@ def _view(name: str, value: object) -> str:
     return sql
 
 
-def _read(text: str) -> dict[str, Any]:
+def _read(text: str) -> Json:
     if not isinstance(text, str):
         raise PolicyError(f"a policy is a text of TOML, not {type(text).__name__}; read the file first")
     try:
@@ -237,7 +238,7 @@ def _read(text: str) -> dict[str, Any]:
     raise PolicyError(f"the policy is not TOML: {reason}; correct it there")
 
 
-def _table(where: str, value: object) -> dict[str, Any]:
+def _table(where: str, value: object) -> Json:
     if not isinstance(value, dict):
         raise PolicyError(f"{where} is {kind_of(value)}; write a table, such as [{where}]")
     return value

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpsql.errors import InterfaceError, PolicyError
 from dpsql.policy.values import kind_of
+
+if TYPE_CHECKING:
+    import yaml
 
 MAX_TEXT = 2_000_000
 MAX_COLUMNS = 20_000
@@ -70,13 +73,13 @@ def read_yaml(text: str) -> Document:
     raise PolicyError(f"SmartNoise metadata is not YAML{place}: {one_line(reason)}; correct it there")
 
 
-def _lines(node: Any) -> dict[tuple[object, ...], int]:
+def _lines(node: yaml.Node) -> dict[tuple[object, ...], int]:
     """The line of every key down to the attributes of columns. A key that stands twice is refused.
 
     Shared parts (aliases) are read where they stand; each is entered once a place, down to five levels.
     """
     found: dict[tuple[object, ...], int] = {}
-    stack: list[tuple[tuple[object, ...], Any]] = [((), node)]
+    stack: list[tuple[tuple[object, ...], yaml.Node]] = [((), node)]
     while stack:
         path, part = stack.pop()
         if not isinstance(getattr(part, "value", None), list) or len(path) == _DEPTH or part.tag.endswith(":seq"):

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import BudgetError, PolicyError
 from dpsql.privacy import chain
 from dpsql.privacy.budget import Budget, BudgetAccount
@@ -54,7 +54,7 @@ class Analyst:
             return f"expired at {self.expires:%Y-%m-%d %H:%M} UTC"
         return ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Public and JSON-ready; `from_dict` reads it back."""
         amounts = {held.name: getattr(self.budget, held.name) for held in fields(Budget)}
         return {
@@ -66,7 +66,7 @@ class Analyst:
         }
 
     @classmethod
-    def from_dict(cls, name: str, held: Mapping[str, Any]) -> Analyst:
+    def from_dict(cls, name: str, held: Json) -> Analyst:
         """Inverse of `as_dict`."""
         tables, expires = held["tables"], held["expires"]
         amounts: dict[str, Any] = {key: Fraction(amount) for key, amount in held["budget"].items()}
@@ -116,7 +116,7 @@ def state(connection: sqlite3.Connection, analyst: Analyst) -> BudgetState:
     return BudgetState(analyst.budget, accounts)
 
 
-def check(connection: sqlite3.Connection, label: str, charge: Charge, description: Mapping[str, Any]) -> None:
+def check(connection: sqlite3.Connection, label: str, charge: Charge, description: Json) -> None:
     """Hold a charge to the budget of the analyst whose name its label is; inside the caller's transaction.
 
     Raises BudgetError for one who may not ask, or not so much, PolicyError for tables that are not theirs.

@@ -16,7 +16,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dpsql.errors import LedgerError
 
@@ -41,7 +40,7 @@ class Mark:
     spent: Mapping[str, int] | None = None
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         counted = {} if self.spent is None else {"number": self.number, "spent": dict(sorted(self.spent.items()))}
         return {"ledger": self.ledger, "link": self.link, "head": self.head, **counted}
 

@@ -15,7 +15,6 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from dpsql.privacy.anchor import Mark
 
@@ -72,7 +71,7 @@ def genesis(connection: sqlite3.Connection) -> str:
     return _hash(CHAIN_FORMAT, identity, totals)
 
 
-def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[Any, ...]) -> None:
+def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[object, ...]) -> None:
     """Link ``row`` to the chain, inside the transaction that inserts it."""
     last = connection.execute("SELECT link, head FROM chain ORDER BY link DESC LIMIT 1").fetchone()
     link, head = last if last is not None else (0, genesis(connection))

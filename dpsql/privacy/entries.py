@@ -11,8 +11,8 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import DataError, IntegrityError, ProgrammingError, nearest
 from dpsql.privacy import chain
 from dpsql.privacy.charge import Charge
@@ -35,7 +35,7 @@ class Entry:
     dataset: str
     label: str
     charge: Charge
-    description: dict[str, Any]
+    description: Json
     released: str | None = None
     payload: bytes | None = None
     renamed: tuple[str | None, ...] | None = None
@@ -70,7 +70,7 @@ def read_entries(
     connection: sqlite3.Connection,
     file: LedgerFile,
     where: str = "",
-    values: tuple[Any, ...] = (),
+    values: tuple[object, ...] = (),
     *,
     free: str | None = "",
     payload: bool = False,

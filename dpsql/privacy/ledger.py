@@ -27,8 +27,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
 from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests, reserve
 from dpsql.privacy import anchor as anchors
@@ -175,7 +176,7 @@ class Ledger:
 
     # -- spending --------------------------------------------------------------------------------
 
-    def charge(self, charge: Charge, charge_id: str, description: Mapping[str, Any], *, label: str = "") -> int:
+    def charge(self, charge: Charge, charge_id: str, description: Json, *, label: str = "") -> int:
         """Spend, durably, and return the release's number. To be called before any noise is drawn.
 
         charge_id: the caller's key, new for each release. The same key with the same content returns the
@@ -241,7 +242,7 @@ class Ledger:
 
         return self._write(work)
 
-    def request(self, charge: Charge, description: Mapping[str, Any], text: tuple[str, str], *, label: str) -> None:
+    def request(self, charge: Charge, description: Json, text: tuple[str, str], *, label: str) -> None:
         """Hold a charge that is about to be made until it is approved, where the policy asks for that (`requests`).
 
         ``text``: the batch, and its plan in words. Returns where ``label`` may charge now; else the request is in the
@@ -308,7 +309,7 @@ class Ledger:
 
         self._write(work)
 
-    def answer(self, payload: Callable[[int], bytes], description: Mapping[str, Any], *, label: str = "") -> int:
+    def answer(self, payload: Callable[[int], bytes], description: Json, *, label: str = "") -> int:
         """Store a release that rests on earlier ones alone, and return its number. Spends nothing.
 
         payload: from its number to the bytes that `release` reads back. description: public, JSON; ``guarantee`` in it
@@ -512,7 +513,7 @@ class Ledger:
         return version, chain.newest(connection)
 
     def _entries(
-        self, where: str, values: tuple[Any, ...] = (), *, free: str | None = "", payload: bool = False
+        self, where: str, values: tuple[object, ...] = (), *, free: str | None = "", payload: bool = False
     ) -> list[Entry]:
         def work(connection: sqlite3.Connection) -> list[Entry]:
             self._check_identity(connection)

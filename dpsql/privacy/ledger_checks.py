@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import DataError, IntegrityError
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy import chain, ledger_schema
@@ -128,7 +128,7 @@ def _describe(figures: str) -> str:
     return ", ".join(f"{name} {value}" for name, value in json.loads(figures).items())
 
 
-def check_once(connection: sqlite3.Connection, dataset: str, description: Mapping[str, Any], mine: int = 0) -> None:
+def check_once(connection: sqlite3.Connection, dataset: str, description: Json, mine: int = 0) -> None:
     """IntegrityError where a release other than ``mine`` has one of the names that ``description`` lists under once.
 
     ``mine``: the charge that is about to be recorded, 0 before a charge. Inside the caller's transaction.
@@ -154,7 +154,7 @@ def check_once(connection: sqlite3.Connection, dataset: str, description: Mappin
             )
 
 
-def check_units(connection: sqlite3.Connection, description: Mapping[str, Any]) -> None:
+def check_units(connection: sqlite3.Connection, description: Json) -> None:
     """IntegrityError where a table protects another unit than in earlier charges: one budget would bound neither.
 
     Charges say it under ``units``, by table; those of earlier versions do not. Inside the caller's transaction.

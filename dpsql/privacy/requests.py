@@ -14,8 +14,8 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import BudgetError, IntegrityError, OperationalError, ProgrammingError, one_line
 from dpsql.privacy import analysts, chain
 from dpsql.privacy.charge import Charge
@@ -80,7 +80,7 @@ def submit(
     dataset: str,
     label: str,
     charge: Charge,
-    description: Mapping[str, Any],
+    description: Json,
     text: tuple[str, str],
 ) -> BatchRequest | None:
     """The request of an analyst for a charge, written down where it is new; None for a label that is nobody's name.
@@ -141,12 +141,12 @@ def spend(
     dataset: str,
     label: str,
     charge: Charge,
-    description: Mapping[str, Any],
+    description: Json,
     release: int,
 ) -> None:
     """Mark the approved request charged that allows an analyst's charge, inside the transaction that spends it.
 
-    Raises BudgetError where there is none. Any label but an analyst's needs none.
+    Raises BudgetError where there is none. Labels of no analyst need none.
     """
     if label not in analysts.newest(connection, label):
         return
@@ -174,7 +174,7 @@ def _standing(
     )
 
 
-def _append(connection: sqlite3.Connection, number: int, state: str, body: Mapping[str, Any]) -> None:
+def _append(connection: sqlite3.Connection, number: int, state: str, body: Json) -> None:
     row = (chain.now(), number, state, chain.canonical(dict(body)))
     inserted = connection.execute("INSERT INTO requests (time, request, state, body) VALUES (?, ?, ?, ?)", row)
     made = int(inserted.lastrowid or 0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 
 from .intervals import half_widths
 from .least_squares import solve
@@ -31,7 +31,7 @@ class Answers(Protocol):
         """Half-widths (m,) of the pointwise intervals at level 1 - alpha."""
         ...
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """Rows of R for several columns of one result (k slices of g answers), one slice below the other.
 
         They are good for the error of any combination of the k answers of a group under ``noise``; where the law of a
@@ -44,7 +44,7 @@ class Answers(Protocol):
 class MatrixAnswers:
     """R as a matrix: ``matrix`` has the rows of the numbers ``answered`` (of ``numbers``), the others are zeros."""
 
-    matrix: Any = field(repr=False)
+    matrix: Matrix = field(repr=False)
     answered: NDArray[np.int64] = field(repr=False)
     numbers: int
 
@@ -60,9 +60,9 @@ class MatrixAnswers:
         """Half-widths (m,) of intervals at level 1 - alpha (``half_widths``)."""
         return self._spread(half_widths(self.matrix, noise, alpha) / divisor)
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """The rows themselves, csr."""
-        return sp.vstack([self.whole[part] for part in parts], format="csr")
+        return sp.csr_array(sp.vstack([sp.csr_array(self.whole[part]) for part in parts], format="csr"))
 
     def _spread(self, values: Floats) -> Floats:
         out = np.zeros(self.numbers)
@@ -70,7 +70,7 @@ class MatrixAnswers:
         return out
 
     @functools.cached_property
-    def whole(self) -> Any:
+    def whole(self) -> Matrix:
         """The reconstruction R (numbers x p), csr."""
         held, count = sp.csr_array(self.matrix), len(self.answered)
         place = sp.csr_array((np.ones(count), (self.answered, np.arange(count))), shape=(self.numbers, count))

@@ -14,12 +14,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Flags, Floats, Ints, Matrix
 
 from .intervals import half_widths
 from .least_squares import solve
@@ -43,7 +42,7 @@ _COARSE = 2e-3
 class Observed:
     """y = matrix @ (divisor x) + z, p numbers. ``noise``: the law of z."""
 
-    matrix: Any = field(repr=False)
+    matrix: Matrix = field(repr=False)
     divisor: int
     y: Sequence[int] = field(repr=False)
     noise: NoiseModel
@@ -76,7 +75,7 @@ class CombinedAnswers:
 
     weights: Floats = field(repr=False)
     observed: tuple[Observed, ...] = field(repr=False)
-    answered: Any = field(repr=False)
+    answered: Ints = field(repr=False)
     numbers: int
     divisor: int = 1
 
@@ -119,7 +118,7 @@ class CombinedAnswers:
             largest = np.maximum(largest, np.abs(self.weights[:, part]).max(axis=1, initial=0.0) / deviation)
         return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel | None = None) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel | None = None) -> Matrix:
         """Rows of several columns of one result, one slice below the other, for combinations of them under ``law``.
 
         Scaled so that the law's deviation is that of the coarsest observation, by which formulas round outward.
@@ -146,7 +145,7 @@ class CombinedAnswers:
             [self.weights[:, ~gaussian], np.repeat(normal / math.sqrt(_PARTS), _PARTS, axis=1)], axis=1
         )
 
-    def _gaussian(self) -> Any:
+    def _gaussian(self) -> Flags:
         """Which observations have Gaussian noise (P,)."""
         return np.concatenate([np.full(one.matrix.shape[0], one.noise.kind == "gaussian") for one in self.observed])
 
@@ -160,7 +159,7 @@ class CombinedAnswers:
         return out
 
 
-def combined_answers(W: Any, observed: Sequence[Observed], divisor: int = 1) -> CombinedAnswers | None:
+def combined_answers(W: Matrix, observed: Sequence[Observed], divisor: int = 1) -> CombinedAnswers | None:
     """The best linear unbiased answers of W (m x n) from ``observed``; None where a row is not in their row space.
 
     Rows of zeros are answered 0. ``divisor``: what formulas divide rows by. Cost O(P n^2 + m n P) for P observations.
@@ -210,7 +209,7 @@ def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:
     return weights, remainder
 
 
-def _dense(matrix: Any) -> Floats:
+def _dense(matrix: Matrix) -> Floats:
     found = as_rows(matrix)
     return found if isinstance(found, np.ndarray) else found.toarray()
 

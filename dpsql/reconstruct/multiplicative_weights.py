@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Sparse
 from dpsql.errors import InternalError
 
 PASSES = 8
@@ -36,7 +35,7 @@ class Model:
     ``norms`` (p,): the largest |entry| of each, > 0. ``scale``: L, what the transcript's answers are divided by.
     """
 
-    queries: Any = field(repr=False)
+    queries: Csr = field(repr=False)
     norms: Floats = field(repr=False)
     scale: int
 
@@ -108,7 +107,7 @@ class Fit:
         return [round(value * scale) if scale < 2**40 else int(value) * scale for value in self.answers().tolist()]
 
 
-def model_of(candidates: Any, rays: Any, scale: int) -> Model:
+def model_of(candidates: Csr, rays: Sparse, scale: int) -> Model:
     """The model of integer ``candidates`` (p x n) over ``rays`` (n x R)."""
     queries = sparse.csr_array(sparse.csr_array(candidates) @ rays).astype(np.float64)
     queries.sort_indices()

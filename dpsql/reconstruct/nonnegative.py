@@ -21,12 +21,11 @@ positive. Where it is not, no proof is found and the gap is infinite.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Matrix
 
 _POLISH = 1500
 """Positive entries up to which a Newton step is tried."""
@@ -64,7 +63,7 @@ class Solution:
 class Problem:
     """min ||A w - b||^2 / 2 over w >= 0: ``A`` (p x R, sparse), ``b`` (p,)."""
 
-    A: Any = field(repr=False)
+    A: Matrix = field(repr=False)
     b: Floats = field(repr=False)
 
     def solve(self, *, most: int = 2000, accuracy: float = 1e-5) -> Solution:
@@ -100,8 +99,9 @@ def _worth(found: Solution) -> tuple[float, float]:
 class _Search:
     """What the steps share: products, their scale, certificates."""
 
-    def __init__(self, A: Any, b: Floats) -> None:
-        self.A, self.b = sparse.csr_array(A, dtype=np.float64), b
+    def __init__(self, A: Matrix, b: Floats) -> None:
+        self.A: Csr = sparse.csr_array(A).astype(np.float64)
+        self.b = b
         self.back = sparse.csr_array(self.A.T)
         squares = np.asarray(self.A.power(2).sum(axis=0)).ravel()
         self.scale = np.divide(1.0, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0)

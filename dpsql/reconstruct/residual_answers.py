@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InterfaceError
 from dpsql.linalg.blocks import Residual, RowBlock
 
@@ -77,7 +76,7 @@ class ResidualAnswers:
         values = np.array(y, dtype=np.float64)
         tables: dict[Place, Floats] = {}
         for key, known in self.known.places.items():
-            total: Any = 0.0
+            total: Floats = np.zeros(())
             for residual, at, weight in known.sources:
                 part = values[at : at + residual.rows].reshape(residual.shape)
                 if residual.whole:
@@ -181,7 +180,7 @@ class ResidualAnswers:
             out[start:stop] = half_widths(rows, noise, alpha)[inverse]
         return out
 
-    def _alike(self, blocks: Sequence[RowBlock]) -> tuple[int, Any, Any]:
+    def _alike(self, blocks: Sequence[RowBlock]) -> tuple[int, Ints, Ints]:
         """(how many, first, inverse) of the rows of a span that have the same weights in another order.
 
         Single regions of one axis do, where all that is measured of the axis treats its regions alike.
@@ -201,7 +200,7 @@ class ResidualAnswers:
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
         return len(first), first, inverse
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any:
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
         """The rows of k outputs of one result, output by output.
 
         Gaussian noise: k columns that give the same inner products within every group, by Cholesky; a combination of
@@ -220,7 +219,7 @@ class ResidualAnswers:
 
 def _applied(block: RowBlock, table: Floats) -> Floats:
     """The rows of a block on a histogram over its axes."""
-    held: Any = table
+    held = table
     left = list(block.axes)
     done: list[int] = []  # keys, in the order of the axes in front
     for factor in block.factors:

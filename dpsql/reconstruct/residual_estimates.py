@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from math import prod
-from typing import Any
 
 from dpsql.linalg.blocks import AxisIntegers, Plain, Residual, RowBlock, RowFactor
 
@@ -117,11 +116,11 @@ class Known:
         }
 
 
-def within(factor: RowFactor, residual: Estimate) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+def within(factor: RowFactor, residual: Estimate) -> tuple[tuple[int, ...], tuple[AxisIntegers, ...]]:
     """The axes of a factor in a residual, and what is measured of them."""
     inside = tuple(axis for axis in factor.axes if axis in residual.axes)
     return inside, tuple(residual.integers[residual.axes.index(axis)] for axis in inside)
 
 
-def tag(part: Any) -> object:
+def tag(part: AxisIntegers) -> object:
     return id(part) if hasattr(part, "matrix") else (type(part), part.d)

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 
@@ -32,7 +31,7 @@ class ResidualRows:
         held = {at: r.rows for known in self.known.parts(block) for r, at, _ in known.sources}
         return sum(held.values())
 
-    def explicit(self, block: RowBlock, chosen: Any = None) -> dict[int, Floats]:
+    def explicit(self, block: RowBlock, chosen: Ints | None = None) -> dict[int, Floats]:
         """Rows of R of a block (all, or the ``chosen``) on each measurement, by where it begins in y."""
         out: dict[int, Floats] = {}
         for known, rows in self._centred(block, chosen):
@@ -47,7 +46,7 @@ class ResidualRows:
                 out[at] = out[at] + mine if at in out else mine
         return out
 
-    def _centred(self, block: RowBlock, chosen: Any = None) -> Iterator[tuple[Estimate, Floats]]:
+    def _centred(self, block: RowBlock, chosen: Ints | None = None) -> Iterator[tuple[Estimate, Floats]]:
         """Rows of a block on each residual, as if that were measured once."""
         sizes = self.known.sizes[block.table]
         for residual in self.known.parts(block):
@@ -64,7 +63,7 @@ class ResidualRows:
                     "an average or ratio over so many groups at once needs too much memory; group by fewer columns"
                 )
             labels = np.unravel_index(groups, block.key_sizes) if block.key_sizes else ()
-            rows: Any = np.full((len(groups), 1), block.coefficient / residual.multiplier)
+            rows: Floats = np.full((len(groups), 1), block.coefficient / residual.multiplier)
             for factor, part in zip(block.factors, parts, strict=True):
                 mine = np.zeros(len(groups), dtype=np.int64)
                 for key in factor.keys:

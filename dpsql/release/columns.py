@@ -10,24 +10,31 @@ import base64
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Array, Json, Row, Values
+
 PACKED = 20_000
 """Columns of fewer values are kept as tuples."""
 _DENSE = 2**20
 
+Writer: TypeAlias = Callable[[Any], object]
+"""What writes one value as JSON."""
+Reader: TypeAlias = Callable[[Any], Any]
+"""What reads it back."""
 
-class _Column(Sequence[Any]):
+
+class _Column(Values):
     """What both kinds share: a sequence that is made of Python values when it is looked at."""
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[object]:
         raise NotImplementedError
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: int | slice) -> Any:
         found = self._part(at if isinstance(at, slice) else slice(at, None if at == -1 else at + 1))
         if isinstance(at, slice):
             return tuple(found)
@@ -35,7 +42,7 @@ class _Column(Sequence[Any]):
             raise IndexError(at)
         return found[0]
 
-    def _part(self, at: slice) -> list[Any]:
+    def _part(self, at: slice) -> list[object]:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
@@ -60,11 +67,11 @@ class Numbers(_Column):
     def __len__(self) -> int:
         return len(self.data)
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[object]:
         return self._part(slice(None))
 
-    def _part(self, at: slice) -> list[Any]:
-        found: list[Any] = self.data[at].tolist()
+    def _part(self, at: slice) -> list[object]:
+        found: list[object] = self.data[at].tolist()
         if self.null is not None:
             for place in np.flatnonzero(self.null[at]).tolist():
                 found[place] = None
@@ -75,20 +82,20 @@ class Numbers(_Column):
 class Coded(_Column):
     """``distinct[codes[i]]`` for every i; None stands for NULL."""
 
-    distinct: tuple[Any, ...] = field(repr=False)
+    distinct: Row = field(repr=False)
     codes: NDArray[np.int32] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[object]:
         return self._part(slice(None))
 
-    def _part(self, at: slice) -> list[Any]:
+    def _part(self, at: slice) -> list[object]:
         held = self.distinct
         return [held[code] for code in self.codes[at].tolist()]
 
-    def mapped(self, change: Callable[[Any], Any]) -> Coded:
+    def mapped(self, change: Writer) -> Coded:
         """With every distinct value changed."""
         return Coded(tuple(change(value) for value in self.distinct), self.codes)
 
@@ -96,9 +103,9 @@ class Coded(_Column):
 Packed = Numbers | Coded
 
 
-def coded(values: Iterable[Any]) -> Coded:
-    """Any values as codes, told apart by type and value."""
-    known: dict[Any, int] = {}
+def coded(values: Iterable[object]) -> Coded:
+    """Values of all kinds as codes, told apart by type and value."""
+    known: dict[tuple[type, object], int] = {}
     codes = [known.setdefault((type(value), value), len(known)) for value in values]
     return Coded(tuple(value for _, value in known), np.array(codes, dtype=np.int32))
 
@@ -116,7 +123,7 @@ def runs_of(columns: Sequence[Coded]) -> tuple[NDArray[np.int64], NDArray[np.int
     return None if 8 * len(first) > size else (first, np.diff(first, append=size))
 
 
-def to_json(column: Packed, encode: Callable[[Any], object]) -> dict[str, Any]:
+def to_json(column: Packed, encode: Writer) -> Json:
     """A packed column for JSON: compressed little-endian arrays in base 64, exact; runs of a code as their lengths."""
     if isinstance(column, Numbers):
         out = {"floats": _text(column.data.astype("<f8"))}
@@ -135,7 +142,7 @@ def to_json(column: Packed, encode: Callable[[Any], object]) -> dict[str, Any]:
     }
 
 
-def from_json(body: dict[str, Any], decode: Callable[[Any], Any]) -> Packed:
+def from_json(body: Json, decode: Reader) -> Packed:
     """The column of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
     if "floats" in body:
         data = np.frombuffer(_bytes(body["floats"]), dtype="<f8").astype(np.float64)
@@ -160,7 +167,7 @@ def from_json(body: dict[str, Any], decode: Callable[[Any], Any]) -> Packed:
     return Coded(distinct, codes)
 
 
-def _text(array: Any) -> str:
+def _text(array: Array) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(array).tobytes(), 1)).decode("ascii")
 
 
@@ -172,9 +179,9 @@ def _bytes(text: str) -> bytes:
     raise ValueError("a column that cannot be unpacked")
 
 
-def fetched(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[tuple[str, str]]) -> list[Any]:
+def fetched(connection: duckdb.DuckDBPyConnection, table: str, columns: Sequence[tuple[str, str]]) -> list[Packed]:
     """The values of a table's (quoted name, type) columns in the order of its rows, packed."""
-    out: list[Any] = []
+    out: list[Packed] = []
     for name, kind in columns:
         found = connection.execute(f"SELECT {name} AS c FROM {table}")  # noqa: S608
         if kind in ("DOUBLE", "FLOAT"):
@@ -203,13 +210,13 @@ def _integers(held: Any) -> Coded:
         codes = number[np.where(null, 0, data - low)]
     else:
         values, codes = np.unique(np.where(null, low, data), return_inverse=True)
-    distinct: tuple[Any, ...] = tuple(values.tolist())
+    distinct: tuple[object, ...] = tuple(values.tolist())
     if null.any():
         codes, distinct = np.where(null, len(distinct), codes.ravel()), (*distinct, None)
     return Coded(distinct, codes.ravel().astype(np.int32))
 
 
-Columns = Sequence[tuple[str, str, Packed]]
+Columns = Sequence[tuple[str, str, Values]]
 
 
 def stacked(tables: Sequence[Columns]) -> list[tuple[str, str, Packed]]:
@@ -220,14 +227,14 @@ def stacked(tables: Sequence[Columns]) -> list[tuple[str, str, Packed]]:
     """
     ends = np.cumsum([0, *(len(columns[0][2]) for columns in tables)])
     rows = int(ends[-1])
-    parts: dict[str, tuple[str, list[tuple[int, Packed]]]] = {}
+    parts: dict[str, tuple[str, list[tuple[int, Values]]]] = {}
     for at, columns in enumerate(tables):
         for name, kind, values in columns:
             parts.setdefault(name, (kind, []))[1].append((int(ends[at]), values))
     return [(name, kind, _one(found, rows)) for name, (kind, found) in parts.items()]
 
 
-def _one(parts: Sequence[tuple[int, Packed]], rows: int) -> Packed:
+def _one(parts: Sequence[tuple[int, Values]], rows: int) -> Packed:
     """One column of so many rows from its parts, each with the row at which it begins."""
     if isinstance(parts[0][1], Numbers):
         data, null = np.zeros(rows), np.ones(rows, dtype=np.bool_)
@@ -236,8 +243,8 @@ def _one(parts: Sequence[tuple[int, Packed]], rows: int) -> Packed:
             data[begin : begin + len(values)] = values.data
             null[begin : begin + len(values)] = False if values.null is None else values.null
         return Numbers(data, null if null.any() else None)
-    known: dict[tuple[type, Any], int] = {}
-    numbers: dict[int, Any] = {}  # by identity: 1 and TRUE are equal, and not the same value
+    known: dict[tuple[type, object], int] = {}
+    numbers: dict[int, NDArray[np.int32]] = {}  # by identity: 1 and TRUE are equal, and not the same value
     codes = np.full(rows, -1, dtype=np.int32)
     for begin, values in parts:
         assert isinstance(values, Coded)  # noqa: S101 - narrows the type for the checker

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import duckdb
@@ -134,7 +133,7 @@ def _copied(connection: duckdb.DuckDBPyConnection, select: str, kind: str, targe
     _replaced(target, lambda draft: connection.execute(f"COPY ({select}) TO {string(str(draft))} ({_FORMATS[kind]})"))
 
 
-def _replaced(target: Path, write: Callable[[Path], Any]) -> None:
+def _replaced(target: Path, write: Callable[[Path], object]) -> None:
     """Write a draft beside ``target`` and put it in its place: a reader sees the old file or the whole new one."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
 
@@ -149,7 +148,7 @@ def _replaced(target: Path, write: Callable[[Path], Any]) -> None:
     _tried(target, work)
 
 
-def _tried(path: Path, work: Callable[[], Any]) -> None:
+def _tried(path: Path, work: Callable[[], object]) -> None:
     failure = ""
     try:
         work()

@@ -6,10 +6,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import duckdb
 
+from dpsql.arrays import Row
 from dpsql.errors import DataError, OperationalError
 
 MOST_ROWS = 1_000_000
@@ -71,13 +72,13 @@ class _Kept:
         return True
 
 
-def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) -> list[Any]:
+def fetched(cursor: duckdb.DuckDBPyConnection, most: int, question: Question) -> list[Row]:
     """The rows of a result, a piece at a time, for no other thread runs while values are made.
 
     Raises OperationalError where there are more than ``most``, or longer texts than MOST_TEXT, DuckDB's
     InterruptException once nobody waits any more.
     """
-    rows: list[Any] = []
+    rows: list[Row] = []
     texts = [at for at, (_, kind, *_) in enumerate(cursor.description or ()) if str(kind) in ("VARCHAR", "BLOB")]
     held = 0
     while len(rows) <= most:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import IntegrityError
 
 from .record import ReleaseRecord
@@ -30,10 +30,10 @@ class Measurement:
     parameter: Fraction
     common_steps: int
     strategy: str
-    kept: Mapping[str, Any] | None = field(default=None, repr=False)
+    kept: Json | None = field(default=None, repr=False)
 
 
-def pack(record: ReleaseRecord, measurement: Measurement, local: Mapping[str, Any] | None = None) -> bytes:
+def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = None) -> bytes:
     """One release as bytes; ``unpack`` reads it back, and ``local_of`` what a local release keeps beside its table."""
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -53,15 +53,15 @@ def pack(record: ReleaseRecord, measurement: Measurement, local: Mapping[str, An
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def local_of(payload: bytes) -> dict[str, Any] | None:
+def local_of(payload: bytes) -> Json | None:
     """What ``pack`` was given as ``local``, None where nothing was. For bytes that ``unpack`` reads."""
-    found: dict[str, Any] | None = json.loads(payload.decode("utf-8", "surrogatepass")).get("local")
+    found: Json | None = json.loads(payload.decode("utf-8", "surrogatepass")).get("local")
     return found
 
 
 def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
     """The release of ``pack``. Raises IntegrityError where the bytes are none."""
-    body: dict[str, Any] = {}
+    body: Json = {}
     damaged = False
     try:
         body = json.loads(payload.decode("utf-8", "surrogatepass"))

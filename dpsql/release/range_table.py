@@ -15,10 +15,11 @@ from typing import Any, TypeAlias
 import duckdb
 import numpy as np
 
+from dpsql.arrays import Array, Json, Row
 from dpsql.errors import DataError, IntegrityError, InterfaceError
 from dpsql.quoting import identifier
 
-from .columns import Coded, Numbers, from_json, to_json
+from .columns import Coded, Numbers, Reader, Writer, from_json, to_json
 from .names import check_result
 
 MOST_ROWS = 1_000_000
@@ -54,10 +55,10 @@ class RangeTable:
     name: str
     named: bool
     shown: tuple[tuple[str, str, Part], ...]
-    values: tuple[Any, ...]
+    values: Row
     kind: str
     numbers: tuple[RangeNumber, ...] = field(repr=False)
-    keys: tuple[tuple[tuple[Any, ...], tuple[bool, ...]], ...] = ()
+    keys: tuple[tuple[Row, tuple[bool, ...]], ...] = ()
     lengths: Numbers | None = field(default=None, repr=False)
     blocks: tuple[tuple[int, float], ...] = ()
     run: bool = True
@@ -89,14 +90,14 @@ class RangeTable:
     def __len__(self) -> int:
         return self.groups * self.n * (self.n + 1) // 2
 
-    def value(self, at: int) -> Any:
+    def value(self, at: int) -> object:
         """The declared value number ``at``."""
         if not self.run:
             return self.values[at]
         place = int(self.values[0]) + at
         return _EPOCH + dt.timedelta(days=place) if self.kind == "DATE" else place
 
-    def rows(self, start: int, stop: int) -> list[tuple[Any, ...]]:
+    def rows(self, start: int, stop: int) -> list[Row]:
         """Rows ``start`` to ``stop``, group by group, by where a range begins and then where it stops."""
         found = []
         each = self.n * (self.n + 1) // 2
@@ -110,10 +111,10 @@ class RangeTable:
             found.append(self.row(group, first, last))
         return found
 
-    def row(self, group: int, first: int, last: int) -> tuple[Any, ...]:
+    def row(self, group: int, first: int, last: int) -> Row:
         """The row of the range from value number ``first`` to ``last`` in a group."""
         root = float(np.sqrt(self._spread(first, last + 1)))
-        out: list[Any] = []
+        out: list[object] = []
         for _, _, (part, at) in self.shown:
             if part in ("from", "to"):
                 out.append(self.value(first if part == "from" else last))
@@ -143,7 +144,7 @@ class RangeTable:
 
     # -- the ledger ----------------------------------------------------------------------------
 
-    def to_json(self, encode: Any) -> dict[str, Any]:
+    def to_json(self, encode: Writer) -> Json:
         """JSON for the ledger; ``encode`` writes one value."""
         return {
             "name": self.name,
@@ -169,7 +170,7 @@ class RangeTable:
         }
 
     @staticmethod
-    def from_json(body: Mapping[str, Any], decode: Any) -> RangeTable:
+    def from_json(body: Json, decode: Reader) -> RangeTable:
         """The result of ``to_json``. Raises ValueError, KeyError or TypeError where it is none."""
         held = body["ranges"]
         numbers = tuple(
@@ -195,7 +196,7 @@ class RangeTable:
         )
 
 
-def _numbers(body: dict[str, Any], decode: Any) -> Numbers:
+def _numbers(body: Json, decode: Reader) -> Numbers:
     found = from_json(body, decode)
     if isinstance(found, Coded):
         raise TypeError("codes where numbers are expected")
@@ -203,7 +204,7 @@ def _numbers(body: dict[str, Any], decode: Any) -> Numbers:
 
 
 @dataclass(frozen=True)
-class RangeRows(Sequence[Any]):
+class RangeRows(Sequence[Row]):
     """The rows of a ``RangeTable``; a part of at most a million is worked out when it is taken, else InterfaceError."""
 
     table: RangeTable
@@ -216,7 +217,7 @@ class RangeRows(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.table)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
             self._check_few(stop - start)
@@ -245,8 +246,8 @@ def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schem
     points, lengths = (f"{schema}.{identifier(name)}" for name in table.kept)
     n, g = table.n, table.groups
     at = np.tile(np.arange(n + 1, dtype=np.int64), g)
-    arrays: dict[str, Any] = {"place": at, "grp": np.repeat(np.arange(g, dtype=np.int64), n + 1)}
-    lists: list[Any] = []
+    arrays: dict[str, Array] = {"place": at, "grp": np.repeat(np.arange(g, dtype=np.int64), n + 1)}
+    lists: list[Sequence[object]] = []
     selected = ["CAST(place AS BIGINT) AS place", "CAST(grp AS INTEGER) AS grp"]
     for column, place, there in (("low", "place", f"place < {n}"), ("high", "place - 1", "place > 0")):
         selected.append(f"CASE WHEN {there} THEN {_value_sql(table, place, lists)} END AS {column}")
@@ -281,9 +282,9 @@ def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schem
 def _insert(
     connection: duckdb.DuckDBPyConnection,
     target: str,
-    arrays: Mapping[str, Any],
+    arrays: Mapping[str, Array],
     selected: Sequence[str],
-    lists: Sequence[Any],
+    lists: Sequence[Sequence[object]],
 ) -> None:
     connection.register("dpsql_packed", dict(arrays))
     try:
@@ -292,7 +293,7 @@ def _insert(
         connection.unregister("dpsql_packed")
 
 
-def _value_sql(table: RangeTable, place: str, lists: list[Any]) -> str:
+def _value_sql(table: RangeTable, place: str, lists: list[Sequence[object]]) -> str:
     """The declared value at a place, of the column's type."""
     if not table.run:
         lists.append([str(value) for value in table.values])

@@ -7,13 +7,14 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpsql.arrays import Json, Values
 from dpsql.errors import DataError, IntegrityError, InternalError
 
 from .columns import PACKED, Coded, Numbers, from_json, to_json
@@ -23,7 +24,7 @@ from .range_table import RangeTable
 Value: TypeAlias = (
     bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | dt.time | dt.timedelta | uuid.UUID | None
 )
-Column: TypeAlias = "tuple[str, str, Sequence[Value]]"
+Column: TypeAlias = "tuple[str, str, Values]"
 
 FORMAT = 1
 PACKED_FORMAT = 2  # of a record with packed columns
@@ -129,7 +130,7 @@ class ReleaseRecord:
 
     def to_bytes(self) -> bytes:
         """JSON in UTF-8 that ``from_bytes`` turns into an equal record; floats are exact."""
-        body: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        body: dict[str, object] = {f.name: getattr(self, f.name) for f in fields(self)}
         packed = any(isinstance(c[2], Numbers | Coded) for table in self.tables for c in _columns(table))
         body["format"] = PACKED_FORMAT if packed else FORMAT
         if any(isinstance(table, RangeTable) for table in self.tables):
@@ -200,7 +201,7 @@ def _column(table: str, name: str, kind: str, values: Iterable[object]) -> Colum
             return name, kind, values.mapped(lambda value: _plain(table, name, value))
         if upper in _FLOATS:
             return name, kind, values
-    plain: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    plain: Values = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if upper in _FLOATS:
         return name, kind, tuple(None if v is None else float(v) for v in plain)
     return name, kind, tuple(_plain(table, name, v) for v in plain)
@@ -218,11 +219,11 @@ def _plain(table: str, column: str, value: object) -> Value:
     raise DataError(f"the column {column!r} of {table!r} holds a {type(value).__name__}, which has no stored form")
 
 
-def _encoded(values: Sequence[Value]) -> object:
+def _encoded(values: Values) -> object:
     return to_json(values, _encode) if isinstance(values, Numbers | Coded) else [_encode(value) for value in values]
 
 
-def _decoded(values: Any) -> Sequence[Value]:
+def _decoded(values: Json | list[object]) -> Values:
     return from_json(values, _decode) if isinstance(values, dict) else tuple(map(_decode, values))
 
 

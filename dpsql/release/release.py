@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dpsql.arrays import Row
 from dpsql.errors import DataError
 from dpsql.pictures import results_picture
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
@@ -66,7 +67,7 @@ class Release:
         """The only result as a pandas frame. DataError where there are several."""
         return self.only.df()
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[Row]:
         """The rows of the only result. DataError where there are several."""
         return self.only.fetchall()
 

@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 
 from dpsql.arguments import is_whole, taking, text, whole
+from dpsql.arrays import Row, Values
 from dpsql.errors import InterfaceError, quoted
 from dpsql.quoting import identifier
 
@@ -18,6 +19,8 @@ from .text_table import grid_of
 from .writing import write_table
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import pandas
     import polars
     from matplotlib.axes import Axes
@@ -52,7 +55,7 @@ class Result:
     columns: tuple[str, ...]
     types: tuple[str, ...]
 
-    def __init__(self, columns: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    def __init__(self, columns: Sequence[str], types: Sequence[str], rows: Sequence[Values]) -> None:
         names, kinds = tuple(columns), tuple(types)
         table = [tuple(row) for row in rows]
         if len(names) != len(kinds) or any(len(row) != len(names) for row in table):
@@ -72,7 +75,7 @@ class Result:
         raise AttributeError(f"a Result cannot be changed; {name!r} stays as it is")
 
     @classmethod
-    def from_columns(cls, columns: Sequence[tuple[str, str, Sequence[object]]]) -> Result:
+    def from_columns(cls, columns: Sequence[tuple[str, str, Values]]) -> Result:
         """The table of (name, DuckDB type, values) triples; values of one length, else InterfaceError."""
         values = tuple(held for _, _, held in columns)
         if len({len(held) for held in values}) > 1:
@@ -82,7 +85,7 @@ class Result:
         return made
 
     @classmethod
-    def from_rows(cls, columns: Sequence[str], types: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Self:
+    def from_rows(cls, columns: Sequence[str], types: Sequence[str], rows: Sequence[Row]) -> Self:
         """The table of rows that are kept as they are: those of ``RangeRows`` are worked out when they are taken."""
         made = cls((), (), ())
         made._fill(tuple(columns), tuple(types), _Held(rows=rows))
@@ -99,7 +102,7 @@ class Result:
         held: _Held = object.__getattribute__(self, "_held")
         return len(held.columns[0]) if held.columns else len(held.rows or ())
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    def __iter__(self) -> Iterator[Row]:
         # Named as named tuples are, whatever the names: pandas.DataFrame(result) reads them.
         named = type("Row", (tuple,), {"_fields": self.columns, "__slots__": ()})
         return map(named, tuple(self.rows[:]))
@@ -112,14 +115,14 @@ class Result:
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def rows(self) -> Sequence[tuple[Any, ...]]:
+    def rows(self) -> Sequence[Row]:
         """All rows, made when they are first asked for; too many ranges to list are worked out as they are taken."""
         held: _Held = object.__getattribute__(self, "_held")
         if held.rows is None:
             held.rows = list(zip(*(_values(column) for column in held.columns or ()), strict=True))
         return held.rows
 
-    def column_at(self, at: int) -> Sequence[Any]:
+    def column_at(self, at: int) -> Values:
         """Column number ``at``, from 0, as it is held: arrays, or a sequence of values."""
         self._check_at(at)
         held: _Held = object.__getattribute__(self, "_held")
@@ -129,17 +132,17 @@ class Result:
         if not is_whole(at, 0, len(self.columns) - 1):
             raise InterfaceError(f"no column number {quoted(at)}; the result has {len(self.columns)}, from 0")
 
-    def fetchall(self) -> list[tuple[Any, ...]]:
+    def fetchall(self) -> list[Row]:
         """Return all rows, as a new list."""
         return list(self.rows[:])
 
-    def fetchone(self) -> tuple[Any, ...] | None:
+    def fetchone(self) -> Row | None:
         """The next row, None after the last."""
         rows = self.fetchmany(1)
         return rows[0] if rows else None
 
     @taking(size=whole(0, 2**63))
-    def fetchmany(self, size: int = 1) -> list[tuple[Any, ...]]:
+    def fetchmany(self, size: int = 1) -> list[Row]:
         """The next ``size`` rows, fewer at the end."""
         place: list[int] = object.__getattribute__(self, "_place")
         rows = list(self.rows[place[0] : place[0] + max(size, 0)])
@@ -234,19 +237,17 @@ class _Held:
 
     __slots__ = ("columns", "rows")
 
-    def __init__(
-        self, rows: Sequence[tuple[Any, ...]] | None = None, columns: tuple[Sequence[Any], ...] | None = None
-    ) -> None:
+    def __init__(self, rows: Sequence[Row] | None = None, columns: tuple[Values, ...] | None = None) -> None:
         self.columns = columns
         self.rows = rows if rows is not None or columns else []
 
 
-def _values(column: Sequence[Any]) -> Sequence[Any]:
+def _values(column: Values) -> Values:
     """The Python values of a column."""
     return column.values() if isinstance(column, Numbers | Coded) else column
 
 
-def _optional(module: str, advice: str) -> Any:
+def _optional(module: str, advice: str) -> ModuleType:
     """The module of an optional extra, or InterfaceError with the advice."""
     try:
         return import_module(module)
@@ -279,7 +280,7 @@ _NULLS = ("NULL", '"NULL"')
 
 
 def _arrow_stream(
-    names: Sequence[str], columns: Sequence[tuple[str, Sequence[Any]]], requested_schema: object = None
+    names: Sequence[str], columns: Sequence[tuple[str, Values]], requested_schema: object = None
 ) -> object:
     """A PyCapsule named "arrow_array_stream" over the (DuckDB type, values) of ``columns``, in DuckDB's buffers.
 
@@ -306,7 +307,7 @@ def _arrow_stream(
     raise InterfaceError(f"the result has no Arrow form: {failure}")
 
 
-def _packed(kind: str, values: Sequence[Any]) -> Numbers | Coded:
+def _packed(kind: str, values: Values) -> Numbers | Coded:
     """Long columns go to DuckDB as arrays."""
     import numpy as np
 

@@ -15,12 +15,12 @@ import os
 import shutil
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
+from dpsql.arrays import Row
 from dpsql.errors import IntegrityError, OperationalError
 from dpsql.quoting import identifier, string
 
@@ -61,7 +61,7 @@ class ReleaseStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.realpath(os.fspath(path)))
-        self._listing: tuple[Signature, list[tuple[Any, ...]]] | None = None
+        self._listing: tuple[Signature, list[Row]] | None = None
         self._attached: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Signature] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
@@ -231,7 +231,7 @@ class ReleaseStore:
             raise OperationalError(f"there is no releases file {str(self.path)!r}; {REBUILD}")
         return state_of(self.path)
 
-    def _listed(self) -> list[tuple[Any, ...]]:
+    def _listed(self) -> list[Row]:
         """(id, moment, names) of each release, read once for each state of the file that others wrote."""
         if not self.exists():
             return []
@@ -240,7 +240,7 @@ class ReleaseStore:
             self._listing = state, self._rows(_LISTING)
         return self._listing[1]
 
-    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str) -> list[Row]:
         if not self.exists():
             return []
         with self._reading() as connection:
@@ -250,7 +250,9 @@ class ReleaseStore:
         return isolated(self.path)
 
     @contextlib.contextmanager
-    def _replacement(self) -> Iterator[tuple[Path, Any]]:
+    def _replacement(
+        self,
+    ) -> Iterator[tuple[Path, Callable[[], contextlib.AbstractContextManager[duckdb.DuckDBPyConnection]]]]:
         """A draft beside the file, which takes its place unless an error comes up.
 
         Yields (its path, a context manager that opens it for writing).
@@ -258,7 +260,7 @@ class ReleaseStore:
         self._sweep()
         draft = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
         leftover = draft.with_name(draft.name + ".wal")
-        listing: list[tuple[Any, ...]] = []
+        listing: list[Row] = []
 
         @contextlib.contextmanager
         def opened() -> Iterator[duckdb.DuckDBPyConnection]:

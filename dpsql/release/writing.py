@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import duckdb
 import numpy as np
 
+from dpsql.arrays import Array, Values
 from dpsql.quoting import identifier
 
-from .columns import Coded, Numbers, runs_of
+from .columns import Coded, Numbers, Packed, runs_of
 from .names import is_unnamed
 from .range_table import RangeTable, write_ranges
 from .record import ReleaseRecord, Value
@@ -128,7 +128,7 @@ def _point(connection: duckdb.DuckDBPyConnection, schema: str, name: str) -> Non
 def write_table(
     connection: duckdb.DuckDBPyConnection,
     name: str,
-    columns: Sequence[tuple[str, str, Sequence[Value]]],
+    columns: Sequence[tuple[str, str, Values]],
     schema: str = "main",
 ) -> None:
     """Create a table of (name, DuckDB type, values) columns."""
@@ -137,8 +137,9 @@ def write_table(
     connection.execute(f"CREATE TABLE {target} ({definition})")
     if not len(columns[0][2]):
         return
-    if all(isinstance(values, Numbers | Coded) for _, _, values in columns):
-        _write_packed(connection, target, columns)
+    packed = [(kind, values) for _, kind, values in columns if isinstance(values, Numbers | Coded)]
+    if len(packed) == len(columns):
+        _write_packed(connection, target, packed)
         return
     # One list per column: a tenth of the time of VALUES at a thousand rows.
     carried = [(kind, *_parameter(kind, values)) for _, kind, values in columns]
@@ -149,14 +150,14 @@ def write_table(
     connection.execute(f"INSERT INTO {target} SELECT {selected}", [values for _, _, values in carried])
 
 
-def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[Any]) -> None:
+def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: Sequence[tuple[str, Packed]]) -> None:
     """Arrays go to DuckDB as they are; codes are looked up in a list of the distinct values, once for a run of rows."""
-    arrays: dict[str, Any] = {}
-    coded = [values for _, _, values in columns if isinstance(values, Coded)]
+    arrays: dict[str, Array] = {}
+    coded = [values for _, values in columns if isinstance(values, Coded)]
     runs = runs_of(coded) if len(coded) == len(columns) else None
     selected: list[str] = []
-    lists: list[Any] = []
-    for at, (_, kind, values) in enumerate(columns):
+    lists: list[object] = []
+    for at, (kind, values) in enumerate(columns):
         if isinstance(values, Numbers):
             arrays[f"c{at}"] = values.data
             value = f"c{at}"
@@ -187,7 +188,7 @@ def _write_packed(connection: duckdb.DuckDBPyConnection, target: str, columns: S
         connection.unregister("dpsql_packed")
 
 
-def _parameter(kind: str, values: Sequence[Value]) -> tuple[str, list[Any]]:
+def _parameter(kind: str, values: Sequence[Value]) -> tuple[str, list[object]]:
     """A list parameter and the type that carries it to DuckDB without loss.
 
     Everything but numbers with a like type in Python travels as text. So do NaN, which the

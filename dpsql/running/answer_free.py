@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class Found:
     types: Mapping[str, str]
 
 
-def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, Any]) -> bool:
+def asks_for_free(sql: str, budget: Sequence[object], estimates: str, options: Mapping[str, object]) -> bool:
     """Whether a call names neither budget nor wanted error, so that only an answer that is free can serve it."""
     if any(amount is not None for amount in budget) or estimates != "unbiased" or set(options) - {"alpha", "progress"}:
         return False
@@ -352,7 +351,7 @@ class Earlier:
         ]
         return "from earlier releases: " + hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
-    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, Any]:
+    def _description(self, found: Found, key: str, guarantee: str, *, errors: bool) -> dict[str, object]:
         combination = found.combination
         keys = question_keys(self._policy.to_toml(), combination.queries)
         return {

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -28,7 +27,7 @@ from dpsql.policy.types import Schemas
 from dpsql.release.result import Result
 from dpsql.running.result_tables import tables_of
 from dpsql.sql import Answer, parse, understand
-from dpsql.workload.expr.batch import Core, KeyOutput
+from dpsql.workload.expr.batch import Core, KeyOutput, Table
 
 ESTIMATORS = ("unbiased", "proper")
 MOST_JOINT = 500
@@ -153,7 +152,9 @@ def ask(
     raise refused
 
 
-def _asked(sql: str, places: Places, policy: Policy, tables: Mapping[str, Any], estimator: str, alpha: float) -> Asked:
+def _asked(
+    sql: str, places: Places, policy: Policy, tables: Mapping[str, Table], estimator: str, alpha: float
+) -> Asked:
     understood = understand(parse(sql), policy, tables)
     cores, estimators, start = [], [], 0
     for answer in understood.answers:
@@ -174,7 +175,7 @@ def _asked(sql: str, places: Places, policy: Policy, tables: Mapping[str, Any], 
     return Asked(understood.answers, tuple(cores), tuple(estimators), alpha, estimator)
 
 
-def _counts_units(core: Core, tables: Mapping[str, Any]) -> bool:
+def _counts_units(core: Core, tables: Mapping[str, Table]) -> bool:
     source = tables[core.queries[0].table].source
     return source is not None and (source.distinct or source.of is not None)
 
@@ -185,14 +186,14 @@ def result_of(asked: Asked, *, errors: bool = True) -> Result:
     return Result.from_columns(tables[-1].columns)
 
 
-def bounds_of(asked: Asked) -> list[dict[str, Any]]:
+def bounds_of(asked: Asked) -> list[dict[str, object]]:
     """What is known of every number without looking at it: one record a number.
 
     statement, column, group (its place in the result), worst_stderr (whatever the rows hold), scale (sum of c_i), and
     Theorem 1's bounds of the mean squared error: upper_bound and lower_bound of number / scale, the second asymptotic.
     upper_error is the root of the first times scale: what the theorem says of the number itself.
     """
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for (core, _), estimator in zip(asked.cores, asked.estimators, strict=True):
         columns = {
             c.output: c.title or c.name for c in core.columns if not isinstance(c, KeyOutput) and hasattr(c, "output")

@@ -6,11 +6,11 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from dpsql.arguments import flag, taking
+from dpsql.arrays import Array, Values
 from dpsql.errors import IntegrityError, InterfaceError, PolicyError, ProgrammingError, nearest
 from dpsql.local.device import Categories, Domain
 from dpsql.local.places import Places
@@ -53,7 +53,7 @@ class LocalRelease:
     _load: Callable[[], ReleaseTable] = field(repr=False)
     _policy: Policy = field(repr=False)
     _schemas: Callable[[], Schemas] = field(repr=False)
-    _public: Callable[[str, Mapping[str, str]], list[Any]] = field(repr=False)
+    _public: Callable[[str, Mapping[str, str]], list[Values]] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -172,7 +172,7 @@ class Maker:
 
         made: list[tuple[Released, ReleaseRecord]] = []
 
-        def payload(release: int, codes: Codes, public: tuple[Any, ...]) -> bytes:
+        def payload(release: int, codes: Codes, public: tuple[Array, ...]) -> bytes:
             whole = replace(released, rows=len(codes), release=release)
             record = _record(release, whole, table_of_rows(whole, codes, public), charge, label)
             made.append((whole, record))
@@ -221,7 +221,7 @@ class Maker:
     def _public_schemas(self) -> Schemas:
         return read_schemas(self.holdings.engine, list(self.holdings.public.values())) if self.holdings.public else {}
 
-    def _public_rows(self, name: str, columns: Mapping[str, str]) -> list[Any]:
+    def _public_rows(self, name: str, columns: Mapping[str, str]) -> list[Values]:
         return public_rows(self.holdings.engine, self.holdings.policy.table(name), self.holdings.public[name], columns)
 
     def _name(self, held: TablePolicy, name: str | None) -> str:

@@ -8,19 +8,19 @@ else is run by a DuckDB of its own, within the limits below.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import duckdb
 import numpy as np
 
+from dpsql.arrays import Row, Values
 from dpsql.quoting import identifier
 from dpsql.release.columns import PACKED, Coded, coded, fetched, stacked
 from dpsql.release.writing import write_table
 from dpsql.sql.outer.relation import Relation, Selected, United, gathered
 from dpsql.sql.outer.sandbox import Sandbox
 
-Columns = list[tuple[str, str, Any]]
-Tables = Mapping[str, Sequence[tuple[str, str, Any]]]
+Columns = list[tuple[str, str, Values]]
+Tables = Mapping[str, Sequence[tuple[str, str, Values]]]
 
 MOST_BYTES = 128_000_000
 """Text that the outer SQL of a batch may make; the ledger keeps results as JSON, which may take six times as much."""
@@ -45,7 +45,7 @@ def after_the_noise(outer: Relation, noisy: Tables, earlier: Tables, room: int) 
     return _run(relation.sql(True), tables, room)
 
 
-def _gathered(noisy: Tables, unions: Mapping[str, United]) -> dict[str, Sequence[Any]]:
+def _gathered(noisy: Tables, unions: Mapping[str, United]) -> dict[str, Sequence[tuple[str, str, Values]]]:
     """The columns of the tables that gathered outer SQL reads: ``unions``, and the noisy tables in none of them."""
     tables = dict(noisy)
     found = {}
@@ -64,11 +64,11 @@ def _repeated(values: Sequence[int], lengths: Sequence[int]) -> Coded:
 
 
 def _shown(
-    pairs: Sequence[tuple[str, str]], table: Sequence[tuple[str, str, Any]], room: int
+    pairs: Sequence[tuple[str, str]], table: Sequence[tuple[str, str, Values]], room: int
 ) -> tuple[Columns | None, str, int]:
     """``after_the_noise`` of the columns of one table, each pair what one is called and what it is called there."""
     named = {name: (kind, values) for name, kind, values in table}
-    columns: Columns = [(name, *named[inner]) for name, inner in pairs]
+    columns = [(name, *named[inner]) for name, inner in pairs]
     size = _bytes(columns)
     refused = _too_large(len(columns[0][2]), size, room)
     return (None, refused, size) if refused else (columns, "", size)
@@ -81,12 +81,12 @@ def _too_large(rows: int, size: int, room: int) -> str:
     return f"makes {rows:,} rows with {size:,} bytes of text, at most {MOST_ROWS:,} and {room:,} fit"
 
 
-def _bytes(columns: Columns) -> int:
+def _bytes(columns: Sequence[tuple[str, str, Values]]) -> int:
     """The bytes of text in packed columns."""
     return sum(
         int(np.bincount(values.codes, minlength=len(values.distinct)) @ [_length(value) for value in values.distinct])
         for _, kind, values in columns
-        if _is_text(kind) and len(values)
+        if isinstance(values, Coded) and _is_text(kind) and len(values)
     )
 
 
@@ -116,7 +116,7 @@ def _run(sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]
     return [(str(d[0]), str(d[1]), v) for d, v in zip(described, values, strict=True)], "", size
 
 
-def _measured(sandbox: Sandbox) -> tuple[list[Any], int, int]:
+def _measured(sandbox: Sandbox) -> tuple[list[Row], int, int]:
     """The description of the outer SQL's result, its rows, and the bytes of its text."""
     held = sandbox.connection
     described = held.execute("DESCRIBE dpsql_result").fetchall()
@@ -127,7 +127,7 @@ def _measured(sandbox: Sandbox) -> tuple[list[Any], int, int]:
     return described, int(count), int(size)
 
 
-def _fetched(sandbox: Sandbox, described: list[Any], count: int) -> list[Any]:
+def _fetched(sandbox: Sandbox, described: list[Row], count: int) -> list[Values]:
     """The columns of the outer SQL's result."""
     if count >= PACKED:
         listed = [(identifier(str(d[0])), str(d[1])) for d in described]

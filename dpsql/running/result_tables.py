@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Floats, Matrix, Values
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.quoting import distinct_names
@@ -27,8 +27,11 @@ from dpsql.sql.outer.relation import ERRORS, ColumnInfo
 from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import CaseKey, Core, CoreColumn, Derived, Key, KeyOutput, Measured, RangeKey, Ranked
 
-Columns = list[tuple[str, str, Any]]
+Columns = list[tuple[str, str, Values]]
 Shown = tuple[ColumnInfo, ...]
+_Values = Values | Floats
+_Column = tuple[_Values, _Values, _Values, _Values, str]
+"""(value, standard error, low, high, DuckDB type) of a private column."""
 
 _EPOCH = dt.date(1970, 1, 1)
 
@@ -98,7 +101,7 @@ class Planned(Protocol):
 class RowsOfAnswers(Protocol):
     """What combinations of answers need of them; see ``Answers.rows``."""
 
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Any: ...
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix: ...
 
 
 class Scaled(Protocol):
@@ -213,22 +216,18 @@ class _Estimates:
             found.append((beside["_high"], kind, _packed(high)))
         return found
 
-    def _number(
-        self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
-    ) -> tuple[Any, Any, Any, Any, str]:
+    def _number(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
         """(value, standard error, low, high, DuckDB type) of a private column, as shown."""
         value, error, low, high, kind = self._unbiased(core, column, slices)
         if self.possible is None:
             return value, error, low, high, kind
         if isinstance(column, Measured):
             constant = float(core.outputs[column.output].constant)
-            low, high = self.possible.interval(slices[column.output], constant, low, high)
+            low, high = self.possible.interval(slices[column.output], constant, np.asarray(low), np.asarray(high))
         value = _Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
         return value, error, *holding(value, low, high), kind
 
-    def _unbiased(
-        self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]
-    ) -> tuple[Any, Any, Any, Any, str]:
+    def _unbiased(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
         """The same from ``values`` alone."""
         plan = self.plan
         if isinstance(column, Measured):
@@ -265,7 +264,7 @@ class _Estimates:
         return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
 
 
-def _packed(values: Any) -> Numbers | Coded:
+def _packed(values: _Values) -> Numbers | Coded:
     """Numbers, NaN as NULL; dates as codes."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         null = np.isnan(values)
@@ -286,7 +285,7 @@ def _key_values(keys: Sequence[Key], key: Key, label: int) -> tuple[str, Coded, 
     return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
 
 
-def _labels(keys: Sequence[Key], key: Key) -> Any:
+def _labels(keys: Sequence[Key], key: Key) -> Array:
     """The group of this key in every row of the table; the last key runs fastest."""
     at = next(i for i, other in enumerate(keys) if other is key or other == key)
     shape = [len(other) for other in keys]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.earlier import keep
 from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError
@@ -17,7 +17,7 @@ from dpsql.planning.mwem import AdaptivePlan
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import releases_named
 from dpsql.policy.units import units_in
-from dpsql.release import ReleaseRecord
+from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
@@ -213,9 +213,7 @@ class Batches:
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 
-def job_of(
-    plan: Plan, sources: Mapping[str, TableSource], description: Mapping[str, Any], label: str
-) -> Job | AdaptiveJob:
+def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> Job | AdaptiveJob:
     """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge."""
     strategy, compiled = plan.strategy, plan.compiled
     if isinstance(plan, AdaptivePlan):
@@ -248,7 +246,9 @@ def job_of(
     )
 
 
-def _record(release: int, plan: Plan, tables: Any, label: str, estimates: str) -> ReleaseRecord:
+def _record(
+    release: int, plan: Plan, tables: tuple[ReleaseTable | RangeTable, ...], label: str, estimates: str
+) -> ReleaseRecord:
     said = "errors estimated" if plan.estimated else f"{estimates} estimates"
     method = plan.strategy.method + (f" with {releases_named(plan.rests_on)}" if plan.rests_on else "")
     return ReleaseRecord(

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 from dpsql.errors import InterfaceError
 from dpsql.linalg import inner as algebra
+from dpsql.linalg.forms import dense
 from dpsql.pictures import members_picture, pixels_picture, plot_ranges, plot_result, style
 from dpsql.pictures.matrices import PIXELS, extremes
 from dpsql.planning.picture import plan_picture as plot_plan
@@ -161,7 +162,7 @@ def _few(matrix: Floats, rows: int, columns: int) -> tuple[Floats, str]:
     return pixels, "" if pixels.shape == (rows, columns) else "each pixel: the largest entry of its stretch"
 
 
-def _spread(rows: int, columns: int, row: Callable[[int], object]) -> tuple[Floats, str]:
+def _spread(rows: int, columns: int, row: Callable[[int], Matrix]) -> tuple[Floats, str]:
     """Evenly spaced rows, each in few pixels."""
     if columns > _WIDEST:
         raise InterfaceError(f"a matrix of {columns:,} columns is too wide for a picture; draw a part of the batch")
@@ -176,9 +177,8 @@ def _spread(rows: int, columns: int, row: Callable[[int], object]) -> tuple[Floa
     return pixels, f"{len(chosen)} of {rows:,} rows, evenly spaced{several}"
 
 
-def _flat(row: object) -> Floats:
-    held = row.toarray() if hasattr(row, "toarray") else np.asarray(row)
-    return np.asarray(held, dtype=np.float64).reshape(-1)
+def _flat(row: Matrix) -> Floats:
+    return np.asarray(dense(row), dtype=np.float64).reshape(-1)
 
 
 def inner_row(inner: algebra.Inner, at: int) -> Floats:
@@ -188,7 +188,7 @@ def inner_row(inner: algebra.Inner, at: int) -> Floats:
     if isinstance(inner, algebra.Diagonal):
         found[0, at] = inner.scale[at]
     elif isinstance(inner, algebra.Dense):
-        found[0] = inner.entries[at]
+        found[0] = dense(inner.entries[[at]])[0]
     elif isinstance(inner, algebra.Ranges):
         start, stop = _range(q, at)
         found[0, start:stop] = 1.0

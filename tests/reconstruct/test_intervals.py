@@ -14,7 +14,7 @@ from scipy.stats import beta, norm
 from dpsql.errors import DataError, InterfaceError
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import covariance, half_widths, simultaneous_alpha, standard_errors
-from dpsql.reconstruct.laplace_sums import quantiles
+from dpsql.reconstruct.intervals import quantiles
 
 LAPLACE = Noise.laplace(Fraction(10**6))
 GAUSSIAN = Noise.gaussian(Fraction(10**10))

@@ -15,8 +15,8 @@ from helpers import policy_of
 from spark_tables import carry
 
 from dpsql.engines.spark import layers
+from dpsql.engines.spark.engine import Source, _select
 from dpsql.engines.spark.session import private_session
-from dpsql.engines.spark.statement import Source, _select
 from dpsql.engines.spark.values import date_constant, moment_constant, string
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.sql.values.comparisons import fits

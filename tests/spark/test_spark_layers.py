@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dpsql.engines.spark.engine import Source, packed, written
 from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.session import private_session
-from dpsql.engines.spark.statement import Source, packed, written
 from dpsql.engines.spark.values import Expr
 from dpsql.errors import NotSupportedError
 from dpsql.workload.expr.scan import Select, Table

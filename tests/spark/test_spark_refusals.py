@@ -11,8 +11,8 @@ import pytest
 from helpers import compiled_of, job_of, policy_of, tables_of
 
 import dpsql
+from dpsql.engines.spark.engine import Source, written
 from dpsql.engines.spark.session import check_session, is_session
-from dpsql.engines.spark.statement import Source, written
 from dpsql.errors import NotSupportedError, PolicyError
 from dpsql.measure import ConnectionEngine
 from dpsql.measure.reading import scan_of

@@ -5,7 +5,7 @@ import pytest
 
 from dpsql import workload
 from dpsql.strategy.pure import p_identity
-from dpsql.strategy.pure.gram_times import gram_times
+from dpsql.strategy.pure.p_identity import gram_times
 
 STRUCTURED = {
     "ranges": (workload.all_range(200), ()),

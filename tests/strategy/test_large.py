@@ -10,7 +10,7 @@ from dpsql.strategy.core.ascent import Low
 from dpsql.strategy.core.axes import Written, find_axes, group_rows
 from dpsql.strategy.core.reduce import reduce_workload
 from dpsql.strategy.gaussian import optimal
-from dpsql.strategy.gaussian.generation import generate
+from dpsql.strategy.gaussian.optimal import generate
 from dpsql.workload import Workload
 
 

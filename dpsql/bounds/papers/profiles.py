@@ -7,24 +7,22 @@ under Gaussian and L1 under Laplace noise, and infinite where q is no combinatio
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import linalg
 
 from dpsql.arguments import matrix
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 from dpsql.errors import DataError, quoted
 
 _RTOL = 1e-9
 
 
-def sensitivity(A: Any, *, noise: str = "gaussian") -> float:
+def sensitivity(A: Matrix, *, noise: str = "gaussian") -> float:
     """Largest L2 (gaussian) or L1 (laplace) norm of a column of A (Li and Miklau 2011, Prop. 2.1 and B.1)."""
     return float(_norms(_matrix(A), noise).max())
 
 
-def error_profile(A: Any) -> Floats:
+def error_profile(A: Matrix) -> Floats:
     """(A^T A)^+ (n x n): q (A^T A)^+ q^T is the error of q over the squared sensitivity (Li et al. 2010, Def. 4.2).
 
     The definition is for full rank, with the inverse; the pseudo-inverse extends it to queries in the row
@@ -35,7 +33,7 @@ def error_profile(A: Any) -> Floats:
     return np.asarray(pseudo @ pseudo.T)
 
 
-def profile_equivalent(A1: Any, A2: Any, *, rtol: float = _RTOL) -> bool:
+def profile_equivalent(A1: Matrix, A2: Matrix, *, rtol: float = _RTOL) -> bool:
     """Are the error profiles equal (Li et al. 2010, Def. 4.4)? That is so where A1 = Q A2 up to rows of zeros.
 
     Compared as A1^T A1 = A2^T A2, which is equivalent and better conditioned, to ``rtol`` of the largest entry.
@@ -44,7 +42,7 @@ def profile_equivalent(A1: Any, A2: Any, *, rtol: float = _RTOL) -> bool:
     return bool(np.abs(X1 - X2).max() <= rtol * max(np.abs(X1).max(), np.abs(X2).max()))
 
 
-def dominates(A1: Any, A2: Any, *, noise: str = "laplace", rtol: float = _RTOL) -> bool:
+def dominates(A1: Matrix, A2: Matrix, *, noise: str = "laplace", rtol: float = _RTOL) -> bool:
     """Equal profiles and A1 has the lower sensitivity: lower error on every query (Li et al. 2010, section 4.3).
 
     Under Gaussian noise equal profiles have equal sensitivities, so nothing dominates in this sense.
@@ -53,7 +51,7 @@ def dominates(A1: Any, A2: Any, *, noise: str = "laplace", rtol: float = _RTOL) 
     return lower and profile_equivalent(A1, A2, rtol=rtol)
 
 
-def compare(A1: Any, A2: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -> str:
+def compare(A1: Matrix, A2: Matrix, *, noise: str = "gaussian", rtol: float = _RTOL) -> str:
     """A1 beside A2 in the order of Li and Miklau 2011, Def. 3.1: 'equal', 'better', 'worse' or 'incomparable'.
 
     A1 is better where no query has a higher error under it and some query a lower one. Decided by the
@@ -72,7 +70,7 @@ def compare(A1: Any, A2: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -
     return "better" if better else "worse" if worse else "incomparable"
 
 
-def column_uniform(A: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -> bool:
+def column_uniform(A: Matrix, *, noise: str = "gaussian", rtol: float = _RTOL) -> bool:
     """Do all columns of A have the same L2 (gaussian) or L1 (laplace) norm (Li and Miklau 2011, Def. 3.2)?
 
     Under Gaussian noise exactly the column-uniform strategies are minimal: no other strategy is better in
@@ -84,7 +82,7 @@ def column_uniform(A: Any, *, noise: str = "gaussian", rtol: float = _RTOL) -> b
     return bool(norms.max() - norms.min() <= rtol * norms.max())
 
 
-def redundant_groups(A: Any, *, rtol: float = _RTOL) -> tuple[tuple[int, ...], ...]:
+def redundant_groups(A: Matrix, *, rtol: float = _RTOL) -> tuple[tuple[int, ...], ...]:
     """Row numbers of A in groups of two or more that are multiples of one another; rows of zeros left out.
 
     Such rows are redundant (Li and Miklau 2011, section 3.1). Cost O(p^2 n).
@@ -93,7 +91,7 @@ def redundant_groups(A: Any, *, rtol: float = _RTOL) -> tuple[tuple[int, ...], .
     return tuple(g for g in _parallel(M, rtol) if len(g) > 1)
 
 
-def without_redundant(A: Any, *, rtol: float = _RTOL) -> Floats:
+def without_redundant(A: Matrix, *, rtol: float = _RTOL) -> Floats:
     """A with rows that are multiples of one another joined, and no rows of zeros (Li and Miklau 2011, Thm 3.2).
 
     Rows c_1 q, c_2 q, ... become sqrt(c_1^2 + c_2^2 + ...) q: A^T A stays as it is, so under
@@ -124,7 +122,7 @@ def _parallel(M: Floats, rtol: float) -> list[tuple[int, ...]]:
     return groups
 
 
-def _matrix(A: Any) -> Floats:
+def _matrix(A: Matrix) -> Floats:
     if getattr(A, "contributions", None) is not None:
         raise DataError("bounds: strategies are compared for records in one cell each; these carry contributions")
     entries = A.matrix() if hasattr(A, "matrix") else A
@@ -137,14 +135,14 @@ def _matrix(A: Any) -> Floats:
     return M
 
 
-def _pair(A1: Any, A2: Any) -> tuple[Floats, Floats]:
+def _pair(A1: Matrix, A2: Matrix) -> tuple[Floats, Floats]:
     M1, M2 = _matrix(A1), _matrix(A2)
     if M1.shape[1] != M2.shape[1]:
         raise DataError(f"bounds: strategies over {M1.shape[1]} and {M2.shape[1]} cells cannot be compared")
     return M1, M2
 
 
-def _grams(A1: Any, A2: Any) -> tuple[Floats, Floats]:
+def _grams(A1: Matrix, A2: Matrix) -> tuple[Floats, Floats]:
     M1, M2 = _pair(A1, A2)
     return np.asarray(M1.T @ M1), np.asarray(M2.T @ M2)
 

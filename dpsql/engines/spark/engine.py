@@ -1,6 +1,6 @@
 """Spark: private tables of its catalogs, counted where they lie; only the histogram comes to this process.
 
-The scan is the one that DuckDB would run, written for Spark with a closed list of functions (``statement``) and run in
+The scan is the one that DuckDB would run, written for Spark with a closed list of functions (``functions``) and run in
 a session of its own (``session``). What has no equal meaning there is refused by ``check``, before the charge.
 
 Retries. The statement reads, and adds whole numbers up; it has no random, no time and no order in it but that of equal
@@ -10,6 +10,11 @@ that fails in the end gives no numbers; the charge stands.
 
 Precondition: the table is Parquet, ORC, Delta or Iceberg, whose readers have a value for all that can be stored;
 text formats guess and skip, each in its way. Neighbours are rows as read. The files must not change during a scan.
+
+A scan as a statement of Spark: admitted part by part, and written with the types of its columns.
+
+What has no equal meaning on Spark raises NotSupportedError. Which rules were used follows from the scan and the column
+types alone.
 """
 
 from __future__ import annotations
@@ -17,18 +22,137 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome
+from dpsql.engines.spark import values
+from dpsql.engines.spark.expressions import Columns, Scope, Writer
 from dpsql.engines.spark.session import check_open, check_session, inside, is_session, private_session
-from dpsql.engines.spark.statement import Source, written
-from dpsql.engines.spark.values import quote
+from dpsql.engines.spark.values import Expr, quote, refusal
 from dpsql.errors import OperationalError, PolicyError
+from dpsql.workload.expr.scan import Joined, Relation, Select, Table
 from dpsql.workload.expr.value_sql import select_text
+from dpsql.workload.expr.values import CountRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+
+_MOST_KEYS = 2**62
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of Spark: how a statement writes it, and its columns' DuckDB types."""
+
+    reference: str
+    types: Mapping[str, str]
+
+
+def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, list[str]]:
+    """The statement of a scan for Spark, whose columns are BIGINT, and their names.
+
+    ``tables`` are the tables that it names. Raises NotSupportedError.
+    """
+    if not any(isinstance(value, CountRows) for _, value in select.columns):
+        raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
+    text, columns = _select(select, tables, "BIGINT")
+    return text, list(columns)
+
+
+def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
+    """The text of a SELECT and its columns; ``cast``: the type that all of them get."""
+    source, scope = _from(select.source, tables)
+    writer = Writer(scope)
+    found = {name: writer.value(value) for name, value in select.columns}
+    if not select.columns:
+        columns = scope.columns("").items()
+        found = {name: replace(column, text=writer.layers.column(column.text)) for name, column in columns}
+    for value in found.values():
+        if cast and not value.whole:
+            raise refusal(
+                f"a column of {value.type} cannot be brought back",
+                "only counts and sums come from Spark; use a local release on one machine",
+            )
+    keys = select.group_by
+    one = packed(list(found.values())[:keys]) if cast else None
+    shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
+    if one is not None:
+        shown = {"dpsql_key": one[0], **dict(list(shown.items())[keys:])}
+    where = [] if select.where is None else [writer.value(select.where).text]
+    (text, *where), source = writer.layers.written([_listed(shown), *where], source)
+    text = f"SELECT {text} FROM {source}"  # noqa: S608
+    if where:
+        text += f" WHERE {where[0]}"
+    if keys:
+        text += f" GROUP BY {', '.join(str(at + 1) for at in range(1 if one else keys))}"
+    if one is not None:
+        again = dict(zip(found, [*one[1], *map(quote, list(found)[keys:])], strict=True))
+        text = f"SELECT {_listed(again)} FROM ({text}) AS dpsql_groups"  # noqa: S608
+    if cast:
+        return text, {name: values.column(quote(name), cast) for name in found}
+    return text, {name: Expr(quote(name), value.type, value.low, value.high) for name, value in found.items()}
+
+
+def _listed(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{text} AS {quote(name)}" for name, text in texts.items())
+
+
+def packed(keys: Sequence[Expr]) -> tuple[str, list[str]] | None:
+    """One BIGINT for several whole numbers of known ranges, and each number again from a column ``dpsql_key``.
+
+    Spark hashes, compares and shuffles one BIGINT where it would several. A mixed-radix number: key i with w values,
+    NULL beside them, is a digit below w + 1, 0 for NULL. None where there is no second key, or where 62 bits do not
+    hold all.
+    """
+    if len(keys) < 2:
+        return None
+    digits, numbers, factor = [], [], 1
+    for key in keys:
+        if not key.whole or key.type == "HUGEINT" or key.high < key.low:
+            return None
+        radix = key.high - key.low + 2
+        digits.append(f"coalesce(CAST({key.text} AS BIGINT) - {_long(key.low - 1)}, 0L) * {factor}L")
+        numbers.append(f"nullif(dpsql_key div {factor}L % {radix}L, 0L) + {_long(key.low - 1)}")
+        factor *= radix
+        if factor > _MOST_KEYS:
+            return None
+    return " + ".join(digits), numbers
+
+
+def _long(number: int) -> str:
+    return f"{number}L" if number >= 0 else f"({number}L)"
+
+
+def _from(relation: Relation, tables: Mapping[str, Source]) -> tuple[str, Scope]:
+    base, joins = (relation.base, relation.joins) if isinstance(relation, Joined) else (relation, ())
+    text, alias, columns = _item(base, tables)
+    sources = {alias: columns}
+    for join, on in joins:
+        second, name, columns = _item(join, tables)
+        sources[name] = columns
+        writer = Writer(Scope(sources))
+        text += f" LEFT JOIN {second} ON {writer.layers.inlined(writer.value(on).text)}"
+    return text, Scope(sources)
+
+
+def _item(relation: Table | Select, tables: Mapping[str, Source]) -> tuple[str, str, Columns]:
+    """A table or subquery of FROM, its alias, and its columns."""
+    alias = relation.alias or "dpsql_rows"
+    if isinstance(relation, Table):
+        source = tables[relation.name]
+        text, inner = source.reference, {name: values.column("", kind) for name, kind in source.types.items()}
+    else:
+        text, inner = _select(relation, tables)
+        text = f"({text})"
+    columns = {name.lower(): replace(kind, text=f"{quote(alias)}.{quote(name)}") for name, kind in inner.items()}
+    return f"{text} AS {quote(alias)}", alias, columns
+
 
 __all__ = ["SparkEngine", "is_session"]
 
@@ -55,7 +179,7 @@ _Key = tuple[tuple[tuple[str, ...], ...], str]
 class _Planned:
     """A statement that Spark has planned: its DataFrame, which holds its session, and its columns."""
 
-    frame: Any
+    frame: DataFrame
     names: list[str]
 
 
@@ -82,7 +206,7 @@ class _Plans:
 class SparkEngine:
     """Tables behind a session that the user holds open. Raises InterfaceError for one that cannot be used."""
 
-    session: Any
+    session: SparkSession
     limits: Limits = UNLIMITED
     _plans: _Plans = field(default_factory=_Plans, init=False, repr=False)
 
@@ -105,7 +229,7 @@ class SparkEngine:
         again is planned again.
         """
 
-        def planned(own: Any) -> _Planned:
+        def planned(own: SparkSession) -> _Planned:
             statement, names = self._statement(own, asked)
             frame = own.sql(statement)
             frame._jdf.queryExecution().executedPlan()
@@ -135,7 +259,7 @@ class SparkEngine:
         )
         return found or {}
 
-    def _statement(self, own: Any, asked: Scan) -> tuple[str, list[str]]:
+    def _statement(self, own: SparkSession, asked: Scan) -> tuple[str, list[str]]:
         """The statement of a scan in Spark's SQL, and its columns."""
         known: dict[str, Source] = {}
         for table in asked.tables:
@@ -143,7 +267,7 @@ class SparkEngine:
             known[table.name] = Source(_reference(parts), _table(own, table.name, parts)[0])
         return written(asked.select, known)
 
-    def _done(self, what: str, work: Callable[[Any], T]) -> T:
+    def _done(self, what: str, work: Callable[[SparkSession], T]) -> T:
         check_open(self.session)
         found, outcome = inside(self.session, lambda: (work(private_session(self.session)),), None)
         if outcome == "interrupted":
@@ -178,7 +302,7 @@ def _reference(parts: Sequence[str]) -> str:
     return ".".join(map(quote, parts))
 
 
-def _table(own: Any, name: str, parts: Sequence[str]) -> tuple[dict[str, str], str]:
+def _table(own: SparkSession, name: str, parts: Sequence[str]) -> tuple[dict[str, str], str]:
     """The columns of a table and where it lies. Raises PolicyError for what is no table that can be counted."""
     shown = ".".join(parts)
     if not own.catalog.tableExists(_reference(parts)):
@@ -198,7 +322,7 @@ def _table(own: Any, name: str, parts: Sequence[str]) -> tuple[dict[str, str], s
     return columns, said.get("location", "")
 
 
-def _description(own: Any, parts: Sequence[str]) -> Mapping[str, str]:
+def _description(own: SparkSession, parts: Sequence[str]) -> Mapping[str, str]:
     """What the catalog says of a table: its type, provider and location."""
     rows = own.sql(f"DESCRIBE TABLE EXTENDED {_reference(parts)}").collect()
     names = [str(row[0]) for row in rows]
@@ -206,7 +330,7 @@ def _description(own: Any, parts: Sequence[str]) -> Mapping[str, str]:
     return {str(row[0]).lower(): str(row[1]) for row in rows[start + 1 :]}
 
 
-def _type(field: Any) -> str:
+def _type(field: StructField) -> str:
     """The DuckDB type of a column, or a name that no policy can declare."""
     shown = str(field.dataType.simpleString())
     stored = str((field.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING", shown))

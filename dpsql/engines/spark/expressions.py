@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dpsql.engines.spark import casts, texts, values
 from dpsql.engines.spark.functions import FUNCTIONS
@@ -184,7 +183,7 @@ def _window(node: tree.Window, of: Sequence[Expr]) -> Expr:
 
 
 # What Spark writes of each kind of node and of the texts of its parts; ``total.lowered`` leaves no other.
-_WRITERS: Mapping[type[Any], Callable[[Any, Sequence[Expr]], Expr]] = {
+_WRITERS: Mapping[type, Callable[..., Expr]] = {
     tree.Constant: _constant,
     tree.Call: _call,
     tree.Cast: _cast,

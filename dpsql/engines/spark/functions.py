@@ -1,11 +1,160 @@
-"""Every function of DuckDB that a scan on Spark may call, by its name."""
+"""Every function of DuckDB that a scan on Spark may call, by its name.
+
+Arithmetic, rounding and extremes of Spark: the values that DuckDB gives, on every row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsql.engines.spark import calendar, numbers, texts
-from dpsql.engines.spark.values import INTEGERS, Expr, Rule
+from dpsql.engines.spark import calendar, texts
+from dpsql.engines.spark.calendar import near_moment
+from dpsql.engines.spark.values import (
+    INTEGERS,
+    OPERATOR,
+    Expr,
+    Rule,
+    fits,
+    kinds,
+    ranged,
+    refusal,
+    short,
+    wholes,
+    widest,
+)
+
+_HALF_WHOLE = "4503599627370496.0D"  # 2^52: every DOUBLE from there on is whole
+
+
+def _products(a: Expr, b: Expr) -> tuple[int, int]:
+    every = (a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)
+    return min(every), max(every)
+
+
+def arithmetic(operator: str) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        if len(of) == 1:
+            (a,) = of
+            kinds(of, "DOUBLE", "a negative")
+            return Expr(f"-{a.inner}", "DOUBLE", rank=OPERATOR)
+        a, b = of
+        text = f"{a.inner} {operator} {b.inner}"
+        if a.whole and b.whole:
+            reach = {
+                "+": (a.low + b.low, a.high + b.high),
+                "-": (a.low - b.high, a.high - b.low),
+                "*": _products(a, b),
+            }
+            return ranged(text, widest(of), *reach[operator], f"a result of {operator}", OPERATOR)
+        if a.type == b.type == "DOUBLE":
+            return Expr(text, "DOUBLE", rank=OPERATOR)
+        if operator == "-" and a.type == b.type == "DATE":
+            days = f"CAST(unix_date({a.text}) AS BIGINT) - unix_date({b.text})"
+            return Expr(days, "BIGINT", -(2**32), 2**32, rank=OPERATOR)
+        if operator == "+" and a.type == "DATE" and b.type == "INTEGER":
+            return Expr(f"date_add({a.text}, {b.text})", "DATE")
+        if operator == "+" and a.type == "TIMESTAMP" and b.type == "INTERVAL":
+            return Expr(f"{near_moment(a)} + {b.text}", "TIMESTAMP", rank=OPERATOR)
+        raise refusal(f"{operator} of {a.type} and {b.type} is not admitted", "write it over stored columns")
+
+    return rule
+
+
+def divided(of: Sequence[Expr]) -> Expr:
+    # NULL by zero where DuckDB has infinity: the statement asks for the divisor first.
+    kinds(of, "DOUBLE", "/")
+    return Expr(f"{of[0].inner} / {of[1].inner}", "DOUBLE", rank=OPERATOR)
+
+
+def quotient(of: Sequence[Expr]) -> Expr:
+    wholes(of, "//")
+    a, b = of
+    most = max(abs(a.low), abs(a.high))
+    low, high = (0, most) if a.low >= 0 and b.low >= 0 else (-most, most)
+    if b.low == b.high and b.low:
+        ends = [abs(end) // abs(b.low) * (1 if (end >= 0) == (b.low > 0) else -1) for end in (a.low, a.high)]
+        low, high = min(ends), max(ends)
+    if widest(of) == "HUGEINT" and not fits(low, high, "BIGINT"):
+        # div gives a BIGINT, whatever it divides.
+        raise refusal("a quotient of HUGEINT may leave 64 bits", "divide smaller numbers, or as DOUBLE")
+    found = f"{a.inner} div {b.inner}"
+    return ranged(found, widest(of), low, high, "a quotient", OPERATOR)
+
+
+def remainder(of: Sequence[Expr]) -> Expr:
+    a, b = of
+    if a.type == b.type == "DOUBLE":
+        return Expr(f"{a.inner} % {b.inner}", "DOUBLE", rank=OPERATOR)
+    wholes(of, "%")
+    most = max(abs(b.low), abs(b.high), 1) - 1
+    return ranged(f"{a.inner} % {b.inner}", widest(of), max(min(a.low, 0), -most), min(max(a.high, 0), most),
+                  "a remainder", OPERATOR)  # fmt: skip
+
+
+def absolute(of: Sequence[Expr]) -> Expr:
+    (a,) = of
+    if a.type == "DOUBLE":
+        return Expr(f"abs({a.text})", "DOUBLE")
+    wholes(of, "abs")
+    return ranged(f"abs({a.text})", a.type, max(a.low, -a.high, 0), max(-a.low, a.high), "abs")
+
+
+def sign(of: Sequence[Expr]) -> Expr:
+    (a,) = of
+    if a.type != "DOUBLE":
+        wholes(of, "sign")
+    # A whole number keeps its sign as DOUBLE; the sign of NaN casts to 0.
+    return Expr(f"CAST(signum(CAST({a.text} AS DOUBLE)) AS TINYINT)", "TINYINT", -1, 1)
+
+
+def rounding(function: str) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        if len(of) == 2:
+            raise refusal("ROUND to decimals of a DOUBLE is another number there", "round to whole numbers")
+        kinds(of, "DOUBLE", function)
+        x = of[0].inner
+        whole = f"CAST({x} AS BIGINT)"
+        # The first branch keeps the sign of zero, which a later division would see.
+        zero, found = {
+            "floor": (f"{x} >= 0.0D AND {x} < 1.0D", f"floor({x})"),
+            "ceil": (f"{x} > -1.0D AND {x} <= 0.0D", f"ceil({x})"),
+            "trunc": (f"abs({x}) < 1.0D", whole),
+            # Twice what is behind the point is 1 or -1 before it from one half on.
+            "round": (f"abs({x}) < 0.5D", f"{whole} + CAST(({x} - CAST({whole} AS DOUBLE)) * 2.0D AS BIGINT)"),
+        }[function]
+        return short(Expr(
+            f"CASE WHEN {zero} THEN {x} * 0.0D WHEN abs({x}) < {_HALF_WHOLE} THEN CAST({found} AS DOUBLE) "
+            f"ELSE {x} END",
+            "DOUBLE",
+        ))  # fmt: skip
+
+    return rule
+
+
+def extreme(function: str) -> Rule:
+    def rule(of: Sequence[Expr]) -> Expr:
+        if len(of) < 2:
+            raise refusal(f"{function} of one value", "leave it out")
+        text = f"{function}({', '.join(e.text for e in of)})"
+        if all(e.whole for e in of):
+            # A NULL leaves the other values, so that a constant bounds the result on its side only.
+            lows, highs = [e.low for e in of], [e.high for e in of]
+            fixed = [e.constant for e in of if isinstance(e.constant, int)]
+            low, high = (max([min(lows), *fixed]), max(highs)) if function == "greatest" else (
+                min(lows), min([max(highs), *fixed]))  # fmt: skip
+            return ranged(text, widest(of), low, high, function)
+        kinds(of, of[0].type, function)
+        return Expr(text, of[0].type)
+
+    return rule
+
+
+def isnan(of: Sequence[Expr]) -> Expr:
+    (a,) = of
+    if a.type not in ("DOUBLE", "FLOAT"):
+        raise refusal(f"isnan of {a.type} is not admitted", "leave it out")
+    # Never NULL on Spark, and NULL of NULL in DuckDB.
+    return short(Expr(f"CASE WHEN {a.inner} IS NOT NULL THEN isnan({a.text}) END", "BOOLEAN"))
 
 
 def _hash(of: Sequence[Expr]) -> Expr:
@@ -21,15 +170,15 @@ def _signbit(of: Sequence[Expr]) -> Expr:
 
 _YEARS = (-6_000_000, 6_000_000)
 FUNCTIONS: dict[str, Rule] = {
-    **{operator: numbers.arithmetic(operator) for operator in "+-*"},
-    "/": numbers.divided,
-    "//": numbers.quotient,
-    "%": numbers.remainder,
-    "abs": numbers.absolute,
-    "sign": numbers.sign,
-    "isnan": numbers.isnan,
-    **{name: numbers.rounding(name) for name in ("floor", "ceil", "trunc", "round")},
-    **{name: numbers.extreme(name) for name in ("greatest", "least")},
+    **{operator: arithmetic(operator) for operator in "+-*"},
+    "/": divided,
+    "//": quotient,
+    "%": remainder,
+    "abs": absolute,
+    "sign": sign,
+    "isnan": isnan,
+    **{name: rounding(name) for name in ("floor", "ceil", "trunc", "round")},
+    **{name: extreme(name) for name in ("greatest", "least")},
     **{"list_extract": texts.list_extract, "list_value": texts.list_value, "list_position": texts.list_position},
     "strlen": texts.of_text("CAST(octet_length({0}) AS BIGINT)", "BIGINT", 1),
     "concat": texts.concat,

@@ -20,10 +20,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpsql.engines.limits import Outcome
 from dpsql.errors import Error, InterfaceError, OperationalError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -65,7 +69,7 @@ def is_session(found: object) -> bool:
     )
 
 
-def check_session(session: Any) -> None:
+def check_session(session: SparkSession) -> None:
     """Refuse a version that was not tested, Spark Connect, and a session that is stopped. InterfaceError."""
     try:
         import pyspark
@@ -83,7 +87,7 @@ def check_session(session: Any) -> None:
     check_open(session)
 
 
-def check_open(session: Any) -> None:
+def check_open(session: SparkSession) -> None:
     """Refuse a session that is stopped, or whose Java process is gone. InterfaceError; nothing was charged."""
     context = getattr(session, "_sc", None)
     if context is None or getattr(context, "_jsc", None) is None:
@@ -100,7 +104,7 @@ def check_open(session: Any) -> None:
         raise InterfaceError("the Spark session is stopped; make a new one and connect again (nothing was charged)")
 
 
-def private_session(session: Any) -> Any:
+def private_session(session: SparkSession) -> SparkSession:
     """A session for one scan beside ``session``; see the module."""
     made = session.newSession()
     own, theirs = _settings(made), _settings(session)
@@ -115,13 +119,13 @@ def private_session(session: Any) -> Any:
     return made
 
 
-def _settings(session: Any) -> dict[str, str]:
+def _settings(session: SparkSession) -> dict[str, str]:
     found = session.conf.getAll
     return dict(found() if callable(found) else found)
 
 
 def inside(
-    session: Any, work: Callable[[], T], seconds: float | None, *, quiet: bool = True
+    session: SparkSession, work: Callable[[], T], seconds: float | None, *, quiet: bool = True
 ) -> tuple[T | None, Outcome]:
     """What ``work`` returns, or how it ended without; errors of dpsql itself are raised again here.
 
@@ -180,12 +184,14 @@ def inside(
 
 
 _quiet = threading.Lock()
-_held: list[list[tuple[Any, Any]]] = []
+_Level = tuple[Any, object]
+"""A logger, of Python or of Log4j, and the level that it had."""
+_held: list[list[_Level]] = []
 _depth = 0
 
 
 @contextlib.contextmanager
-def silence(context: Any) -> Iterator[None]:
+def silence(context: SparkContext) -> Iterator[None]:
     """The driver's log off: every logger of Log4j, and Python's of py4j, put back when the last scan has ended.
 
     Raises OperationalError where it cannot be, as Spark logs the values that an error names.
@@ -211,12 +217,12 @@ def silence(context: Any) -> Iterator[None]:
                 _restore(context, _held.pop())
 
 
-def _switched_off(context: Any) -> list[tuple[Any, Any]]:
+def _switched_off(context: SparkContext) -> list[_Level]:
     """Every logger that was switched off and its level; none is where one of them cannot be."""
     from pyspark.logger import PySparkLogger
 
     log4j = context._jvm.org.apache.logging.log4j
-    before: list[tuple[Any, Any]] = []
+    before: list[_Level] = []
     done = False
     try:
         # At DEBUG these print what Java answers, stack traces and paths among it; PySpark's print errors of statements.
@@ -239,7 +245,7 @@ def _switched_off(context: Any) -> list[tuple[Any, Any]]:
     return before
 
 
-def _restore(context: Any, before: list[tuple[Any, Any]]) -> None:
+def _restore(context: SparkContext, before: list[_Level]) -> None:
     for logger, level in before:
         logger.setLevel(level)
     context._jvm.org.apache.logging.log4j.LogManager.getContext(False).updateLoggers()

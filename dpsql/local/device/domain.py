@@ -93,10 +93,10 @@ class Categories:
         return self._public.of(_listed(self, column))
 
 
-class _Places(dict[Any, int]):
+class _Places(dict[object, int]):
     """Category to number; what is not in it counts as NULL if it is a missing value, else as outside."""
 
-    def __init__(self, categories: tuple[Any, ...], null: int, outside: int) -> None:
+    def __init__(self, categories: tuple[object, ...], null: int, outside: int) -> None:
         super().__init__((category, i) for i, category in enumerate(categories))
         self.null, self.outside = null, outside
 
@@ -292,7 +292,7 @@ def _check_size(name: str, size: int) -> None:
         raise PolicyError(f"column {name} has {size:,} categories, more than {DOMAIN_CAP:,}; declare a coarser domain")
 
 
-def _objects(categories: tuple[Any, ...]) -> Objects:
+def _objects(categories: tuple[object, ...]) -> Objects:
     out = np.empty(len(categories), dtype=object)
     out[:] = categories
     return out

@@ -14,7 +14,6 @@ repeated answers about it add up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ def as_domain(domain: Declared) -> Domain:
     return domain if isinstance(domain, Domain) else Domain.of(domain)
 
 
-def randomise(record: Mapping[str, object], domain: Declared, *, epsilon: Number) -> dict[str, Any]:
+def randomise(record: Mapping[str, object], domain: Declared, *, epsilon: Number) -> dict[str, object]:
     """One record after randomised response over the joint domain: column -> declared value, OTHER or None.
 
     record: column -> value, with every column of the domain (None where nothing is known); others are left out of the

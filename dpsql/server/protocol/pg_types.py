@@ -8,7 +8,7 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -83,7 +83,7 @@ def encoder(kind: PgType, form: int) -> Encoder:
     return found
 
 
-def _text(value: Any) -> bytes:
+def _text(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, list | dict | tuple):
@@ -91,17 +91,17 @@ def _text(value: Any) -> bytes:
     return str(value).encode()
 
 
-def _float(value: Any) -> bytes:
+def _float(value: float) -> bytes:
     if not math.isfinite(value):
         return b"NaN" if math.isnan(value) else b"Infinity" if value > 0 else b"-Infinity"
     return repr(float(value)).removesuffix(".0").encode()
 
 
-def _float4(value: Any) -> bytes:
+def _float4(value: float) -> bytes:
     return _float(value) if not math.isfinite(value) else str(np.float32(value)).removesuffix(".0").encode()
 
 
-def _moment(value: Any) -> bytes:
+def _moment(value: object) -> bytes:
     if isinstance(value, dt.datetime):
         zone = "" if value.tzinfo is None else "+00"
         value = value if value.tzinfo is None else value.astimezone(dt.UTC)
@@ -109,12 +109,12 @@ def _moment(value: Any) -> bytes:
     return str(value).encode()
 
 
-def _interval(value: Any) -> bytes:
+def _interval(value: dt.timedelta) -> bytes:
     days, rest = divmod(value, dt.timedelta(days=1))
     return f"{days} days {rest}".encode()
 
 
-def _array(value: Any) -> bytes:
+def _array(value: Sequence[object]) -> bytes:
     parts = []
     for item in value:
         if item is None:
@@ -148,7 +148,7 @@ def _microseconds(value: dt.datetime) -> int:
     return (moment - _EPOCH) // _SECOND
 
 
-def _numeric(value: Any) -> bytes:
+def _numeric(value: Decimal | float | str) -> bytes:
     """Binary numeric: count of digits of base 10,000, power of the first, sign, places after the point, digits."""
     held = value if isinstance(value, Decimal) else Decimal(value)
     if not held.is_finite():
@@ -174,7 +174,7 @@ def _span(value: dt.timedelta) -> bytes:
 
 
 def _array_of(item: PgType) -> Encoder:
-    def written(value: Any) -> bytes:
+    def written(value: Sequence[object]) -> bytes:
         one = _AS_BINARY[item.oid]
         parts = [struct.pack("!iiI", 1 if value else 0, int(None in value), item.oid)]
         if value:

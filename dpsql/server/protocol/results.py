@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from pygwire.messages import CopyData, DataRow, FieldDescription, RowDescription
 
@@ -48,7 +47,7 @@ def encoders(result: ResultSet, forms: Sequence[int]) -> list[Encoder]:
     return [encoder(type_of(kind), form) for kind, form in zip(result.kinds, forms_of(result, forms), strict=True)]
 
 
-def data_row(row: Sequence[Any], written: Sequence[Encoder]) -> DataRow:
+def data_row(row: Sequence[object], written: Sequence[Encoder]) -> DataRow:
     """One row. Raises DataError for a value that its binary form cannot hold."""
     try:
         return DataRow(columns=[None if v is None else write(v) for v, write in zip(row, written, strict=True)])

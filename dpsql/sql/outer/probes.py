@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import duckdb
 from sqlglot import exp
@@ -23,7 +23,7 @@ from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.statements import Statement
 from dpsql.workload.expr.batch import Core, KeyOutput, Measured
 
-Table: TypeAlias = "tuple[list[str], list[str], list[tuple[Any, ...]]]"  # names, DuckDB types, rows
+Table: TypeAlias = "tuple[list[str], list[str], list[tuple[object, ...]]]"  # names, DuckDB types, rows
 
 _CONSTANTS = (
     *(exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.Paren, exp.And, exp.Or, exp.Not),

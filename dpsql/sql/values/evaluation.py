@@ -27,7 +27,7 @@ _OUT = {
 
 
 @functools.lru_cache(maxsize=4_096)
-def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[Any, ...]) -> tuple[Any, ...]:
+def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[object, ...]) -> tuple[Any, ...]:
     """The value at each place of the column's line (None: NULL), as its own line holds it.
 
     Cost: one statement of the constants' length. Constants only: nothing here is private.
@@ -47,7 +47,7 @@ def evaluate(value: Value, kind: str, column: Stored, line: Line, places: tuple[
 
 @functools.lru_cache(maxsize=256)
 def evaluate_rows(
-    value: Value, kind: str, columns: tuple[tuple[Stored, Line], ...], rows: tuple[tuple[Any, ...], ...]
+    value: Value, kind: str, columns: tuple[tuple[Stored, Line], ...], rows: tuple[tuple[object, ...], ...]
 ) -> tuple[Any, ...]:
     """The value at each row of places of several columns, as ``evaluate`` gives it for one."""
     lines = [(line, "VARCHAR" if line.kind == "text" else column.type) for column, line in columns]
@@ -67,7 +67,7 @@ def evaluate_rows(
     return tuple(row[0] for row in found)
 
 
-def _typed(place: Any, line: Line, kind: str) -> str:
+def _typed(place: object, line: Line, kind: str) -> str:
     return f"CAST({'NULL' if place is None else literal(line, place)} AS {kind})"
 
 

@@ -28,12 +28,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import DataError
 from dpsql.linalg.forms import is_sparse
 from dpsql.reconstruct.multiplicative_weights import Fit, Model, model_of
@@ -65,7 +64,7 @@ class Mwem:
     """
 
     method: str
-    candidates: Any = field(repr=False)
+    candidates: Csr = field(repr=False)
     reach: tuple[int, ...] = field(repr=False)
     model: Model = field(repr=False)
     rounds: int
@@ -208,7 +207,7 @@ def _cone(compiled: Compiled, method: str) -> Cone:
     return cone
 
 
-def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[], MatrixStrategy] | None) -> Any:
+def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[], MatrixStrategy] | None) -> Csr:
     """Row 0 counts all rows; the others are distinct, not zero, and of integers."""
     n = compiled.rows.shape[1]
     counts = cone.counts[0]
@@ -245,7 +244,7 @@ def _stand_ins(rays: int, rows: int, draws: np.random.Generator) -> list[Floats]
     return [held * (rows / float(held.sum())) for held in made]
 
 
-def _simulated(run: Mwem, rows: int, answers: Any, runs: int) -> tuple[Floats, float]:
+def _simulated(run: Mwem, rows: int, answers: Matrix, runs: int) -> tuple[Floats, float]:
     """Mean squared errors (m,) of the batch's numbers over ``runs`` of each kind of stand-in, and their misfit.
 
     In floats, for estimates.

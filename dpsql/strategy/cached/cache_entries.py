@@ -1,13 +1,14 @@
 """How a kept strategy stands in a file: integers in an archive of arrays, which is read without trust.
 
 Types, shapes and sizes are checked here, and nothing large is allotted on a file's word; what the integers are worth is
-for ``dpsql.strategy.cached.cache_checks``.
+for ``dpsql.strategy.cached.cache``.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Array, Json, Matrix
 from dpsql.linalg import exact
 from dpsql.linalg.forms import MATRIX_CAP, is_sparse
 from dpsql.strategy.core.certificate import Certificate
@@ -51,7 +53,7 @@ def packed(key: str, S: MatrixStrategy, certificate: Certificate | None) -> byte
     return out.getvalue()
 
 
-def _pack_matrix(arrays: dict[str, Any], name: str, matrix: Any) -> None:
+def _pack_matrix(arrays: dict[str, Array], name: str, matrix: Matrix) -> None:
     if is_sparse(matrix):
         held = sparse.csr_array(matrix).copy()
         held.sum_duplicates()
@@ -62,7 +64,7 @@ def _pack_matrix(arrays: dict[str, Any], name: str, matrix: Any) -> None:
         arrays[name] = _narrow(matrix)
 
 
-def _narrow(values: Any) -> Any:
+def _narrow(values: Array) -> Array:
     """The same integers in the narrowest type that holds them."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     for kind in (np.int8, np.int16, np.int32):
@@ -71,11 +73,11 @@ def _narrow(values: Any) -> Any:
     return values.astype(np.int64)
 
 
-def read(path: Path, key: str, cap: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def read(path: Path, key: str, cap: int) -> tuple[Json, dict[str, Array]]:
     """(head, arrays) of a file of at most ``cap`` bytes; ValueError and its like where it is no entry of this key."""
     if path.stat().st_size > cap:
         raise ValueError("too large")
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if sum(member.file_size for member in members) > 8 * cap:
@@ -104,7 +106,7 @@ def _check_header(content: bytes) -> None:
         raise ValueError("a header that does not fit")
 
 
-def _integers(values: Any) -> NDArray[np.int64]:
+def _integers(values: Array) -> NDArray[np.int64]:
     if values.dtype.kind != "i":
         raise ValueError("not integers")
     out = np.ascontiguousarray(values, dtype=np.int64)
@@ -113,7 +115,7 @@ def _integers(values: Any) -> NDArray[np.int64]:
     return out
 
 
-def unpack_matrix(arrays: dict[str, Any], name: str) -> Any:
+def unpack_matrix(arrays: Mapping[str, Array], name: str) -> Matrix:
     if name in arrays:
         found = _integers(arrays[name])
         if found.ndim != 2 or not 0 < found.size <= MATRIX_CAP:
@@ -134,7 +136,7 @@ def unpack_matrix(arrays: dict[str, Any], name: str) -> Any:
     return out
 
 
-def unpack_certificate(head: dict[str, Any], arrays: dict[str, Any]) -> Certificate:
+def unpack_certificate(head: Json, arrays: Mapping[str, Array]) -> Certificate:
     parts = []
     for number in range(int(head["certificates"])):
         weights = arrays[f"weights{number}"]

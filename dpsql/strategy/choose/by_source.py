@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
@@ -225,7 +224,7 @@ class _Planner:
         if V.span.nnz != V.span.shape[0] and V.span.shape[0] > team_bounds.LARGEST:
             return 0.0
         s = min(source.part.most, (groups + 1) // 2)
-        equal = Certificate(np.arange(V.contributions.shape[1]), np.ones(V.contributions.shape[1]))
+        equal = Certificate(np.arange(V.changes), np.ones(V.changes))
         return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
 
     def _grid(self, source: _Source) -> _Team | None:
@@ -317,9 +316,10 @@ class _Planner:
         basis, label, most = choose_basis(V.span, V.inner), source.part.labels, source.part.most
         if basis.rows.shape[0] > team_bounds.LARGEST // 2 or most * label.size**2 > _ALIKE:
             return None
-        corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
+        corners = cholesky(basis.gram(V.inner)) @ V.moved(basis.rows).toarray().astype(np.float64)
         sums = _alike_sums(corners.T @ corners, label, most)
         # Single corners, too, so that every difference between corners is seen.
+        assert V.contributions is not None  # noqa: S101 - narrows the type for the checker: units have corners
         both = sparse.hstack([V.contributions, V.contributions @ sums], format="csr")
         together = replace(V, contributions=sparse.csr_array(both), _cache={})
         optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
@@ -336,7 +336,7 @@ class _Planner:
             V = self._only(others)
             chosen = choose_basis(V.span, V.inner)
             basis, factor = sparse.csr_array(chosen.rows), cholesky(chosen.gram(V.inner))
-            columns = sparse.csc_array(basis @ V.contributions)
+            columns = sparse.csc_array(V.moved(basis))
             moved = columns[:, distinct_columns(columns).keep].toarray().astype(np.float64)
         classes = [(t, *one) for t, source in enumerate(mine) for one in self._classes(source) or ()]
         groups, gammas = [entries.size for _, _, entries in classes], [weight for _, weight, _ in classes]
@@ -364,7 +364,7 @@ def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, root=piece.root * by) for piece in pieces)
 
 
-def _alike_sums(K: Floats, label: Ints, most: int) -> Any:
+def _alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
     """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
     size, home = label.size, np.unique(label, return_inverse=True)[1]
     classes = [np.flatnonzero(home == number) for number in range(int(home.max()) + 1)]
@@ -378,7 +378,7 @@ def _alike_sums(K: Floats, label: Ints, most: int) -> Any:
 
 def _moved(piece: Piece, V: Workload) -> Floats:
     """What each contribution of V moves of a piece (p x N)."""
-    columns = (piece.rows @ V.contributions).toarray().astype(np.float64)
+    columns = V.moved(piece.rows).toarray().astype(np.float64)
     rows = columns.reshape(piece.copies, -1, columns.shape[1])
     turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
     return np.asarray(turned).reshape(-1, columns.shape[1])

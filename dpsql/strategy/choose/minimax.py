@@ -33,11 +33,11 @@ from time import monotonic
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import Matrix, dense, is_sparse
+from dpsql.linalg.forms import dense, is_sparse
 from dpsql.linalg.inner import Dense, Diagonal, Inner, Ranges
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.axes import Written, find_axes

@@ -132,7 +132,7 @@ class Task:
             or float(self.W.shape[0]) * blocks[0].rank ** 2 < _MANY_QUERIES
         ):
             return 0.0
-        rows = self.W.span if self.W.contributions is None else self.W.span @ self.W.contributions
+        rows = self.W.moved(self.W.span)
         return float((np.sqrt(diagonal) @ abs(rows)).max()) ** 2 * float(blocks[0].rank)
 
     def plan(self, name: str) -> tuple[tuple[Piece, ...], float]:

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Flags, Floats, Ints
 from dpsql.linalg.basis import Basis, choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.core.certificate import Certificate
@@ -79,7 +78,7 @@ def of_orbits(held: Orbits, found: Alike) -> Proof:
     return Proof((U * found.weights) @ U.T, U @ found.weights, apart)
 
 
-def of_random_classes(part: Part, across: Any, V: Workload, certificate: Certificate) -> Proof | None:
+def of_random_classes(part: Part, across: Flags, V: Workload, certificate: Certificate) -> Proof | None:
     """M and m where a unit has one corner in each of ``most`` random classes; the best of a few such units.
 
     Corners are drawn in each class by the certificate's weights, apart from each other, or all of them alike to the
@@ -89,7 +88,7 @@ def of_random_classes(part: Part, across: Any, V: Workload, certificate: Certifi
     classes, v = part.classes, basis.rows.shape[0]
     if v > LARGEST:
         return None
-    corners = cholesky(basis.gram(V.inner)) @ (basis.rows @ V.contributions).toarray().astype(np.float64)
+    corners = cholesky(basis.gram(V.inner)) @ V.moved(basis.rows).toarray().astype(np.float64)
     weights = np.bincount(certificate.places, weights=certificate.weights, minlength=corners.shape[1])
     one = part.most / len(classes)
     two = one * (part.most - 1) / max(1, len(classes) - 1)
@@ -109,7 +108,7 @@ def of_random_classes(part: Part, across: Any, V: Workload, certificate: Certifi
     apart = drawn(chance[None, :], np.ones(1))
     proofs = [apart]
     if across.any():
-        label = distinct_columns(sparse.csc_array(sparse.csr_array(V.span)[across] @ V.contributions)).label
+        label = distinct_columns(sparse.csc_array(V.moved(V.span[across]))).label
         share = np.bincount(label[label >= 0], weights=weights[label >= 0])
         kinds = np.where(label[None, :] == np.arange(share.size)[:, None], chance, 0.0)
         alike = drawn(kinds, share / share.sum())
@@ -131,6 +130,6 @@ def squared_root_trace(M: Floats) -> float:
 
 def of_list(basis: Basis, V: Workload, places: Ints, lam: Floats) -> Proof:
     """M_i and m_i for weights ``lam`` of the columns ``places``."""
-    moved = sparse.csc_array(basis.rows @ V.contributions)[:, places].toarray()
+    moved = sparse.csc_array(V.moved(basis.rows))[:, places].toarray()
     U = cholesky(basis.gram(V.inner)) @ moved.astype(np.float64)
     return Proof((U * lam) @ U.T, U @ lam)

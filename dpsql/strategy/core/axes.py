@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import Matrix, Sparse
 from dpsql.linalg.inner import Inner
 
 _SAMPLE = 3000

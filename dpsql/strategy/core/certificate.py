@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.basis import Basis
-from dpsql.linalg.forms import Matrix, Sparse
 from dpsql.strategy.core.reduce import Block, cholesky, reduce_workload
 from dpsql.workload.families.matrix import Workload
 
@@ -104,7 +102,7 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
             out *= dual_value(factor, part)
         return out
     places, lam = certificate.places, certificate.weights
-    size = W.shape[1] if W.contributions is None else W.contributions.shape[1]
+    size = W.changes
     if places.ndim != 1 or places.shape != lam.shape or places.size == 0:
         raise DataError("strategy: a certificate has one weight for each of its columns")
     if int(places.min()) < 0 or int(places.max()) >= size:
@@ -126,15 +124,14 @@ def dual_value(W: Workload, certificate: Certificate, known: Basis | None = None
             continue
         Y = _moved(block.basis, W, places)
         if block.solo:
-            total += float(np.sqrt(block.gram * (Y.multiply(Y) @ lam)).sum())
+            total += float(np.sqrt(block.gram * (Y.power(2) @ lam)).sum())
         else:
             total += nuclear_norm(block.gram, Y, lam)
     return total**2
 
 
-def _moved(rows: Matrix, W: Workload, places: Ints) -> Any:
-    moved = rows if W.contributions is None else rows @ W.contributions
-    return sparse.csc_array(sparse.csc_array(moved)[:, places])
+def _moved(rows: Sparse, W: Workload, places: Ints) -> Sparse:
+    return sparse.csc_array(sparse.csc_array(W.moved(rows))[:, places])
 
 
 def nuclear_norm(gram: Floats, Y: Sparse, lam: Floats) -> float:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
-from dpsql.linalg.forms import Matrix, Sparse
+from dpsql.arrays import Floats, Ints, Matrix, Sparse
 
 if TYPE_CHECKING:
     from dpsql.strategy.core.integer import Piece

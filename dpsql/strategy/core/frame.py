@@ -7,16 +7,14 @@ ten-thousandfold square matrix.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import InternalError
 from dpsql.linalg.basis import choose_basis, coordinates
-from dpsql.linalg.forms import Matrix, Sparse, dense, is_sparse
+from dpsql.linalg.forms import dense, is_sparse, row_squares
 from dpsql.linalg.inner import Diagonal
 from dpsql.workload.families.matrix import Workload
 
@@ -27,7 +25,7 @@ _DIRECTIONS, _SEED = 16, 20_261
 class Frame:
     """B = root @ rows in parts. ``thin``: every part is a single measurement of a single row."""
 
-    def __init__(self, mixing: Matrix, basis: Sparse, independent: bool = False) -> None:
+    def __init__(self, mixing: Matrix, basis: Csr, independent: bool = False) -> None:
         """``independent``: the rows of ``basis`` are known to be."""
         root = mixing.astype(np.float64)
         self._rows = basis
@@ -37,17 +35,19 @@ class Frame:
         self._held: tuple[Sparse, Matrix] | None = None
         self._root = sparse.csc_array(root)
         self._p, v = self._root.shape
-        graph: Any = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
+        graph: Csr = sparse.block_array([[None, self._root], [self._root.T, None]], format="csr")
         number, labels = connected_components(graph, directed=False)
         left, right = labels[: self._p], labels[self._p :]
         size_p, size_v = np.bincount(left, minlength=number), np.bincount(right, minlength=number)
         lone = (size_p == 1) & (size_v == 1)
         self._single = np.flatnonzero(lone[right])
         self.thin = self._single.size == v
-        self._parts: list[tuple[Any, Any, Any]] = []
+        self._parts: list[tuple[Ints, Ints, tuple[Floats | None, Floats]]] = []
         by_p, by_v = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
         end_p, end_v = np.cumsum(size_p), np.cumsum(size_v)
-        factors: dict[tuple[tuple[int, ...], bytes], tuple[Any, Any]] = {}  # of problems that are alike, once
+        factors: dict[
+            tuple[tuple[int, ...], bytes], tuple[Floats | None, Floats]
+        ] = {}  # of problems that are alike, once
         for c in np.flatnonzero((size_v > 0) & ~lone):
             p_rows = by_p[end_p[c] - size_p[c] : end_p[c]]
             v_rows = by_v[end_v[c] - size_v[c] : end_v[c]]
@@ -65,7 +65,7 @@ class Frame:
                 self._root.indices[ends].astype(np.int64),
             )
 
-    def _block(self, p_rows: Any, v_rows: Any) -> Floats:
+    def _block(self, p_rows: Ints, v_rows: Ints) -> Floats:
         """The root of one part, dense; ``p_rows`` are all rows that its columns reach, ascending."""
         starts, ends = self._root.indptr[v_rows], self._root.indptr[v_rows + 1]
         out = np.zeros((p_rows.size, v_rows.size))
@@ -74,7 +74,7 @@ class Frame:
         return out
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Csr:
         """The independent integer rows that span what is measured (v x n csr)."""
         return self._rows
 
@@ -96,20 +96,25 @@ class Frame:
         H = None if diagonal is not None else W.inner.gram()
         total = 0.0
         if self._single.size:
-            part = coords[:, self._single] * self._inverse[None, :]
-            total += _weighted_square(part, diagonal, H)
+            total += _weighted_square(self._scaled(coords), diagonal, H)
         for _, v_rows, (_, R) in self._parts:
-            part = coords[:, v_rows]
-            total += _weighted_square(linalg.solve_triangular(R, dense(part).T, trans="T").T, diagonal, H)
+            part = dense(coords[:, v_rows])
+            total += _weighted_square(linalg.solve_triangular(R, part.T, trans="T").T, diagonal, H)
         return total
+
+    def _scaled(self, coords: Matrix) -> Matrix:
+        """The coordinates of the single measurements, times the inverses of these."""
+        part = coords[:, self._single]
+        return part @ sparse.diags_array(self._inverse) if is_sparse(part) else part * self._inverse[None, :]
 
     def variances(self, W: Workload) -> Floats:
         """||w_i B^+||^2 for every query of W (m,): the diagonal of W M^-1 W^T."""
         coords = self.coordinates(W)
-        halves = [coords[:, self._single] * self._inverse[None, :]] if self._single.size else []
-        halves += [
+        halves: list[Matrix] = [
             linalg.solve_triangular(R, dense(coords[:, v_rows]).T, trans="T").T for _, v_rows, (_, R) in self._parts
         ]
+        if self._single.size:
+            halves.insert(0, self._scaled(coords))
         return np.asarray(np.sum([W.inner.variances(half) for half in halves], axis=0))
 
     def reconstruction(self, W: Workload) -> Matrix:
@@ -136,7 +141,7 @@ class Frame:
             raise InternalError("strategy: the reconstruction does not reproduce the workload to 1e-9")
         return out
 
-    def sparse_reconstruction(self, W: Workload, most: int) -> Any:
+    def sparse_reconstruction(self, W: Workload, most: int) -> Csr | None:
         """R as csr, from the inverses of the parts; None where it would have more than ``most`` entries.
 
         Of use where there are many small parts. Cost O(entries of R).
@@ -171,12 +176,13 @@ class Frame:
         return out
 
 
-def _factored(block: Floats) -> tuple[Any, Any]:
+def _factored(block: Floats) -> tuple[Floats | None, Floats]:
     """(Q or None for the identity, R), block = Q R. Raises InternalError where columns are dependent."""
-    Q: Any = None
-    R: Any = block
+    Q: Floats | None = None
+    R = block
     if block.shape[0] != block.shape[1] or np.tril(block, -1).any():
-        Q, R = linalg.qr(block, mode="economic", check_finite=False)
+        left, right = linalg.qr(block, mode="economic", check_finite=False)
+        Q, R = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     diagonal = np.abs(np.diag(R))
     if diagonal.size < block.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
         raise InternalError("strategy: it measures fewer dimensions than its basis has")
@@ -204,10 +210,9 @@ def same_rows(a: Sparse, b: Sparse) -> bool:
     )
 
 
-def _weighted_square(part: Any, diagonal: Floats | None, H: Floats | None) -> float:
+def _weighted_square(part: Matrix, diagonal: Floats | None, H: Floats | None) -> float:
     """tr(part^T H part) for H given or diagonal."""
-    if H is None:
-        squares = part.multiply(part) if is_sparse(part) else part * part
-        return float(np.asarray(squares.sum(axis=1)).ravel() @ diagonal)
+    if diagonal is not None:
+        return float(row_squares(part) @ diagonal)
     Z = dense(part)
     return float(np.sum((H @ Z) * Z))

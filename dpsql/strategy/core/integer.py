@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, gcd, log2, sqrt
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
@@ -41,32 +40,32 @@ class Piece:
     is that of each, and no record moves two of them.
     """
 
-    rows: Any
+    rows: Csr
     root: Floats
-    columns: Any
+    columns: Sparse
     gram: Floats
-    coords: Any = None
+    coords: Matrix | None = None
     copies: int = 1
 
-    def trace(self, root: Any) -> float:
+    def trace(self, root: Array) -> float:
         """tr(gram (C^T C)^-1), C = root @ coords, of all copies: the error at sensitivity 1. inf at lost rank."""
         return self.copies * self._trace(root)
 
-    def _trace(self, root: Any) -> float:
+    def _trace(self, root: Array) -> float:
         if root.ndim == 1 and self.gram.ndim == 1:
             return float(np.sum(self.gram / root.astype(np.float64) ** 2)) if np.all(root) else np.inf
         C = np.diag(root.astype(np.float64)) if root.ndim == 1 else root.astype(np.float64)
         if self.coords is not None:
             C = np.asarray(C @ (dense(self.coords)))
         if C.shape[0] != C.shape[1] or not _upper(C):
-            C = linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]]
+            C = np.asarray(linalg.qr(C, mode="r", check_finite=False)[0][: C.shape[1]])
         diagonal = np.abs(np.diag(C))
         if C.shape[0] < C.shape[1] or diagonal.min() <= diagonal.max() * 1e-14:
             return np.inf
         inverse = linalg.solve_triangular(C, np.eye(C.shape[0]), check_finite=False)
         return float(np.sum((self.gram @ inverse) * inverse))
 
-    def norms(self, root: Any) -> tuple[int, int]:
+    def norms(self, root: Array) -> tuple[int, int]:
         """Exact (L1, squared L2) sensitivity of the integers root @ rows."""
         mixing = sparse.csr_array(sparse.diags_array(root, dtype=root.dtype)) if root.ndim == 1 else root
         return exact.column_norms(mixing, self.columns)
@@ -81,9 +80,8 @@ class Piece:
         for at in range(0, columns.shape[1], 4096):
             part = columns[:, at : at + 4096].astype(np.float64)
             if self.root.ndim == 1:
-                chunk: Any = abs((sparse.diags_array(self.root) @ part).tocsc())
-                l1 = max(l1, float(chunk.sum(axis=0).max()))
-                l2 = max(l2, float((chunk * chunk).sum(axis=0).max()))
+                few = abs((sparse.diags_array(self.root) @ part).tocsc())
+                l1, l2 = max(l1, float(few.sum(axis=0).max())), max(l2, float(few.power(2).sum(axis=0).max()))
             else:
                 chunk = np.abs(self.root @ part.toarray())
                 l1 = max(l1, float(chunk.sum(axis=0).max()))
@@ -91,11 +89,11 @@ class Piece:
         return l1, l2
 
 
-def _upper(C: Any) -> bool:
+def _upper(C: Floats) -> bool:
     return C.shape[0] == C.shape[1] and not np.tril(C, -1).any()
 
 
-def full_rank(root: Any) -> bool:
+def full_rank(root: Ints) -> bool:
     """Has the integer ``root`` (p x u, or a diagonal) full column rank? Exactly: a "yes" is a proof."""
     if root.ndim == 1:
         return bool(np.all(root))
@@ -110,7 +108,7 @@ def full_rank(root: Any) -> bool:
     return bool(modular.rank(root) == u)
 
 
-def _orthogonal_rows(root: Any) -> bool:
+def _orthogonal_rows(root: Ints) -> bool:
     """Are the rows of a square integer matrix orthogonal and none of them zero? Exact where sums fit 2^53."""
     values = root.astype(np.float64)
     if float(np.abs(values).max()) ** 2 * root.shape[1] >= 2.0**53:
@@ -190,7 +188,7 @@ def finish(
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
     bits = _FIRST_BITS - ceil(log2(min(peaks)))
-    best: tuple[float, list[Any], int, int] | None = None
+    best: tuple[float, list[Ints], int, int] | None = None
     for extra in range(0, _MOST_BITS - _FIRST_BITS, _STEP_BITS):
         if max(peaks) * 2.0 ** (bits + extra) >= 2.0**52:
             break
@@ -234,7 +232,7 @@ def finish(
     )
 
 
-def _stacked(pieces: tuple[Piece, ...]) -> Any:
+def _stacked(pieces: tuple[Piece, ...]) -> Csr:
     return sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr")).astype(np.int64)
 
 
@@ -242,7 +240,7 @@ def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
     rows = _stacked(pieces)
     sizes = [p.rows.shape[0] // p.copies for p in pieces for _ in range(p.copies)]
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    moved = sparse.csc_array(rows if W.contributions is None else rows @ W.contributions)
+    moved = sparse.csc_array(W.moved(rows))
     moved.eliminate_zeros()
     mixed = np.diff(owner[moved.indices]) != 0
     mixed[moved.indptr[1:-1][(moved.indptr[1:-1] > 0) & (moved.indptr[1:-1] < moved.nnz)] - 1] = False
@@ -250,7 +248,7 @@ def _check_apart(W: Workload, pieces: tuple[Piece, ...]) -> None:
         raise InternalError("strategy: one record moves measurements that were planned apart")
 
 
-def _assemble(mixings: list[Any], copies: list[int]) -> Any:
+def _assemble(mixings: list[Ints], copies: list[int]) -> Matrix:
     """The block diagonal of all mixings, each so many times: dense up to 2^23 entries, else csr."""
     shapes = [(m.size, m.size) if m.ndim == 1 else m.shape for m in mixings]
     p, u = (sum(k * s[axis] for k, s in zip(copies, shapes, strict=True)) for axis in (0, 1))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import DataError, InternalError, quoted
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.reconstruct import Answers, MatrixAnswers
@@ -34,9 +34,9 @@ class MatrixStrategy(Strategy):
 
     method: str
     noise: str
-    mixing: Any
-    basis: Any
-    contributions: Any
+    mixing: Matrix
+    basis: Csr
+    contributions: Csr | None
     l1: int
     l2_squared: int
     expected: float
@@ -115,7 +115,7 @@ class MatrixStrategy(Strategy):
             self._cache["largest"] = super().largest(W)
         return float(self._cache["largest"])
 
-    def reconstruction(self, W: AnyWorkload) -> Any:
+    def reconstruction(self, W: AnyWorkload) -> Matrix:
         """R (m x p), ndarray or csr_array, with R B = W: the least squares answers of W are R y.
 
         Raises DataError where W has other columns, names queries that the strategy does not support

@@ -10,12 +10,11 @@ of the consistent least squares over the union, which uses all parts for every q
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy import linalg, optimize, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
@@ -68,7 +67,7 @@ def union_piece(
     Returns the piece and its error with shares that add up to 1 (for Gaussian noise, whose squares do).
     """
     planned: list[tuple[tuple[Piece, ...], float]] = []
-    lifted: list[Any] = []
+    lifted: list[Csr] = []
     for part in parts:
         # A part tells few cells apart: plan it over its own classes of cells and lift its rows.
         merged, classes = merge_cells(part)
@@ -97,8 +96,8 @@ def union_piece(
     if metrics is not None:
         at = 0
         for g, root in zip(owner, roots, strict=True):
-            part = root @ coords[at : at + root.shape[1]]
-            metrics[g] += part.T @ part
+            moved = root @ coords[at : at + root.shape[1]]
+            metrics[g] += moved.T @ moved
             at += root.shape[1]
         share = _refine(share, metrics, gram, squares)
     joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
@@ -112,7 +111,7 @@ def total_of(W: Workload) -> Workload:
     return Workload.from_rows(np.asarray(seen)[None, :], [1.0], contributions=W.contributions, name="total")
 
 
-def _refine(share: Floats, metrics: Any, gram: Floats, squares: bool) -> Floats:
+def _refine(share: Floats, metrics: Floats, gram: Floats, squares: bool) -> Floats:
     """Shares of least joint error tr(gram (sum alpha_g^2 M_g)^-1), sum alpha = 1 (or of squares)."""
     if share.size == 1:
         return share
@@ -127,7 +126,7 @@ def _refine(share: Floats, metrics: Any, gram: Floats, squares: bool) -> Floats:
     return _normal(np.asarray(found.x), squares)
 
 
-def _of_two(metrics: Any, gram: Floats, squares: bool) -> Floats:
+def _of_two(metrics: Floats, gram: Floats, squares: bool) -> Floats:
     """``_refine`` of two parts: in the basis that makes both metrics diagonal the error is a sum of fractions."""
     L = linalg.cholesky(metrics[0] + metrics[1], lower=True)
     first, V = linalg.eigh(linalg.solve_triangular(L, linalg.solve_triangular(L, metrics[0], lower=True).T, lower=True))
@@ -143,7 +142,7 @@ def _of_two(metrics: Any, gram: Floats, squares: bool) -> Floats:
     return _normal(np.array([found.x, 0.0]), squares)
 
 
-def log_error(logs: Floats, metrics: Any, gram: Floats, squares: bool) -> tuple[float, Floats]:
+def log_error(logs: Floats, metrics: Floats, gram: Floats, squares: bool) -> tuple[float, Floats]:
     """log of the joint error at the shares exp(logs), scaled to sum 1 (of squares), and its gradient in ``logs``."""
     alpha = _normal(logs, squares)
     factor = linalg.cho_factor(np.tensordot(alpha**2, metrics, axes=1))

@@ -7,12 +7,13 @@ max diag(X_1 x X_2) = max diag X_1 max diag X_2, so the certificates do (our der
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
+from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError
+from dpsql.linalg.forms import kron, sparse_kron
 from dpsql.strategy.core.integer import Piece, leaves_first
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.workload.families.matrix import Workload
@@ -20,7 +21,7 @@ from dpsql.workload.families.matrix import Workload
 ORDER_CAP = 6000
 
 
-def joined(pieces: tuple[Piece, ...]) -> tuple[Any, Any, Any]:
+def joined(pieces: tuple[Piece, ...]) -> tuple[Csr, Floats, Floats]:
     """(rows, root, gram) of independent pieces as one block diagonal problem, dense."""
     rows = sparse.csr_array(sparse.vstack([p.rows for p in pieces], format="csr"))
     root = linalg.block_diag(*[np.diag(p.root) if p.root.ndim == 1 else p.root for p in pieces])
@@ -36,11 +37,7 @@ def product_piece(W: Workload, factors: list[tuple[Piece, ...]]) -> Piece:
     if order > ORDER_CAP:
         raise DataError(f"strategy: the product has rank {order}, above the cap of {ORDER_CAP}; plan its factors apart")
     parts = [joined(pieces) for pieces in factors]
-    rows = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p[0] for p in parts))
-    root = leaves_first(np.asarray(reduce(_kron, (p[1] for p in parts))))
-    gram = np.asarray(reduce(_kron, (p[2] for p in parts)))
+    rows = reduce(sparse_kron, (p[0] for p in parts))
+    root = leaves_first(np.asarray(reduce(kron, (p[1] for p in parts))))
+    gram = np.asarray(reduce(kron, (p[2] for p in parts)))
     return Piece(rows, root, moved_columns(rows, W), gram)
-
-
-def _kron(a: Any, b: Any) -> Any:
-    return np.kron(a, b)

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
@@ -42,9 +41,9 @@ class Block:
     the others have the same answer over cells of their own.
     """
 
-    basis: Any
+    basis: Csr
     gram: Floats
-    columns: Any
+    columns: Sparse
     places: NDArray[np.int64]
     copies: Copies | None = None
 
@@ -91,7 +90,7 @@ def reduce_workload(W: Workload, deadline: float = np.inf, last: float = np.inf)
     return W._cache["blocks"]  # type: ignore[no-any-return]
 
 
-def merge_cells(W: Workload) -> tuple[Workload, Any]:
+def merge_cells(W: Workload) -> tuple[Workload, Csr]:
     """(W over classes of equal columns, the classes L): W = W' L and x' = L x for 0/1 rows of L.
 
     Columns of zeros are in no class. Every strategy over x' is one over x with the same error, and
@@ -120,7 +119,7 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
         coupling = inner.coupling()
     if span.shape[0] == 0:
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
-    moved = span if W.contributions is None else sparse.csr_array(span @ W.contributions)
+    moved = W.moved(span)
     found = distinct_columns(moved, up_to_sign=True)
     moved = sparse.csr_array(moved[:, found.keep])
     number, label = disjoint_blocks(moved, coupling)
@@ -129,7 +128,7 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
     out: list[Block] = []
     if single.size and diagonal is not None:
         basis = sparse.csr_array(span[single])
-        out.append(Block(basis, diagonal[single], *_columns(basis, W.contributions, None)))
+        out.append(Block(basis, diagonal[single], *_columns(basis, W, None)))
     if diagonal is None and inner.shape[1] ** 2 > MATRIX_CAP:
         raise DataError(
             f"strategy: the workload's inner Gram matrix would have {inner.shape[1]} x {inner.shape[1]} entries, above "
@@ -156,12 +155,12 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
         _check_rank(chosen.rows.shape[0])
         before(chosen.gram_seconds())
         mine = found.keep[abs(moved[rows]).sum(axis=0) > 0] if number > 1 else found.keep
-        out.append(Block(chosen.rows, chosen.gram(own), *_columns(chosen.rows, W.contributions, mine)))
+        out.append(Block(chosen.rows, chosen.gram(own), *_columns(chosen.rows, W, mine)))
     return tuple(out)
 
 
 def _apart(
-    span: Any, weight: Floats, moved: Any, keep: Ints, label: Ints, W: Workload, deadline: float, last: float
+    span: Csr, weight: Floats, moved: Csr, keep: Ints, label: Ints, W: Workload, deadline: float, last: float
 ) -> list[Block]:
     """The blocks of at least two rows, each reduced over its own columns: so many cost no more than one."""
     out: list[Block] = []
@@ -182,7 +181,7 @@ def _apart(
         before(chosen.gram_seconds())
         held = sparse.csr_array(chosen.rows)
         basis = sparse.csr_array((held.data, cells[held.indices], held.indptr), shape=(held.shape[0], span.shape[1]))
-        columns, places = _columns(basis, W.contributions, keep[copies.places[0]])
+        columns, places = _columns(basis, W, keep[copies.places[0]])
         mine = replace(copies, places=keep[copies.places]) if copies.count > 1 else None
         out.append(Block(basis, chosen.gram(own), columns, places, mine))
     return out
@@ -213,7 +212,7 @@ def _check_rank(rank: int) -> None:
         )
 
 
-def _check_room(rows: Any, distinct: int) -> None:
+def _check_room(rows: Csr, distinct: int) -> None:
     """DataError where choosing a basis of ``rows`` (q x n) would need a dense matrix of more than 2^27 entries.
 
     ``distinct``: no more columns than this differ.
@@ -227,20 +226,20 @@ def _check_room(rows: Any, distinct: int) -> None:
         )
 
 
-def _columns(basis: Any, contributions: Any, keep: Any) -> tuple[Any, Any]:
-    moved = basis if contributions is None else sparse.csr_array(basis @ contributions)
+def _columns(basis: Sparse, W: Workload, keep: Ints | None) -> tuple[Sparse, Ints]:
+    moved = W.moved(basis)
     if keep is None:
         keep = distinct_columns(moved, up_to_sign=True).keep
     return sparse.csc_array(moved[:, keep]), keep
 
 
-def _merge_rows(span: Any, weight: Floats) -> tuple[Any, Floats]:
+def _merge_rows(span: Csr, weight: Floats) -> tuple[Csr, Floats]:
     """Equal rows become one whose squared weights add up; rows of zeros or without weight go."""
     found = distinct_columns(sparse.csr_array(span.T), up_to_sign=True)
     used = found.label >= 0
-    total: Any = np.bincount(found.label[used], weights=weight[used], minlength=found.keep.size)
+    total = np.bincount(found.label[used], weights=weight[used], minlength=found.keep.size)
     alive = total > 0
-    return sparse.csr_array(span[found.keep[alive]]), total[alive]
+    return sparse.csr_array(span[found.keep[alive]]), np.asarray(total[alive], dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,5 +255,5 @@ class _Given(algebra.Inner):
     def gram(self, weights: Floats | None = None) -> Floats:
         return self.values if weights is None else super().gram(weights)
 
-    def matrix(self) -> Any:
+    def matrix(self) -> Matrix:
         return cholesky(self.values)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Csr, Floats, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg.basis import coordinates
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.forms import Matrix, Sparse, dense
+from dpsql.linalg.forms import dense, is_identity
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block
 from dpsql.workload.families.matrix import Workload
@@ -18,7 +17,7 @@ from dpsql.workload.families.matrix import Workload
 _ROW_CAP = 4096
 
 
-def cells_of(block: Block) -> tuple[Any, Any]:
+def cells_of(block: Block) -> tuple[Csr, Csr]:
     """(indicator rows of the distinct data cells (N x n), basis coordinates of them (v x N))."""
     found = distinct_columns(block.basis)
     used = np.flatnonzero(found.label >= 0)
@@ -27,9 +26,9 @@ def cells_of(block: Block) -> tuple[Any, Any]:
     return lift, sparse.csr_array(block.basis[:, found.keep])
 
 
-def moved_columns(rows: Matrix, W: Workload) -> Sparse:
+def moved_columns(rows: Sparse, W: Workload) -> Sparse:
     """Distinct columns, up to sign, of rows @ contributions (csc)."""
-    moved = rows if W.contributions is None else sparse.csr_array(rows @ W.contributions)
+    moved = W.moved(rows)
     return sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
 
 
@@ -38,8 +37,8 @@ def identity_piece(block: Block, W: Workload) -> Piece:
     lift, D = cells_of(block)
     # The root is diagonal, so only the diagonal of the Gram matrix of the cells counts.
     if block.solo:
-        gram = np.asarray((D.multiply(D)).T @ block.gram).ravel()  # rows share no column
-    elif D.shape[0] == D.shape[1] == D.nnz and (sparse.eye_array(D.shape[0], format="csr") != D).nnz == 0:
+        gram = np.asarray(D.power(2).T @ block.gram).ravel()  # rows share no column
+    elif is_identity(D):
         gram = np.diag(block.gram)
     else:
         R = block.factor()
@@ -58,7 +57,8 @@ def workload_piece(block: Block, W: Workload) -> Piece:
     """
     if block.solo:
         return Piece(block.basis, np.sqrt(block.gram), block.columns, block.gram)
-    touches = np.asarray(abs(W.span) @ (abs(block.basis).sum(axis=0) > 0).astype(np.int64)) > 0
+    reached = np.asarray(abs(sparse.csr_array(block.basis)).sum(axis=0)) > 0
+    touches = np.asarray(abs(W.span) @ reached.astype(np.int64)) > 0
     diagonal = W.inner.diagonal()
     if diagonal is None:
         if W.shape[0] > _ROW_CAP:
@@ -79,15 +79,15 @@ def workload_piece(block: Block, W: Workload) -> Piece:
 
 def single_rows(block: Block) -> Piece:
     """Rows that share no column: nothing is better than each at its largest entry."""
-    top = np.asarray(abs(block.columns).max(axis=1).todense()).ravel().astype(np.float64)
+    top = np.asarray(abs(sparse.csr_array(block.columns)).max(axis=1).todense()).ravel().astype(np.float64)
     return Piece(block.basis, 1.0 / top, block.columns, block.gram)
 
 
-def cell_gram(block: Block, D: Any) -> Any:
+def cell_gram(block: Block, D: Csr) -> Floats:
     """The Gram matrix of the workload over the distinct cells (N x N), D from ``cells_of``. Cost O(v N^2)."""
     if block.solo:
         return np.asarray((D.T @ sparse.diags_array(block.gram) @ D).toarray(), dtype=np.float64)
-    if D.shape[0] == D.shape[1] and (sparse.eye_array(D.shape[0], format="csr") != D).nnz == 0:
+    if is_identity(D):
         return block.gram
     U = (block.factor() @ D).astype(np.float64)
     return np.asarray(U.T @ U)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, RowFactor
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
 from dpsql.strategy.choose.select import select
@@ -104,7 +104,7 @@ class ResidualMatrices:
                 scale *= self._length(factor, block.table, inside)
         return rows, scale
 
-    def _factor_rows(self, factor: Any, table: int, inside: tuple[int, ...], axis: int) -> Floats | None:
+    def _factor_rows(self, factor: RowFactor, table: int, inside: tuple[int, ...], axis: int) -> Floats | None:
         key = (id(factor), (*inside, -1, axis))
         if key not in self.rows:
             sizes = self.batch.sizes[table]
@@ -123,7 +123,7 @@ class ResidualMatrices:
                 self.rows[key] = held if len(held) <= d else np.asarray(linalg.qr(held, mode="r")[0][:d])
         return self.rows[key]
 
-    def _length(self, factor: Any, table: int, inside: tuple[int, ...]) -> float:
+    def _length(self, factor: RowFactor, table: int, inside: tuple[int, ...]) -> float:
         """||M||^2 of a factor's part, centred along ``inside``."""
         key = (id(factor), inside)
         if key not in self.parts:
@@ -133,7 +133,7 @@ class ResidualMatrices:
             else:
                 held = _centred(factor, inside, sizes)
                 self.parts[key] = float((held * held).sum())
-            whole = float(factor.matrix.power(2).sum()) if hasattr(factor.matrix, "power") else 0.0
+            whole = float(factor.matrix.power(2).sum())
             if self.parts[key] <= _NEGLIGIBLE * whole:
                 self.parts[key] = 0.0
         return self.parts[key]
@@ -257,11 +257,9 @@ def _is_centring(gram: Floats, d: int) -> bool:
     return bool(np.abs(gram - level * (np.eye(d) - 1.0 / d)).max() <= 1e-9 * level)
 
 
-def _centred(factor: Any, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Floats:
+def _centred(factor: RowFactor, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Floats:
     """A factor's part: (rows, regions of each inner axis), centred along them, averaged over the others."""
-    held = factor.part(inside, sizes)
-    held = held.toarray() if hasattr(held, "toarray") else np.asarray(held)
-    held = held.reshape(-1, *(sizes[i] for i in inside))
+    held = dense(factor.part(inside, sizes)).reshape(-1, *(sizes[i] for i in inside))
     for at in range(len(inside)):
         held = held - held.mean(axis=1 + at, keepdims=True)
     return np.asarray(held)

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Matrix
 from dpsql.linalg.blocks import RowBlock, RowFactor
-from dpsql.linalg.forms import Matrix
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.expr.regions import LineAxis
 
@@ -73,7 +72,7 @@ def _product(factors: Sequence[RowFactor], block: RowBlock, sizes: Sequence[int]
     rows, columns = [block.key_sizes[key] for key in keys], [sizes[axis] for axis in axes]
     if prod(columns) > MOST_ORDER or prod(rows) * prod(columns) > ENTRIES // 8:
         raise LostError
-    held: Any = np.ones((1,) * (len(keys) + len(axes)))
+    held = np.ones((1,) * (len(keys) + len(axes)))
     for factor in factors:
         places = [keys.index(key) for key in factor.keys] + [len(keys) + axes.index(axis) for axis in factor.axes]
         one = factor.matrix.toarray().reshape([(rows + columns)[place] for place in places])

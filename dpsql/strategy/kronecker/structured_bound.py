@@ -30,7 +30,7 @@ diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod, sqrt
@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.strategy.kronecker import shared_rows
 from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
@@ -49,6 +49,7 @@ from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
+_Order = tuple[tuple[int, int], ...]  # (axis, its coordinates) ...
 
 _CUBES = 3e10  # sum of the parts' orders cubed: a few seconds
 _LABELS = 2**21
@@ -148,7 +149,7 @@ class _Table:
 
     def _classes(self, axis: int) -> list[NDArray[np.int64]]:
         d = self.sizes[axis]
-        marks: list[Any] = [np.isin(np.arange(d), [at for (_, i), at in self.dead.items() if i == axis])]
+        marks: list[Array] = [np.isin(np.arange(d), [at for (_, i), at in self.dead.items() if i == axis])]
         marks.append(self._idle(axis))
         if axis in self.alone:
             marks.append(np.arange(d))
@@ -212,8 +213,8 @@ class _Table:
         whole = float((means * means).sum())
         if len(left.axes) == 1 == len(right.axes):
             one, other = self._basis(left.axes[0], i), self._basis(right.axes[0], j)
-            P: Any = sparse.csr_array(left.matrix.T @ right.matrix)
-            P = sparse.diags_array(_by_region(one, self.classes[left.axes[0]])) @ P
+            P: Csr = sparse.csr_array(left.matrix.T @ right.matrix)
+            P = sparse.csr_array(sparse.diags_array(_by_region(one, self.classes[left.axes[0]])) @ P)
             P = sparse.csr_array(P @ sparse.diags_array(_by_region(other, self.classes[right.axes[0]])))
             if left.axes == right.axes:
                 diagonal = P.diagonal()
@@ -240,7 +241,7 @@ class _Table:
         key = (id(factor), component)
         if key not in self.products:
             found = self._rows(factor, component)[0]
-            weight: Any = np.ones(1)
+            weight: Floats = np.ones(1)
             for axis in factor.axes:
                 weight = np.multiply.outer(weight, _by_region(self._basis(axis, component), self.classes[axis]) ** 2)
             exact = float((factor.matrix.power(2).toarray().ravel() * weight.ravel()).sum())
@@ -254,9 +255,9 @@ class _Table:
         self.bases.clear()
         self.products.clear()
         places: dict[Label, dict[tuple[int, Label], int]] = {}
-        added: list[tuple[Label, Any, Any, list[Floats], float]] = []
+        by_part: dict[Label, list[tuple[Ints, Ints, list[Floats], float]]] = {}
         work = labels = 0
-        memo: dict[object, Any] = {}
+        memo: dict[object, Ints] = {}
         for mine in self.spans:
             for number, one in enumerate(mine):
                 for other in mine[number:]:
@@ -268,14 +269,12 @@ class _Table:
                         labels += len(rows) + len(columns)
                         if work > ENTRIES or labels > _LABELS or len(held) > shared_rows.MOST_ORDER:
                             raise LostError
-                        added.append((contrasts, rows, columns, parts, scale if one is other else 2.0 * scale))
+                        item = (rows, columns, parts, scale if one is other else 2.0 * scale)
+                        by_part.setdefault(contrasts, []).append(item)
         cubes = sum(len(held) ** 3 for held in places.values())
         self.spent += cubes + work
         if cubes > _CUBES:
             raise LostError
-        by_part: dict[Label, list[Any]] = {}
-        for contrasts, *item in added:
-            by_part.setdefault(contrasts, []).append(item)
         total = mean = 0.0
         for contrasts, items in by_part.items():
             K = np.zeros((len(places[contrasts]),) * 2)
@@ -289,8 +288,13 @@ class _Table:
         return total, mean
 
     def _numbers(
-        self, held: dict[tuple[int, Label], int], memo: dict[object, Any], contrasts: Label, component: int, order: Any
-    ) -> Any:
+        self,
+        held: dict[tuple[int, Label], int],
+        memo: dict[object, Ints],
+        contrasts: Label,
+        component: int,
+        order: _Order,
+    ) -> Ints:
         key = (contrasts, component, order)
         if key not in memo:
             every = [[(axis, at) for at in range(size)] for axis, size in order]
@@ -300,7 +304,7 @@ class _Table:
             ])  # fmt: skip
         return memo[key]
 
-    def _parts(self, one: RowBlock, other: RowBlock) -> Any:
+    def _parts(self, one: RowBlock, other: RowBlock) -> Iterator[tuple[Label, _Order, _Order, list[Floats], float]]:
         """What two blocks with the same rows add to each part: (contrasts, axes left, axes right, factors, scale)."""
         scale = one.weight * other.weight * one.coefficient * other.coefficient
         for block in (one, other):
@@ -330,7 +334,7 @@ class _Table:
                     times = prod(value for _, value in values)
                     yield contrasts, sum(left_axes, ()), sum(right_axes, ()), factors, scale * times
 
-    def _order(self, factor: RowFactor) -> tuple[tuple[int, int], ...]:
+    def _order(self, factor: RowFactor) -> _Order:
         return tuple((axis, len(self.classes[axis])) for axis in factor.axes)
 
 

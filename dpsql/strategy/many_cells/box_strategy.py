@@ -1,7 +1,7 @@
 """Strategies for boxes: cells too many to list, a certified optimum over some of them, norms over all.
 
 The dual iteration (``dpsql.strategy.gaussian.optimal``) runs on an active set of columns, as in
-``dpsql.strategy.gaussian.generation``; here the scan that finds violated columns is a sweep
+``dpsql.strategy.gaussian.optimal``; here the scan that finds violated columns is a sweep
 (``dpsql.workload.cells.boxes``), first over some of the states, and over all of them at the end. The lower bound from
 the active columns holds for the whole problem: fewer columns are a weaker constraint. The strategy is scaled by its
 largest norm over all columns, in exact integers, so that the gap is honest however early the search stopped.
@@ -13,15 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from math import sqrt
 from time import monotonic
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.basis import Basis, choose_basis
-from dpsql.linalg.forms import Matrix
+from dpsql.linalg.forms import row_squares
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.certificate import nuclear_norm
 from dpsql.strategy.core.integer import Piece, finish
@@ -101,7 +100,7 @@ def box_strategy(
     return _with(best, considered=considered)
 
 
-def _with(S: MatrixStrategy, **changed: Any) -> BoxStrategy:
+def _with(S: MatrixStrategy, **changed: object) -> BoxStrategy:
     """The strategy with other values."""
     held = {f.name: getattr(S, f.name) for f in fields(S) if f.name != "_cache"}
     return BoxStrategy(**{**held, **changed})
@@ -115,8 +114,7 @@ def _blocks_alone(W: BoxWorkload, noise: str) -> BoxStrategy:
     mixing = np.eye(used.size, dtype=np.int64)
     l1, l2 = W.boxes.norms(basis)
     square = l2 if noise == "gaussian" else l1**2
-    weight = np.asarray(sparse.csr_array(W.span).multiply(W.span).sum(axis=1)).ravel() @ W.inner.diagonal()
-    error = float(square * weight)
+    error = float(square * (row_squares(W.rows) @ W.scale**2))
     return BoxStrategy(
         "workload", noise, mixing, basis, W.contributions, l1, l2, error, None, (("workload", error),), W, boxes=W.boxes
     )
@@ -135,7 +133,7 @@ def _integers(W: BoxWorkload, piece: Piece, tolerance: float, lower: float) -> B
 class _Single:
     """As ``ascent.Low`` with products in float32: good to 1e-5, in half the time."""
 
-    def __init__(self, U: Any, lam: Floats) -> None:
+    def __init__(self, U: Array, lam: Floats) -> None:
         K = ((U * lam.astype(np.float32)) @ U.T).astype(np.float64)
         s, V = linalg.eigh(K, driver="evd", check_finite=False)
         self._s, self._V = np.maximum(s, max(s[-1], 1e-300) * _FLOOR), V
@@ -183,7 +181,7 @@ class _Search:
         self.best: tuple[float, Ints, Floats] = (0.0, self.active, self.lam)
         self.least: tuple[float, Ints, Floats] = (np.inf, self.active, self.lam)
 
-    def run(self) -> Any:
+    def run(self) -> Floats | None:
         """K^-1/2 of the weights of least error, None where there was no time for a search."""
         inner = 0.1
         if not self._open():
@@ -240,8 +238,8 @@ class _Search:
         each = [(after - before) / size for before, after, size in zip(ticks, ticks[1:], sizes[1:], strict=False)]
         return float(min(each, default=0.0) * number)
 
-    def _columns(self, pairs: Ints, kind: Any) -> Any:
-        return (self.root.astype(kind)) @ self.boxes.sets(pairs).astype(kind)
+    def _columns(self, pairs: Ints, kind: type[np.floating]) -> Array:
+        return np.asarray(self.root.astype(kind) @ self.boxes.sets(pairs).astype(kind))
 
     def _scan(self, state: _Single) -> tuple[int, Ints, Floats]:
         """(states looked at, pairs with q > t, their q / t)."""
@@ -280,11 +278,11 @@ class _Search:
         weights = np.concatenate([lam, np.full(joined.size - active.size, 0.3 * float(np.median(lam)))])[first]
         self.active, self.lam = joined[first], weights / weights.sum()
 
-    def _final(self) -> Any:
+    def _final(self) -> Floats:
         _, active, lam = self.least
         U = self._columns(active, np.float64)
         s, V = linalg.eigh((U * lam) @ U.T, driver="evd", check_finite=False)
-        return (V / np.sqrt(np.maximum(s, s[-1] * _FLOOR))) @ V.T
+        return np.asarray((V / np.sqrt(np.maximum(s, s[-1] * _FLOOR))) @ V.T)
 
     def lower(self) -> float:
         """The bound that the weights prove, below its exact value by rounding at most."""
@@ -292,7 +290,7 @@ class _Search:
         columns = sparse.csc_array(self.basis @ self.boxes.columns(active))
         return float(nuclear_norm(self.gram, columns, lam) ** 2)
 
-    def piece(self, metric: Matrix) -> Piece:
+    def piece(self, metric: Floats) -> Piece:
         """The strategy of these weights; its columns are those of most weight, which serve to round it."""
         M = self.R.T @ metric @ self.R
         _, active, lam = self.least

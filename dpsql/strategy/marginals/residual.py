@@ -24,14 +24,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpsql.arrays import Csr
 from dpsql.errors import DataError
-from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.linalg.forms import MATRIX_CAP, sparse_kron
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.simple import moved_columns
 from dpsql.strategy.marginals.multipliers import Subset
@@ -92,11 +92,11 @@ def residual_piece(plan: ResidualPlan, W: Workload) -> Piece:
         )
     rows, weight, gram = [], [], []
     for T, g in plan.planned.residuals().items():
-        out: Any = sparse.csr_array(np.ones((1, 1), dtype=np.int64))
+        out: Csr = sparse.csr_array(np.ones((1, 1), dtype=np.int64))
         squares = np.ones(1)
         for i, d in enumerate(sizes):
             axis = helmert(d) if i in T else np.ones((1, d), dtype=np.int64)
-            out = sparse.csr_array(sparse.kron(out, sparse.csr_array(axis), format="csr"))
+            out = sparse_kron(out, sparse.csr_array(axis))
             if i in T:
                 squares = np.kron(squares, (axis * axis).sum(axis=1).astype(np.float64))
         rows.append(out)

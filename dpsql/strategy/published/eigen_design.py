@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg
 
 from dpsql.arrays import Floats
+from dpsql.linalg.forms import kron, sparse_kron
 from dpsql.strategy.core.ascent import ascend
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import Block, cholesky
@@ -72,7 +72,7 @@ def product(designs: list[Design]) -> Design:
     """The design of a Kronecker product: eigenvectors, values and weights all multiply (the dual factorises)."""
     out = designs[0]
     for d in designs[1:]:
-        out = Design(*(_kron(a, b) for a, b in zip(_parts(out), _parts(d), strict=True)))
+        out = Design(*(kron(a, b) for a, b in zip(_parts(out), _parts(d), strict=True)))
     return out
 
 
@@ -107,12 +107,8 @@ def eigen_product_piece(W: Workload, blocks: list[Block], deadline: float) -> Pi
         lifts.append(lift)
         grams.append(cell_gram(block, D))
     M = completed(product([design(G, deadline) for G in grams]).metric())
-    rows = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), lifts)
-    return Piece(rows, cholesky(M), moved_columns(rows, W), np.asarray(reduce(_kron, grams)))
-
-
-def _kron(a: Any, b: Any) -> Any:
-    return np.kron(a, b)
+    rows = reduce(sparse_kron, lifts)
+    return Piece(rows, cholesky(M), moved_columns(rows, W), reduce(kron, grams))
 
 
 def _parts(d: Design) -> tuple[Floats, Floats, Floats]:

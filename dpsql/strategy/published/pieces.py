@@ -7,12 +7,11 @@ normalises, rounds and compares them. Sizes above an entry's cap are refused, wi
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
@@ -141,7 +140,7 @@ def augmented_piece(block: Block, W: Workload, C: Floats, noise: str) -> Piece:
     if extra.shape[0] == 0:
         return Piece(block.basis, C, block.columns, block.gram)
     used = np.argmax(extra != 0, axis=1)
-    rows: Any = sparse.csr_array(sparse.vstack([block.basis, lift[used]], format="csr"))
+    rows: Csr = sparse.csr_array(sparse.vstack([block.basis, lift[used]], format="csr"))
     root = linalg.block_diag(C, np.diag(extra[np.arange(used.size), used]))
     frame = choose_basis(rows, algebra.Diagonal(np.ones(rows.shape[0])))
     held = dense(coordinates(block.basis, frame.rows))

@@ -33,7 +33,7 @@ from scipy import fft
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
-from dpsql.linalg.forms import MATRIX_CAP
+from dpsql.linalg.forms import MATRIX_CAP, dense
 from dpsql.linalg.line_products import LONGEST
 from dpsql.linalg.line_spread import ByLength, averaged, averaged_over_ranges
 from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine, Line
@@ -213,7 +213,7 @@ class LinedStrategy(Strategy):
         """Prefix sums of the line for each number of the small batch."""
         inner = self.planned.inner
         some = MatrixAnswers(self.rest.reconstruction(inner.workload(inner.scale)), inner.answered, inner.numbers)
-        return LineAnswers(self.along.line, some.whole.toarray(), self.planned.key.family)
+        return LineAnswers(self.along.line, dense(some.whole), self.planned.key.family)
 
     def _parts(self, W: AnyWorkload) -> tuple[Floats, Floats]:
         """The squared errors of the small batch, and those of the line's ranges."""

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import fft, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Floats, Ints, Matrix
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.linalg.sine import SineMatrix, cosine_sums
@@ -46,6 +45,8 @@ class RangeStrategy(MatrixStrategy):
     l2_squared / mu^2 is mu-GDP: B x is computed exactly for every int64 x (no rounding, no overflow, no check of the
     data), so y post-processes the Gaussian mechanism.
     """
+
+    mixing: SineMatrix  # type: ignore[assignment] # a matrix that is never written out
 
     @property
     def factors(self) -> Ints:
@@ -105,7 +106,7 @@ class RangeStrategy(MatrixStrategy):
             return self.expected
         return float(self.variances(W).sum())
 
-    def reconstruction(self, W: AnyWorkload) -> Any:
+    def reconstruction(self, W: AnyWorkload) -> Matrix:
         """R = W B^-1 (m x n). Raises DataError where W has other columns or more than 2^27 entries."""
         W = self._explicit(W)
         if W.contributions is not None:

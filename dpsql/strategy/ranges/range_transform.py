@@ -34,7 +34,7 @@ from scipy import fft
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
-from dpsql.linalg.modular import identity_csr
+from dpsql.linalg.forms import is_identity
 from dpsql.linalg.sine import kernel_of, transform_length
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.simple import moved_columns
@@ -131,7 +131,7 @@ def all_ranges(W: Workload) -> bool:
     """Is W all ranges over its cells, with one record in one cell?"""
     n = W.shape[1]
     whole = isinstance(W.inner, algebra.Ranges) and W.span.shape[0] == n and W.contributions is None
-    return whole and (W.span != identity_csr(n)).nnz == 0
+    return whole and is_identity(W.span)
 
 
 def range_piece(W: Workload) -> Piece:

@@ -27,13 +27,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isqrt, prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Csr, Floats, Matrix
 from dpsql.errors import InternalError
 from dpsql.linalg.exact import column_norms, max_abs
 from dpsql.linalg.forms import dense
@@ -125,7 +124,7 @@ class Boxes:
         """The columns of ``spread``, four for each block."""
         return sparse.csr_array(self.columns(self.spread(4 * len(self))))
 
-    def squares(self, M: Floats, states: IntArray | None = None, single: bool = False) -> Iterator[tuple[int, Any]]:
+    def squares(self, M: Floats, states: IntArray | None = None, single: bool = False) -> Iterator[tuple[int, Array]]:
         """||M column||^2 of every pair (``states``: of these only), M (p x blocks): (place of the first state, part).
 
         Parts are (some states x regions). ``single``: in float32, good to about 1e-4 of the largest.
@@ -143,7 +142,7 @@ class Boxes:
             best[start : start + _STATES] = _running(moves, at, self.holds.shape[1]).max(axis=1)
         return best
 
-    def norms(self, mixing: Any) -> tuple[int, int]:
+    def norms(self, mixing: Matrix) -> tuple[int, int]:
         """(L1, squared L2) of the largest column of ``mixing`` (p x blocks integers) times the columns.
 
         L2 exactly; L1 exactly where every row of ``mixing`` reads one block (both are sums over blocks then), else
@@ -196,7 +195,7 @@ def _changes(holds: BoolArray) -> tuple[IntArray, IntArray, Floats]:
     return blocks, at, steps[blocks, at].astype(np.float64)
 
 
-def _running(moves: Any, at: IntArray, size: int) -> Any:
+def _running(moves: Array, at: IntArray, size: int) -> Array:
     """Moves (states x changes) added up to each region: (states x regions)."""
     by_region = np.zeros((moves.shape[0], size), dtype=moves.dtype)
     if len(at):
@@ -206,8 +205,8 @@ def _running(moves: Any, at: IntArray, size: int) -> Any:
 
 
 def _squares(
-    M: Floats, alive: BoolArray, holds: BoolArray, states: IntArray | None, kind: Any
-) -> Iterator[tuple[int, Any]]:
+    M: Floats, alive: BoolArray, holds: BoolArray, states: IntArray | None, kind: npt.DTypeLike
+) -> Iterator[tuple[int, Array]]:
     K = M.T @ M
     blocks, at, sign = _changes(holds)
     before = np.where(at > 0, holds[:, np.maximum(at - 1, 0)], False)
@@ -232,7 +231,7 @@ class BoxIntegers(Factored):
         """None: what a row can do is the boxes', never a list of columns."""
         return None
 
-    def _whole(self) -> Any:
+    def _whole(self) -> Array:
         return dense(self.mixing @ self.basis)
 
     def norms(self, entry: IntArray) -> tuple[int, int]:
@@ -261,7 +260,7 @@ class BoxWorkload(Workload):
     boxes: Boxes = field(kw_only=True, repr=False)
 
     @classmethod
-    def over(cls, boxes: Boxes, rows: Any, scale: Floats, groups: IntArray, some: Any = None) -> BoxWorkload:
+    def over(cls, boxes: Boxes, rows: Csr, scale: Floats, groups: IntArray, some: Csr | None = None) -> BoxWorkload:
         """diag(scale) @ rows over the boxes' counts; ``some``: columns of theirs, where they are at hand."""
         contributions = boxes.some_columns() if some is None else some
         plain = Workload.from_rows(rows, scale, contributions=contributions, groups=groups)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from dpsql.arrays import Csr
 from dpsql.workload.expr.conditions import Condition
 from dpsql.workload.expr.regions import Axis, BoolArray, IntArray
 
@@ -39,7 +39,7 @@ class Cells:
     axes: tuple[Axis, ...]
     transitions: tuple[npt.NDArray[np.int32], ...] = field(repr=False)
     cell_of_state: IntArray = field(repr=False)
-    counted: Any = field(repr=False)
+    counted: Csr = field(repr=False)
 
     def __len__(self) -> int:
         return int(self.counted.shape[1])
@@ -53,7 +53,7 @@ class Cells:
         """Pair by pair, block by block: the place in ``blocks``, a cell that it counts, the block's row that does."""
         held = self.counted[blocks]
         place = np.repeat(np.arange(len(blocks)), np.diff(held.indptr))
-        return place, held.indices, held.data.astype(np.int64) - 1
+        return place, held.indices.astype(np.int64), held.data.astype(np.int64) - 1
 
     def locate(self, regions: Sequence[IntArray]) -> IntArray:
         """The cell of every row of region numbers (one array an axis); -1 where there is none."""
@@ -67,7 +67,7 @@ class Cells:
         return np.where(outside, -1, self.cell_of_state[state])
 
 
-def counted_of(alive: BoolArray, marks: IntArray, sets: Sequence[int], others: Sequence[int]) -> Any:
+def counted_of(alive: BoolArray, marks: IntArray, sets: Sequence[int], others: Sequence[int]) -> Csr:
     """``Cells.counted`` of dense tables, row by row, so that no second table of their size is held.
 
     ``alive`` (one row for each of the blocks ``sets``): the cells of blocks of one row; ``marks`` (one for each of
@@ -84,5 +84,5 @@ def counted_of(alive: BoolArray, marks: IntArray, sets: Sequence[int], others: S
     ends = np.cumsum([0, *(len(held) for held in inside)])
     shape = (len(inside), alive.shape[1])
     if not inside:
-        return sparse.csr_array(shape, dtype=np.int32)
+        return sparse.csr_array(sparse.coo_array(shape, dtype=np.int32))
     return sparse.csr_array((np.concatenate(label), np.concatenate(inside), ends), shape=shape)

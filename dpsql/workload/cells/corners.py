@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -29,9 +28,9 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
     the count first, or -1; cells with the same entries count once. Cost: cells x 2^s x s. Raises
     SQLError past 6 summed columns in a cell and past 4 million corner entries.
     """
-    at_entry: list[Any] = []
-    values: list[Any] = []
-    lengths: list[Any] = []
+    at_entry: list[IntArray] = []
+    values: list[IntArray] = []
+    lengths: list[IntArray] = []
     for entry in entries:
         # Merged cells share all their entries, so any one of them tells cells apart.
         counted = entry[:, (entry >= 0).any(axis=0)]

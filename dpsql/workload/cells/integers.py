@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Csr, Matrix
 from dpsql.linalg.exact import column_norms, largest_norm, product, product_bits, word_width
 from dpsql.linalg.forms import is_sparse
 from dpsql.workload.cells.corners import corners_of
@@ -30,7 +31,7 @@ class Integers(Protocol):
         ...
 
     @property
-    def written(self) -> tuple[Any, Any] | None:
+    def written(self) -> tuple[Matrix, Csr] | None:
         """(mixing, basis) with B = mixing @ basis, as ``Factored`` has them; None where B is never written out."""
         ...
 
@@ -63,15 +64,15 @@ class Integers(Protocol):
 class Factored:
     """B = mixing @ basis: ``mixing`` (p x v, dense or csr) and ``basis`` (v x n, csr), int64."""
 
-    mixing: Any = field(repr=False)
-    basis: Any = field(repr=False)
+    mixing: Matrix = field(repr=False)
+    basis: Csr = field(repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
         return (self.mixing.shape[0], self.basis.shape[1])
 
     @property
-    def written(self) -> tuple[Any, Any] | None:
+    def written(self) -> tuple[Matrix, Csr] | None:
         return self.mixing, self.basis
 
     def check(self) -> None:
@@ -111,9 +112,9 @@ class Factored:
     def digest(self) -> str:
         """Of both matrices, dense or sparse."""
         digest = hashlib.sha256()
-        matrices: tuple[Any, Any] = (self.mixing, self.basis)
+        matrices: tuple[Matrix, Matrix] = (self.mixing, self.basis)
         for matrix in matrices:
-            parts: list[Any] = [matrix]
+            parts = [matrix]
             if is_sparse(matrix):
                 held = matrix.tocsr()
                 held.sort_indices()

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Array
 from dpsql.errors import SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.workload.cells.boxes import Boxes, BoxWorkload
@@ -298,8 +298,8 @@ class _Table:
         """Integer rows over (measure, cell) pairs, entry k * cells + c, and the rows' scales."""
         n = len(cells)
         members: dict[int, tuple[IntArray, IntArray]] = {}
-        at_row: list[Any] = []
-        at_entry: list[Any] = []
+        at_row: list[Array] = []
+        at_entry: list[Array] = []
         values: list[IntArray] = []
         scale = np.zeros(total)
         shape = (total, (1 + len(self.measures.found)) * n)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Array
 from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.workload.cells.grid import Grid
@@ -266,7 +267,7 @@ class _Table:
         along = np.broadcast_to(self._along(group, self.place[key.column], axes), shape).ravel()
         return np.asarray(along[None, :] == np.arange(len(key))[:, None])
 
-    def _along(self, values: Any, axis: int, axes: tuple[int, ...]) -> Any:
+    def _along(self, values: Array, axis: int, axes: tuple[int, ...]) -> Array:
         return values.reshape([-1 if at == axis else 1 for at in axes])
 
     def _truth(self, condition: Condition, axes: tuple[int, ...]) -> BoolArray:

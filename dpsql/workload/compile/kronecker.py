@@ -20,13 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from dpsql.arrays import Ints
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg.blocks import Residual, digest_of
+from dpsql.linalg.blocks import AxisIntegers, Residual, digest_of
 from dpsql.linalg.exact import by_words, room
 from dpsql.workload.expr.regions import IntArray
 
@@ -175,7 +174,7 @@ class KroneckerIntegers:
         return digest_of(self.residuals, self.histograms)
 
 
-def _longest(part: Any, order: int) -> float:
+def _longest(part: AxisIntegers, order: int) -> float:
     """The largest L1 or squared L2 norm of a column of a factor, from its product with the identity."""
     if part.d > 512 and not hasattr(part, "matrix"):
         first = np.zeros((part.d, 2), dtype=np.int64)  # all columns of these kinds are alike

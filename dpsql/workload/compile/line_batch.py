@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Csr
 from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.lines import Line
 from dpsql.workload.cells.cell_table import Cells
@@ -215,5 +216,5 @@ def _along(cells: Cells, axis: Axis, n: int) -> Cells:
     size = len(cells) * n
     last = np.arange(states * n, dtype=np.int32).reshape(states, n)
     of_state = np.where(cells.cell_of_state[:, None] >= 0, cells.cell_of_state[:, None] * n + np.arange(n), -1)
-    none = sparse.csr_array((0, size), dtype=np.int32)
+    none: Csr = sparse.csr_array(sparse.coo_array((0, size), dtype=np.int32))
     return Cells((*cells.axes, axis), (*cells.transitions, last), of_state.ravel(), none)

@@ -14,11 +14,11 @@ where no measurement reaches two of them: sum_t k_t b_t with b_t the longest sin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Csr, Matrix
 from dpsql.linalg.exact import column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
@@ -40,7 +40,7 @@ def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout]) ->
     return sensitivity_over(noise, *held, units)
 
 
-def sensitivity_over(noise: str, mixing: Any, basis: Any, units: Contributions) -> int:
+def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contributions) -> int:
     """``sensitivity_of`` a matrix mixing @ basis over ``units``."""
     order = 1 if noise == "laplace" else 2
     if units.listable:

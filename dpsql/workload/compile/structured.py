@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Csr
 from dpsql.errors import SQLError
 from dpsql.linalg.blocks import RowBlock
 from dpsql.workload.compile.cut_tables import CutTables
@@ -80,7 +80,7 @@ class Structured:
         return all(len(f.axes) == 1 and is_marginal(f.matrix) for b in self.blocks for f in b.factors)
 
 
-def is_marginal(matrix: Any) -> bool:
+def is_marginal(matrix: Csr) -> bool:
     """A square permutation matrix: every region is a group."""
     p, d = matrix.shape
     return bool(p == d == matrix.nnz and (matrix.data == 1).all() and len(np.unique(matrix.indices)) == d)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from dpsql.quoting import identifier, string
 from dpsql.workload.expr import values as tree
@@ -174,7 +173,7 @@ def _unscaled(node: tree.Unscaled, of: Sequence[str]) -> str:
 
 
 # What DuckDB writes of each kind of node and of the texts of its parts; ``total.lowered`` leaves no other.
-_PRINTERS: Mapping[type[Any], Callable[[Any, Sequence[str]], str]] = {
+_PRINTERS: Mapping[type, Callable[..., str]] = {
     tree.Constant: _constant,
     tree.Name: _name,
     tree.Call: _call,

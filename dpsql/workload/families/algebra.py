@@ -6,8 +6,6 @@ matrices; they concern records in one cell each.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
@@ -161,10 +159,10 @@ def _small(*workloads: Workload) -> bool:
     return all(W.shape[0] * W.shape[1] <= 2**24 for W in workloads)
 
 
-def _scale(W: Any) -> float:
+def _scale(W: object) -> float:
     return float(getattr(W, "log2_scale", 0.0))
 
 
-def _plain(*workloads: Any) -> None:
+def _plain(*workloads: object) -> None:
     if any(getattr(W, "contributions", None) is not None for W in workloads):
         raise DataError("workload: this test is for records in one cell each; these carry contributions")

@@ -19,12 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Ints
+from dpsql.arrays import Array, Csr, Ints, Matrix, Sparse
 
 MOST_LISTED = 5_000
 """Vectors of C up to which they are written out, one by one."""
@@ -37,7 +36,7 @@ class Part:
     ``label`` (c,): the class of each corner, of which at most one is in a sum; None where each is a class of its own.
     """
 
-    corners: sparse.csc_array = field(repr=False)
+    corners: Sparse = field(repr=False)
     times: int
     most: int
     label: Ints | None = field(default=None, repr=False)
@@ -72,7 +71,7 @@ class Part:
             for chosen in combinations(classes, size):
                 yield from product(*chosen)
 
-    def longest(self, norms: Any) -> Any:
+    def longest(self, norms: Array) -> Array:
         """Of each class the largest of ``norms`` (c,), which are given corner by corner."""
         if self.label is None:
             return norms
@@ -114,14 +113,14 @@ class Contributions:
         return all(part.corners.nnz == part.corners.shape[1] for parts in self.units for part in parts)
 
     @cached_property
-    def columns(self) -> sparse.csr_array:
+    def columns(self) -> Csr:
         """C over ``common`` (n x vectors, integer csr); where it is not ``listable`` each source's part alone, in
         single corners and the sum of the first ``most``.
         """
         found = [self._listed(parts) if self.listable else self._some(parts) for parts in self.units]
         return sparse.csr_array(sparse.hstack(found, format="csr", dtype=np.int64))
 
-    def longest(self, rows: Any, order: int) -> float:
+    def longest(self, rows: Csr, order: int) -> float:
         """The largest L1 (``order`` 1) or squared L2 norm (2) of rows @ c, c in C, in floats.
 
         Where C is not listable, for ``rows`` that read one source; of L2 then a bound, the product of the largest sum
@@ -140,7 +139,7 @@ class Contributions:
             found = max(found, float(part.times) ** order * norm)
         return found
 
-    def _listed(self, parts: Sequence[Part]) -> Any:
+    def _listed(self, parts: Sequence[Part]) -> Sparse:
         """All sums of one change, or none, of each source of a unit, but for none of all."""
         if len(parts) == 1 and parts[0].most == 1:
             return parts[0].corners * (parts[0].times // self.common)
@@ -151,9 +150,9 @@ class Contributions:
             for part, start in zip(parts, starts, strict=False)
         ]
         chosen = [tuple(i for one in sums for i in one) for sums in product(*choices)][1:]
-        return held @ _indicators(chosen, held.shape[1])
+        return sparse.csc_array(held @ _indicators(chosen, held.shape[1]))
 
-    def _some(self, parts: Sequence[Part]) -> Any:
+    def _some(self, parts: Sequence[Part]) -> Sparse:
         found = []
         for part in parts:
             scaled = part.corners * (part.times // self.common)
@@ -161,7 +160,7 @@ class Contributions:
             if part.most > 1:
                 first = tuple(int(one[0]) for one in part.classes[: part.most])
                 found.append(scaled @ _indicators([first], scaled.shape[1]))
-        return sparse.hstack(found, format="csc")
+        return sparse.csc_array(sparse.hstack(found, format="csc"))
 
 
 def _indicators(chosen: Sequence[tuple[int, ...]], size: int) -> sparse.csc_array:
@@ -172,7 +171,7 @@ def _indicators(chosen: Sequence[tuple[int, ...]], size: int) -> sparse.csc_arra
     return sparse.csc_array((np.ones(flat.size, dtype=np.int64), flat, starts), shape=(size, len(chosen)))
 
 
-def _in_one_row(part: Part, moved: Any) -> float:
+def _in_one_row(part: Part, moved: Matrix) -> float:
     """The most that a sum of columns of ``moved``, the rows times a part's corners, has in one row."""
     entries = sparse.coo_array(moved)
     label = part.labels

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from functools import reduce
 from math import hypot, prod
 from operator import index
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
 from dpsql.arguments import LARGEST, all_of, one_of, sizes, taking
+from dpsql.arrays import Array, Floats
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.exact import max_abs
-from dpsql.linalg.forms import MATRIX_CAP, dense
+from dpsql.linalg.forms import MATRIX_CAP, dense, same_entries, sparse_kron
+from dpsql.linalg.forms import kron as dense_kron
 from dpsql.linalg.modular import identity_csr
 from dpsql.workload.families.marginals import Marginals, spelled
 from dpsql.workload.families.matrix import Workload, from_matrix
@@ -118,7 +120,7 @@ def _kron(parts: tuple[Workload, ...], name: str) -> Workload:
         if prod(p.shape[0] * p.shape[1] for p in parts) > MATRIX_CAP:
             raise DataError("workload: a product of several large float matrices; round them to integers first")
         return from_matrix(_entries(parts), name=name or " x ".join(p.name or "W" for p in parts))
-    span = reduce(lambda a, b: sparse.csr_array(sparse.kron(a, b, format="csr")), (p.span for p in parts))
+    span = reduce(sparse_kron, (p.span for p in parts))
     flat = tuple(f for p in parts for f in (p.factors or (p,)))
     exact = None
     if any(p.exact is not None for p in parts) and prod(p.shape[0] * p.shape[1] for p in parts) <= 2**24:
@@ -167,7 +169,7 @@ def _stack(parts: tuple[Workload, ...], name: str) -> Workload:
     extreme = parts[0].contributions
     for p in parts[1:]:
         same = p.contributions is extreme or (
-            p.contributions is not None and extreme is not None and (p.contributions != extreme).nnz == 0
+            p.contributions is not None and extreme is not None and same_entries(p.contributions, extreme)
         )
         if not same:
             raise DataError("workload: stacked parts need the same contributions")
@@ -219,16 +221,12 @@ def weighted(W: Workload | Marginals, weights: ArrayLike) -> Workload | Marginal
     elif values.ndim == 0:
         inner = algebra.Blocks((W.inner,), (float(values),))
     else:
-        left: Any = W.inner.matrix()
-        inner = algebra.Dense(dense(left) * values[:, None])
+        inner = algebra.Dense(dense(W.inner.matrix()) * values[:, None])
     return Workload(W.span, inner, W.contributions, W.groups, label, exact=exact)
 
 
-def _entries(parts: Sequence[Workload]) -> Any:
-    out: Any = np.ones((1, 1))
-    for p in parts:
-        out = np.kron(out, p.matrix())
-    return out
+def _entries(parts: Sequence[Workload]) -> Floats:
+    return reduce(dense_kron, (p.matrix() for p in parts), np.ones((1, 1)))
 
 
 def _written(part: Workload | Marginals) -> Workload:
@@ -246,7 +244,7 @@ def _product(a: Marginals, b: Marginals) -> Marginals:
     return Marginals((*a.sizes, *b.sizes), sets, tuple(w for _, _, w in pairs), label)
 
 
-def _by_set(W: Marginals, values: Any) -> list[float] | None:
+def _by_set(W: Marginals, values: Array) -> list[float] | None:
     """One factor above zero for each set, where the weights (one, or one a query) are alike within every set."""
     if values.ndim == 0:
         return [float(values)] * len(W.sets) if values > 0 else None

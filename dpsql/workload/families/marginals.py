@@ -145,7 +145,7 @@ class Marginals:
             raise DataError(f"marginals: their Gram matrix would have {n} x {n} entries, above the cap of {MATRIX_CAP}")
         out = np.zeros((n, n))
         for S, w in zip(self.sets, self.weights, strict=True):
-            part: Any = np.full((1, 1), w * w)
+            part = np.full((1, 1), w * w)
             for i, d in enumerate(self.sizes):
                 part = np.kron(part, np.eye(d) if i in S else np.ones((d, d)))
             out += part
@@ -206,7 +206,7 @@ def data_cube(shape: Sequence[int], weights: float | Sequence[float] | Mapping[A
         return Marginals(found.sizes, found.sets, found.weights, f"data_cube({len(found.sets)} cuboids)")
     k = len(shape) if isinstance(shape, Sequence | np.ndarray) else 0
     found = marginals(shape, order=range(k + 1))
-    given: list[Any] = np.asarray(weights, dtype=np.float64).ravel().tolist()
+    given: list[float] = np.asarray(weights, dtype=np.float64).ravel().tolist()
     if len(given) not in (1, k + 1):
         raise DataError(f"marginals: {len(given)} weights for orders 0 to {k}; give one number or one an order")
     own = tuple(given[0] if len(given) == 1 else given[len(S)] for S in found.sets)
@@ -218,9 +218,9 @@ def spelled(n: int) -> str:
     return str(n) if n < 10**15 else f"about 10^{int((n.bit_length() - 1) * 0.30103)}"
 
 
-def _whole(value: Any, what: str) -> int:
+def _whole(value: object, what: str) -> int:
     try:
-        return index(value)
+        return index(value)  # type: ignore[arg-type]
     except TypeError:
         raise DataError(f"marginals: {what} must be a whole number") from None
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Array, Csr, Floats, Ints, Sparse
 from dpsql.errors import DataError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.columns import distinct_columns
@@ -39,9 +39,9 @@ class Workload:
     to be listed.
     """
 
-    span: Any
+    span: Csr
     inner: algebra.Inner
-    contributions: Any = None
+    contributions: Csr | None = None
     groups: Ints | None = None
     name: str = ""
     factors: tuple[Workload, ...] = ()
@@ -74,10 +74,10 @@ class Workload:
     @classmethod
     def from_rows(
         cls,
-        rows: Any,
+        rows: ArrayLike | Sparse,
         scale: ArrayLike,
         *,
-        contributions: Any = None,
+        contributions: ArrayLike | Sparse | None = None,
         groups: ArrayLike | None = None,
         name: str = "",
         units: Contributions | None = None,
@@ -119,8 +119,17 @@ class Workload:
     def shape(self) -> tuple[int, int]:
         return (self.inner.shape[0], self.span.shape[1])
 
+    def moved(self, rows: Sparse) -> Csr:
+        """rows @ contributions for ``rows`` (k x n): what records change of them."""
+        return sparse.csr_array(rows if self.contributions is None else rows @ self.contributions)
+
     @property
-    def rows(self) -> Any:
+    def changes(self) -> int:
+        """How many columns ``contributions`` have."""
+        return self.shape[1] if self.contributions is None else self.contributions.shape[1]
+
+    @property
+    def rows(self) -> Csr:
         """The integer rows of an explicit workload, W = diag(scale) @ rows; DataError otherwise."""
         self._explicit()
         return self.span
@@ -188,11 +197,11 @@ def _check_floats(inner: algebra.Inner) -> None:
     if isinstance(inner, algebra.Kron | algebra.Blocks):
         for part in inner.factors if isinstance(inner, algebra.Kron) else inner.parts:
             _check_floats(part)
-    values: Any = np.zeros(0)
+    values: Array = np.zeros(0)
     if isinstance(inner, algebra.Diagonal):
         values = inner.scale
     elif isinstance(inner, algebra.Dense):
-        values = inner.entries
+        values = dense(inner.entries)
     elif isinstance(inner, algebra.Blocks):
         values = np.asarray(inner.weights)
     if not np.isfinite(values).all():
@@ -204,10 +213,10 @@ def _check_floats(inner: algebra.Inner) -> None:
         raise DataError("workload: weights and entries must lie between 1e-150 and 1e150; change their unit")
 
 
-def _integer_csr(values: Any, what: str) -> Any:
+def _integer_csr(values: ArrayLike | Sparse, what: str) -> Csr:
     """A fresh int64 csr_array in canonical form; DataError where an entry is not an integer below 2^62."""
     try:
-        matrix = sparse.csr_array(values)
+        matrix: Csr = sparse.csr_array(values if is_sparse(values) else np.asarray(values))
     except (TypeError, ValueError):
         raise DataError(f"workload: {what} must be a matrix of integers") from None
     if matrix.ndim != 2:
@@ -228,7 +237,7 @@ def _integer_csr(values: Any, what: str) -> Any:
     return rounded
 
 
-def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
+def from_matrix(entries: ArrayLike | Sparse, *, name: str = "") -> Workload:
     """A workload of any finite matrix W (m x n), dense or sparse.
 
     Rows that are integers, or one factor times integers of at most 2^20, are kept exactly. Other
@@ -237,7 +246,7 @@ def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
     1e-10, not exactly. Cost O(m n min(m, n)). Raises DataError for what is no matrix of real numbers, for entries
     that are not finite or whose squares leave float range, and for more than 2^27 entries written out.
     """
-    given: Any = entries
+    given = entries
     if is_sparse(given):
         sparse_entries = sparse.csr_array(given)
         if sparse_entries.ndim == 2 and sparse_entries.dtype.kind in "biuf":
@@ -252,7 +261,7 @@ def from_matrix(entries: ArrayLike | Any, *, name: str = "") -> Workload:
             )
         given = sparse_entries.toarray()
     try:
-        W: Any = np.array(given)
+        W: Array = np.array(given)
         if W.dtype.kind not in "biuf":
             raise DataError(f"workload: entries must be real numbers, not {W.dtype}")
         W = W.astype(np.float64)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dpsql.arguments import real, sizes, taking, whole
-from dpsql.arrays import Ints
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.workload.families.families import check_size
@@ -131,7 +130,7 @@ def _label(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes))
 
 
-def _unrank(rank: Any, n: int) -> tuple[Ints, Ints]:
+def _unrank(rank: Ints, n: int) -> tuple[Ints, Ints]:
     """(first, last) of the ranges over n cells with these numbers, in the order of ``np.triu_indices``."""
     rank = np.asarray(rank, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(n - np.arange(n, dtype=np.int64))])
@@ -139,19 +138,19 @@ def _unrank(rank: Any, n: int) -> tuple[Ints, Ints]:
     return first, first + rank - starts[first]
 
 
-def _distances(sizes: tuple[int, ...]) -> Any:
+def _distances(sizes: tuple[int, ...]) -> Floats:
     """Distance of the centre of every range from the centre of the domain, scaled to at most 1."""
-    squared: Any = np.zeros(1)
+    squared: Floats = np.zeros(1)
     furthest = 0.0
     for n in sizes:
         first, last = np.triu_indices(n)
         off = ((first + last - (n - 1)) / 2.0) ** 2
         squared = (squared[:, None] + off[None, :]).ravel()
         furthest += ((n - 1) / 2.0) ** 2
-    return np.sqrt(squared / furthest) if furthest else squared
+    return np.asarray(np.sqrt(squared / furthest)) if furthest else squared
 
 
-def _boxes(low: Sequence[Any], high: Sequence[Any], sizes: tuple[int, ...], name: str) -> Workload:
+def _boxes(low: Sequence[Ints], high: Sequence[Ints], sizes: tuple[int, ...], name: str) -> Workload:
     """The workload of the boxes low <= cell <= high (each end included), one axis an entry, as sparse rows."""
     m, n = len(low[0]), prod(sizes)
     lengths = np.stack([np.asarray(b) - np.asarray(a) + 1 for a, b in zip(low, high, strict=True)], axis=1)
