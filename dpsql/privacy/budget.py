@@ -136,8 +136,8 @@ class Budget:
         amounts: dict[str, int] = {}
         if self.max_epsilon is not None:
             amounts["pure"] = to_units(self.max_epsilon)
-            if self.gaussian_delta is not None:
-                amounts["gaussian"] = mu_units(self.max_epsilon, self.gaussian_delta)
+            if self.delta is not None:
+                amounts["gaussian"] = mu_units(self.max_epsilon, self.delta)
         if self.max_rho is not None:
             amounts["gaussian"] = to_units(2 * self.max_rho)
         if self.max_local_epsilon is not None:
