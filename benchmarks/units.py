@@ -193,6 +193,27 @@ def contributions_table(report: Report) -> None:
         unit = "Gaussian noise, 1 / mu^2" if noise == "rho" else "pure epsilon, 1 / epsilon^2"
         report.table(f"Total squared error, {unit}", head, rows)
     hospital(report)
+    days(report)
+
+
+def days(report: Report) -> None:
+    """Visits by day and by one of five wards, at most ten a patient and one a day, with zCDP."""
+    rows = []
+    for many in (6, 12, 40, 200):
+        tables = (
+            '[tables.visits]\nunit = "patient_id"\nmax_rows_per_unit = 10\nat_most = [{ rows = 1, per = "month" }]\n'
+            f"[tables.visits.columns]\nmonth = {{ lower = 1, upper = {many}, nulls = false }}\n"
+            "ward = { lower = 1, upper = 5, nulls = false }\n"
+        )
+        sql = "; ".join(f"SELECT {key}, COUNT(*) AS n FROM visits GROUP BY {key}" for key in ("month", "ward"))
+        with connected(tables, {"rho": 0.5}, *CREATED) as con:
+            con.schemas()
+            began = time.process_time()
+            plan = con.plan(sql, rho=0.5)
+        errors = [f"{float(np.ravel(error)[0]):.2f}" for error in plan.stderr.values()]
+        rows.append([many, *errors, f"{100 * (plan.gap or 0):.2f} %", f"{time.process_time() - began:.2f}"])
+    head = ["days", "error of a day", "of a ward", "gap", "CPU seconds"]
+    report.table("Visits by day and by ward, zCDP, rho 0.5", head, rows)
 
 
 def hospital(report: Report) -> None:

@@ -19,8 +19,8 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   group) <= g``. Each step looks at what the step before left of the unit's own rows, and takes rows away only.
 - Rows that no query of the batch counts come last in every order, so that they displace none that counts. Which rows
   these are depends on the row and the batch alone.
-- Rows of units are grouped by the owner: count, and sums, minima and maxima of whole numbers, dates and the like, which
-  no order of rows changes.
+- Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
+  no order of rows changes. The first or last row's value is that of the least or greatest pair of key and value.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.rows import MATCHED, Join, RowSource, Units
+from dpsql.workload.expr.rows import MATCHED, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 
@@ -190,13 +190,16 @@ def _units(units: Units) -> Select:
     unit = units.of.unit
     assert unit is not None  # noqa: S101 - held where it is made
     values = [read_once(column.value, column.each, f"v{at}") for at, column in enumerate(units.columns)]
+    keys = {at: read_once(*column.by, f"k{at}") for at, column in enumerate(units.columns) if column.by is not None}
     tests = [] if units.where is None else [units.where]
-    used = [part for node in (*(column.value for column in units.columns), *tests) for part in tree.stored(node)]
+    held_by = [column.by[0] for column in units.columns if column.by is not None]
+    read = (*(column.value for column in units.columns), *held_by, *tests)
+    used = [part for node in read for part in tree.stored(node)]
     beside: list[Column] = [(UNIT, _key(unit)), *((KEPT, tree.Truth(test)) for test in tests)]
-    rows = values_of(values, joined(units.of, [part for part in used if part.source]), *beside)
+    rows = values_of([*values, *keys.values()], joined(units.of, [part for part in used if part.source]), *beside)
     found = [
-        read_once(tree.bare(column.function, tree.Name(value.name)), column.line, column.name)
-        for value, column in zip(values, units.columns, strict=True)
+        read_once(_aggregate(column, value.name, keys.get(at)), column.line, column.name)
+        for at, (value, column) in enumerate(zip(values, units.columns, strict=True))
     ]
     kept = tree.Compared(tree.Name(KEPT), "=", tree.whole(0)) if tests else None
     grouped = Select(
@@ -207,6 +210,20 @@ def _units(units: Units) -> Select:
     if units.having is None:
         return whole
     return Select(same(units.unit, *(column.name for column in found)), whole, units.having, alias=BASE)
+
+
+def _aggregate(column: OfUnit, name: str, key: Once | None) -> tree.Value:
+    """The function of a column over its values, called ``name``."""
+    value = tree.Name(name)
+    if column.function == "distinct":
+        held = tree.Binary(value) if column.each.kind == "text" else value
+        return tree.bare("count", tree.Distinct(held))
+    if key is None:
+        return tree.bare(column.function, value)
+    # Minus zero equals zero, and only its sign tells them apart.
+    sign = [tree.bare("signbit", value, type="BOOLEAN")] if column.each.kind == "real" else []
+    place = tree.bare("row", tree.Name(key.name), value, *sign)
+    return tree.bare(column.function, value, tree.Guarded(tree.IsNull(tree.Name(key.name), negated=True), place))
 
 
 def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:

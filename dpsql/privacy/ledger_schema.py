@@ -51,25 +51,22 @@ _FIRST = (
 )
 
 
-def _append_only() -> tuple[str, ...]:
-    refuse = "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-    tables = ("identity", "datasets", "charges", "releases", "chain", "upgrades")
-    changes = [
-        f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} {refuse}"
+def _kept(*tables: str) -> tuple[str, ...]:
+    """Triggers that refuse to change or delete a row of these tables."""
+    return tuple(
+        f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} {_REFUSE}"
         for table in tables
         for event in ("UPDATE", "DELETE")
-    ]
-    lowered = "NEW.spent < OLD.spent OR NEW.total <> OLD.total OR NEW.name <> OLD.name"
-    return (
-        *changes,
-        f"CREATE TRIGGER purses_no_refund BEFORE UPDATE ON purses WHEN {lowered} {refuse}",
-        f"CREATE TRIGGER purses_no_delete BEFORE DELETE ON purses {refuse}",
     )
 
 
+_REFUSE = "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+_LOWERED = "NEW.spent < OLD.spent OR NEW.total <> OLD.total OR NEW.name <> OLD.name"
 _SECOND = (
     "CREATE TABLE upgrades (id INTEGER PRIMARY KEY, time TEXT NOT NULL, version INTEGER NOT NULL) STRICT",
-    *_append_only(),
+    *_kept("identity", "datasets", "charges", "releases", "chain", "upgrades"),
+    f"CREATE TRIGGER purses_no_refund BEFORE UPDATE ON purses WHEN {_LOWERED} {_REFUSE}",
+    f"CREATE TRIGGER purses_no_delete BEFORE DELETE ON purses {_REFUSE}",
 )
 
 _THIRD = (
@@ -80,12 +77,7 @@ _THIRD = (
     """CREATE TABLE views (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, release INTEGER NOT NULL, names TEXT NOT NULL
 ) STRICT""",
-    *(
-        f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table} "
-        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for table in ("answers", "views")
-        for event in ("UPDATE", "DELETE")
-    ),
+    *_kept("answers", "views"),
 )
 
 _FOURTH = (
@@ -93,44 +85,28 @@ _FOURTH = (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, dataset TEXT NOT NULL, place TEXT NOT NULL, salt TEXT NOT NULL,
     mark TEXT NOT NULL
 ) STRICT""",
-    *(
-        f"CREATE TRIGGER files_no_{event.lower()} BEFORE {event} ON files "
-        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for event in ("UPDATE", "DELETE")
-    ),
+    *_kept("files"),
 )
 
 _FIFTH = (
     """CREATE TABLE events (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, number INTEGER NOT NULL, details TEXT NOT NULL
 ) STRICT""",
-    *(
-        f"CREATE TRIGGER events_no_{event.lower()} BEFORE {event} ON events "
-        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for event in ("UPDATE", "DELETE")
-    ),
+    *_kept("events"),
 )
 
 _SIXTH = (
     """CREATE TABLE analysts (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, name TEXT NOT NULL, terms TEXT NOT NULL
 ) STRICT""",
-    *(
-        f"CREATE TRIGGER analysts_no_{event.lower()} BEFORE {event} ON analysts "
-        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for event in ("UPDATE", "DELETE")
-    ),
+    *_kept("analysts"),
 )
 
 _SEVENTH = (
     """CREATE TABLE requests (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, request INTEGER NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL
 ) STRICT""",
-    *(
-        f"CREATE TRIGGER requests_no_{event.lower()} BEFORE {event} ON requests "
-        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-        for event in ("UPDATE", "DELETE")
-    ),
+    *_kept("requests"),
 )
 
 # What brings a file from version i to i + 1, and the kinds of rows that the chain of version i + 1 links.

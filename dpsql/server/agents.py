@@ -140,7 +140,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
 
-    server: MCPServer[Any] = MCPServer("dpsql", instructions=INSTRUCTIONS)
+    server: MCPServer[Any] = MCPServer("dpsql", instructions=INSTRUCTIONS, log_level="ERROR")
 
     async def told(work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         failure: Error

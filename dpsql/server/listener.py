@@ -56,6 +56,8 @@ class Server:
         self._stopping = asyncio.Event()
         self._listening: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], Wire] = {}
+        self._strangers: dict[asyncio.Task[None], Wire] = {}
+        """Those who have not signed in, oldest first: as many as there may be sessions."""
         self._sessions: dict[tuple[int, bytes], Session] = {}
         self._signed_in: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -110,12 +112,15 @@ class Server:
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert isinstance(reader, Reader)  # noqa: S101 - made in start()
         wire = Wire(reader, writer, self.limits)
-        if len(self._clients) >= 2 * self.limits.connections:  # those that have not signed in count, too
-            wire.abort()
-            return
+        if len(self._strangers) >= self.limits.connections:  # whoever waits longest gives way to who may be quicker
+            self._strangers.pop(next(iter(self._strangers))).abort()
         task = asyncio.ensure_future(self._client(wire))
-        self._clients[task] = wire
-        task.add_done_callback(lambda done: self._clients.pop(done, None))
+        self._clients[task] = self._strangers[task] = wire
+        task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._clients.pop(task, None)
+        self._strangers.pop(task, None)
 
     async def _client(self, wire: Wire) -> None:
         try:
@@ -135,6 +140,9 @@ class Server:
             name = await self._signed(wire, start)
         if name is None:
             return
+        task = asyncio.current_task()
+        if task is not None:
+            self._strangers.pop(task, None)
         self._signed_in[name] += 1
         key = self._key()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -135,6 +136,38 @@ def test_of_many_who_ask_for_the_last_of_it_as_many_are_granted_as_fit(ledger: L
         thread.join()
     assert len(granted) == 5
     assert left(ledger) == 0
+
+
+@pytest.mark.long
+def test_fifty_accounts_race_for_the_last_charges_a_hundred_times(tmp_path: Path) -> None:
+    whole = Budget.of("0.3")
+    names = [f"a{number}" for number in range(50)]
+    made = Ledger.create(tmp_path / "l.ledger", "d-1", whole)
+    for name in names:
+        made.declare_analyst(lambda _, name=name: Analyst(name, Budget.of("0.1")))
+    (charge,) = [charge for charge in charge_for(Request.of("0.1"), whole) if charge.noise == "laplace"]
+    for run in range(100):
+        path = Path(shutil.copy(tmp_path / "l.ledger", tmp_path / f"{run}.ledger"))
+        start, granted = threading.Barrier(len(names)), []
+
+        def ask(name: str, path: Path = path, start: threading.Barrier = start, granted: list[str] = granted) -> None:
+            ledger = Ledger.open(path, "d-1", whole, timeout=300)
+            start.wait()
+            try:
+                ledger.charge(charge, name, {}, label=name)
+                granted.append(name)
+            except BudgetError:
+                pass
+
+        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        held = Ledger.open(path, "d-1", whole)
+        assert len(granted) == 3
+        assert held.state().accounts[0].spent_units == 3 * 10**11
+        assert sorted(entry.label for entry in held.entries()) == sorted(granted)
 
 
 def test_rows_of_analysts_are_links_of_the_chain(ledger: Ledger, tmp_path: Path) -> None:

@@ -110,6 +110,27 @@ def test_a_text_that_changes_after_the_approval_waits_again(running: Running, cu
         assert ann.ask(text).notices[0].startswith("charged")
 
 
+def test_an_approval_of_one_parameter_is_none_of_another(running: Running, custodian: Custodian) -> None:
+    text, filled = "SELECT COUNT(*) AS n FROM visits WHERE age = $1", "SELECT COUNT(*) AS n FROM visits WHERE age = 33"
+    with signed_in(running) as ann, signed_in(running, "bob") as bob:
+        ann.ask("SET SESSION AUTHORIZATION bob; SET ROLE bob")
+        before, count = running.server.service.con.budget.spent, len(custodian("list", "--all")["requests"])
+        ann.parse(text, (23,), "x")
+        ann.send(b"D", b"Sx\0")
+        ann.send(b"S")
+        assert not ann.answer().errors
+        ann.ask(f"EXPLAIN (FORMAT json) {filled}")
+        assert len(custodian("list", "--all")["requests"]) == count  # to describe or to explain asks for nothing
+        assert ann.prepared(text, "33", oids=(23,)).errors[0]["C"] == "57000"
+        custodian("approve", newest(custodian, filled)["request"])
+        for other in ("34", "33;SELECT 1", "33 OR true"):
+            assert ann.prepared(text, other, oids=(23,)).errors
+        assert bob.prepared(text, "33", oids=(23,)).errors[0]["C"] == "57000"
+        assert running.server.service.con.budget.spent == before
+        assert ann.ask(f"COPY ({filled}) TO STDOUT").notices[0].startswith("charged")
+        assert running.server.service.con.budget.spent == pytest.approx(before + 0.5)
+
+
 def test_an_approval_is_charged_once_however_many_sessions_use_it(running: Running, custodian: Custodian) -> None:
     text = "SELECT COUNT(*) AS n FROM visits WHERE age = 40"
     with signed_in(running) as ann:

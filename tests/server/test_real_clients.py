@@ -205,7 +205,7 @@ JARS = (Path("/usr/share/java/postgresql.jar"), Path("/usr/share/java/scram-clie
 def test_java_asks_by_jdbc(running: Running) -> None:
     jars = os.environ.get("DPSQL_JDBC") or (f"{JARS[0].parent}/*" if all(jar.exists() for jar in JARS) else "")
     if not jars or shutil.which("java") is None:
-        pytest.skip("JDBC's driver is not installed (Debian: libpostgresql-jdbc-java), nor named by DPSQL_JDBC")
+        pytest.skip("JDBC's driver is not installed (libpostgresql-jdbc-java, libscram-java), nor named by DPSQL_JDBC")
     address = f"jdbc:postgresql://127.0.0.1:{running.port}/health"
     program = Path(__file__).parent / "Ask.java"
     done = subprocess.run(["java", "-cp", jars, program, address], capture_output=True, text=True, timeout=300)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
-from helpers import policy_of
+from helpers import engine_of, exact_answers, policy_of, understood
 from noiseless import Pipeline, rows_of
 
 from dpsql.errors import SQLError
+from dpsql.workload.compile.compiled import compile_batch
 
 POLICY = """
 [tables.visits]
@@ -106,6 +108,21 @@ ANSWERED = [
         HAVING MAX(v.cost) > 70 OR SUM(v.cost) IS NULL) GROUP BY sex""",
     "SELECT COUNT(*) AS c FROM visits WHERE ward IN (SELECT w FROM wards WHERE kind = 'x')",
     "SELECT COUNT(*) AS c FROM visits v WHERE NOT EXISTS (SELECT 1 FROM wards u WHERE u.w = v.ward AND kind LIKE 'y%')",
+    "SELECT n, COUNT(*) AS c FROM (SELECT pid, COUNT(DISTINCT ward) AS n FROM visits GROUP BY pid) GROUP BY n",
+    """SELECT SUM(n) AS c FROM (SELECT pid, COUNT(DISTINCT cost) FILTER (WHERE ward = 'a') AS n FROM visits
+        GROUP BY 1)""",
+    "SELECT COUNT(*) AS c FROM (SELECT pid FROM visits GROUP BY 1 HAVING COUNT(DISTINCT ward) = 2)",
+    "SELECT SUM(x) AS c FROM (SELECT pid, ARG_MAX(cost, mass) AS x FROM visits GROUP BY pid)",
+    "SELECT SUM(x) AS c FROM (SELECT pid, MIN_BY(cost, mass) AS x FROM visits GROUP BY pid)",
+    """SELECT w, COUNT(*) AS c FROM (SELECT pid, FIRST(ward ORDER BY mass DESC) AS w FROM visits GROUP BY pid)
+        GROUP BY w""",
+    """SELECT w, COUNT(*) AS c FROM (SELECT pid, LAST(ward ORDER BY mass) FILTER (WHERE cost > 30) AS w FROM visits
+        GROUP BY pid) GROUP BY w""",
+    "SELECT COUNT(*) AS c FROM (SELECT DISTINCT pid FROM visits WHERE cost > 90)",
+    """SELECT sex, COUNT(v.pid) AS c FROM people p LEFT JOIN (SELECT DISTINCT pid FROM visits WHERE cost > 90) v
+        ON v.pid = p.person GROUP BY sex""",
+    """SELECT sex, COUNT(*) AS c FROM (SELECT pid, ANY_VALUE(sex) AS sex FROM visits JOIN people ON pid = person
+        GROUP BY 1) GROUP BY 1""",
     """SELECT kind, COUNT(*) AS c FROM visits v JOIN (SELECT w, MAX(kind) AS kind FROM wards GROUP BY w) u
         ON u.w = v.ward GROUP BY kind""",
 ]
@@ -171,3 +188,54 @@ def test_refused(visits: Pipeline, sql: str, words: str) -> None:
         visits.results(sql)
     assert words in str(caught.value)
     assert "#" not in str(caught.value).split("\n")[0]
+
+
+OF_ONE_UNIT = """
+SELECT w, COUNT(*) FROM (SELECT pid, ARG_MAX(ward, day) AS w FROM visits GROUP BY pid) GROUP BY w;
+SELECT w, COUNT(*) FROM (SELECT pid, ARG_MIN(ward, mass) AS w FROM visits WHERE cost > 20 GROUP BY pid) GROUP BY w;
+SELECT w, COUNT(*) FROM (SELECT pid, FIRST(ward ORDER BY day) AS w FROM visits GROUP BY pid) GROUP BY w;
+SELECT w, COUNT(*) FROM (SELECT pid, LAST(ward ORDER BY cost) FILTER (WHERE day > DATE '2020-01-01') AS w FROM visits
+    GROUP BY pid) GROUP BY w;
+SELECT s, COUNT(*) FROM (SELECT pid, LAST(1 / mass ORDER BY day) > 0 AS s FROM visits GROUP BY pid) GROUP BY s;
+SELECT n, COUNT(*) FROM (SELECT pid, COUNT(DISTINCT ward) AS n FROM visits GROUP BY pid) GROUP BY n;
+SELECT SUM(n) FROM (SELECT pid, COUNT(DISTINCT mass) AS n FROM visits GROUP BY pid);
+SELECT COUNT(*) FROM (SELECT DISTINCT pid FROM visits WHERE ward = 'a');
+"""
+
+
+def test_one_unit_moves_its_own_row_alone() -> None:
+    """Neighbours, in any order of rows, over values with many ties, NULL, both zeros, NaN and infinity."""
+    random = np.random.default_rng(19)
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE visits (pid INTEGER, ward VARCHAR, cost INTEGER, price DECIMAL(9,2), day DATE, mass DOUBLE)"
+    )
+    con.execute("CREATE TABLE people (person INTEGER, sex VARCHAR)")
+    con.execute("CREATE TABLE stays (ward VARCHAR)")
+    con.execute("CREATE TABLE wards (w VARCHAR, kind VARCHAR)")
+    policy = policy_of(POLICY)
+    pipeline = Pipeline.of(policy, con)
+    found = understood(OF_ONE_UNIT, policy, pipeline.tables)
+    compiled = compile_batch(found.queries, found.tables)
+    asked = np.concatenate([np.full(span.stop - span.start, span.query) for span in compiled.spans])
+
+    def counted(rows: list[tuple[Any, ...]]) -> Any:
+        con.execute("DELETE FROM visits")
+        if rows:
+            con.executemany("INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?)", rows)
+        return np.array([float(answer) for answer in exact_answers(compiled, policy, engine_of(con))[1]])
+
+    days = [None, "2020-01-01", "2020-01-02"]
+    masses = [None, 0.0, -0.0, float("nan"), float("inf"), 2.5]
+    for _ in range(6):
+        units, wards = random.choice([None, 1, 2, 3, 4], 40), random.choice([None, "a", "b", "c", "z"], 40)
+        costs, when, how = random.integers(0, 4, 40) * 10, random.choice(days, 40), random.choice(masses, 40)
+        rows = list(zip(units, wards, costs.tolist(), [1] * 40, when, how, strict=True))
+        whole = counted(rows)
+        random.shuffle(rows)
+        assert (counted(rows) == whole).all()
+        for unit in (None, 1, 2):
+            moved = whole - counted([row for row in rows if row[0] != unit])
+            assert (moved >= 0).all()
+            by_statement = np.bincount(asked, weights=moved)
+            assert (by_statement <= [1, 1, 1, 1, 1, 1, 12, 1]).all()  # a sum adds at most the values of 12 rows

@@ -66,7 +66,7 @@ def test_two_tables_of_one_unit() -> None:
     assert error(counts((1, 1, 1), (1, 1, 1))) == pytest.approx(8 / 3, rel=1e-3)
     assert error(counts((1, 10, 1), (1, 1, 1))) == pytest.approx(110.51, rel=1e-3)
     # In L1 each count alone, at a sensitivity of 2 for both, has a total of 8; sum and difference have 4.
-    assert error(counts((1, 1, 1), (1, 1, 1)), "laplace") <= 5.0
+    assert error(counts((1, 1, 1), (1, 1, 1)), "laplace") == pytest.approx(4.0, rel=1e-2)
 
 
 CASES = {
@@ -143,7 +143,8 @@ def test_grids_have_the_listed_optimum(
     assert found.expected == pytest.approx(listed.expected, rel=3e-3)
     assert found.gap is not None
     assert found.gap < 2e-3
-    assert found.l2_squared == pytest.approx(float(((found.matrix() @ columns) ** 2).sum(axis=0).max()))
+    longest = float(((found.matrix() @ columns) ** 2).sum(axis=0).max())
+    assert longest <= found.l2_squared <= longest * (1 + 1e-3)
 
 
 def test_what_is_no_grid_is_planned_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +183,31 @@ def test_groups_too_many_to_be_planned_alike_are_bounded_by_units_in_some_at_ran
         least = symmetric(groups, most)
         assert least * (1.0 - most / groups) <= S.lower_bound <= least * (1.0 + 1e-9)
         assert least <= S.expected * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(("most", "cells"), [(2, False), (3, False), (3, True)])
+def test_a_class_and_a_corner_that_are_unlike_the_others(
+    most: int, cells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three days and two wards; rows of no ward count by day, rows of no day by ward: as good as the listed optimum."""
+    places = [(day, ward) for day in range(4) for ward in range(3) if (day, ward) != (3, 2)]
+    day, ward = np.array(places).T
+    rows = [(day == k).astype(int) for k in range(3)] + [(ward == k).astype(int) for k in range(2)]
+    rows += [
+        row for row in np.eye(len(places), dtype=int) if cells and day[row.argmax()] < 3 and ward[row.argmax()] < 2
+    ]
+    held = replace(part(range(len(places)), 1, most, len(places)), label=day)
+    units = Contributions(((held,),), len(places))
+    scale = np.repeat([1.0, 1.5, 0.8], [3, 2, len(rows) - 5])
+    W = Workload.from_rows(np.array(rows), scale, contributions=units.columns, units=units)
+    listed = strategy.select(W, "gaussian")
+    columns = units.columns.toarray()
+    monkeypatch.setattr(contributions, "MOST_LISTED", 0)
+    monkeypatch.setattr(by_source, "MOST_LISTED", 0)
+    apart = strategy.select(W, "gaussian")
+    assert apart.method == by_source.METHOD
+    assert apart.l2_squared >= int(((apart.matrix() @ columns) ** 2).sum(axis=0).max())
+    assert apart.lower_bound is not None
+    assert listed.lower_bound is not None
+    assert listed.lower_bound * (1 - 1e-9) <= apart.expected <= listed.expected * (1.03 if cells else 1.01)
+    assert apart.lower_bound <= listed.expected * (1 + 1e-9)

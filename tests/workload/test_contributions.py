@@ -126,6 +126,42 @@ def test_reach_is_never_below_the_longest_sum(seed: int) -> None:
                 c = np.zeros(8, dtype=int)
                 c[[*first, *second]] = 1
                 longest = max(longest, int(c @ K @ c))
-        found = int(unlisted.reach(K, [(label, most[0]), (np.arange(3), most[1])]))
-        assert found >= longest
-        assert kind == "any" or found == longest
+        for bound in (unlisted.reach, unlisted.reach_by_kinds):
+            found = int(bound(K, [(label, most[0]), (np.arange(3), most[1])]))
+            assert found >= longest
+            assert kind == "any" or found == longest
+
+
+def fuzzed_kinds(seed: int) -> tuple[int, int]:
+    """The longest sum over classes of any sizes and lengths, by brute force, and the bound by kinds."""
+    rng = np.random.default_rng(seed)
+    parts, choices, start = [], [], 0
+    for _ in range(int(rng.integers(1, 3))):
+        label = np.sort(rng.integers(0, int(rng.integers(1, 5)), size=int(rng.integers(1, 6))))
+        most = int(rng.integers(1, np.unique(label).size + 1))
+        classes = [[None, *(start + np.flatnonzero(label == one)).tolist()] for one in np.unique(label)]
+        sums = [[i for i in chosen if i is not None] for chosen in itertools.product(*classes)]
+        choices.append([chosen for chosen in sums if len(chosen) <= most])
+        parts.append((label, most))
+        start += label.size
+    # Few different rows, so that several columns have one length.
+    B = rng.integers(-3, 4, size=(int(rng.integers(1, 5)), start))[:, rng.integers(0, start, size=start)]
+    B = B * rng.choice([1, -1], size=start) if seed % 3 else B
+    scale = 10**9 if seed % 5 == 0 else 1
+    K = (B.T @ B).astype(object if scale > 1 else np.int64) * scale**2
+    sums = [list(itertools.chain(*one)) for one in itertools.product(*choices)]
+    longest = max(sum(K[i, j] for i in c for j in c) for c in sums)
+    return int(longest), int(unlisted.reach_by_kinds(K, parts))
+
+
+def test_the_bound_by_kinds_is_never_below() -> None:
+    found = [fuzzed_kinds(seed) for seed in range(150)]
+    assert all(longest <= bound for longest, bound in found)
+    assert sum(longest == bound for longest, bound in found) >= 50
+
+
+@pytest.mark.long
+def test_the_bound_by_kinds_is_never_below_in_ten_thousand() -> None:
+    for seed in range(10_000):
+        longest, bound = fuzzed_kinds(seed)
+        assert longest <= bound, seed

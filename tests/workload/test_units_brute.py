@@ -230,6 +230,15 @@ def inside_zero(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unlisted._Source, "inside", lambda self, mixing: 0)
 
 
+def sum_too_short(patch: pytest.MonkeyPatch) -> None:
+    """What bounds many groups together leaves one of them out."""
+    by_kinds, nested = unlisted.reach_by_kinds, unlisted.largest_sums
+    patch.setattr(
+        unlisted, "reach_by_kinds", lambda K, parts: by_kinds(K, [(label, max(1, most - 1)) for label, most in parts])
+    )
+    patch.setattr(unlisted, "largest_sums", lambda rows, most: nested(rows, max(1, most - 1)))
+
+
 def caps_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(from_sql, "_capped", lambda rows, names, first, cap: rows)
 
@@ -293,6 +302,8 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ask]] = {
         Ask("SELECT COUNT(*) FROM visits; SELECT COUNT(*) FROM labs; SELECT COUNT(*) FROM patients", ONE),
     ),
     "products inside a source zero": (inside_zero, Ask(BY_BOTH, {**ONE, "visits": 2})),
+    "a sum too short": (sum_too_short, Ask(BY_BOTH, {**ONE, "visits": 2})),
+    "a class too few in a sum": (sum_too_short, Ask(BY_DAY, {**ONE, "visits": 3}, ((1, None, "day"),))),
     "bounds ignored": (caps_ignored, Ask(BY_DAY, {**ONE, "visits": 3}, ((1, None, "day"),))),
     "a group too many ranked": (one_group_too_many, Ask(DISTINCT, {**ONE, "visits": 3}, ((None, 1, "ward"),))),
     "what counts depends on others": (counted_by_others, Ask(BY_DAY, ONE)),

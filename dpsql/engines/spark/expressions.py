@@ -182,6 +182,10 @@ def _window(node: tree.Window, of: Sequence[Expr]) -> Expr:
     return replace(of[0], text=text, constant=None, rank=9) if given else Expr(text, "BIGINT", 1, _FAR)
 
 
+def _distinct(node: tree.Distinct, _: Sequence[Expr]) -> Expr:
+    raise refusal(f"{_Named(node)} of the rows of a unit is not answered there", "leave it out of the batch")
+
+
 # What Spark writes of each kind of node and of the texts of its parts; ``total.lowered`` leaves no other.
 _WRITERS: Mapping[type, Callable[..., Expr]] = {
     tree.Constant: _constant,
@@ -198,6 +202,7 @@ _WRITERS: Mapping[type, Callable[..., Expr]] = {
     tree.Unscaled: _unscaled,
     tree.Window: _window,
     tree.Word: _word,
+    tree.Distinct: _distinct,
     tree.CountRows: lambda *_: Expr("count(1)", "BIGINT", 0, _FAR),
     tree.Compared: _compared,
     tree.Every: _junction("AND", 1),

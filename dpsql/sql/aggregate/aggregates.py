@@ -387,6 +387,10 @@ class _Linear:
         elif is_constant(argument):
             if fold(argument) is not None:
                 self._term(where, None, scale * _factor(argument))
+        elif isinstance(argument, exp.Add | exp.Sub) and (moved := _moved(argument)) is not None:
+            other, by, sign = moved  # SUM(x + c) is SUM(x) and c for each row that has a value
+            self._sum(other, scale * sign, where)
+            self._term(gather(And, where, known(other, self.scope)), None, _scaled(scale, by, argument))
         else:
             self._term(where, sum_of(argument, self.scope).name, scale)
 
@@ -397,6 +401,18 @@ class _Linear:
             holds = TRUE if condition is None else truth(condition, self.scope).true
             self._sum(branch, scale, gather(And, reached, holds))
             reached = gather(And, reached, negate(holds))
+
+
+def _moved(node: exp.Add | exp.Sub) -> tuple[exp.Expr, Fraction, int] | None:
+    """(x, c, sign) where ``node`` is sign x + c for a constant number c and some x that is none; None elsewhere."""
+    for x, other, sign in ((node.this, node.expression, 1), (node.expression, node.this, -1)):
+        if is_constant(other) and not is_constant(x):
+            value = fold(other)
+            if isinstance(value, bool) or not isinstance(value, int | Fraction) or abs(Fraction(value)) > 10**12:
+                return None
+            c, minus = Fraction(value), isinstance(node, exp.Sub)
+            return x, -c if minus and sign > 0 else c, sign if minus else 1
+    return None
 
 
 def _factor(node: exp.Expr) -> Fraction:

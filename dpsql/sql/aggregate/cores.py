@@ -29,6 +29,7 @@ from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
 from dpsql.sql.values.admitted import check_admitted
 from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import (
@@ -112,10 +113,10 @@ class _Keys:
         return [self.one(item)]
 
     def one(self, item: exp.Expression) -> tuple[int, ...]:
-        """The keys of one element of a set: an expression, or several in parentheses."""
+        """The keys of one element of a set: an expression, or several in parentheses; a constant item adds none."""
         if isinstance(item, exp.Tuple):
-            return tuple(self.number(part) for part in item.expressions)
-        return (self.number(item),)
+            return sum((self.one(part) for part in item.expressions), ())
+        return () if is_constant(self.resolved(item)) else (self.number(item),)
 
     def marginals(self, item: exp.Expression) -> list[tuple[int, ...]]:
         order, *columns = item.expressions

@@ -26,7 +26,7 @@ from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import CaseKey, Column, constant
 from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather
 
-MAX_PREFIXES = 4096
+MAX_PREFIXES = 2_000
 # How many intervals the values of a longer domain are gathered into.
 PARTS = 512
 
@@ -89,7 +89,7 @@ def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
     """The values of ``argument`` in order. Values below the declared ones count as the first, those above as the last.
 
     Raises SQLError where the values are not public or no numbers or dates; of an expression, where they are more than
-    4,096.
+    2,000.
     """
     if isinstance(argument, exp.Column):
         return _of_column(column_of(argument, scope), argument, scope)

@@ -132,10 +132,10 @@ def _filled(window: exp.Window, defined: Mapping[str, exp.Window]) -> bool:
 
 
 def _unqualified(select: exp.Select) -> None:
-    """main.trips.fare as trips.fare, where FROM names that very table without an alias."""
-    long = [node for node in _own(select) if isinstance(node, exp.Column) and node.args.get("db")]
-    if not long:
-        return
+    """main.trips.fare as trips.fare, where FROM names that very table without an alias; shop.main.trips as main.trips.
+
+    A policy is of one database, so that its tables stand in one catalog.
+    """
     clause = select.args.get("from_")
     sources = [] if clause is None else [clause.this, *(clause.this.args.get("joins") or [])]
     sources += select.args.get("joins") or []
@@ -146,10 +146,13 @@ def _unqualified(select: exp.Select) -> None:
         if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) and not table.alias
     }
     folded = {tuple(map(fold, parts)) for parts in known}
-    for column in long:
+    for column in [node for node in _own(select) if isinstance(node, exp.Column) and node.args.get("db")]:
         if (fold(column.table), *map(fold, _where(column))) in folded:
             column.set("db", None)
             column.set("catalog", None)
+    for table in tables:
+        if isinstance(table, exp.Table) and table.args.get("db"):
+            table.set("catalog", None)
 
 
 def _where(node: exp.Table | exp.Column) -> tuple[str, str]:

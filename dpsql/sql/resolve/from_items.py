@@ -18,7 +18,7 @@ from dpsql.sql.outer.relation import Named, Relation
 from dpsql.sql.parse.statements import Hints, hints_of, parse, refuse
 from dpsql.sql.resolve import selects
 from dpsql.sql.resolve.aliases import aliases_written
-from dpsql.sql.resolve.flatten import Base, Rows, flattened, is_row_wise, rows_of
+from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_wise, rows_of
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
@@ -164,6 +164,8 @@ class FromItems:
                 rows = self._row_wise(select, sources, columns)  # type: ignore[arg-type]
                 self._found[key] = query, rows  # with the query, so that no other has its id
                 return rows
+            if select.args.get("distinct") and not select.args.get("group"):
+                select = _grouped_by_all(select)
             if select.args.get("group") and all(isinstance(source[1], Rows) for source in sources):
                 units = self._of_units(select, sources, columns)  # type: ignore[arg-type]
                 if units is not None:
@@ -216,3 +218,13 @@ class FromItems:
                 code="view-not-row-wise",
             )
         return found
+
+
+def _grouped_by_all(select: exp.Select) -> exp.Select:
+    """SELECT DISTINCT of what is no aggregate as GROUP BY ALL; the same object for any other."""
+    if select.args["distinct"].args.get("on") or any(aggregates(item) for item in select.expressions):
+        return select
+    out = select.copy()
+    out.set("distinct", None)
+    out.set("group", exp.Group(all=True))
+    return out

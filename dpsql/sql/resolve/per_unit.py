@@ -182,6 +182,8 @@ class _Draft:
             return self._aggregate(node.this, truth(node.expression.this, self.scope).true, node)
         if isinstance(node, exp.AggFunc):
             return self._aggregate(node, TRUE, node)
+        if isinstance(node, exp.IgnoreNulls) and isinstance(node.this, exp.AnyValue):
+            return self._aggregate(node.this, TRUE, node)
         if isinstance(node, exp.Window | exp.WithinGroup | exp.Query):
             raise self._unanswered(node)
         if isinstance(node, exp.Column):
@@ -219,6 +221,16 @@ class _Draft:
             return self._count(whole_node, where)
         if isinstance(node, exp.CountIf):
             return self._count(whole_node, gather(And, where, truth(node.this, self.scope).true))
+        if isinstance(node, exp.ApproxDistinct):
+            return self._distinct(whole_node, node.this, where)
+        if isinstance(node, exp.Count) and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 1:
+            return self._distinct(whole_node, node.this.expressions[0], where)
+        if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
+            return self._of_one_row(whole_node, node.this, node.expression, where, node.key.replace("arg", "arg_"))
+        if isinstance(node, exp.First | exp.Last):
+            return self._in_order(node, whole_node, where)
+        if isinstance(node, exp.AnyValue):
+            node = exp.Min(this=node.this)
         if isinstance(node, exp.Sum) and not isinstance(node.this, exp.Distinct):
             return self._sum(whole_node, node.this, where)
         if isinstance(node, exp.Avg) and not isinstance(node.this, exp.Distinct):
@@ -243,7 +255,7 @@ class _Draft:
     def _unanswered(self, node: exp.Expression) -> Exception:
         return refuse(
             f"{shown(node)} over the rows of a unit is not answered; write COUNT, COUNT_IF, SUM, AVG, MIN, MAX, "
-            "BOOL_OR or BOOL_AND",
+            "ARG_MIN, ARG_MAX, FIRST(x ORDER BY y), BOOL_OR or BOOL_AND",
             node,
             code="per-unit",
         )
@@ -316,22 +328,52 @@ class _Draft:
         return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
 
     def _least(self, node: exp.Min | exp.Max, whole_node: exp.Expression, where: Condition) -> exp.Expression:
-        """MIN and MAX: a value that a row of the unit has, with the declared domain of its column."""
-        column = column_of(node.this, self.scope)
-        line = column.line
-        if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
-            raise self._unanswered(whole_node)
-        if line.single:
-            line = line_of("DOUBLE")
+        """MIN and MAX: a value that a row of the unit has."""
+        return self._of_one_row(whole_node, node.this, None, where, "min" if isinstance(node, exp.Min) else "max")
+
+    def _in_order(self, node: exp.First | exp.Last, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """FIRST(x ORDER BY y) and LAST; rows where y is NULL have no place."""
+        order = node.this
+        if not isinstance(order, exp.Order) or len(order.expressions) != 1:
+            raise refuse(
+                f"{shown(node)} depends on the order of rows; write FIRST(x ORDER BY y), by one column or expression",
+                node,
+                code="per-unit",
+            )
+        (by,) = order.expressions
+        first = isinstance(node, exp.First) != bool(by.args.get("desc"))
+        function = "arg_min_null" if first else "arg_max_null"
+        return self._of_one_row(whole_node, order.this, by.this, where, function)
+
+    def _distinct(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
+        """How many values the rows of a unit have: at most the declared number of its rows."""
+        value, each, _ = self._each(argument, node, where)
+        line = Line("integer", "BIGINT", 0, _MOST)
+        policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.source.limit), nulls=False)
+        return self._kept(node, "distinct", value, each, line, "BIGINT", policy)
+
+    def _of_one_row(
+        self, node: exp.Expression, argument: exp.Expression, by: exp.Expression | None, where: Condition, function: str
+    ) -> exp.Expression:
+        """A value that a row of the unit has, with the declared domain of its column; ``by`` says which row."""
+        value, line, column = self._each(argument, node, where)
         kind = {"text": "VARCHAR", "real": "DOUBLE"}.get(line.kind, column.type)
+        policy = copy.copy(column.policy)
+        fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
+        fix(policy, "public", False)
+        key = None if by is None else self._each(by, node, where)[:2]
+        return self._kept(node, function, value, line, line, kind, policy, by=key)
+
+    def _each(self, argument: exp.Expression, node: exp.Expression, where: Condition) -> tuple[Value, Line, Column]:
+        """What a row has of an expression, NULL where the condition does not hold, its line and its column."""
+        column = column_of(argument, self.scope)
+        line = line_of("DOUBLE") if column.line.single else column.line
+        if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
+            raise self._unanswered(node)
         value: Value = column.value if column.value is not None else Stored(column.name, column.type)
         if where != TRUE:
             value = CaseValue(((lowered(where, self.scope), value),), None, line.type)
-        policy = copy.copy(column.policy)
-        fix(policy, "nulls", column.policy.nulls or where != TRUE)
-        fix(policy, "public", False)
-        function = "min" if isinstance(node, exp.Min) else "max"
-        return self._kept(whole_node, function, value, line, line, kind, policy)
+        return value, line, column
 
     def _kept(
         self,
@@ -343,6 +385,7 @@ class _Draft:
         kind: str,
         policy: ColumnPolicy,
         what: str = "",
+        by: tuple[Value, Line] | None = None,
     ) -> exp.Expression:
         """The column of an aggregate, one for equal ones."""
         key = f"{what} {function} {self.names.canonical(node)}"
@@ -351,8 +394,9 @@ class _Draft:
             name = self._fresh("".join(c if c.isprintable() else " " for c in text)[:_LONGEST])
             policy = copy.copy(policy)
             fix(policy, "name", name)
-            made = OfUnit(name, function, value, each, line)
-            self.computed.column(value, each, each.type, text)  # what a row costs is checked over all of a batch
+            made = OfUnit(name, function, value, each, line, by)
+            for part, its_line in ((value, each), *((by,) if by is not None else ())):
+                self.computed.column(part, its_line, its_line.type, text)  # its cost is checked over all of a batch
             self._found[key] = made, Column(name, kind, line, policy)
         return self._named(self._found[key][1].name)
 

@@ -47,10 +47,7 @@ class SelectNames:
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
-            item = unwrapped(self.position(node, "GROUP BY"))
-            if isinstance(item, exp.Literal):
-                raise refuse(f"GROUP BY {node.this} is a constant; group by a column with declared groups", node)
-            return item
+            return unwrapped(self.position(node, "GROUP BY"))
         if isinstance(node, exp.Column) and not node.table and not self.is_column(node):
             return self.alias(node) or node
         return node

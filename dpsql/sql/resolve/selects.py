@@ -85,7 +85,7 @@ def over_relations(
     if hints != Hints():
         name = "WEIGHT" if hints.max_error is None else "MAX_ERROR"
         raise refuse(f"{name} belongs to a SELECT over private rows", select, code="hint")
-    if not sources:
+    if not sources and not any(part is not select for part in select.find_all(exp.Query)):
         raise refuse("the statement reads no table; write FROM a table of the policy", select)
     for join in select.args.get("joins") or []:
         if str(join.method or "").upper() == "NATURAL":

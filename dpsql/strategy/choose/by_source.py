@@ -19,12 +19,13 @@ from math import prod
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats, Ints, Sparse
+from dpsql.arrays import Csr, Flags, Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.choose import team_bounds
+from dpsql.strategy.choose.class_queries import alike_sums, by_class, moved_by, rows_only
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -33,8 +34,10 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian.alike_grid import grid_orbits, grid_root, grid_values
+from dpsql.strategy.gaussian.alike_cells import alike_cells, solve_alike_cells
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
+from dpsql.strategy.pure.halves import halves
+from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.compile.unlisted import longest_sum
 from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
 from dpsql.workload.families.matrix import Workload
@@ -44,6 +47,7 @@ METHOD = "by-source"
 _WRITTEN = 1500  # groups up to which the contrasts between them are written out as rows of B
 _CLASSES = 4  # weights of groups of one source that are told apart
 _DIGITS = 9
+_NEAR = 1.02  # error over the lower bound up to which nothing else is tried
 _FAR = 1.5  # error over the lower bound from which on sums of corners that are alike are planned
 _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
@@ -96,7 +100,9 @@ def plan_by_source(
         if not mine:
             continue
         planner = _Planner(W, noise, tolerance, time, say, work)
-        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one) for one in mine]
+        # The list of one source is all that a listed unit does: it is planned already.
+        known = units.listable and len(parts) == 1
+        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
         for team, share in zip(teams, shares, strict=True):
             found.extend(_scaled(team.pieces, float(share)))
@@ -143,16 +149,46 @@ class _Planner:
         teams: list[_Team] = []
         if groups:
             together = self._alike(groups, []) if len(groups) > 1 else None
-            teams += [together] if together is not None else [self._alone(one) for one in groups]
+            teams += [together] if together is not None else [self._alone(one, len(mine) > 1) for one in groups]
         if others:
-            teams += [self._listed(others)] if listed <= MOST_LISTED else [self._alone(one) for one in others]
+            whole = listed <= MOST_LISTED
+            teams += [self._listed(others)] if whole else [self._alone(one, len(mine) > 1) for one in others]
         return teams
 
-    def laplace(self, source: _Source) -> _Team:
-        """One source by its single corners: in L1 what ``most`` of them move adds up."""
-        task = Task(self._only([source], single=True), "laplace", self.tolerance, self.time, self.say, self.work)
+    def laplace(self, source: _Source, listed: bool = True) -> _Team:
+        """One source by its single corners, of which ``most`` add up in L1, by its list, if ``listed`` and short, or by
+        differences between halves of its groups.
+        """
+        most = source.part.most
+        found = [self._drafted([source], single=True, by=most)]
+        if most > 1:
+            found += [self._drafted([source])] if listed and source.part.count <= MOST_LISTED else []
+            halved = self._halved(source)
+            found += [halved] if halved is not None else []
+        return min(found, key=lambda team: team.error)
+
+    def _drafted(self, mine: Sequence[_Source], *, single: bool = False, by: int = 1) -> _Team:
+        """The best draft for Laplace noise over a list, of sensitivity 1 where what is listed adds up ``by`` times."""
+        V = self._only(mine, single=single)
+        task = Task(V, "laplace", self.tolerance, self.time, self.say, self.work, turned=True)
         error, _, pieces = min(drafts(task, "auto"), key=lambda draft: draft[0])
-        return _Team(_scaled(pieces, 1.0 / source.part.most), error * source.part.most**2, 0.0, None)
+        return _Team(_scaled(pieces, 1.0 / by), error * by**2, 0.0, None)
+
+    def _halved(self, source: _Source) -> _Team | None:
+        """One source by differences between halves of its groups; None where its corners are no groups."""
+        part, n = source.part, self.W.shape[1]
+        diagonal, groups = self.W.inner.diagonal(), part.corners.shape[1]
+        single = part.corners.nnz == groups and part.label is None and bool((part.corners.data == 1).all())
+        if diagonal is None or not single or not 2 <= groups <= _WRITTEN:
+            return None
+        entries = part.corners.indices.astype(np.int64)
+        held = sparse.csc_array(self.W.span[source.rows])[:, entries].astype(np.float64)
+        gram = (held.T @ sparse.diags_array(diagonal[source.rows]) @ held).toarray()
+        root, error = halves(gram, part.most, self.tolerance, self.time.deadline)
+        often = part.times // self.common
+        ones = (np.ones(groups, dtype=np.int64), (np.arange(groups), entries))
+        rows = sparse.csr_array(ones, shape=(groups, n))
+        return _Team((Piece(rows, root / often, sparse.csc_array(rows @ rows.T), gram),), error * often**2, 0.0, None)
 
     def _classes(self, source: _Source) -> list[tuple[float, Ints]] | None:
         """(squared weight, entries of x) of each class of alike groups, each group asked by itself; else None."""
@@ -198,7 +234,7 @@ class _Planner:
         proof = team_bounds.of_list(choose_basis(V.span, V.inner), V, places, lam / float(lam.sum())) if few else None
         return _Team(optimum.pieces, optimum.upper, optimum.lower, proof)
 
-    def _alone(self, source: _Source) -> _Team:
+    def _alone(self, source: _Source, several: bool = True) -> _Team:
         """One source: by orbits or its list where these are few, else by its single corners, measured apart."""
         most = source.part.most
         if most == 1:
@@ -208,8 +244,14 @@ class _Planner:
             return team
         if source.part.count <= MOST_LISTED:
             return self._listed([source])
-        grid = self._grid(source) if source.part.label is not None else None
-        return grid or self._classed(source)
+        alike = self._cells(source, several) if source.part.label is not None else None
+        if alike is not None and alike.error <= _NEAR * alike.lower:
+            return alike
+        others = self._classed(source)
+        if alike is None:
+            return others
+        best, proven = min(alike, others, key=lambda one: one.error), max(alike, others, key=lambda one: one.lower)
+        return replace(best, lower=proven.lower, proof=proven.proof)
 
     def _random_groups(self, source: _Source) -> float:
         """A lower bound of units in s of the g groups of one source at random, s <= most; 0 where it takes long.
@@ -227,29 +269,43 @@ class _Planner:
         equal = Certificate(np.arange(V.changes), np.ones(V.changes))
         return s * (groups - s) / max(1, groups - 1) * dual_value(V, equal)
 
-    def _grid(self, source: _Source) -> _Team | None:
-        """One source of which a unit has a corner in each of some classes, all alike; None where they are not."""
-        part, classes = source.part, source.part.classes
-        c, g = len(classes), classes[0].size
-        diagonal, n = self.W.inner.diagonal(), self.W.shape[1]
-        single = part.corners.nnz == part.corners.shape[1] and bool((part.corners.data == 1).all())
-        if diagonal is None or not single or min(c, g) < 2 or c * g > _WRITTEN or any(own.size != g for own in classes):
+    def _cells(self, source: _Source, several: bool) -> _Team | None:
+        """One source of which a unit has a cell in each of some classes, classes and corners alike up to a few.
+
+        ``several``: there are other teams, to whose proof this one's is joined.
+        """
+        part, V = source.part, self._only([source], single=True)
+        if part.corners.shape[1] > _WRITTEN:
             return None
-        entries = part.corners.indices[np.concatenate(classes)].astype(np.int64)
-        span = sparse.csc_array(self.W.span[source.rows]).astype(np.float64)
-        held = span[:, entries]
-        if held.nnz != span.nnz or np.unique(entries).size != c * g:
+        moved = sparse.csr_array(V.moved(V.span))
+        label = np.unique(part.labels, return_inverse=True)[1]
+        corner = distinct_columns(sparse.csc_array(moved[self._across(moved, label)])).label
+        scaled = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ moved
+        asked = (scaled.T @ scaled).toarray()
+        cells = alike_cells(asked, label, np.unique(corner, return_inverse=True)[1])
+        if cells is None:
             return None
-        gram = (held.T @ sparse.diags_array(diagonal[source.rows]) @ held).toarray()
-        values = grid_values(gram, c, g)
-        if values is None:
+        found = solve_alike_cells(asked, cells, part.most, 0.9 * self.tolerance, self.time.deadline)
+        basis = choose_basis(V.span, V.inner)
+        gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
+        if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
+            root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
+        else:
+            rows = columns.toarray().astype(np.float64)
+            back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
+            root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
+        piece = Piece(basis.rows, root, sparse.csc_array(basis.rows @ part.corners), gram)
+        team = self._within((piece,), found.error, V, source)
+        if team is None:
             return None
-        orbit = grid_orbits(values, c, g, part.most, part.times // self.common)
-        found = solve_alike(orbit, 0.9 * self.tolerance, self.time.deadline)
-        ones = (np.ones(c * g, dtype=np.int64), (np.arange(c * g), entries))
-        rows = sparse.csr_array(ones, shape=(c * g, n))
-        piece = Piece(rows, grid_root(found, c, g), sparse.csc_array(rows @ rows.T), gram)
-        return _Team((piece,), found.upper, found.lower, team_bounds.of_orbits(orbit, found))
+        factor = cholesky(gram) @ columns.toarray().astype(np.float64) if several else None
+        proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
+        return replace(team, lower=found.lower, proof=proof)
+
+    def _across(self, moved: Csr, label: Ints) -> Flags:
+        """Which queries are moved by corners of several classes."""
+        bounds = pairwise(moved.indptr.tolist())
+        return np.array([np.unique(label[moved.indices[a:b]]).size > 1 for a, b in bounds], dtype=bool)
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
@@ -262,11 +318,9 @@ class _Planner:
         V, most = self._only([source], single=True), source.part.most
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
-        seen = sparse.csr_array(abs(V.span) @ abs(source.part.corners))
-        label = source.part.labels
-        across = np.array([np.unique(label[seen.indices[a:b]]).size > 1 for a, b in pairwise(seen.indptr.tolist())])
-        apart = [(_by_class(V, source.part), most**0.5)]
-        drafts = [apart, [*apart, (_rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
+        across = self._across(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
+        apart = [(by_class(V, source.part), most**0.5)]
+        drafts = [apart, [*apart, (rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
         found = [self._within(optimum.pieces, optimum.upper, V, source)]
         for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
             try:
@@ -304,7 +358,7 @@ class _Planner:
         size = source.part.corners.shape[1]
         if sum(piece.root.shape[0] * piece.copies for piece in pieces) * size > _WRITTEN_OUT:
             return None
-        moved = np.concatenate([_moved(piece, V) for piece in pieces])
+        moved = np.concatenate([moved_by(piece, V) for piece in pieces])
         far = longest_sum(moved, source.part.labels, source.part.most)
         return _Team(_scaled(pieces, far**-0.5), error * far, 0.0, None)
 
@@ -317,7 +371,7 @@ class _Planner:
         if basis.rows.shape[0] > team_bounds.LARGEST // 2 or most * label.size**2 > _ALIKE:
             return None
         corners = cholesky(basis.gram(V.inner)) @ V.moved(basis.rows).toarray().astype(np.float64)
-        sums = _alike_sums(corners.T @ corners, label, most)
+        sums = alike_sums(corners.T @ corners, label, most)
         # Single corners, too, so that every difference between corners is seen.
         assert V.contributions is not None  # noqa: S101 - narrows the type for the checker: units have corners
         both = sparse.hstack([V.contributions, V.contributions @ sums], format="csr")
@@ -362,47 +416,3 @@ class _Planner:
 
 def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, root=piece.root * by) for piece in pieces)
-
-
-def _alike_sums(K: Floats, label: Ints, most: int) -> Sparse:
-    """0/1 columns (N x N): each column with those of other classes whose products K with it are largest."""
-    size, home = label.size, np.unique(label, return_inverse=True)[1]
-    classes = [np.flatnonzero(home == number) for number in range(int(home.max()) + 1)]
-    best = np.stack([own[np.argmax(K[:, own], axis=1)] for own in classes], axis=1)
-    value = np.take_along_axis(K, best, axis=1)
-    best[np.arange(size), home], value[np.arange(size), home] = np.arange(size), np.inf
-    chosen = np.take_along_axis(best, np.argsort(-value, axis=1, kind="stable")[:, :most], axis=1)
-    place = (chosen.ravel(), np.repeat(np.arange(size), chosen.shape[1]))
-    return sparse.csc_array((np.ones(chosen.size, dtype=np.int64), place), shape=(size, size))
-
-
-def _moved(piece: Piece, V: Workload) -> Floats:
-    """What each contribution of V moves of a piece (p x N)."""
-    columns = V.moved(piece.rows).toarray().astype(np.float64)
-    rows = columns.reshape(piece.copies, -1, columns.shape[1])
-    turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
-    return np.asarray(turned).reshape(-1, columns.shape[1])
-
-
-def _rows_only(V: Workload, rows: Ints) -> Workload:
-    """Some queries of V, which is kept row by row."""
-    diagonal = np.asarray(V.inner.diagonal())[rows]
-    return Workload(sparse.csr_array(V.span[rows]), algebra.Diagonal(np.sqrt(diagonal)), V.contributions, None, V.name)
-
-
-def _by_class(V: Workload, part: Part) -> Workload:
-    """Every query, taken apart into its parts in each class of corners; corners of several classes go to the first."""
-    weight, rows, scales = np.sqrt(np.asarray(V.inner.diagonal())), [], []
-    span, taken = sparse.csc_array(V.span), np.zeros(V.shape[1], dtype=bool)
-    for own in part.classes:
-        inside = np.zeros(V.shape[1], dtype=bool)
-        inside[np.unique(part.corners[:, own].indices)] = True
-        inside &= ~taken
-        taken |= inside
-        held = sparse.csr_array(span @ sparse.diags_array(inside.astype(np.int64), dtype=np.int64))
-        held.eliminate_zeros()
-        some = np.flatnonzero(np.diff(held.indptr))
-        rows.append(held[some])
-        scales.append(weight[some])
-    stacked = sparse.csr_array(sparse.vstack(rows, format="csr"))
-    return Workload(stacked, algebra.Diagonal(np.concatenate(scales)), V.contributions, None, V.name)

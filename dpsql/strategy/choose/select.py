@@ -182,7 +182,7 @@ def select(
         if found is not None:
             say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
             return found
-    task = Task(W, noise, tolerance, left_of_all, say, effort * WORK)
+    task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, turned=W.units is not None)
     S = _best(task, method)
     if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
         kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)

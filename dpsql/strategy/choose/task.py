@@ -58,7 +58,10 @@ class Optimum:
 
 @dataclass(eq=False)
 class Task:
-    """One selection: the workload, its limits, and what several methods share."""
+    """One selection: the workload, its limits, and what several methods share.
+
+    ``turned``: what a unit changes adds up over cells, so that mixings are searched from several turns.
+    """
 
     W: Workload
     noise: str
@@ -66,6 +69,7 @@ class Task:
     time: TimeLeft
     say: Callable[[str], None]
     work: float = WORK
+    turned: bool = False
     _blocks: tuple[Block, ...] | None = None
     _optimum: Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
@@ -188,7 +192,8 @@ class Task:
         metric = self._metric(block)
         Y = block.columns.toarray().astype(np.float64)
         start = low_rank.symmetric_root(metric, block.gram)
-        C = low_rank.search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
+        search = low_rank.turned_search if self.turned else low_rank.search
+        C = search(block.gram, Y, start, self.deadline, self.work / len(self.blocks()))
         return Piece(block.basis, C, block.columns, block.gram)
 
     def _p_identity(self, block: Block) -> Piece:

@@ -95,13 +95,16 @@ def of_random_classes(part: Part, across: Flags, V: Workload, certificate: Certi
 
     def drawn(chances: Floats, share: Floats) -> Proof:
         """Corners drawn in each class by a row of ``chances``, which is taken with its ``share``."""
-        second, first = np.zeros((v, v)), np.zeros((v, share.size))
-        for own in classes:
-            total = chances[:, own].sum(axis=1, keepdims=True)
-            lam = np.divide(chances[:, own], total, out=np.zeros((share.size, own.size)), where=total > 0)
-            mean = corners[:, own] @ lam.T
-            second += one * (corners[:, own] * (share @ lam)) @ corners[:, own].T - two * (mean * share) @ mean.T
-            first += mean
+        held = np.concatenate(classes)
+        starts = np.cumsum([0, *(own.size for own in classes[:-1])])
+        total = np.add.reduceat(chances[:, held], starts, axis=1)
+        total = np.repeat(total, [own.size for own in classes], axis=1)
+        lam = np.divide(chances[:, held], total, out=np.zeros(total.shape), where=total > 0)
+        second, first = one * (corners[:, held] * (share @ lam)) @ corners[:, held].T, np.zeros((v, share.size))
+        for kind, chance in enumerate(lam):
+            means = np.add.reduceat(corners[:, held] * chance, starts, axis=1)
+            second -= two * share[kind] * means @ means.T
+            first[:, kind] = means.sum(axis=1)
         return Proof(second + two * (first * share) @ first.T, one * first @ share)
 
     chance = np.maximum(weights, 1e-12 * weights.max())

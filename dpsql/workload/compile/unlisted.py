@@ -7,7 +7,10 @@ A contribution c adds k_t times s_t different corners of each source t, so
 with o_t the largest product of two different columns of B of one source and o_tu of two sources, at the worst sizes s:
 exact where the columns of a source are alike, such as groups that B treats alike or that no measurement has two of. A
 source whose columns are of a few lengths counts as so many sources under one limit, and the one source of single
-corners that has most of them is looked at corner by corner. In L1 the norms add up.
+corners that has most of them is looked at corner by corner.
+
+In L1 the sources add up, and of each its s_t longest columns: exact where no measurement has two of these. What nested
+measurements of a source move together is exact by ``dpsql.workload.compile.nested``.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.exact import each_norm, products, squared_sum
+from dpsql.linalg.exact import each_norm, product_chunks, products, squared_sum
+from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Part
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
@@ -45,7 +49,7 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
     if order == 1:
-        return sum(source.part.times * int(source.longest[-1]) for source in held)
+        return sum(source.part.times * source.farthest(mixing) for source in held)
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
@@ -78,6 +82,12 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
 
 
+def _reached(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+    """The better of both bounds on the longest sum."""
+    plain, kinds = reach(products, parts), reach_by_kinds(products, parts)
+    return plain if kinds is None else min(plain, kinds)
+
+
 def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     """Never below the largest c^T K c, for K = ``products`` (N x N) and c with at most one column of each of ``most``
     classes, for every (labels of its columns, most) of ``parts``, which follow each other.
@@ -105,6 +115,56 @@ def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     return total
 
 
+def reach_by_kinds(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+    """``reach`` at each number of columns of each kind, which tells columns of one part apart by their length.
+
+    A row then adds its own entry and of each kind the largest of as many other classes as there are. None for many.
+    """
+    kinds: list[tuple[Ints, Ints, int, int]] = []
+    start = 0
+    for number, (label, most) in enumerate(parts):
+        own = np.arange(start, start + label.size)
+        told = _lengths(np.diag(products)[own])
+        for one in np.unique(told) if told.max(initial=0) < _KINDS else []:
+            kinds.append((own[told == one], label[told == one], most, number))
+        if told.max(initial=0) >= _KINDS:
+            kinds.append((own, label, most, number))
+        start += label.size
+    limits = [min(most, np.unique(label).size) for _, label, most, _ in kinds]
+    if prod(limit + 1 for limit in limits) * start > _MEETINGS:
+        return None
+    sizes = np.stack(np.meshgrid(*(np.arange(k + 1) for k in limits), indexing="ij")).reshape(len(kinds), -1)
+    for number, (_, most) in enumerate(parts):
+        mine = [k for k, kind in enumerate(kinds) if kind[3] == number]
+        sizes = sizes[:, sizes[mine].sum(axis=0) <= most]
+    labels = np.concatenate([label for label, _ in parts])
+    of_part = np.repeat(np.arange(len(parts)), [label.size for label, _ in parts])
+    best = []
+    for own, label, _, number in kinds:
+        value = _of_classes(products[:, own], label)
+        # The class of the row itself comes last: it is taken only where no c has so many others.
+        same = (labels[:, None] == np.unique(label)[None, :]) & (of_part == number)[:, None]
+        value = np.where(same, value.min(axis=1, keepdims=True), value)
+        ranked = np.sort(value, axis=1)[:, ::-1].cumsum(axis=1)
+        best.append(np.concatenate([ranked[:, :1] * 0, ranked], axis=1))
+    total = sizes[0] * (products[0, 0] * 0)
+    for k, (own, label, _, _) in enumerate(kinds):
+        row = np.diag(products)[own][:, None] + sum(
+            best[j][own][:, np.maximum(sizes[j] - (j == k), 0)] for j in range(len(kinds))
+        )
+        ranked = np.sort(_of_classes(row.T, label), axis=1)[:, ::-1].cumsum(axis=1)
+        padded = np.concatenate([ranked[:, :1] * 0, ranked], axis=1)
+        total = total + padded[np.arange(sizes.shape[1]), sizes[k]]
+    return total.max()
+
+
+def _lengths(values: Any) -> Ints:
+    """The number of each entry among those that differ, floats to nine digits of the largest."""
+    if values.dtype == np.float64:
+        values = (values / max(float(np.abs(values).max(initial=0.0)), 1e-300)).round(9)
+    return np.asarray(np.unique(values, return_inverse=True)[1].ravel())
+
+
 def longest_sum(moved: Floats, label: Ints, most: int) -> float:
     """The squared L2 norm that no sum of columns of ``moved`` (p x N), of each of ``most`` classes one, exceeds.
 
@@ -115,7 +175,7 @@ def longest_sum(moved: Floats, label: Ints, most: int) -> float:
     if label.size > _PRODUCTS:
         return triangle
     if label.size <= _ALL_PRODUCTS:
-        return min(triangle, float(reach(moved.T @ moved, [(label, most)])))
+        return min(triangle, float(_reached(moved.T @ moved, [(label, most)])))
     held = sparse.csr_array(moved)
     K = sparse.coo_array(held.T @ held) if held.nnz < 0.05 * moved.size else sparse.coo_array(moved.T @ moved)
     inside = float(K.data[label[K.row] != label[K.col]].max(initial=0.0))
@@ -143,7 +203,7 @@ def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
         K, times = K.astype(np.int64), times.astype(np.int64)
     else:
         K = K.astype(object)
-    return int(reach(K * times[:, None] * times[None, :], parts))
+    return int(_reached(K * times[:, None] * times[None, :], parts))
 
 
 def _meeting(alone: Any, beside: Any, sizes: Any, total: Any) -> int:
@@ -209,6 +269,15 @@ class _Source:
             return [self]
         places = [np.flatnonzero(self.norms == value) for value in values]
         return [_Source(self.part, self.columns[:, mine], self.norms[mine]) for mine in places]
+
+    def farthest(self, mixing: Any) -> int:
+        """What none of their sums exceeds in L1."""
+        most = int(self.longest[-1])
+        if self.limit < 2 or self.labelled or self.norms.size > _ALL_PRODUCTS:
+            return most
+        rows = np.concatenate(list(product_chunks(mixing, self.columns)), axis=1)
+        held = largest_sums(rows.astype(np.int64) if rows.dtype == np.float64 else rows, self.limit)
+        return most if held is None else min(most, int(held.best.max()))
 
     def inside(self, mixing: Any) -> int:
         """The largest product of two columns that count together."""

@@ -187,6 +187,7 @@ _PRINTERS: Mapping[type, Callable[..., str]] = {
     tree.Unscaled: _unscaled,
     tree.Window: _window,
     tree.Word: _word,
+    tree.Distinct: lambda _, of: f"DISTINCT {of[0]}",
     tree.CountRows: lambda *_: f"CAST({_function('count_star')} AS BIGINT)",
     tree.Compared: lambda node, of: f"({of[0]} {node.operator} {of[1]})",
     tree.Every: _junction("AND", "TRUE"),

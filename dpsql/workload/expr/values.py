@@ -166,6 +166,18 @@ class CountRows:
 
 
 @dataclass(frozen=True)
+class Distinct:
+    """The argument of an aggregate that takes each value once."""
+
+    this: Value
+
+    @property
+    def type(self) -> str:
+        """That of the value."""
+        return self.this.type
+
+
+@dataclass(frozen=True)
 class Word:
     """The lower 32 bits of a sum of BIGINTs from 0 on as a BIGINT, or where ``high`` all that is above them."""
 
@@ -176,7 +188,7 @@ class Word:
 
 Value: TypeAlias = (
     Stored | Constant | Unscaled | Call | Cast | Coalesce | CaseValue | Number | Name | Binary | Guarded | Truth
-    | Like | Numbers | Window | CountRows | Word
+    | Like | Numbers | Window | CountRows | Distinct | Word
 )  # fmt: skip
 
 

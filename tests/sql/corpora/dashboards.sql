@@ -63,7 +63,7 @@ GROUP BY CAST(extract(dow FROM "main"."orders"."created_at") AS INTEGER) + 1,
          CAST(extract(hour FROM "main"."orders"."created_at") AS INTEGER)
 ORDER BY 1 ASC, 2 ASC
 
--- [metabase: the rows of a table] refused: raw-value
+-- [metabase: the rows of a table] refused: chosen-rows
 -- A preview of rows shows rows of persons.
 SELECT "main"."orders"."id" AS "id", "main"."orders"."total" AS "total", "main"."orders"."status" AS "status"
 FROM "main"."orders"
@@ -280,7 +280,8 @@ FROM orders GROUP BY month ORDER BY month
 -- [notebook: long trips]
 SELECT COUNT(*) AS n, AVG(fare) AS fare FROM trips WHERE dropped - picked > INTERVAL '30 minutes'
 
--- [notebook: speed]
+-- [notebook: speed] refused: no-bounds
+-- The CASE keeps out what would be negative, but bounds are those of the expression: LEAST(GREATEST(..., 0), 80).
 SELECT AVG(CASE WHEN dropped > picked THEN LEAST(dist / (epoch(dropped - picked) / 3600), 80) END) AS mph FROM trips
 
 -- [notebook: share of the tip in each row]
@@ -292,7 +293,8 @@ SELECT COUNT(*) FILTER (WHERE fare > 3 * dist) AS dear, COUNT(*) FILTER (WHERE f
 -- [notebook: histogram by tens]
 SELECT floor(fare / 10) * 10 AS bucket, COUNT(*) AS n FROM trips GROUP BY bucket ORDER BY bucket
 
--- [notebook: correlation]
+-- [notebook: correlation] refused: aggregate
+-- Sums of products are answered, from which it follows: AVG(dist * fare) - AVG(dist) * AVG(fare), and variances.
 SELECT corr(dist, fare) AS r, regr_slope(fare, dist) AS slope FROM trips
 
 -- [notebook: customers who bought online]
@@ -373,3 +375,184 @@ ON payment IN ('card', 'cash', 'none') USING COUNT(*) GROUP BY borough
 
 -- [notebook: distinct zones served]
 SELECT COUNT(DISTINCT zone) AS zones FROM trips WHERE picked >= TIMESTAMP '2024-06-01 00:00:00'
+
+-- [metabase: new and total customers by quarter]
+SELECT CAST(date_trunc('quarter', "main"."customers"."signed_up") AS DATE) AS "signed_up", COUNT(*) AS "count",
+       COUNT(DISTINCT "main"."customers"."country") AS "countries"
+FROM "main"."customers"
+GROUP BY CAST(date_trunc('quarter', "main"."customers"."signed_up") AS DATE)
+ORDER BY CAST(date_trunc('quarter', "main"."customers"."signed_up") AS DATE) ASC
+
+-- [metabase: filter that is empty or a date]
+SELECT "main"."orders"."status" AS "status", AVG("main"."orders"."total") AS "avg"
+FROM "main"."orders"
+WHERE (CAST("main"."orders"."created_at" AS DATE) BETWEEN DATE '2025-01-01' AND DATE '2025-01-31')
+  AND ("main"."orders"."note" IS NULL OR "main"."orders"."note" = '')
+GROUP BY "main"."orders"."status"
+ORDER BY "main"."orders"."status" ASC
+
+-- [metabase: custom column and expression]
+SELECT "source"."net_band" AS "net_band", COUNT(*) AS "count", SUM("source"."net") AS "sum"
+FROM (SELECT "main"."orders"."total" * (1 - "main"."orders"."discount") AS "net",
+             CASE WHEN "main"."orders"."discount" > 0 THEN 'reduced' ELSE 'full' END AS "net_band"
+      FROM "main"."orders") AS "source"
+GROUP BY "source"."net_band"
+
+-- [metabase: two breakouts and a temporal filter]
+SELECT "products__via__product_id"."category" AS "category",
+       CAST(extract(month FROM "main"."orders"."created_at") AS INTEGER) AS "month", SUM("main"."orders"."quantity") AS "sum"
+FROM "main"."orders"
+LEFT JOIN "main"."products" AS "products__via__product_id"
+       ON "main"."orders"."product_id" = "products__via__product_id"."id"
+WHERE "main"."orders"."created_at" >= date_trunc('year', TIMESTAMP '2025-06-15 00:00:00')
+  AND "main"."orders"."created_at" < date_trunc('year', TIMESTAMP '2025-06-15 00:00:00') + INTERVAL '1 year'
+GROUP BY 1, 2 ORDER BY 1, 2
+
+-- [metabase: the last thirty days] refused: changing-function
+-- The question changes with the clock: the filter's dates are constants.
+SELECT COUNT(*) AS "count" FROM "main"."orders"
+WHERE "main"."orders"."created_at" >= CAST(current_date AS TIMESTAMP) - INTERVAL '30 days'
+
+-- [metabase: standard deviation and percentile]
+SELECT "main"."trips"."payment" AS "payment", STDDEV_POP("main"."trips"."fare") AS "stddev",
+       PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY "main"."trips"."passengers") AS "percentile"
+FROM "main"."trips" GROUP BY "main"."trips"."payment"
+
+-- [metabase: qualified with the catalog]
+SELECT "shop"."main"."orders"."channel" AS "channel", COUNT(*) AS "count"
+FROM "shop"."main"."orders" GROUP BY "shop"."main"."orders"."channel"
+
+-- [superset: constant group]
+SELECT 'all' AS series, DATE_TRUNC('MONTH', created_at) AS __timestamp, COUNT(*) AS count
+FROM main.orders GROUP BY 'all', DATE_TRUNC('MONTH', created_at) LIMIT 10000
+
+-- [superset: constant group by its alias]
+SELECT 'all' AS series, DATE_TRUNC('MONTH', created_at) AS __timestamp, COUNT(*) AS count
+FROM main.orders GROUP BY series, __timestamp LIMIT 10000
+
+-- [superset: adhoc filters]
+SELECT country AS country, COUNT(*) AS count
+FROM main.customers
+WHERE ((segment IN ('Consumer', 'Corporate')) AND (email LIKE '%.com') AND (born IS NOT NULL))
+GROUP BY country ORDER BY count DESC LIMIT 100
+
+-- [superset: contribution of each status]
+SELECT status AS status, COUNT(*) AS count, COUNT(*) * 1.0 / SUM(COUNT(*)) OVER () AS contribution
+FROM main.orders GROUP BY status ORDER BY count DESC
+
+-- [superset: rolling sum]
+SELECT DATE_TRUNC('WEEK', picked) AS __timestamp, SUM(fare) AS fares,
+       SUM(SUM(fare)) OVER (ORDER BY DATE_TRUNC('WEEK', picked) ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS rolling
+FROM main.trips GROUP BY DATE_TRUNC('WEEK', picked) ORDER BY __timestamp
+
+-- [superset: time offset, joined]
+SELECT a.m AS m, a.n AS n, b.n AS "1 year ago"
+FROM (SELECT month(created_at) AS m, COUNT(*) AS n FROM main.orders WHERE year(created_at) = 2025 GROUP BY 1) a
+LEFT JOIN (SELECT month(created_at) AS m, COUNT(*) AS n FROM main.orders WHERE year(created_at) = 2024 GROUP BY 1) b
+  ON a.m = b.m ORDER BY m
+
+-- [superset: five-minute grain]
+SELECT time_bucket(INTERVAL '5 minutes', ts) AS __timestamp, MAX(latency_ms) AS "MAX(latency_ms)"
+FROM main.requests WHERE ts >= '2025-03-02 08:00:00' AND ts < '2025-03-02 09:00:00'
+GROUP BY 1 ORDER BY 1
+
+-- [superset: samples pane] refused: chosen-rows
+-- A preview of rows shows rows of persons.
+SELECT * FROM main.trips LIMIT 1000 OFFSET 0
+
+-- [superset: big number with its trend]
+SELECT DATE_TRUNC('MONTH', ts) AS __timestamp, COUNT(DISTINCT user_id) AS users
+FROM main.requests GROUP BY DATE_TRUNC('MONTH', ts) ORDER BY __timestamp ASC LIMIT 50000
+
+-- [superset: histogram by width_bucket of the database] refused: rows-with-results
+-- The bounds of the bins would be those of the data.
+SELECT WIDTH_BUCKET(fare, lo, hi, 10) AS bin, COUNT(*) AS n
+FROM main.trips, (SELECT MIN(fare) AS lo, MAX(fare) AS hi FROM main.trips) AS ends GROUP BY bin
+
+-- [tableau: average by two dimensions and a boolean]
+SELECT "orders"."channel" AS "channel", ("orders"."discount" > 0) AS "Calculation_2",
+       AVG(CAST("orders"."total" AS DOUBLE)) AS "avg:total:ok"
+FROM "main"."orders" "orders" GROUP BY 1, 2
+
+-- [tableau: date part by name]
+SELECT EXTRACT(QUARTER FROM "orders"."created_at") AS "qr:created_at:ok", "orders"."status" AS "status",
+       COUNT(1) AS "cnt:orders:ok"
+FROM "main"."orders" "orders"
+WHERE (CAST(EXTRACT(YEAR FROM "orders"."created_at") AS BIGINT) = 2025)
+GROUP BY 1, 2
+
+-- [tableau: fixed level of detail joined back]
+SELECT "t0"."segment" AS "segment", AVG("t1"."measure") AS "avg:spend:ok"
+FROM "main"."customers" "t0"
+INNER JOIN (SELECT "orders"."customer_id" AS "customer_id", SUM("orders"."total") AS "measure"
+            FROM "main"."orders" "orders" GROUP BY 1) "t1" ON ("t0"."id" = "t1"."customer_id")
+GROUP BY 1
+
+-- [tableau: customers by the status of their last order]
+SELECT "t0"."status" AS "status", COUNT(1) AS "cnt:customers:ok"
+FROM (SELECT "orders"."customer_id" AS "customer_id", ARG_MAX("orders"."status", "orders"."created_at") AS "status"
+      FROM "main"."orders" "orders" GROUP BY 1) "t0"
+GROUP BY 1
+
+-- [tableau: top ten by a joined query] refused: rows-with-results
+-- Rows are joined with what was measured of other rows: measure the groups, then take the largest ones.
+SELECT "t"."zone" AS "zone", SUM("t"."fare") AS "sum:fare:ok"
+FROM "main"."trips" "t"
+INNER JOIN (SELECT "trips"."zone" AS "zone", COUNT(1) AS "x" FROM "main"."trips" "trips"
+            GROUP BY 1 ORDER BY 2 DESC LIMIT 10) "top" ON ("t"."zone" = "top"."zone")
+GROUP BY 1
+
+-- [tableau: values of a filter] refused: unknown-groups
+-- Which texts exist is private; the policy lists those of other columns.
+SELECT "orders"."note" AS "note" FROM "main"."orders" "orders" GROUP BY 1 ORDER BY 1 ASC
+
+-- [grafana: table of the busiest services]
+SELECT service, COUNT(*) AS requests, AVG(latency_ms) AS mean, SUM(bytes) / 1000000.0 AS megabytes
+FROM requests WHERE ts BETWEEN '2025-03-10 00:00:00' AND '2025-03-10 23:59:59'
+GROUP BY service ORDER BY requests DESC
+
+-- [grafana: requests slower than a threshold]
+SELECT date_trunc('hour', ts) AS "time", COUNT_IF(latency_ms > 500) AS slow, COUNT_IF(latency_ms > 500) / COUNT(*) AS share
+FROM requests WHERE ts >= '2025-03-14 00:00:00' AND ts < '2025-03-15 00:00:00' GROUP BY 1 ORDER BY 1
+
+-- [grafana: heat map of latency]
+SELECT date_trunc('hour', ts) AS "time", LEAST(latency_ms // 100, 20) * 100 AS bucket, COUNT(*) AS n
+FROM requests WHERE ts >= '2025-03-14 00:00:00' AND ts < '2025-03-15 00:00:00' GROUP BY 1, 2 ORDER BY 1, 2
+
+-- [grafana: active users a day]
+SELECT CAST(ts AS DATE) AS "time", COUNT(DISTINCT user_id) AS users, COUNT(*) / COUNT(DISTINCT user_id) AS each
+FROM requests GROUP BY 1 ORDER BY 1
+
+-- [notebook: two totals and their ratio]
+SELECT (SELECT COUNT(*) FROM orders) / (SELECT COUNT(*) FROM customers) AS orders_each
+
+-- [notebook: customers by the number of channels]
+SELECT channels, COUNT(*) AS customers
+FROM (SELECT customer_id, COUNT(DISTINCT channel) AS channels FROM orders GROUP BY customer_id)
+GROUP BY channels ORDER BY channels
+
+-- [notebook: first channel of each customer]
+SELECT first_channel, COUNT(*) AS customers
+FROM (SELECT customer_id, FIRST(channel ORDER BY created_at) AS first_channel FROM orders GROUP BY customer_id)
+GROUP BY first_channel
+
+-- [notebook: customers of one month who came back the next]
+SELECT COUNT(*) AS stayed
+FROM (SELECT DISTINCT customer_id FROM orders WHERE created_at >= '2025-01-01' AND created_at < '2025-02-01')
+WHERE customer_id IN (SELECT customer_id FROM orders WHERE created_at >= '2025-02-01' AND created_at < '2025-03-01')
+
+-- [notebook: cube of a shop]
+SELECT channel, status, COUNT(*) AS n, SUM(total) AS revenue FROM orders GROUP BY CUBE (channel, status)
+
+-- [notebook: running share of revenue]
+SELECT month, SUM(revenue) OVER (ORDER BY month) / SUM(revenue) OVER () AS so_far
+FROM (SELECT date_trunc('month', created_at) AS month, SUM(total) AS revenue FROM orders
+      WHERE year(created_at) = 2025 GROUP BY 1) ORDER BY month
+
+-- [notebook: speed of trips in bands]
+SELECT CASE WHEN dist / NULLIF(date_diff('minute', picked, dropped), 0) > 1 THEN 'fast' ELSE 'slow' END AS pace, COUNT(*) AS n
+FROM trips GROUP BY pace
+
+-- [notebook: revenue without discounts]
+SELECT year(created_at) AS year, SUM(total + 5) AS with_shipping, SUM(CASE WHEN discount = 0 THEN total ELSE 0 END) AS full
+FROM orders GROUP BY ALL ORDER BY ALL

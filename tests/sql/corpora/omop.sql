@@ -46,7 +46,8 @@ GROUP BY c.concept_name ORDER BY persons DESC
 SELECT COUNT(DISTINCT person_id) AS persons FROM condition_occurrence
 WHERE condition_concept_id IN (SELECT descendant_concept_id FROM concept_ancestor WHERE ancestor_concept_id = 201820)
 
--- [persons with any descendant, joined to the ancestors]
+-- [persons with any descendant, joined to the ancestors] refused: join-multiplies
+-- A record could meet several ancestors: IN (SELECT descendant_concept_id ...) is answered.
 SELECT COUNT(DISTINCT co.person_id) AS persons
 FROM condition_occurrence co
 JOIN concept_ancestor ca ON co.condition_concept_id = ca.descendant_concept_id
@@ -148,7 +149,8 @@ SELECT COUNT(DISTINCT d.person_id) AS persons
 FROM drug_exposure d JOIN firsts f ON f.person_id = d.person_id
 WHERE d.drug_concept_id = 1503297 AND d.drug_exposure_start_date >= f.first_date
 
--- [days from the first diagnosis to the first drug]
+-- [days from the first diagnosis to the first drug] refused: unknown-groups
+-- A quantile of the difference of two dates of the person has more values than are listed: CASE, or its average.
 WITH firsts AS (SELECT person_id, MIN(condition_start_date) AS diagnosed FROM condition_occurrence
                 WHERE condition_concept_id = 201826 GROUP BY person_id),
 treated AS (SELECT person_id, MIN(drug_exposure_start_date) AS started FROM drug_exposure
@@ -234,7 +236,8 @@ SELECT AVG(value) AS mean
 FROM (SELECT person_id, arg_max(value_as_number, measurement_date) AS value FROM measurement
       WHERE measurement_concept_id = 3004410 GROUP BY person_id)
 
--- [the first row of each person by ROW_NUMBER]
+-- [the first row of each person by ROW_NUMBER] refused: row-window
+-- Windows over rows are not answered, of one person's rows either: MIN, or FIRST(x ORDER BY date), by person.
 SELECT year(condition_start_date) AS year, COUNT(*) AS persons
 FROM (SELECT person_id, condition_start_date,
              ROW_NUMBER() OVER (PARTITION BY person_id ORDER BY condition_start_date) AS nth
@@ -281,7 +284,8 @@ SELECT co.condition_concept_id, COUNT(*) AS records
 FROM condition_occurrence co JOIN visit_occurrence v ON co.visit_occurrence_id = v.visit_occurrence_id
 WHERE v.visit_concept_id = 9201 GROUP BY co.condition_concept_id
 
--- [readmission within 30 days by LAG]
+-- [readmission within 30 days by LAG] refused: row-window
+-- The same.
 SELECT COUNT(*) AS readmissions
 FROM (SELECT person_id, visit_start_date,
              LAG(visit_end_date) OVER (PARTITION BY person_id ORDER BY visit_start_date) AS before
@@ -290,9 +294,9 @@ WHERE date_diff('day', before, visit_start_date) <= 30
 
 -- [persons in care in each of two years]
 SELECT COUNT(*) AS persons
-FROM (SELECT person_id, BOOL_OR(year(visit_start_date) = 2023) AS then, BOOL_OR(year(visit_start_date) = 2024) AS later
+FROM (SELECT person_id, BOOL_OR(year(visit_start_date) = 2023) AS earlier, BOOL_OR(year(visit_start_date) = 2024) AS later
       FROM visit_occurrence GROUP BY person_id)
-WHERE then AND later
+WHERE earlier AND later
 
 -- [the most frequent condition of each sex]
 SELECT gender_concept_id, condition_concept_id, n FROM (
