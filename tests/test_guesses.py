@@ -73,3 +73,20 @@ def test_more_rows_are_less_error(tmp_path: Path) -> None:
         for rows in (1_000, 100_000)
     )
     assert few["stderr"] == pytest.approx(100 * many["stderr"], rel=0.05)
+
+
+def test_answers_that_noise_hides_are_named(tmp_path: Path) -> None:
+    con = connected(tmp_path / "a", "expected_rows = 200")
+    plan = con.plan(
+        "SELECT g, COUNT(*) AS n, AVG(v) AS mean FROM t GROUP BY g; SELECT SUM(v) AS s FROM t", epsilon=0.02
+    )
+    held = {row["column"]: row for row in plan.rows()}
+    assert {name: row["expected"] for name, row in held.items()} == {"n": 100.0, "mean": 50.0, "s": 10_000.0}
+    assert all(row["half_width"] >= row["expected"] for row in held.values())
+    (line,) = [line for line in str(plan).splitlines() if line.startswith("Warning")]
+    assert all(f"q{at}.{name} (±" in line for at, name in ((1, "n"), (1, "mean"), (2, "s")))
+    assert "Warning" not in str(con.plan("SELECT COUNT(*) FROM t", epsilon=1))
+    # Without expected_rows nothing is known of the answers.
+    silent = connected(tmp_path / "b", "").plan(plan.sql, epsilon=0.02)
+    assert "Warning" not in str(silent)
+    assert {row["expected"] for row in silent.rows()} == {None}

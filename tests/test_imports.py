@@ -53,9 +53,13 @@ ROOMS: dict[str, set[str]] = {
         *("arrays", "errors", "quoting", "arguments", "privacy", "policy", "reconstruct", "device"),
         *("release", "workload", "measure", "sql", "strategy", "local", "planning", "earlier"),
     },
+    # Released noise drawn again by its law, from public seeds: above running/, so that measure/ reaches none of it.
+    "replicates": {
+        *("arrays", "errors", "quoting", "privacy", "reconstruct", "release", "workload", "sql", "earlier", "running"),
+    },
     "driver": {
         *("errors", "arguments", "privacy", "policy", "release", "measure", "sql", "planning", "earlier"),
-        "running",
+        *("running", "replicates"),
     },
     "__init__": {"errors", "policy", "release", "planning", "driver"},
     "audit": {"arrays", "errors", "quoting", "privacy", "policy", "release", "measure", "planning", "driver"},
@@ -249,6 +253,19 @@ def test_noise_is_drawn_once_and_before_the_scan() -> None:
     assert steps == ["_check_schemas", "charge", "sample", "shielded", "record"]
 
 
+def test_what_sees_rows_or_draws_noise_reaches_no_replicate() -> None:
+    """Replicates are drawn from a public seed, which protects nobody."""
+    for start in ("measure", "privacy", "engines", "device"):
+        reached, pending = set(), {start}
+        while pending:
+            room = pending.pop()
+            reached.add(room)
+            pending |= ROOMS[room] - reached
+        assert "replicates" not in reached
+    used = {room for room, _, tree in sources() for name, _ in calls(tree) if name == "Generator"}
+    assert used == {"replicates"}
+
+
 def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
     for room, path, tree in sources():
         where = str(path.relative_to(PACKAGE))
@@ -258,8 +275,11 @@ def test_no_generator_but_seeded_ones_over_public_numbers() -> None:
         for node in nodes(tree):
             if isinstance(node, ast.Attribute) and node.attr == "random" and isinstance(node.value, ast.Name):
                 # On public numbers only: projections, hashes and starting points under a fixed seed, and
-                # the random workloads of the papers under the caller's.
-                public = room in ("linalg", "strategy", "bounds") or where == "workload/families/random_families.py"
+                # the random workloads of the papers under the caller's, and replicates of what was released.
+                public = room in ("linalg", "strategy", "bounds") or where in (
+                    "workload/families/random_families.py",
+                    "replicates/noise.py",
+                )
                 assert node.value.id not in ("np", "numpy") or public, f"numpy's generator in {where}"
         for name, call in calls(tree):
             assert name not in ("rvs", "shuffle", "seed"), where

@@ -13,6 +13,8 @@ import pytest
 import dpsql
 from dpsql.earlier.same_question import reuse_key
 from dpsql.errors import BudgetError, DataError, SQLError
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.prepare import one_by_one_strategy, prepare
 from dpsql.surfaces.cli import main
 
 POLICY = """
@@ -134,3 +136,47 @@ def test_a_draft_that_cannot_be_rounded_leaves_its_place(con: dpsql.Connection) 
     plan = con.plan(batch, 0.5)
     assert plan.charge.noise == "laplace"
     assert np.isfinite(plan.errors).all()
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_one_by_one_is_a_plan_of_any_units(noise: str, tmp_path: Path) -> None:
+    """Also of those whose contributions are too many to be listed: 14 groups, of which one may be in any four."""
+    policy = dpsql.Policy.parse(
+        'dataset = "u-1"\n[budget]\nepsilon = 8.0\n[tables.v]\nunit = "id"\nmax_rows_per_unit = 4\n[tables.v.columns]\n'
+        "k = { lower = 1, upper = 14, nulls = false }\nc = { lower = 0, upper = 900, nulls = false }\n"
+    )
+    batch = (
+        "SELECT k, COUNT(DISTINCT id) AS n FROM v GROUP BY k; SELECT COUNT(*), SUM(c) FROM v; "
+        "SELECT k, AVG(c) FROM v WHERE c > 9 GROUP BY k"
+    )
+    with duckdb.connect() as duck:
+        duck.execute("CREATE TABLE v (id INTEGER, k INTEGER, c INTEGER)")
+        schemas = dpsql.connect(duck, policy=policy, ledger=tmp_path / "u.ledger").schemas()
+    prepared = prepare(batch, policy, schemas)
+    assert not prepared.compiled.units.listable
+    found = one_by_one_strategy(prepared, noise, PlanOptions(objective="balanced"))
+    beside = prepared.weighed(noise, "balanced").chooser.beside(found)
+    assert beside.max() <= 1.001
+
+
+@pytest.mark.parametrize(("budget", "power"), [("rho", 1.0), ("epsilon", 2.0)])
+def test_a_quantile_is_one_column_beside_others(budget: str, power: float, tmp_path: Path) -> None:
+    policy = dpsql.Policy.parse(
+        f'dataset = "m-1"\n[budget]\n{budget} = 8.0\n[tables.v]\nunit = "row"\n[tables.v.columns]\n'
+        "g = { lower = 1, upper = 3, nulls = false }\nk = { lower = 0, upper = 30, nulls = false }\n"
+    )
+    squares: list[dict[bool, float]] = []  # of the numbers of an average, and of the counts of a quantile
+    with duckdb.connect() as duck:
+        duck.execute("CREATE TABLE v (g INTEGER, k INTEGER)")
+        con = dpsql.connect(duck, policy=policy, ledger=tmp_path / "m.ledger")
+        for asked in ("AVG(k), MEDIAN(k)", "AVG(k)", "MEDIAN(k)"):
+            plan = con.plan(f"SELECT g, {asked} FROM v GROUP BY g", **{budget: 0.5})
+            held: dict[bool, list[float]] = {True: [], False: []}
+            for span in plan.compiled.spans:
+                held[bool(span.output.part_of)].append(plan.mean_square(slice(span.start, span.stop)))
+            squares.append({ranked: float(np.mean(found)) for ranked, found in held.items() if found})
+            ratios = plan.errors**2 / plan.naive_errors**2
+            assert np.mean(ratios) < 1.05
+    # A count, a sum and the quantile share the budget: two parts of three, and one.
+    assert squares[0][False] < 1.25 * squares[1][False] * 1.5**power
+    assert squares[0][True] < 1.25 * squares[2][True] * 3**power

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -12,8 +13,9 @@ import pytest
 from dpsql.errors import PolicyError
 from dpsql.policy import Policy, skeleton
 from dpsql.policy.advice import advice, undecided
-from dpsql.policy.proposals import propose
+from dpsql.policy.proposals import Proposal, propose
 from dpsql.surfaces.cli import main
+from dpsql.surfaces.policies import _ask_unit
 
 HOSPITAL = """
 CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name VARCHAR NOT NULL);
@@ -71,12 +73,22 @@ def test_files_without_keys_are_linked_by_names_alone() -> None:
     }  # fmt: skip
     assert found["orders"].others == ("order_id",)
     assert '# confirm: unit = "row"' in skeleton({"photos": schemas["photos"]}, "x")
+    assert "supplier_id identifies something, and nothing says that it is a person" in skeleton(schemas, "x")
+    public = replace(found["parts"], unit=None, key=("part",), public=True, decided=True)
+    held = Policy.parse(skeleton(schemas, "x", proposals=found | {"parts": public}).replace("# confirm: ", "")).tables
+    assert (held["parts"].public, held["parts"].unique) == (True, ("part",))
+
+
+def test_the_terminal_takes_a_table_for_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("public\n"))
+    chosen = _ask_unit("wards", {"ward_id": "INTEGER"}, Proposal(None, key=("ward_id",)))
+    assert (chosen.public, chosen.unit, chosen.decided) == (True, None, True)
 
 
 def test_the_terminal_asks_for_units(
     hospital: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = "patient_id\nmany\n4\n" + "\n" + "nobody\nID\n1\n" + "row\n" + "ward_id\n\n"
+    answers = "patient_id\nmany\n4\n" + "\n" + "nobody\nID\n1\n" + "row\n" + "ward_id\n\n" + "-1\n\n2\n\n"
     for stream, content in (("stdin", answers), ("stderr", "")):
         terminal = io.StringIO(content)
         terminal.isatty = lambda: True  # type: ignore[method-assign]
@@ -88,6 +100,8 @@ def test_the_terminal_asks_for_units(
     assert '\nunit = "id"\nmax_rows_per_unit = 1\n' in text
     assert '\nunit = "row"\n' in text
     assert '# confirm: unit = "ward_id"\n# confirm: max_rows_per_unit = 5\n' in text  # half an answer decides nothing
+    assert "[budget]\nepsilon = 2\ndelta = " in text
+    assert "epsilon must be positive, not '-1'" in terminal.getvalue()
     assert "patients has no column nobody" in terminal.getvalue()
     assert "write a whole number" in terminal.getvalue()
 

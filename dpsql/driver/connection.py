@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +17,7 @@ from dpsql.arguments import (
     function,
     maybe,
     one_of,
+    real,
     several,
     taking,
     text,
@@ -51,6 +54,7 @@ from dpsql.release.custody import Custody
 from dpsql.release.limits import QUERY_SECONDS, check_seconds
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
+from dpsql.replicates import Replicates
 from dpsql.running.answer_free import Earlier, asks_for_free
 from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
@@ -58,7 +62,8 @@ from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
 from dpsql.sql.parse.parameters import Parameters
-from dpsql.sql.parse.routing import route
+from dpsql.sql.parse.parameters import prepare as fill
+from dpsql.sql.parse.routing import tables_asked
 
 
 class Connection(Exceptions):
@@ -97,6 +102,8 @@ class Connection(Exceptions):
         self._books = Books(*books, label if private else None)
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
         self._domains = FoundDomains(policy, self._books)
+        self._behind = Earlier(self._books, policy, self._holdings.schemas)
+        self._replicates = Replicates(self._books, self._store, self._behind)
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
@@ -110,6 +117,7 @@ class Connection(Exceptions):
         if held is not self._holdings.policy:
             self._holdings.policy = held
             self._batches.past.under(held)
+            self._behind.under(held)
         return held
 
     @property
@@ -345,7 +353,7 @@ class Connection(Exceptions):
         with self._lock:
             for name in filter(is_unnamed, release.views):
                 self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
-        return release
+        return replace(release, replicates=self._replicates.draws)
 
     @taking(declared=either(text(), texts()), table=maybe(text()))
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
@@ -395,7 +403,7 @@ class Connection(Exceptions):
             now = {was: release.id for was, release in better}
             for name, held in self._own.items():
                 self._own[name] = {label: now.get(was, was) for label, was in held.items()}
-        return [release for _, release in better]
+        return [replace(release, replicates=self._replicates.draws) for _, release in better]
 
     @taking(table=text(), name=maybe(text()), label=maybe(text()))
     def synthesize(
@@ -499,9 +507,20 @@ class Connection(Exceptions):
         self._check_open()
         return Maker(self._holdings, self._books)
 
-    @taking(query=one_of(str), parameters=maybe(several()))
-    def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] | None = None) -> Result:
-        """Run one SELECT over the releases (views of schema dp). Free; sees no private table.
+    @taking(query=one_of(str), parameters=maybe(several()), errors=flag(), alpha=real())
+    def sql(
+        self,
+        query: str,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        *,
+        errors: bool = False,
+        alpha: float = 0.05,
+    ) -> Result:
+        """Run one SELECT over the releases (views of schema dp). Free; sees no private row.
+
+        ``errors``: beside each number c that noise reaches its ``c_stderr`` and the ends ``c_low`` and ``c_high`` of an
+        interval at level 1 - ``alpha``, worked out from replicates of the releases (``dpsql.replicates``); where noise
+        decides which rows there are, ``c_present``, the share of the replicates that have the row.
 
         q1, q2, ... are the unnamed results of this connection's last run, and of the newest release before the first
         one; where several labels have such results, they are refused with what to write instead, such as r3.q1.
@@ -510,21 +529,43 @@ class Connection(Exceptions):
         self._check_open()
         self._books.catch_up()
         try:
-            return self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
+            found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
+            if not errors:
+                return found
+            text = fill(query).fill(parameters) if parameters else query
+            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout)
+            if alone:
+                warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
+            return answer
         except (SQLError, OperationalError):
-            if not self._is_private(query):
+            asked = tables_asked(query, self.policy, self._view_names)
+            if not asked:
                 raise
         raise ProgrammingError(
-            "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
+            "sql() reads released results, and this reads a public table: query it with DuckDB itself, it needs no "
+            "privacy budget"
+            if asked == "public"
+            else "sql() reads released results, and this reads a private table; con.run(sql, epsilon=0.1) measures it, "
             "con.plan(sql, epsilon=0.1) shows the errors first, for free"
         )
 
-    def _is_private(self, query: str) -> bool:
-        """Whether a batch would have to be measured."""
+    def errors_beside(
+        self,
+        query: str,
+        answer: Result,
+        *,
+        alpha: float = 0.05,
+        own: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> tuple[Result, str]:
+        """What ``sql(query, errors=True)`` adds to its ``answer``; where that cannot be, the answer, and why, in words.
+
+        For those who show errors without being asked for them. ``own``: what q1, q2, ... are to the asker.
+        """
+        mine = dict(self._own) if own is None else own
         try:
-            return route(query, self.policy, self._view_names).private
-        except Error:
-            return False
+            return self._replicates.with_errors(query, answer, mine, alpha, self._query_timeout)[0], ""
+        except Error as error:
+            return answer, f"without errors: {error}"
 
     @property
     def ledger(self) -> Custody:

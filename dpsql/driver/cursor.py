@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dpsql.arguments import maybe, taking, whole
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
@@ -14,7 +15,7 @@ from dpsql.driver.session import Amounts, Session
 from dpsql.earlier.same_question import question_keys, squared_errors
 from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
 from dpsql.planning.plan import Plan
-from dpsql.release import RangeTable, ReleaseTable
+from dpsql.release import RangeTable, ReleaseTable, Result
 from dpsql.release.release import Release
 from dpsql.sql import Answer, table_of, understand
 from dpsql.sql.outer.probes import emptied, is_probe
@@ -22,6 +23,9 @@ from dpsql.sql.parse.options import budget_of, read_options
 from dpsql.sql.parse.parameters import Parameters, prepare
 from dpsql.sql.parse.routing import Route, route
 from dpsql.sql.parse.statements import Statement
+
+if TYPE_CHECKING:
+    import pandas
 
 Description = tuple[tuple[str, str, None, None, int | None, int | None, bool], ...]
 
@@ -40,12 +44,12 @@ class Cursor:
     """Runs batches on a connection and walks through their results (PEP 249). Make it with ``Connection.cursor``.
 
     ``arraysize``: rows of ``fetchmany`` without a size, 1 at first. ``errors``: whether results show the columns of
-    errors beside private numbers; releases have them either way. ``release`` is what the last ``execute``
-    was answered from, None for a query over releases; its ``cost`` is 0 where an earlier one had the answers.
-    ``names`` are those of the last batch's results. ``usual`` is the budget of a batch that names none, by default that
-    of the connection; ``alpha`` = 1 - confidence of new intervals, and where it is given, an earlier answer is used
-    whatever level its own intervals have. ``progress`` hears how far planning is. ``label`` is written beside charges,
-    by default what ``connect`` says.
+    errors beside private numbers, and beside what a query over releases computes of them; releases have them either
+    way. ``release`` is what the last ``execute`` was answered from, None for a query over releases; its ``cost`` is 0
+    where an earlier one had the answers. ``names`` are those of the last batch's results. ``usual`` is the budget of a
+    batch that names none, by default that of the connection; ``alpha`` = 1 - confidence of new intervals, and where it
+    is given, an earlier answer is used whatever level its own intervals have. ``progress`` hears how far planning is.
+    ``label`` is written beside charges, by default what ``connect`` says.
     Not to be used by two threads at the same time.
     """
 
@@ -239,6 +243,11 @@ class Cursor:
         """Return the rows that are left, as a list of tuples."""
         return self._fetch(None)
 
+    def df(self) -> pandas.DataFrame:
+        """All rows of the current result as a pandas frame, as of a DuckDB connection's ``execute(...).df()``."""
+        held = self._current()
+        return Result.from_rows(tuple(held.names), tuple(held.kinds), list(held.rows)).df()
+
     def rows(self) -> Sequence[Row]:
         """All rows of the current result, wherever fetching has come to; those of long ranges as they are taken."""
         return self._current().rows
@@ -315,7 +324,17 @@ class Cursor:
             )
             if going.private:
                 return self._private(text, going, budget)
-            return [read(self._connection, piece, going) for piece in going.pieces]
+            return [
+                read(self._connection, piece, going, self._asked if self.errors else None) for piece in going.pieces
+            ]
+
+    def _asked(self, text: str) -> Result:
+        """The answer of a query over the releases, with its errors; where there can be none, with a warning."""
+        alpha = _ALPHA if self._alpha is None else self._alpha
+        found, why = self._connection.errors_beside(text, self._connection.sql(text), alpha=alpha)
+        if why:
+            warnings.warn(why, stacklevel=5)
+        return found
 
     @contextmanager
     def _pointing(self, text: str) -> Iterator[None]:

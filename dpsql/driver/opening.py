@@ -27,8 +27,8 @@ from dpsql.release.limits import QUERY_SECONDS
 
 def connect(
     database: str | os.PathLike[str] | duckdb.DuckDBPyConnection | object | None = None,
+    policy: Policy | str | os.PathLike[str] | None = None,
     *,
-    policy: Policy | str | os.PathLike[str],
     ledger: str | os.PathLike[str] | None = None,
     releases: str | os.PathLike[str] | None = None,
     anchor: str | os.PathLike[str] | None = None,
@@ -65,6 +65,8 @@ def connect(
             raise InterfaceError(f"{name} must be the path of a file, not a {type(place).__name__}")
         if not (place is None or held_open or is_path(place)):
             raise InterfaceError(f"{name} must be the path of a file, and {quoted(str(place))} cannot be one")
+    if policy is None:
+        raise InterfaceError("the policy is missing; write connect('x.duckdb', policy='x.toml')")
     if not isinstance(policy, Policy | str | os.PathLike):
         raise InterfaceError(f"policy must be a Policy or the path of a file, not a {type(policy).__name__}")
     budget_per_release = (plain(epsilon_per_release), plain(delta_per_release), plain(rho_per_release))
@@ -152,12 +154,14 @@ def draft_policy(
     sources: Mapping[str, str],
     dataset: str,
     choose: Callable[[str, Mapping[str, str], Proposal], Proposal] = lambda table, columns, proposed: proposed,
+    budget: Callable[[], tuple[str, str] | None] = lambda: None,
 ) -> tuple[str, list[str]]:
     """TOML of a policy, and its tables, for ``database`` and the files of ``sources`` (by table name).
 
     Column types, CHECK bounds and ENUM members come from the catalog, the Parquet footer or the
     CSV header line; no row is read. What the custodian must decide is commented out and marked, but for units that
-    ``choose`` decides, from a table, the types of its columns and what keys and names of columns propose.
+    ``choose`` decides, from a table, the types of its columns and what keys and names of columns propose, and the
+    epsilon and delta of ``budget``.
     Raises OperationalError where a file cannot be read or there is no table.
     """
     found = read_declared(database, {name: Path(source).absolute() for name, source in sources.items()})
@@ -176,6 +180,7 @@ def draft_policy(
         sources=sources,
         required={name: table.required for name, table in found.items()},
         proposals={name: choose(name, found[name].columns, proposed) for name, proposed in proposals.items()},
+        budget=budget(),
     )
     if any(source.lower().endswith((".csv", ".csv.gz")) for source in sources.values()):
         text = _CSV_NOTE + text

@@ -9,8 +9,8 @@ is public and free: noisy measurements, policies and SQL text decide, never a ro
 
 from __future__ import annotations
 
-from .combined import Combination, combine
+from .combined import Combination, alone, combine
 from .joint import Past, past_of
 from .kept import keep, meaning_of
 
-__all__ = ["Combination", "Past", "combine", "keep", "meaning_of", "past_of"]
+__all__ = ["Combination", "Past", "alone", "combine", "keep", "meaning_of", "past_of"]

@@ -14,7 +14,7 @@ from dpsql.arrays import Csr, Floats
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.privacy.noise import Noise
-from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, combined_answers
+from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, answers_alone, combined_answers
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.resolve.batch_tables import united
@@ -93,6 +93,24 @@ def combine(
         alpha,
         tuple(o.release for o in joint.observations),
     )
+
+
+def alone(prepared: Prepared, past: Past, alpha: float) -> Combination | None:
+    """What a release says of its own batch, by its measurement alone: as ``combine``, over however many cells."""
+    compiled = prepared.compiled
+    if not isinstance(compiled, Compiled) or len(past.parts) > 1 or compiled.rows.shape != past.rows.shape:
+        return None
+    if abs(sparse.csr_array(compiled.rows) - past.rows).sum():
+        return None
+    held = past.measurement
+    matrix = sparse.csr_array(past.integers.mixing) @ sparse.csr_array(past.integers.basis)
+    one = Observed(matrix, held.common_steps, held.y, Noise(held.noise, held.parameter))
+    workload = sparse.csr_array(compiled.rows).astype(np.float64).multiply(compiled.scale[:, None])
+    answers = answers_alone(workload, one, compiled.common_steps)
+    if answers is None:
+        return None
+    queries, widths = prepared.understood.answers, answers.widths(None, alpha)
+    return Combination(queries, compiled, answers, answers.errors(), widths, alpha, (past.release,))
 
 
 def workload_of(joint: Joint) -> Csr:

@@ -21,11 +21,16 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   these are depends on the row and the batch alone.
 - Rows of units are grouped by the owner: counts, and sums, minima and maxima of whole numbers, dates and the like, that
   no order of rows changes. The first or last row's value is that of the least or greatest pair of key and value.
+  Every row is read and its values are computed; whether WHERE and FILTER hold are columns beside them, and an aggregate
+  is over CASE WHEN these are 0 THEN value END. Whether a unit counts (WHERE holds for a row of it, and HAVING for the
+  unit) is a column in turn, ``KEPT``. A base counts by it as by a region; in a join a row that does not count has NULL
+  for a key, which equals nothing. Conditions instead, even above GROUP BY, DuckDB pushes down to the table, which it
+  reads or not as the statistics of its columns say: the time of a scan would tell whether there is a row.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
-NULL is a unit like any other. There is no condition on a row's values anywhere: the two comparisons of a place
-are the only ones.
+NULL is a unit like any other. There is no condition on a row's values anywhere, WHERE and HAVING of rows of units
+included: the two comparisons of a place are the only ones.
 """
 
 from __future__ import annotations
@@ -35,11 +40,11 @@ from dataclasses import dataclass, replace
 
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
-from dpsql.workload.expr.rows import MATCHED, Join, OfUnit, RowSource, Units
+from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 
-UNIT, PLACE, LAST, BEST, KEPT = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best", "dpsql_kept"
+UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
 
 
 def rows_of(
@@ -70,7 +75,8 @@ def rows_of(
         return plain if source.each is None else _once_each(plain, names)
     unit, owner = tree.Name(UNIT), (UNIT, _key(source.unit))
     if once:
-        base, owner = values_of(once, base, owner), (UNIT, unit)
+        kept = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
+        base, owner = values_of(once, base, owner, *kept), (UNIT, unit)
     rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps)), base)
     held = [*names, *(cap.name for cap in caps)]
     first: list[tree.Node] = []
@@ -191,39 +197,50 @@ def _units(units: Units) -> Select:
     assert unit is not None  # noqa: S101 - held where it is made
     values = [read_once(column.value, column.each, f"v{at}") for at, column in enumerate(units.columns)]
     keys = {at: read_once(*column.by, f"k{at}") for at, column in enumerate(units.columns) if column.by is not None}
-    tests = [] if units.where is None else [units.where]
+    filters = {f"w{at}": column.where for at, column in enumerate(units.columns) if column.where is not None}
+    tests = [*([holds(KEPT, BASE)] if units.of.conditional else []), *([] if units.where is None else [units.where])]
+    flags = {**({KEPT: tree.Every(tuple(tests))} if tests else {}), **filters}
     held_by = [column.by[0] for column in units.columns if column.by is not None]
-    read = (*(column.value for column in units.columns), *held_by, *tests)
+    read = (*(column.value for column in units.columns), *held_by, *flags.values())
     used = [part for node in read for part in tree.stored(node)]
-    beside: list[Column] = [(UNIT, _key(unit)), *((KEPT, tree.Truth(test)) for test in tests)]
+    beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for name, test in flags.items())]
     rows = values_of([*values, *keys.values()], joined(units.of, [part for part in used if part.source]), *beside)
-    found = [
-        read_once(_aggregate(column, value.name, keys.get(at)), column.line, column.name)
-        for at, (value, column) in enumerate(zip(values, units.columns, strict=True))
-    ]
-    kept = tree.Compared(tree.Name(KEPT), "=", tree.whole(0)) if tests else None
+    found = []
+    for at, (value, column) in enumerate(zip(values, units.columns, strict=True)):
+        asked = tuple(holds(name) for name in (KEPT, f"w{at}") if name in flags)
+        found.append(read_once(_aggregate(column, value.name, keys.get(at), asked), column.line, column.name))
+    kept = ((KEPT, tree.bare("min", tree.Name(KEPT), type="INTEGER")),) if tests else ()
     grouped = Select(
-        ((UNIT, tree.Name(UNIT)), *((column.name, column.first) for column in found)), rows, kept, group_by=1
+        ((UNIT, tree.Name(UNIT)), *((column.name, column.first) for column in found), *kept), rows, group_by=1
     )
     held = ((column.name, column.then or tree.Name(column.name)) for column in found)
-    whole = Select(((units.unit, tree.Name(UNIT)), *held), grouped, alias=BASE)
+    whole = Select(((units.unit, tree.Name(UNIT)), *held, *same(*(name for name, _ in kept))), grouped, alias=BASE)
     if units.having is None:
         return whole
-    return Select(same(units.unit, *(column.name for column in found)), whole, units.having, alias=BASE)
+    both = tree.Every((*([holds(KEPT, BASE)] if kept else []), units.having))
+    names = same(units.unit, *(column.name for column in found))
+    return Select((*names, (KEPT, tree.Truth(both))), whole, alias=BASE)
 
 
-def _aggregate(column: OfUnit, name: str, key: Once | None) -> tree.Value:
-    """The function of a column over its values, called ``name``."""
-    value = tree.Name(name)
+def holds(flag: str, source: str = "") -> tree.Compared:
+    """What the column ``flag`` is the ``Truth`` of is TRUE."""
+    return tree.Compared(tree.Name(flag, source), "=", tree.whole(0))
+
+
+def _aggregate(column: OfUnit, name: str, key: Once | None, asked: Sequence[tree.Test]) -> tree.Value:
+    """The function of a column over its values, called ``name``, in the rows where all that is ``asked`` holds."""
+    value: tree.Value = tree.Name(name)
+    given = tree.Guarded(tree.Every(tuple(asked)), value) if asked else value
     if column.function == "distinct":
-        held = tree.Binary(value) if column.each.kind == "text" else value
+        held = tree.Binary(given) if column.each.kind == "text" else given
         return tree.bare("count", tree.Distinct(held))
     if key is None:
-        return tree.bare(column.function, value)
+        return tree.bare(column.function, given)
     # Minus zero equals zero, and only its sign tells them apart.
     sign = [tree.bare("signbit", value, type="BOOLEAN")] if column.each.kind == "real" else []
     place = tree.bare("row", tree.Name(key.name), value, *sign)
-    return tree.bare(column.function, value, tree.Guarded(tree.IsNull(tree.Name(key.name), negated=True), place))
+    known = tree.Every((*asked, tree.IsNull(tree.Name(key.name), negated=True)))
+    return tree.bare(column.function, given, tree.Guarded(known, place))
 
 
 def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:
@@ -238,7 +255,10 @@ def _one_a_key(join: Join, columns: Sequence[tree.Stored]) -> Select:
     rest = [column for column in stored if column not in key and column not in join.first]
     order = tuple(part for column in (*join.first, *rest, *key) for part in _order(column))
     place = tree.Window("row_number", (), tuple(_key(_bare(column)) for column in key), order)
-    named = [(column.name, tree.Name(column.name, BASE)) for column in stored]
+    named: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
+    if join.of is not None and join.of.conditional:
+        # No key equals NULL, so that nothing finds a row that does not count.
+        named = [(name, tree.Guarded(holds(KEPT, BASE), value)) for name, value in named]
     inner = Select((*named, (PLACE, place)), Table(join.table) if join.of is None else _units(join.of))
     listed = (*same(*(column.name for column in stored)), (MATCHED, tree.Constant(True, "BOOLEAN")))
     return Select(listed, inner, where=tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), alias=join.name)

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, rows_of, values_of
-from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list
+from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
@@ -70,7 +70,7 @@ def _columns(layout: Layout, scanned: Layout) -> dict[str, str]:
     found = {f"a{number}": f"a{place[id(axis)]}" for number, axis in enumerate(layout.cells.axes)}
     if layout.source.distinct:
         found = {"a0": "a0"}
-    if layout.every is not None:
+    if tells(layout):
         found[KEPT] = KEPT if not scanned.cells.axes else "a0"
     sums = [f"s{number}_{half}" for number in range(len(layout.measures)) for half in ("low", "high")]
     return {**found, "n": "n", **{name: name for name in sums}}

@@ -23,8 +23,9 @@ from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Cut, Line
 from dpsql.workload.expr.measures import Measure
 from dpsql.workload.expr.regions import Axis, IntArray, LineAxis, OpaqueAxis, RunAxis, is_total
+from dpsql.workload.expr.rows import KEPT as KEPT_UNIT
 from dpsql.workload.expr.rows import Each
-from dpsql.workload.expr.scan import Column
+from dpsql.workload.expr.scan import Column, same
 from dpsql.workload.expr.total import VALUES, at, below, between, operand
 
 # Axes of whole numbers and days whose cuts span few enough values are looked up in a list of so many constants. DuckDB
@@ -38,6 +39,7 @@ WORD = 2**32
 # The key that says whether a row counts, of a scan by no axis.
 KEPT = "kept"
 _WALKED, _WALKED_CONSTANTS = 4, 4_096  # axes and constants by which a row is told to be in a cell that is read
+_KEPT_UNIT = tree.Compared(tree.Name(KEPT_UNIT), "=", tree.whole(0))
 MOST_COMPARED = 8  # cuts of an axis up to which "is in a region" is comparisons
 
 
@@ -47,8 +49,9 @@ def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
     Columns: a0, a1, ... the region of each axis (-1 for none), n the number of rows, and for
     each measure k the low and high word (base 2^32) of sum(z' + steps), s<k>_low, s<k>_high.
     Over the table itself they are computed in place; over any other source its rows hold them (``row_columns``
-    of ``layout.whole``). A layout that is one of several has in a0, or without axes in ``KEPT``, -1 for a row without a
-    region on any axis of the batch, as if all were one layout over all axes.
+    of ``layout.whole``). Where the scan ``tells``, a0, or without axes ``KEPT``, is -1 for a row that does not count:
+    for one of several layouts a row without a region on any axis of the batch, as if all were one layout over all axes;
+    for rows of units one whose conditions do not hold.
     """
     regions, steps = row_values(layout)
     if layout.source.distinct:
@@ -59,19 +62,26 @@ def select_list(layout: Layout) -> tuple[tuple[Column, ...], int]:
         regions = [tree.Name("a0")] if layout.source.distinct else [place[id(axis)] for axis in layout.cells.axes]
         steps = [tree.Name(f"u{held.measures.index(measure)}") for measure in layout.measures]
     names = [f"a{number}" for number in range(len(regions))]
-    if layout.every is not None:
+    if tells(layout):
         if not regions:
             regions, names = [tree.whole(0)], [KEPT]
         # The first axis has its own -1.
         first = {id(axis) for axis in layout.cells.axes[:1]}
         checked = [axis for axis in held.cells.axes if not is_total(axis) and id(axis) not in first]
         inside = [is_inside(axis, layout.values) if plain else _is_region(place[id(axis)]) for axis in checked]
+        if layout.source.conditional:
+            inside.append(_KEPT_UNIT)
         if inside:
             regions[0] = _when(tree.Every(tuple(inside)), regions[0], tree.whole(-1))
     columns: list[Column] = [*zip(names, regions, strict=True), ("n", tree.CountRows())]
     for number, value in enumerate(steps):
         columns += [(f"s{number}_low", tree.Word(value, high=False)), (f"s{number}_high", tree.Word(value, high=True))]
     return tuple(columns), len(names)
+
+
+def tells(layout: Layout) -> bool:
+    """Whether a scan tells rows that do not count by its first key; that of a distinct source tells by the cell."""
+    return not layout.source.distinct and (layout.every is not None or layout.source.conditional)
 
 
 def row_values(layout: Layout) -> tuple[list[tree.Value], list[tree.Value]]:
@@ -86,9 +96,12 @@ def row_columns(layout: Layout) -> tuple[Column, ...]:
     regions, steps = row_values(layout)
     if layout.source.distinct:
         counted_once = () if layout.source.each is None else (("d0", each_value(layout.source.each)),)
-        return (("a0", cell(layout, regions)), *counted_once)
+        found = cell(layout, regions)
+        found = _when(_KEPT_UNIT, found, _long(-1)) if layout.source.conditional else found
+        return (("a0", found), *counted_once)
     named = [(f"a{number}", value) for number, value in enumerate(regions)]
-    return (*named, *((f"u{number}", value) for number, value in enumerate(steps)))
+    kept = same(KEPT_UNIT) if layout.source.conditional else ()
+    return (*named, *((f"u{number}", value) for number, value in enumerate(steps)), *kept)
 
 
 def each_value(each: Each) -> tree.Stored:

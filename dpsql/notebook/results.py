@@ -303,12 +303,12 @@ def _of_release(release: Release, look: Look) -> Results:
 
 def plan_html(plan: Plan) -> str:
     """A plan: what it promises and costs, then the error of every result column. Every text is escaped."""
+    rows = plan.rows()
     head = "".join(
         f"<tr><th {_CELL}>{html.escape(label)}</th><td {_CELL}>{html.escape(text)}</td></tr>"
-        for label, text in plan_facts(plan)
+        for label, text in plan_facts(plan, rows)
     )
     level = f"{100 * (1 - plan.alpha):g} % within"
-    rows = plan.rows()
     lines = [plan_cells(row, "depends on the answer") for row in rows[:SHOWN]]
     kinds = ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE")
     table = Result(("result", "column", "numbers", "std error", level, "one by one"), kinds, lines)

@@ -94,7 +94,7 @@ def read(table: Table) -> Shape:
         for name in held
         for end in ("_stderr", "_low", "_high")
         if name.lower() + end in lowered
-    }
+    } | {lowered[f"{name.lower()}_present"] for name in kinds if f"{name.lower()}_present" in lowered}
     flags = {lowered[f"{name.lower()}_other"]: name for name in kinds if f"{name.lower()}_other" in lowered}
     first = next((at for at, name in enumerate(kinds) if name in held), len(kinds) if held else 0)
     names = [

@@ -1,8 +1,9 @@
-"""Errors of averages, ratios and quantiles before anything is spent, in groups of a guessed size. Public and free.
+"""Answers as they are to be expected, and errors of averages, ratios and quantiles, in groups of a guessed size.
 
-Their errors depend on the answer, above all on how many rows a group has. A guess takes the rows that the policy
-expects of the table (``expected_rows``), spread evenly over the groups, and values that lie evenly within their bounds;
-without it, groups of ``USUAL_ROWS`` rows. What comes out is an estimate, and is said to be one.
+Public and free. Errors of averages, ratios and quantiles depend on the answer, above all on how many rows a group has.
+A guess takes the rows that the policy expects of the table (``expected_rows``), spread evenly over the groups, and
+values that lie evenly within their bounds; without it, groups of ``USUAL_ROWS`` rows. What comes out is an estimate,
+and is said to be one.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.target_errors import Reading, Wanted, at_guess, parts_of
+from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of
 from dpsql.reconstruct import LineAnswers
-from dpsql.workload.expr.batch import Core, Derived, Ranked
+from dpsql.workload.expr.batch import Core, Derived, Output, Ranked
 
 USUAL_ROWS = 1000.0
 MOST_GROUPS = 2_000
@@ -27,34 +28,51 @@ MOST_GROUPS = 2_000
 class Guess:
     """What an average, ratio or quantile would have: ``stderr``, ``half_width`` of its interval, ``naive`` one by one.
 
-    ``rows`` of a group; ``declared``: whether they follow from ``expected_rows``.
+    ``rows`` of a group; ``value``: the answer, None where it does not follow from ``expected_rows``.
     """
 
     rows: float
-    declared: bool
+    value: float | None
     stderr: float
     half_width: float
     naive: float
 
 
-def guess(plan: PlannedBatch, core: Core, slices: tuple[slice, ...], column: Derived | Ranked) -> Guess | None:
-    """The errors of one column; None for very many groups, and for a copy of a plan without its origin."""
-    if plan.origin is None or plan.estimated or isinstance(plan.answers, LineAnswers) or core.rows > MOST_GROUPS:
-        return None
-    reading = Reading(plan.origin.prepared, Wanted())
-    name, query = core.name.split("#")[0], core.places[0][0]
-    declared = True
-    try:
-        rows = reading.rows(name, core, query)
-    except DataError:
-        declared, rows = False, USUAL_ROWS
-        reading = Reading(plan.origin.prepared, Wanted(expected=((name, rows),)))
-    estimates = reading.estimates(name, core, column)
-    parts, common = parts_of(column, slices), plan.compiled.common_steps
-    apart = np.concatenate([np.asarray(plan.naive_errors[part]) for part in parts])
-    each = sparse.diags_array(apart * common / plan.noise.variance**0.5, format="csr")
-    (stderr, half_width), (naive, _) = (
-        at_guess(column, estimates, core.rows, made, plan.noise, plan.alpha, common)
-        for made in (plan.answers.rows(parts, plan.noise), each)
-    )
-    return Guess(rows, declared, stderr, half_width, naive) if np.isfinite(stderr) else None
+class Guesses:
+    """What is guessed of a plan's answers; nothing of a copy of a plan without its origin."""
+
+    def __init__(self, plan: PlannedBatch) -> None:
+        self.plan = plan
+        self.reading = None if plan.origin is None or plan.estimated else Reading(plan.origin.prepared, Wanted())
+
+    def answer(self, core: Core, output: Output) -> float | None:
+        """The answer in a group of a count, a sum or a combination of such; None without ``expected_rows``."""
+        if self.reading is None or isinstance(self.plan.answers, LineAnswers):
+            return None
+        try:
+            return self.reading.answer(core.name.split("#")[0], core, output)
+        except DataError:
+            return None
+
+    def errors(self, core: Core, slices: tuple[slice, ...], column: Derived | Ranked) -> Guess | None:
+        """The errors of an average, ratio or quantile; None for very many groups."""
+        plan, reading = self.plan, self.reading
+        if reading is None or isinstance(plan.answers, LineAnswers) or core.rows > MOST_GROUPS:
+            return None
+        name, query = core.name.split("#")[0], core.places[0][0]
+        declared = True
+        try:
+            rows = reading.rows(name, core, query)
+        except DataError:
+            declared, rows = False, USUAL_ROWS
+            reading = Reading(reading.prepared, Wanted(expected=((name, rows),)))
+        estimates = reading.estimates(name, core, column)
+        parts, common = parts_of(column, slices), plan.compiled.common_steps
+        apart = np.concatenate([np.asarray(plan.naive_errors[part]) for part in parts])
+        each = sparse.diags_array(apart * common / plan.noise.variance**0.5, format="csr")
+        (stderr, half_width), (naive, _) = (
+            at_guess(column, estimates, core.rows, made, plan.noise, plan.alpha, common)
+            for made in (plan.answers.rows(parts, plan.noise), each)
+        )
+        value = float(answer_at(column, estimates[None, :])[0]) if declared else None
+        return Guess(rows, value, stderr, half_width, naive) if np.isfinite(stderr) else None

@@ -6,18 +6,24 @@ Delta_c its own sensitivity to a unit (L2 or L1). The balanced objective is the 
 squared error over e_c. Measuring one by one is a strategy, of value 1, so that the least is at most 1: on the mean, no
 batch does worse than its columns one by one. A column of two numbers counts as much as one of a thousand, a sum of
 costs as much as a count. WEIGHT multiplies the errors of its statement's columns.
+
+All n prefix counts of a quantile are one column, of which strategies in closed form are known. Delta_c^2 is that of one
+prefix count times the mean squared error of theirs: for Gaussian noise the square root of their matrix, with
+r_j = binom(2 j, j) / 4^j on its diagonals, has (sum_j<n r_j^2) mean_i (sum_j<=i r_j^2) (Fichtenberger, Henzinger,
+Upadhyay 2023); for Laplace noise a binary tree of h levels has h^2 (h + 1) / 2 or less (Chan, Shi, Song 2011).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.reconstruct import RangeErrors
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
@@ -29,12 +35,56 @@ HELD = 1.04
 Batch: TypeAlias = Compiled | Structured | Lined
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The k result columns of a batch: the number of each span's, and the weight of each one's statement (k,)."""
+
+    of_span: Ints
+    lengths: Ints
+    weights: Floats
+
+    @classmethod
+    def of(cls, compiled: Batch) -> Columns:
+        """Span by span, those of one quantile together."""
+        known: dict[tuple[int, str], float] = {}
+        of_span = []
+        for number, span in enumerate(compiled.spans):
+            key = span.query, span.output.part_of or f"span {number}"
+            known.setdefault(key, compiled.queries[span.query].weight)
+            of_span.append(key)
+        places = {key: place for place, key in enumerate(known)}
+        lengths = [span.stop - span.start for span in compiled.spans]
+        return cls(np.array([places[key] for key in of_span]), np.array(lengths), np.array([*known.values()]))
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @cached_property
+    def of_row(self) -> Ints:
+        """The number of the column of each row of W (m,)."""
+        return np.repeat(self.of_span, self.lengths)
+
+    @cached_property
+    def parts(self) -> Ints:
+        """The spans of each column (k,)."""
+        return np.bincount(self.of_span, minlength=len(self))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """The numbers of each column (k,)."""
+        return np.bincount(self.of_span, self.lengths, len(self)).astype(np.int64)
+
+    def sums(self, values: Floats) -> Floats:
+        """Of ``values`` (m,) the sum over each column (k,)."""
+        return np.asarray(np.bincount(self.of_row, values, len(self)))
+
+
 def one_by_one(compiled: Batch, noise: str, variance: float) -> Floats | RangeErrors:
     """Standard errors (m,) of one measurement for each result column, with an equal share of the budget for each.
 
     In the order of W's rows. ``noise``: "gaussian" or "laplace", of that ``variance`` at sensitivity 1.
     """
-    columns, lengths = len(compiled.spans), _lengths(compiled, noise)
+    columns, lengths = len(Columns.of(compiled)), _lengths(compiled, noise)
     times = float(variance**0.5 * (columns if noise == "laplace" else columns**0.5))
     return lengths * times if isinstance(lengths, RangeErrors) else np.asarray(lengths * times)
 
@@ -48,8 +98,26 @@ def _lengths(compiled: Batch, noise: str) -> Floats | RangeErrors:
         if compiled.key.family == "prefixes":
             return np.repeat(scale, compiled.length)
         return RangeErrors.alike(scale, compiled.length)
-    if isinstance(compiled, Structured):
-        return _of_blocks(compiled, noise)
+    columns = Columns.of(compiled)
+    lengths = _of_blocks(compiled, noise) if isinstance(compiled, Structured) else _of_spans(compiled, noise)
+    if len(columns) == len(compiled.spans):
+        return lengths
+    longest = np.zeros(len(columns))
+    np.maximum.at(longest, columns.of_row, lengths)
+    return np.asarray((longest * [_of_prefixes(parts, noise) for parts in columns.parts.tolist()])[columns.of_row])
+
+
+def _of_prefixes(parts: int, noise: str) -> float:
+    """The root mean squared error of ``parts`` prefix counts over that of one."""
+    if noise == "laplace":
+        levels = parts.bit_length()
+        return min(float(parts), levels * math.sqrt((levels + 1) / 2))
+    roots = np.cumprod(np.append(1.0, 1.0 - 0.5 / np.arange(1, parts))) ** 2
+    return float(np.sqrt(roots.sum() * np.cumsum(roots).mean()))
+
+
+def _of_spans(compiled: Compiled, noise: str) -> Floats:
+    """Delta_c of every span, for each of its numbers."""
     errors = np.zeros(len(compiled.scale))
     weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
     if compiled.units.listable:  # as ``longest`` has it, for all spans at once
@@ -93,13 +161,9 @@ def balanced(compiled: Batch, noise: str, times: Floats | None = None) -> Batch:
         return replace(compiled, inner=inner)
     lengths = _lengths(compiled, noise)
     assert not isinstance(lengths, RangeErrors)  # noqa: S101 - of a line alone
-    share = np.ones(compiled.numbers)
-    weight = np.ones(compiled.numbers)
-    for number, span in enumerate(compiled.spans):
-        share[span.start : span.stop] = (span.stop - span.start) ** 0.5
-        more = 1.0 if times is None else float(times[number]) ** 0.5
-        weight[span.start : span.stop] = compiled.queries[span.query].weight * more
-    units = weight / (share * np.where(lengths > 0, lengths, 1.0))
+    columns = Columns.of(compiled)
+    counts = columns.weights * (1.0 if times is None else times**0.5) / columns.sizes**0.5
+    units = counts[columns.of_row] / np.where(lengths > 0, lengths, 1.0)
     if isinstance(compiled, Structured):
         return replace(compiled, blocks=tuple(replace(b, weight=float(units[b.start])) for b in compiled.blocks))
     return replace(compiled, objective=compiled.scale * units)
@@ -110,7 +174,6 @@ def beside_one_by_one(squares: Floats, compiled: Compiled, noise: str) -> Floats
 
     ``squares`` (m,): squared errors of the numbers at a variance of 1, each in the units of the balanced batch.
     """
-    shares = len(compiled.spans) ** (2.0 if noise == "laplace" else 1.0)
-    weights = [compiled.queries[span.query].weight for span in compiled.spans]
-    sums = [float(squares[span.start : span.stop].sum()) for span in compiled.spans]
-    return np.asarray(np.array(sums) / np.array(weights) ** 2 / shares)
+    columns = Columns.of(compiled)
+    shares = len(columns) ** (2.0 if noise == "laplace" else 1.0)
+    return np.asarray(columns.sums(squares) / columns.weights**2 / shares)

@@ -12,7 +12,7 @@ import numpy as np
 from dpsql import bounds
 from dpsql.arrays import Floats
 from dpsql.local.comparison import LocalComparison, compared
-from dpsql.planning.one_by_one import HELD, one_by_one
+from dpsql.planning.one_by_one import HELD, Columns, one_by_one
 from dpsql.planning.prepare import Prepared, cores_of, scaled_sensitivity, true_error
 from dpsql.planning.target_errors import Wanted
 from dpsql.privacy.accountant import BudgetState, Request
@@ -194,9 +194,9 @@ class PlannedBatch:
         """Whether a column that weighs no less than others has a larger error than ``naive_errors``, by 2 % or more."""
         if not isinstance(self.compiled, Compiled):
             return False
-        spans = [span for span in self.compiled.spans if self.compiled.queries[span.query].weight >= 1]
-        parts = [slice(span.start, span.stop) for span in spans]
-        return any(self.mean_square(part) > HELD * self.naive_square(part) for part in parts)
+        columns = Columns.of(self.compiled)
+        errors, alone = (columns.sums(np.asarray(found) ** 2) for found in (self.errors, self.naive_errors))
+        return bool((errors > HELD * alone)[columns.weights >= 1].any())
 
     @functools.cached_property
     def cores(self) -> tuple[tuple[Core, tuple[slice, ...]], ...]:

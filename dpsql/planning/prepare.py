@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import InternalError, SQLError
-from dpsql.planning.one_by_one import HELD, balanced, beside_one_by_one
+from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
 from dpsql.planning.options import PlanOptions
 from dpsql.policy import Policy
 from dpsql.sql import Answer, parse, table_of, understand
@@ -201,7 +201,7 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
     compiled, first = weighed.compiled, weighed.chooser
     if not isinstance(compiled, Compiled):
         return found
-    held = np.array([compiled.queries[span.query].weight >= 1 for span in compiled.spans])
+    held = Columns.of(compiled).weights >= 1
     beside = first.beside(found) * held
     best, times, power = found, np.ones(beside.size), _POWER
     for number in range(_ROUNDS):
@@ -221,13 +221,23 @@ def held_balanced(prepared: Prepared, found: Strategy, options: PlanOptions) -> 
             best, beside, times = again, after, times * more
         else:  # a step too far
             power /= 4
-    if beside.max() > HELD:  # measuring the columns themselves, each at its own length, is one by one or better
-        weights = [compiled.queries[span.query].weight for span in compiled.spans]
-        sizes = [span.stop - span.start for span in compiled.spans]
-        alone = Chooser(balanced(prepared.compiled, noise, np.array(sizes) / np.square(weights)))
-        asked = alone.strategy(noise, options.within(None), "workload")  # no search, whatever time is left
+    if beside.max() > HELD:
+        asked = one_by_one_strategy(prepared, noise, options)
         best = asked if (first.beside(asked) * held).max() < beside.max() else best
     return found if best is found or not isinstance(best, MatrixStrategy) else first.instead(best, found)
+
+
+def one_by_one_strategy(prepared: Prepared, noise: str, options: PlanOptions) -> Strategy:
+    """The columns of a batch of listed cells themselves, each at its own length: one by one, or better by inference.
+
+    Prefix counts of a quantile are measured one by one, too, though there are better ways. No search, so that any time
+    limit leaves time for it.
+    """
+    compiled = prepared.compiled
+    assert isinstance(compiled, Compiled)  # noqa: S101 - as ``held_balanced`` has it
+    columns = Columns.of(compiled)
+    alone = Chooser(balanced(compiled, noise, columns.sizes / columns.weights**2))
+    return alone.strategy(noise, options.within(None), "workload")
 
 
 def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lined) -> int:

@@ -317,7 +317,7 @@ class Reading:
     ) -> DerivedGoal:
         """The goal of an average, ratio or quantile."""
         estimates = self.estimates(name, core, column)
-        target = self.target(name, label, core, lambda: float(_values(column, estimates[None, :])[0]))
+        target = self.target(name, label, core, lambda: float(answer_at(column, estimates[None, :])[0]))
         return DerivedGoal(core, slices, column, target, estimates)
 
     def estimates(self, name: str, core: Core, column: Derived | Ranked) -> Floats:
@@ -333,7 +333,7 @@ def overlapping(key: Key) -> bool:
     return isinstance(key, CaseKey) and key.text.startswith(("dp_ranges(", "dp_prefixes("))
 
 
-def _values(column: Derived | Ranked, estimates: Floats) -> Floats:
+def answer_at(column: Derived | Ranked, estimates: Floats) -> Floats:
     """The value (g,) of a formula or quantile at ``estimates`` (g x k), without noise."""
     groups, outputs = estimates.shape
     rows = np.zeros((groups * outputs, 1))
@@ -354,7 +354,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
         return
     step = 1e-4 * np.maximum(np.abs(goal.estimates), 1.0)
     moved = np.vstack([goal.estimates + np.diag(step), goal.estimates - np.diag(step)])
-    values = _values(column, moved)
+    values = answer_at(column, moved)
     slopes = np.abs(values[:k] - values[k:]) / (2 * step)
     used = np.flatnonzero(np.isfinite(slopes) & (slopes > 0))
     for at in used:

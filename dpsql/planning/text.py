@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.planning.guesses import guess
+from dpsql.errors import listed
+from dpsql.planning.guesses import Guesses
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
 from dpsql.privacy.amounts import show
@@ -26,9 +27,11 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
     """One record a private column: result, column, numbers, stderr (root mean square, largest), half_width, naive.
 
     Errors of averages, ratios and quantiles depend on the answer: they are estimates, and ``group_rows`` are the rows
-    of a group that they assume (``dpsql.planning.guesses``), None for all others. None, too, where there is none.
+    of a group that they assume (``dpsql.planning.guesses``), None for all others. ``expected``: the answer in a group
+    where ``expected_rows`` of the policy spread evenly, and all of them met the conditions. None, too, where there is
+    none.
     """
-    rows = []
+    rows, guesses = [], Guesses(plan)
     for core, slices in plan.cores:
         for column in core.columns:
             if isinstance(column, KeyOutput):
@@ -43,6 +46,7 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
                 "half_width": None,
                 "naive_stderr": None,
                 "group_rows": None,
+                "expected": None,
             }
             if isinstance(column, Measured):
                 part = slices[column.output]
@@ -50,21 +54,25 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
                 row["stderr_max"] = float(plan.errors[part].max())
                 row["half_width"] = float(plan.widths[part].max())
                 row["naive_stderr"] = float(np.sqrt(plan.naive_square(part)))
-            elif (guessed := guess(plan, core, slices, column)) is not None:
+                row["expected"] = guesses.answer(core, core.outputs[column.output])
+            elif (guessed := guesses.errors(core, slices, column)) is not None:
                 row.update(stderr=guessed.stderr, half_width=guessed.half_width, naive_stderr=guessed.naive)
-                row["group_rows"] = guessed.rows
+                row.update(group_rows=guessed.rows, expected=guessed.value)
             rows.append(row)
     return rows
 
 
-def plan_head(plan: PlannedBatch, *, details: bool = False) -> list[str]:
+def plan_head(plan: PlannedBatch, rows: Sequence[Mapping[str, Any]] = (), *, details: bool = False) -> list[str]:
     """The facts of a plan as text, a line each under a label of one width."""
-    return [f"{label:<11}{text}" for label, text in plan_facts(plan, details=details)]
+    return [f"{label:<11}{text}" for label, text in plan_facts(plan, rows, details=details)]
 
 
-def plan_facts(plan: PlannedBatch, *, details: bool = False) -> list[tuple[str, str]]:
+def plan_facts(
+    plan: PlannedBatch, rows: Sequence[Mapping[str, Any]] = (), *, details: bool = False
+) -> list[tuple[str, str]]:
     """Guarantee, cost, sizes, the scan, noise, what else could have paid, notes on the conditions, each labelled.
 
+    A warning where errors of ``rows``, those of ``plan_rows``, are as large as the answers.
     ``details`` adds what only readers of the mathematics ask for: the charge as the ledger counts it, the cells that
     the batch tells apart, and the strategy that is measured, which stands in the place of the noise.
     """
@@ -85,7 +93,8 @@ def plan_facts(plan: PlannedBatch, *, details: bool = False) -> list[tuple[str, 
     facts += [("Instead", text) for text in _alternatives(plan, details=details)]
     if plan.local_comparison is not None:
         facts.append(("Local", str(plan.local_comparison)))
-    return facts + [("Note", note) for note in plan.notes]
+    lost = hidden_text(rows)
+    return facts + ([("Warning", lost)] if lost else []) + [("Note", note) for note in plan.notes]
 
 
 def _rests(plan: PlannedBatch) -> str:
@@ -99,7 +108,7 @@ def plan_text(plan: PlannedBatch) -> str:
     """The whole plan as text, its first line the guarantee."""
     level = f"{100 * (1 - plan.alpha):g}%"
     rows = plan_rows(plan)
-    lines = [*plan_head(plan), ""]
+    lines = [*plan_head(plan, rows), ""]
     header = ("result", "column", "numbers", "std error", f"{level} within", "one by one", "gain")
     body = [(*plan_cells({**row, "column": _shortened(row["column"])}), _gain(row)) for row in rows]
     shown = body if len(body) <= SHOWN else body[: SHOWN - 10]
@@ -155,6 +164,21 @@ def guess_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"'~': estimated, as the error of an average, ratio or quantile depends on the answer: for groups of {span} "
         "rows, with values spread evenly within their bounds. expected_rows in the policy says how many rows to expect."
+    )
+
+
+def hidden_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Which answers the noise is likely to hide, as their intervals are as wide as what is expected; empty for none."""
+    hidden = [row for row in rows if row["expected"] and row["half_width"] >= abs(row["expected"])]
+    if not hidden:
+        return ""
+    named = [
+        f"{row['result']}.{row['column']} (±{figure(row['half_width'])}, about {figure(row['expected'])} expected)"
+        for row in hidden
+    ]
+    return (
+        f"the noise is likely to hide {listed(named, 3)}, where expected_rows spread evenly over the groups; ask for "
+        "fewer or coarser groups or spend more, as plan.what_if() or dpsql plan --what-if has it"
     )
 
 

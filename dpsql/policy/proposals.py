@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import fold
@@ -44,7 +44,8 @@ class Proposal:
     """What a first policy proposes for one table; ``unit`` is None where no column could mark a person.
 
     ``most`` rows of a unit are the default of ``max_rows_per_unit``: one where the unit is the table's own key.
-    ``others``: further columns of the table that identify something. ``decided``: a person said so.
+    ``others``: further columns of the table that identify something. ``person``: whether keys or names say that the
+    unit is one. ``public``: everybody may see the table. ``decided``: a person said so.
     """
 
     unit: str | None = None
@@ -52,6 +53,8 @@ class Proposal:
     key: tuple[str, ...] = ()
     references: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    person: bool = True
+    public: bool = False
     decided: bool = False
 
 
@@ -118,13 +121,14 @@ def propose(schemas: Schemas, keys: Keys, references: References) -> dict[str, P
             unit = next((column for column in found if own != (column,)), "")
             linked, most = {}, 5
         others = tuple(column for column in found if column != unit)
-        out[table] = Proposal(unit or None, most if unit else None, own, linked, others)
+        person = table in units or table in paths
+        out[table] = Proposal(unit or None, most if unit else None, own, linked, others, person)
     # Whatever a reference leads to must say that it is a key.
     for proposal in list(out.values()):
         for target, column in proposal.references.values():
             held = out[target]
             if not held.key:
-                out[target] = Proposal(held.unit, held.most, (column,), held.references, held.others)
+                out[target] = replace(held, key=(column,))
     return out
 
 

@@ -30,13 +30,17 @@ HEAD = """\
 BUDGET = """\
 # The whole budget of this data set, for ever: it cannot be raised once a ledger exists.
 [budget]
-# confirm: epsilon = 1.0
-# confirm: delta = 1e-9
+{0}epsilon = {1}
+{0}delta = {2}
 """
 
 UNIT = """\
 # Whom one unit of noise protects: all rows of one value of a column that marks a person, of which at most
 # max_rows_per_unit count; or "row", one row alone, where every row is somebody else."""
+THING = """\
+# Whom one unit of noise protects: {} identifies something, and nothing says that it is a person. Name the column
+# of those whose rows these are; or "row", if every row is somebody else. If everybody may see the table:
+# public = true."""
 NO_UNIT = """\
 # Whom one unit of noise protects: no column looks like one that marks a person. Confirm "row" only if every
 # row is somebody else; name the column if there is one. If everybody may see the table: public = true."""
@@ -51,6 +55,7 @@ def skeleton(
     sources: Mapping[str, str] | None = None,
     required: Mapping[str, Set[str]] | None = None,
     proposals: Mapping[str, Proposal] | None = None,
+    budget: tuple[str, str] | None = None,
 ) -> str:
     """TOML text of a first policy, from the schema alone.
 
@@ -58,11 +63,13 @@ def skeleton(
     table and column; ``sources`` the files of tables that are no database's. They are written as
     "# confirm:" lines, and so are the budget, the unit and every column: the text is a policy only after a person
     has confirmed them, and a column is closed until then. ``required``: the NOT NULL columns of each table.
-    ``proposals``: its unit; by default what names of columns tell. Minima and maxima of the data are never suggested,
+    ``proposals``: its unit; by default what names of columns tell. ``budget``: the epsilon and delta that a person
+    decided, else they are to be confirmed. Minima and maxima of the data are never suggested,
     since they are private.
     """
     proposals = propose(schemas, {}, {}) if proposals is None else proposals
-    lines = [HEAD, f"dataset = {quote(dataset)}\n", BUDGET]
+    figures = (CONFIRM, "1.0", "1e-9") if budget is None else ("", *budget)
+    lines = [HEAD, f"dataset = {quote(dataset)}\n", BUDGET.format(*figures)]
     for name, columns in schemas.items():
         source = (sources or {}).get(name)
         bounds = (checks or {}).get(name, {})
@@ -79,19 +86,24 @@ def skeleton(
 
 
 def _unit_lines(proposal: Proposal) -> list[str]:
-    lines = [NO_UNIT if proposal.unit is None else UNIT]
+    if proposal.public:
+        return ["public = true", *_key_lines(proposal)]
+    lines = [NO_UNIT if proposal.unit is None else UNIT if proposal.person else THING.format(dotted(proposal.unit))]
     if proposal.others and not proposal.decided:
         lines.append(f"# Columns that identify something, too: {', '.join(dotted(name) for name in proposal.others)}")
     mark = "" if proposal.decided else CONFIRM
     lines.append(f"{mark}unit = {quote(proposal.unit or 'row')}")
     if proposal.most is not None:
         lines.append(f"{mark}max_rows_per_unit = {proposal.most}")
-    if proposal.key:
-        lines.append(f"{CONFIRM}key = [{', '.join(quote(name) for name in proposal.key)}]")
+    lines += _key_lines(proposal)
     if proposal.references:
         listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in proposal.references.items())
         lines.append(f"{CONFIRM}references = {{ {', '.join(listed)} }}")
     return lines
+
+
+def _key_lines(proposal: Proposal) -> list[str]:
+    return [f"{CONFIRM}key = [{', '.join(quote(name) for name in proposal.key)}]"] if proposal.key else []
 
 
 def _column_lines(

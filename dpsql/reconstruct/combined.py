@@ -30,6 +30,9 @@ MOST_ROWS = 20_000
 MOST_ENTRIES = 2**26
 """Entries of R."""
 
+MOST_ALONE = 2_000
+"""Numbers of a measurement that is read by itself."""
+
 _PARTS = 128
 """A Gaussian variable stands among Laplace ones as the sum of so many of them: excess kurtosis 3 / 128."""
 _RANK = 1e-12
@@ -88,7 +91,7 @@ class CombinedAnswers:
     def values(self) -> Floats:
         """The estimates (m,); each is within rounding of R of what the observations say."""
         found = np.zeros(len(self.answered))
-        for part, one, deviation in zip(self._parts(), self.observed, _deviations(self.observed), strict=True):
+        for part, one, deviation in zip(self.parts(), self.observed, _deviations(self.observed), strict=True):
             found += solve(self.weights[:, part] / deviation, one.y)
         return self._spread(found)
 
@@ -114,7 +117,7 @@ class CombinedAnswers:
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
         smooth = half_widths(rows / far.deviation, far, alpha)
         largest = np.zeros(len(smooth))
-        for part, deviation in zip(self._parts(), _deviations(self.observed), strict=True):
+        for part, deviation in zip(self.parts(), _deviations(self.observed), strict=True):
             largest = np.maximum(largest, np.abs(self.weights[:, part]).max(axis=1, initial=0.0) / deviation)
         return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
 
@@ -149,7 +152,8 @@ class CombinedAnswers:
         """Which observations have Gaussian noise (P,)."""
         return np.concatenate([np.full(one.matrix.shape[0], one.noise.kind == "gaussian") for one in self.observed])
 
-    def _parts(self) -> list[slice]:
+    def parts(self) -> list[slice]:
+        """The columns of ``weights`` that each measurement has."""
         ends = np.cumsum([0, *(one.matrix.shape[0] for one in self.observed)]).tolist()
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
@@ -179,6 +183,27 @@ def combined_answers(W: Matrix, observed: Sequence[Observed], divisor: int = 1) 
     if np.any(remainder > _INSIDE):
         return None
     return CombinedAnswers(weights, tuple(observed), answered, rows.shape[0], divisor)
+
+
+def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers | None:
+    """The answers of W (m x n, sparse) from the one measurement that was made for it, which determines them.
+
+    ``combined_answers`` over however many cells: W S^T (S S^T)^+ needs inner products of rows alone, once more for what
+    rounding left. Cost O(P^3 + m P) for P observations. None past ``MOST_ALONE`` or ``MOST_ENTRIES``.
+    """
+    rows = sparse.csr_array(W)
+    answered = np.flatnonzero(np.diff(rows.indptr))
+    height = one.matrix.shape[0]
+    if height > MOST_ALONE or len(answered) * height > MOST_ENTRIES:
+        return None
+    S = sparse.csr_array(one.matrix).astype(np.float64) * (one.divisor / _deviations([one])[0])
+    gram, wanted = np.asarray((S @ S.T).todense()), np.asarray((rows[answered] @ S.T).todense())
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > _RANK * values.max(initial=0.0)
+    vectors, inverse = vectors[:, kept], 1.0 / values[kept]
+    weights = ((wanted @ vectors) * inverse) @ vectors.T
+    weights += (((wanted - weights @ gram) @ vectors) * inverse) @ vectors.T
+    return CombinedAnswers(weights, (one,), answered, rows.shape[0], divisor)
 
 
 def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:

@@ -110,6 +110,46 @@ def quantile(
     return _quantile(share, (first, last), counts, matrix, noise, alpha, discrete)
 
 
+def replicated(
+    q: float,
+    values: ArrayLike,
+    prefixes: Floats,
+    rows: object,
+    noise: NoiseModel,
+    *,
+    divisor: int = 1,
+    starts: ArrayLike | None = None,
+    discrete: bool = False,
+) -> Floats:
+    """The values alone (r, g) of what ``quantile`` says of ``prefixes`` (r x g x d), r replicates of them."""
+    last, counts = np.asarray(values, dtype=np.float64), prefixes.reshape(-1, prefixes.shape[2])
+    first = last if starts is None else np.asarray(starts, dtype=np.float64)
+    times, g, d = prefixes.shape
+    matrix = _stacked(rows, g, d, divisor)
+    share, ends, sign = float(q), (first, last), 1.0
+    if share == 1.0:  # as ``quantile`` has it
+        T = _tails(d)
+        matrix, counts = _apply(matrix, T, g), counts @ T.T
+        share, ends, sign = 0.0, (-last[::-1], -first[::-1]), -1.0
+    spread = np.tile(standard_errors(matrix, noise).reshape(d, g).T, (times, 1))
+    return np.asarray(sign * _value(share, ends, counts, spread, discrete)[0].reshape(times, g))
+
+
+def _value(
+    q: float, ends: tuple[Floats, Floats], counts: Floats, spread: Floats, discrete: bool
+) -> tuple[Floats, Places, Places, Floats]:
+    """The value of every group (g,), with the places that it lies between and how far between them."""
+    domain = ends[0] + (ends[1] - ends[0]) / 2
+    monotone = np.stack([isotonic_regression(row).x for row in counts])
+    if q == 0:
+        lower = upper = _first(monotone >= np.maximum(spread, 1.0), 0)
+        fraction = np.zeros(len(counts))
+    else:
+        lower, upper, fraction = _between(q, np.rint(np.maximum(monotone, 0.0)), discrete)
+    value = np.minimum(domain[lower] + fraction * (domain[upper] - domain[lower]), domain[upper])
+    return value, lower, upper, fraction
+
+
 def _check(q: float, domain: Floats, counts: Floats) -> None:
     if not 0 <= q <= 1:
         raise DataError(f"a quantile lies between 0 and 1, not at {q!r}; 0.5 is the median")
@@ -140,15 +180,7 @@ def _quantile(
     discrete: bool = False,
 ) -> Quantiles:
     g, d = counts.shape
-    domain = ends[0] + (ends[1] - ends[0]) / 2
-    monotone = np.stack([isotonic_regression(row).x for row in counts])
-    if q == 0:
-        spread = standard_errors(matrix, noise).reshape(d, g).T
-        lower = upper = _first(monotone >= np.maximum(spread, 1.0), 0)
-        fraction = np.zeros(g)
-    else:
-        lower, upper, fraction = _between(q, np.rint(np.maximum(monotone, 0.0)), discrete)
-    value = np.minimum(domain[lower] + fraction * (domain[upper] - domain[lower]), domain[upper])
+    value, lower, upper, fraction = _value(q, ends, counts, standard_errors(matrix, noise).reshape(d, g).T, discrete)
     T = _differences(q, d)
     D, held = counts @ T.T, _apply(matrix, T, g)
     # Ranks are whole, but for what QUANTILE_CONT finds between two values.

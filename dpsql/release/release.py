@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dpsql.arguments import taking, text, whole
 from dpsql.arrays import Row
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InterfaceError, NoResultError, listed
 from dpsql.pictures import results_picture
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
@@ -33,6 +34,7 @@ class Release:
     cost: float
     guarantee: str
     record: ReleaseRecord
+    replicates: Callable[[int, str, int], Result] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         shown = ", ".join(self.views[:_SHOWN]) + (f", ... {len(self)} in all" if len(self) > _SHOWN else "")
@@ -50,6 +52,8 @@ class Release:
         for table in tables:
             if isinstance(name, str) and table.name.lower() == name.lower():
                 return _result(table)
+        if isinstance(name, int) and not isinstance(name, bool):
+            raise NoResultError(f"release {self.id} has no result number {name}; from 0 they are: {listed(self.views)}")
         raise no_result(f"release {self.id}", name, self.views)
 
     @property
@@ -80,6 +84,21 @@ class Release:
         if name is not None or ax is not None or len(self) == 1:
             return self[name or self.views[0]].plot(ax, value=value)
         return results_picture([(shown, self[shown]) for shown in self.views])
+
+    @taking(name=text(), count=whole(1, 10**9))
+    def draws(self, name: str, count: int = 500) -> Result:
+        """Replicates of the result ``name``: what it might as well have shown, its noise drawn again. Free.
+
+        ``count`` of them, one below the other; the column ``replicate`` numbers them from 1. The noise is drawn from
+        the exact joint law of the release's noise by a public generator, so that the same draws come every time, and
+        those of several results, and of releases that rest on the same measurements, belong together. A number that is
+        computed from each replicate varies as the same number of the release varies about the truth. Raises
+        NoResultError, InterfaceError for a release that no connection gave, NotSupportedError where the batch was
+        too large or was measured adaptively.
+        """
+        if self.replicates is None:
+            raise InterfaceError("this release knows no ledger; take the one that con.run(...) returns")
+        return self.replicates(self.id, name, count)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.views)

@@ -12,6 +12,7 @@ import contextlib
 import datetime as dt
 import glob
 import os
+import re
 import shutil
 import uuid
 import weakref
@@ -45,6 +46,7 @@ from .result import Result
 from .writing import point_views, write_records
 
 _LISTING = "SELECT release_id, released_at, names FROM dp.releases ORDER BY 1"
+_SHOWN = re.compile(r"FROM (?:dpsql_releases\.)?r([1-9][0-9]*)\.")
 _WAIT = 10.0  # seconds that a writer waits for another one
 
 # Small blocks: sixty small tables then take 1 MB and 0.01 s instead of 16 MB and 0.05 s.
@@ -125,6 +127,16 @@ class ReleaseStore:
     def shown(self) -> dict[int, tuple[str, ...]]:
         """The names of each release's results in the file, by id."""
         return {number: tuple(names) for number, _, names in self._listed()}
+
+    def shown_by(self) -> dict[str, tuple[int, str]]:
+        """(release, result) that each view of schema dp selects from, by its name in lower case."""
+        query = f"SELECT view_name, sql FROM duckdb_views() WHERE database_name = '{CATALOG}' AND schema_name = 'dp'"  # noqa: S608
+        found = {}
+        for name, text in self._rows(query):
+            release = _SHOWN.search(text)
+            if release is not None:
+                found[str(name).lower()] = (int(release[1]), str(name).lower())
+        return found
 
     def moments(self) -> dict[int, dt.datetime]:
         """When each release of the file was made, by id: with the ids, what tells one ledger from another."""

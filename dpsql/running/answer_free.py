@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from dpsql.earlier import Combination, Past, combine, past_of
+from dpsql.earlier import Combination, Past, alone, combine, past_of
 from dpsql.earlier.budget_search import EarlierReleases, met
 from dpsql.earlier.combined import joined, observed_of
 from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, combined_plan, noted, plan_with
@@ -276,6 +276,27 @@ class Earlier:
             f"release {entry.id} rests on earlier ones that this policy understands otherwise; its own results stay, "
             "and fresh=True measures again"
         )
+
+    def behind(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | None:
+        """How the numbers of a release follow from the measurements that it rests on, of its data version.
+
+        None where these are too large, or not understood as they were. ``entries``: all releases, by number.
+        """
+        rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
+        every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
+        if not every <= entries.keys():
+            return None
+        schemas = self._schemas()
+        pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
+        record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
+        try:
+            prepared = prepare(record.sql, self._policy, schemas)
+        except SQLError:
+            return None
+        if len(every) == len(pasts) == 1 and pasts[0].release == entry.id:
+            return alone(prepared, pasts[0], alpha)
+        found = combine(prepared, pasts, alpha, every)
+        return found if found is not None and frozenset(found.rests_on) == every else None
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ def tables_of(
     ``possible``: what is shown instead of them, beside their errors (``dpsql.running.feasible``).
     """
     room = afterwards.MOST_BYTES
-    estimates = _Estimates(plan, values, possible)
+    estimates = Estimates(plan, values, possible)
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
     shown: dict[str, Shown] = {}
@@ -191,8 +191,8 @@ def _title(column: CoreColumn) -> str:
 
 
 @dataclass(frozen=True)
-class _Estimates:
-    """All estimates of a release, in the order of W's rows."""
+class Estimates:
+    """All estimates ``values`` (m,) of a release, in the order of W's rows, as the numbers of its noisy tables."""
 
     plan: Planned
     values: Floats
@@ -224,7 +224,7 @@ class _Estimates:
         if isinstance(column, Measured):
             constant = float(core.outputs[column.output].constant)
             low, high = self.possible.interval(slices[column.output], constant, np.asarray(low), np.asarray(high))
-        value = _Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
+        value = Estimates(self.plan, self.possible.values)._unbiased(core, column, slices)[0]
         return value, error, *holding(value, low, high), kind
 
     def _unbiased(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:

@@ -257,15 +257,22 @@ class Service:
 
     def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
         shelf = self._shelf(asker.name)
+        said: list[str] = []
+        settings = asker.settings
 
         def ask(text: str) -> Result:
-            return shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
+            found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
+            if settings.errors:
+                level = 0.05 if settings.alpha is None else settings.alpha
+                found, why = shelf.con.errors_beside(text, found, alpha=level, own=dict(asker.own))
+                said.extend([why] if why else [])
+            return found
 
         results: list[tuple[str, ResultSet | None]] = []
         for piece in going.pieces:
             found = read(shelf.con, piece, going, ask, question)
             results.append((f"{_tag(piece.word)} {len(found.rows)}", found))
-        return Answer(results)
+        return Answer(results, tuple(said))
 
     def _listed(self, asker: Asker, text: str, question: Question) -> Answer:
         shelf = self._shelf(asker.name)

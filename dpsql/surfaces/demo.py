@@ -39,9 +39,7 @@ SHOWN = ("by_coinsurance", "visits_by_coinsurance", "unmet_need", "free_against_
 # The standard error of a ratio a / b is, to first order and whatever the correlation, at most
 # (stderr(a) + |a / b| stderr(b)) / |b|: the triangle inequality of standard deviations.
 STAYED_AWAY = """\
-SELECT coinsurance, 100 * never / n AS percent,
-       100 * (never_stderr + never / n * n_stderr) / n AS percent_stderr
-FROM no_visit_by_coinsurance ORDER BY percent DESC"""
+SELECT coinsurance, 100 * never / n AS percent FROM no_visit_by_coinsurance ORDER BY percent DESC"""
 
 PARTS = """\
 SELECT 'person-years by coinsurance' AS parts, sum(n) AS parts_sum, any_value(whole) AS whole,
@@ -108,7 +106,7 @@ def _tell(con: Connection, policy: Path, batch: Path, sql: str, options: argpars
     _show_release(say, release, plan, running)
 
     say("4. More questions, free", title=True)
-    shares, parts = con.sql(STAYED_AWAY), con.sql(PARTS)
+    shares, parts = con.sql(STAYED_AWAY, errors=True), con.sql(PARTS)
     _show_queries(say, shares, parts)
 
     say("5. What is left", title=True)
@@ -216,8 +214,9 @@ def _show_queries(say: _Say, shares: Result, parts: Result) -> None:
     say(STAYED_AWAY, indent=4, table=True)
     say(output.table_text(shares), result=True)
     say(
-        "Where care was free fewer people stayed away than where they paid 95 % of the bill. (percent_stderr is an "
-        "upper bound: the errors of both counts add up at worst. Individual-deductible plans stand at 0 or 100.)"
+        "Where care was free fewer people stayed away than where they paid 95 % of the bill. The intervals are "
+        "those of con.sql(..., errors=True), which knows how the noise of both counts goes together. "
+        "(Individual-deductible plans stand at 0 or 100.)"
     )
     say(
         "All numbers agree with each other, although each one is noisy: groups that leave out no row add up to the "

@@ -321,8 +321,13 @@ dpsql ledger verify  hold the ledger, its anchor and the releases file against e
 dpsql sql  run one SELECT over the releases; free
 query QUERY?  the SELECT, or - to read it from stdin
 --sql TEXT  the same as QUERY
+--errors  an interval beside every number, computed ones too; needs --policy, for the ledger
+{_ALPHA}
 --timeout SECONDS  stop the query after that; default: 60, 0 for never
 {_DELIVERED}{_RELEASED}
+--database FILE  with --errors: DuckDB file with the private tables, whose column types are read
+--ledger FILE  with --errors: ledger file; default: beside the policy
+--anchor FILE  with --errors: as for dpsql run
 
 dpsql policy init  print a first policy from the schema, for the custodian to confirm
 --database FILE  DuckDB file with the private tables

@@ -20,8 +20,8 @@ Record: TypeAlias = "dict[str, Any]"
 """A row of dp.releases, by column."""
 
 
-def connected(options: argparse.Namespace) -> Connection:
-    """The connection that --policy, --database and the like name."""
+def connected(options: argparse.Namespace, **more: Any) -> Connection:
+    """The connection that --policy, --database and the like name; ``more`` goes to ``connect``."""
     return connect(
         options.database,
         policy=options.policy,
@@ -30,6 +30,7 @@ def connected(options: argparse.Namespace) -> Connection:
         anchor=options.anchor,
         memory_limit=getattr(options, "memory_limit", None),
         scan_timeout=getattr(options, "scan_timeout", None),
+        **more,
     )
 
 

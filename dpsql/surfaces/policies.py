@@ -12,11 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpsql.driver.opening import connect, draft_policy, policy_advice
-from dpsql.errors import OperationalError, PolicyError, listed, nearest, one_line
+from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, one_line
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.advice import undecided
 from dpsql.policy.proposals import Proposal
 from dpsql.policy.smartnoise import policy_from_smartnoise
+from dpsql.privacy.amounts import exact
 from dpsql.privacy.amounts import show as show_figure
 from dpsql.running.found_domains import FoundDomain
 from dpsql.surfaces import inputs, output
@@ -134,7 +135,7 @@ def init(options: argparse.Namespace) -> None:
     database = None if options.database is None else Path(options.database).absolute()
     first = _stem(Path(options.database)) if options.database is not None else next(iter(sources))
     asked = sys.stdin.isatty() and sys.stderr.isatty() and not (options.json or options.quiet)
-    chosen = (_ask_unit,) if asked else ()
+    chosen = (_ask_unit, _ask_budget) if asked else ()
     text, tables = draft_policy(database, sources, options.dataset or f"{first}-1", *chosen)
     if options.json:
         output.print_json({"policy": text, "tables": tables})
@@ -149,7 +150,8 @@ def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Pro
     """
     likely = [proposed.unit] if proposed.unit else []
     print(
-        f"\n{one_line(table)}: who is protected? A column that marks a person, or row if every row is somebody else.",
+        f"\n{one_line(table)}: who is protected? A column that marks a person, row if every row is somebody else, or "
+        "public if everybody may see the table.",
         file=sys.stderr,
     )
     ids = ", ".join(map(one_line, [*likely, *proposed.others])) or "none of its columns looks like one"
@@ -159,8 +161,8 @@ def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Pro
         named = next((column for column in columns if column.lower() == unit.lower()), unit)
         if not unit:
             return proposed
-        if unit == "row":
-            return replace(proposed, unit=None, most=None, references={}, decided=True)
+        if unit in ("row", "public"):
+            return replace(proposed, unit=None, most=None, references={}, public=unit == "public", decided=True)
         if named in columns or unit == proposed.unit:
             break
         print(f"  {one_line(table)} has no column {one_line(unit)}; {nearest(unit, columns)}", file=sys.stderr)
@@ -168,10 +170,24 @@ def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Pro
     while True:
         most = _answer(f"  at most how many rows of one {one_line(named)} count (Enter: decide in the file): ")
         if not most:
-            return replace(proposed, unit=named, most=proposed.most or 5, references=linked)
+            return replace(proposed, unit=named, most=proposed.most or 5, references=linked, person=True)
         if most.isascii() and most.isdigit() and 1 <= int(most[:16]) <= 10**15:
-            return replace(proposed, unit=named, most=int(most), references=linked, decided=True)
+            return replace(proposed, unit=named, most=int(most), references=linked, person=True, decided=True)
         print("  write a whole number such as 5", file=sys.stderr)
+
+
+def _ask_budget() -> tuple[str, str] | None:
+    """Epsilon and delta of the whole budget that a person at the terminal decides, None where they leave it open."""
+    print("\nThe budget: how much may all releases together show of one unit, for ever?", file=sys.stderr)
+    while epsilon := _answer("  epsilon, such as 1; above 10 promises little (Enter: decide in the file): "):
+        delta = _answer("  delta, far below 1 over the number of units (Enter: 1e-9): ") or "1e-9"
+        try:
+            held = BudgetPolicy(exact("epsilon", epsilon), exact("delta", delta))
+        except Error as error:
+            print(f"  {one_line(str(error))}", file=sys.stderr)
+            continue
+        return show_figure(held.epsilon or Fraction(0)), show_figure(held.delta or Fraction(0))
+    return None
 
 
 def _answer(question: str) -> str:

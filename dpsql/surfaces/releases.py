@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
-from dpsql.errors import LedgerError, ProgrammingError, listed, one_line
+from dpsql.errors import LedgerError, OperationalError, ProgrammingError, SQLError, listed, one_line
+from dpsql.policy import Policy
 from dpsql.privacy.ledger import Entry
 from dpsql.privacy.state import BudgetState
 from dpsql.quoting import identifier
 from dpsql.release import Result
 from dpsql.release.files import export_database, export_table, export_tables
 from dpsql.release.limits import QUERY_SECONDS
+from dpsql.sql.parse.routing import tables_asked
 from dpsql.surfaces import formats, inputs, output
+
+log = logging.getLogger("dpsql")
 
 
 def list_(options: argparse.Namespace) -> None:
@@ -44,10 +50,40 @@ def show(options: argparse.Namespace) -> None:
 
 def sql(options: argparse.Namespace) -> None:
     """Run one SELECT over the releases; free."""
+    limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
+    query = inputs.text(options.query, options)
+    if options.errors:
+        return _with_errors(query, limit, options)
     store = inputs.released(options)
     formats.check(options, 1, store.path)
-    limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
-    _deliver(store.sql(inputs.text(options.query, options), seconds=limit), "result", options)
+    try:
+        found = store.sql(query, seconds=limit)
+    except (SQLError, OperationalError):
+        asked = "" if options.policy is None else tables_asked(query, Policy.load(Path(options.policy)), store.names)
+        if not asked:
+            raise
+    else:
+        return _deliver(found, "result", options)
+    raise ProgrammingError(
+        "dpsql sql reads what is released, and this asks a public table: query it with DuckDB itself"
+        if asked == "public"
+        else "dpsql sql reads what is released, and this asks a private table; dpsql run measures it, dpsql plan shows "
+        "the errors first, for free"
+    )
+
+
+def _with_errors(query: str, limit: float | None, options: argparse.Namespace) -> None:
+    """Deliver the answer with errors beside its numbers, which the ledger's releases have."""
+    if options.policy is None:
+        options.usage("--errors draws the noise of releases again, which the ledger knows; give --policy FILE")
+    with inputs.connected(options, query_timeout=limit) as con:
+        formats.check(options, 1, con.releases_path)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = con.sql(query, errors=True, alpha=options.alpha)
+        for one in said:
+            log.warning("%s", one.message)
+        _deliver(found, "result", options)
 
 
 def rename(options: argparse.Namespace) -> None:

@@ -51,7 +51,7 @@ def report_plan(plan: Plan, state: BudgetState | None = None) -> str:
     row. Raises InterfaceError without matplotlib.
     """
     level, charge = f"{100 * (1 - plan.alpha):g} %", plan.charge
-    facts = [("Data set", plan.dataset), *plan_facts(plan)[1:]]
+    facts = [("Data set", plan.dataset), *plan_facts(plan, plan.rows())[1:]]
     if plan.estimated:
         facts.append(("Errors", "estimates, by simulation on public stand-ins for the data"))
     parts = [

@@ -112,8 +112,11 @@ THREATS = (
     )),
     Threat("Q10", "the time of a scan", (
         "audit/test_timing.py::test_scans_of_neighbours_take_one_time",
+        "audit/test_timing.py::test_so_do_those_over_rows_of_units",
         "measure/test_scan.py::test_the_scan_has_no_condition_on_rows",
-    ), "the size of a table, how rows are spread over units and how many match in a join stay visible"),
+        "measure/test_scan.py::test_nor_has_a_scan_of_rows_of_units",
+    ), "the size of a table, how rows are spread over units, how many match in a join, and what the extremes of a "
+       "column settle for all rows stay visible"),
     Threat("Q11", "the time of a draw", (
         "audit/test_timing.py::test_the_time_of_a_draw_is_reported",
         "audit/test_audit.py::test_the_order_of_a_release",

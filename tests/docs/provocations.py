@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,26 @@ def _after(query: str) -> Callable[[Scene], object]:
         return s.con.sql(query)
 
     return provoke
+
+
+def _beside(query: str, **options: Any) -> Callable[[Scene], object]:
+    """Ask the releases for errors, once there are some; {n} is a number below the one that was released."""
+
+    def provoke(s: Scene) -> object:
+        n = int(s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)["v"].column("n")[0])
+        return s.con.sql(query.format(n=n), errors=True, **options)
+
+    return provoke
+
+
+def _other_policy(s: Scene) -> None:
+    s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
+    s.again(lambda text: text.replace("upper = 99", "upper = 98")).sql("SELECT n + 1 AS m FROM v", errors=True)
+
+
+def _tiny(s: Scene) -> None:
+    s.con.run(f"CREATE VIEW v AS SELECT CAST(n AS TINYINT) AS n FROM ({COUNT})", **BUDGET)
+    s.con.sql("FROM v", errors=True)
 
 
 def _releases_broken(s: Scene) -> None:
@@ -576,6 +596,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "releases like a schema": lambda s: dpsql.connect(
         s.folder / "clinic.duckdb", policy=s.folder / "clinic.toml", releases=s.folder / "r1.duckdb"
     ),
+    "connect without a policy": lambda s: dpsql.connect(s.folder / "clinic.duckdb"),
     "places swapped": lambda s: dpsql.connect(s.folder / "clinic.toml", policy=s.folder / "clinic.duckdb"),
     "several results": lambda s: s.con.run(f"{COUNT}; {COUNT} WHERE age > 3", **BUDGET).df(),
     "an argument of another kind": lambda _: workload.all_range("x"),
@@ -629,6 +650,8 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "one name twice": lambda s: s.con.run(f"CREATE VIEW a AS {COUNT}; CREATE VIEW A AS {COUNT}", **BUDGET),
     "a kept name": lambda s: s.con.run(f"CREATE VIEW releases AS {COUNT}", **BUDGET),
     "no such result": _no_result,
+    "no such place": lambda s: s.con.run(COUNT, **BUDGET)[3],
+    "a public table among releases": _after("SELECT COUNT(*) FROM regions"),
     "another data set": _renamed,
     "another policy": _policy_changed,
     "another type": _columns_changed,
@@ -643,6 +666,16 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "releases unreadable": _releases_broken,
     "releases no database": _releases_foreign,
     "too many rows": _after("SELECT * FROM range(2_000_000)"),
+    "errors of chance": _beside("SELECT n + random() AS r FROM v"),
+    "errors of many rows": _beside("SELECT n, i.range AS i FROM v, range(20000) i"),
+    "errors of a list": _beside("SELECT list(n) AS l FROM v"),
+    "errors of a list of releases": _beside("SELECT n, cost FROM v, dp.releases"),
+    "errors far out": _beside("SELECT n FROM v", alpha=0.001),
+    "errors of what fails": _beside("SELECT CAST(n - {n} AS UTINYINT) AS m FROM v"),
+    "errors under another policy": _other_policy,
+    "errors of a result that failed": _tiny,
+    "too many draws": lambda s: s.con.run(COUNT, **BUDGET).draws("q1", 10**8),
+    "draws of no ledger": lambda s: replace(s.con.run(COUNT, **BUDGET), replicates=None).draws("q1"),
     "no such column": _column,
     "no budget for a cursor": lambda s: s.execute(COUNT),
     "nothing to fetch": lambda s: s.con.cursor().fetchone(),
@@ -738,11 +771,15 @@ ELSEWHERE = {
     "the custodian approves each batch": "privacy/test_requests.py",
     "… requests of … wait already": "privacy/test_requests.py",
     "… was released locally already": "local/test_local_release.py",
+    "dpsql sql reads what is released": "driver/test_one_way_in.py",
     "ledger … cannot be opened": "docs/test_errors_page.py",
     "ledger … cannot be written": "assurance/test_read_only_files.py",
     "ledger … cannot grow": "assurance/test_disk_full.py",
     "the scan of … failed inside DuckDB": "measure/test_scan.py",
     "…: … are undecided": "test_policy_advice.py",
+    "release … has no noise": "replicates/test_travel.py",
+    "errors=True cannot read": "replicates/test_partitioned.py",
+    "the query took too long over": "replicates/test_partitioned.py",
     "the query over the releases has texts": "server/test_server_protocol.py",
     "… protects one … by the policy": "test_file_changes.py",
 }

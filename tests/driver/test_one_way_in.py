@@ -66,12 +66,18 @@ def test_one_result_is_taken_without_its_name(folder: Path) -> None:
         assert two[1] == two["q2"]
         with pytest.raises(DataError, match=r"2 results \(q1, q2\); take one by its name"):
             two.df()
+        with pytest.raises(dpsql.Error, match="no result number 2; from 0 they are: q1, q2"):
+            two[2]
+        assert con.execute("SELECT k, n FROM r1.q1").df().equals(one.df()[["k", "n"]])
         for missing in (2, -3, True):
             with pytest.raises(dpsql.Error):
                 two[missing]
 
 
-def test_what_is_private_is_said_where_releases_are_read(folder: Path) -> None:
+def test_what_is_private_is_said_where_releases_are_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with duckdb.connect(folder / "t.duckdb") as duck:
+        duck.execute("CREATE TABLE wards (name VARCHAR)")
+    (folder / "p.toml").write_text(f"{POLICY}[tables.wards]\npublic = true\n[tables.wards.columns]\nname = {{}}\n")
     with dpsql.connect(policy=folder / "p.toml") as con:
         for _ in range(2):
             with pytest.raises(ProgrammingError, match=r"reads a private table; con\.run"):
@@ -82,11 +88,20 @@ def test_what_is_private_is_said_where_releases_are_read(folder: Path) -> None:
         with pytest.raises(ProgrammingError, match="no budget is given"):
             con.execute("SELECT SUM(k) FROM t")
         assert con.execute("SELECT COUNT(*) FROM q1").fetchall() == [(3,)]
+        with pytest.raises(ProgrammingError, match="reads a public table: query it with DuckDB"):
+            con.sql("SELECT name FROM wards")
+    for name, asked in (("t", "a private table; dpsql run measures it"), ("wards", "a public table: query it")):
+        assert main(["sql", f"SELECT COUNT(*) FROM {name}", "--policy", str(folder / "p.toml")]) == 1
+        assert asked in capsys.readouterr().err
 
 
 def test_swapped_and_unlucky_places_are_refused(folder: Path) -> None:
-    with pytest.raises(InterfaceError, match="database is a policy"):
-        dpsql.connect(folder / "p.toml", policy=folder / "t.duckdb")
+    for swapped in ({"policy": folder / "t.duckdb"}, {}):
+        with pytest.raises(InterfaceError, match="database is a policy"):
+            dpsql.connect(folder / "p.toml", **swapped)
+    with pytest.raises(InterfaceError, match="policy is missing"):
+        dpsql.connect(folder / "t.duckdb")
+    dpsql.connect(folder / "t.duckdb", folder / "p.toml").close()
     with pytest.raises(InterfaceError, match="its schema r1"):
         dpsql.connect(policy=folder / "p.toml", releases=folder / "r1.duckdb")
 

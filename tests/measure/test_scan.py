@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -19,13 +21,14 @@ import dpsql
 from dpsql import measure
 from dpsql.engines.duckdb import FileEngine
 from dpsql.errors import OperationalError
-from dpsql.measure import reading
+from dpsql.measure import from_sql, reading
 from dpsql.measure.scan_sql import select_list
 from dpsql.measure.shield import shielded
 from dpsql.policy import Policy
 from dpsql.workload.compile.compiled import Compiled
-from dpsql.workload.expr.value_sql import render
-from dpsql.workload.expr.values import Name
+from dpsql.workload.expr.scan import Joined, Relation, Select
+from dpsql.workload.expr.value_sql import render, select_text
+from dpsql.workload.expr.values import Compared, Constant, Name, Test, walk
 
 NUMBERS = policy_of('[tables.t]\nunit = "row"\n[tables.t.columns]\nv = { lower = -1, upper = 3 }\nk = {}\n')
 
@@ -262,3 +265,91 @@ def test_the_scan_has_no_condition_on_rows() -> None:
     assert "WHERE" not in columns
     assert "FILTER" not in columns
     assert set(sources_of(NUMBERS)) == {"t"}
+
+
+UNITS = policy_of(
+    """
+[tables.visits]
+unit = "pid"
+max_rows_per_unit = 3
+[tables.visits.columns]
+pid = {}
+ward = { values = ["a", "b"] }
+cost = { lower = 0, upper = 100 }
+[tables.people]
+unit = "pid"
+key = ["pid"]
+max_rows_per_unit = 1
+[tables.people.columns]
+pid = {}
+sex = { values = ["f", "m"] }
+"""
+)
+# Conditions that hold for no row of the smaller of two neighbours, and for one of the larger.
+OF_UNITS = {
+    "WHERE": "SELECT SUM(n), COUNT(*) FROM (SELECT pid, SUM(cost) AS n FROM visits WHERE ward = 'b' GROUP BY pid)",
+    "WHERE on the unit": "SELECT COUNT(*) FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE pid > 90000 GROUP BY pid)",
+    "WHERE of units counted": """SELECT COUNT(DISTINCT pid) FROM (SELECT pid, COUNT(*) AS n FROM visits
+        WHERE ward = 'b' GROUP BY pid) WHERE n > 1""",
+    "WHERE below": """SELECT SUM(m) FROM (SELECT pid, SUM(n) AS m FROM (SELECT pid, COUNT(*) AS n FROM visits
+        WHERE pid > 90000 GROUP BY pid) WHERE n < 3 GROUP BY pid)""",
+    "HAVING": """SELECT COUNT(*) FROM people p LEFT JOIN (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid
+        HAVING pid = 99999) v ON v.pid = p.pid WHERE v.n > 0""",
+    "HAVING of rows": "SELECT COUNT(*) FROM (SELECT pid FROM visits GROUP BY pid HAVING pid = 99999)",
+    "EXISTS": """SELECT COUNT(*) FROM people p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.pid
+        AND v.ward = 'b')""",
+    "IN": "SELECT COUNT(*) FROM people WHERE pid IN (SELECT pid FROM visits WHERE ward = 'b' GROUP BY pid)",
+    "FILTER": """SELECT SUM(n) FROM (SELECT pid, SUM(cost) FILTER (WHERE ward = 'b') AS n FROM visits WHERE cost > 2
+        GROUP BY pid)""",
+    "a join to units": """SELECT ward, COUNT(*) FROM visits x JOIN (SELECT pid, COUNT(*) AS n FROM visits
+        WHERE ward = 'b' GROUP BY 1) v ON v.pid = x.pid GROUP BY ward""",
+}
+
+
+@pytest.fixture(scope="module")
+def neighbours() -> list[duckdb.DuckDBPyConnection]:
+    """Two databases: in one a unit more, which has the one row in ward b."""
+    found = []
+    for more in (0, 1):
+        con = duckdb.connect(config={"threads": 1})
+        con.execute("CREATE TABLE visits AS SELECT 18 * i AS pid, 'a' AS ward, 5 AS cost FROM range(5000) r(i)")
+        con.execute("CREATE TABLE people AS SELECT 18 * i AS pid, 'f' AS sex FROM range(100) r(i)")
+        con.execute(f"INSERT INTO visits SELECT 99999, 'b', 5 FROM range({more})")
+        found.append(con)
+    return found
+
+
+def _selects(relation: Relation) -> Iterator[tuple[Test | None, Sequence[Test]]]:
+    """WHERE of each SELECT of a scan, and the ON of its joins."""
+    if isinstance(relation, Select):
+        yield relation.where, [on for _, on in relation.source.joins] if isinstance(relation.source, Joined) else []
+        yield from _selects(relation.source)
+    elif isinstance(relation, Joined):
+        for part in (relation.base, *(join for join, _ in relation.joins)):
+            yield from _selects(part)
+
+
+def _operators(node: dict[str, Any]) -> list[str]:
+    """The operators of a plan of DuckDB but for projections, and beside a scan of a table what it is filtered by."""
+    name = node["name"].strip().upper()
+    filters = [f"{key} {value}" for key, value in node.get("extra_info", {}).items() if "filter" in key.lower()]
+    found = [*([] if name == "PROJECTION" else [name]), *filters]  # values are packed in projections
+    return [*found, *(part for child in node["children"] for part in _operators(child))]
+
+
+@pytest.mark.parametrize("name", OF_UNITS)
+def test_nor_has_a_scan_of_rows_of_units(name: str, neighbours: list[duckdb.DuckDBPyConnection]) -> None:
+    """DuckDB pushes a condition down to the table, where statistics of the values say what is read at all."""
+    compiled = compiled_of(OF_UNITS[name], UNITS, tables_of(UNITS, engine_of(neighbours[0])))
+    for scan in reading.scans_of(compiled.layouts):
+        select = reading.scan_of(scan.layout, sources_of(UNITS)).select
+        for where, ons in _selects(select):
+            assert where is None or (isinstance(where, Compared) and where.left == Name(from_sql.PLACE))
+            assert not [part for on in ons for part in walk(on) if isinstance(part, Constant)]
+        text = select_text(select, {table: table for table in ("visits", "people")})
+        plans = [_operators(json.loads(con.execute(f"EXPLAIN (FORMAT JSON) {text}").fetchall()[0][1])[0])
+                 for con in neighbours]  # fmt: skip
+        assert plans[0] == plans[1]
+        scans = [operator for operator in plans[0] if "SCAN" in operator]
+        assert len(scans) == text.count("FROM visits") + text.count("FROM people")
+        assert not [operator for operator in plans[0] if "empty" in operator.lower() or "filters" in operator.lower()]

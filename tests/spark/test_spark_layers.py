@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +12,34 @@ from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.session import private_session
 from dpsql.engines.spark.values import Expr
 from dpsql.errors import NotSupportedError
-from dpsql.workload.expr.scan import Select, Table
-from dpsql.workload.expr.values import Cast, CountRows, Name, Value, Word, bare
+from dpsql.measure.from_sql import rows_of
+from dpsql.workload.expr.lines import Line
+from dpsql.workload.expr.rows import KEPT, OfUnit, RowSource, Units
+from dpsql.workload.expr.scan import Select, Table, same
+from dpsql.workload.expr.values import Cast, Compared, Constant, CountRows, Name, Stored, Value, Word, bare, whole
 
+LINE = Line("integer", "BIGINT", 0, 9)
 TABLE = {"t": Source("t", {"x": "DOUBLE", "y": "DOUBLE"})}
 
 
 def _written(value: Value) -> str:
     return written(Select((("n", CountRows()), ("s", Word(value, high=False))), Table("t", "b")), TABLE)[0]
+
+
+def test_conditions_of_rows_of_units_are_columns() -> None:
+    """As in DuckDB's scan: no WHERE, but a flag that is the least of a unit's rows, and counts."""
+    tables = {"t": Source("t", {"u": "INTEGER", "x": "INTEGER"})}
+    rows = RowSource("t", unit=Stored("u", "INTEGER"), limit=3)
+    units = Units(rows, Compared(Stored("x", "INTEGER"), "=", Constant(3, "INTEGER")), "u", ())
+    source = RowSource("t", unit=Stored("u", "INTEGER"), of=units)
+    text, _ = written(Select((*same(KEPT), ("n", CountRows())), rows_of(source, (), same(KEPT)), group_by=1), tables)
+    assert "WHERE" not in text
+    assert "CASE `dpsql_base`.`x` = 3 WHEN TRUE THEN 0 WHEN FALSE THEN 1 ELSE 2 END AS `dpsql kept`" in text
+    assert "min(`dpsql_values`.`dpsql kept`) AS `dpsql kept`" in text
+    counted = replace(units, columns=(OfUnit("c", "count", whole(1), LINE, LINE),))
+    select = Select((("n", CountRows()),), rows_of(replace(source, of=counted), (), same(KEPT)))
+    with pytest.raises(NotSupportedError, match="aggregates of each unit"):
+        written(select, tables)
 
 
 def _long(value: Value) -> Value:

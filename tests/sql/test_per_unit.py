@@ -106,6 +106,17 @@ ANSWERED = [
     """SELECT sex, SUM(n) AS c FROM (SELECT person, sex, COUNT(v.pid) AS n, MAX(v.cost) AS m FROM people p
         LEFT JOIN visits v ON v.pid = p.person GROUP BY 1, 2
         HAVING MAX(v.cost) > 70 OR SUM(v.cost) IS NULL) GROUP BY sex""",
+    # Units without a row that WHERE holds for count nowhere: no group, no unit, no NULL, and no match of a join.
+    "SELECT COUNT(*) AS c FROM (SELECT pid FROM visits WHERE cost > 90 GROUP BY pid)",
+    """SELECT COUNT(DISTINCT pid) AS c FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE cost > 80 GROUP BY pid)
+        WHERE n < 3""",
+    """SELECT w, COUNT(*) AS c FROM (SELECT pid, MIN(ward) FILTER (WHERE day < DATE '2020-01-09') AS w FROM visits
+        WHERE cost > 90 GROUP BY pid) GROUP BY w""",
+    """SELECT m, COUNT(*) AS c FROM (SELECT pid, SUM(n) AS m FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE cost > 80
+        GROUP BY pid) GROUP BY pid) GROUP BY m""",
+    """SELECT v.pid IS NULL AS a, n IS NULL AS b, s > 170 AS d, COUNT(*) AS c FROM people p LEFT JOIN (SELECT pid,
+        COUNT(*) AS n, SUM(cost) AS s FROM visits WHERE cost > 80 GROUP BY 1 HAVING pid > 3) v ON v.pid = p.person
+        GROUP BY 1, 2, 3""",
     "SELECT COUNT(*) AS c FROM visits WHERE ward IN (SELECT w FROM wards WHERE kind = 'x')",
     "SELECT COUNT(*) AS c FROM visits v WHERE NOT EXISTS (SELECT 1 FROM wards u WHERE u.w = v.ward AND kind LIKE 'y%')",
     "SELECT n, COUNT(*) AS c FROM (SELECT pid, COUNT(DISTINCT ward) AS n FROM visits GROUP BY pid) GROUP BY n",
@@ -139,6 +150,29 @@ def test_as_duckdb_answers(visits: Pipeline, sql: str) -> None:
     wanted = {_plain(row) for row in visits.connection.execute(sql).fetchall()}
     assert wanted <= found
     assert all(row[-1] == 0 for row in found - wanted)
+
+
+TOGETHER = [
+    ("AVG(cost)", "SUM(cost)"),
+    ("MIN(cost)", "MAX(cost)"),
+    ("COUNT(*)", "COUNT_IF(cost > 50)"),
+    ("COUNT(cost)", "COUNT(DISTINCT day)"),
+    ("BOOL_OR(cost > 60)", "BOOL_AND(cost > 20)"),
+]
+
+
+@pytest.mark.parametrize("aggregates", TOGETHER, ids=" ".join)
+def test_aggregates_with_several_filters_are_kept_apart(visits: Pipeline, aggregates: tuple[str, str]) -> None:
+    """Each under two conditions and under none in one SELECT; an average comes before the sum that it has within."""
+    filters = (" FILTER (WHERE cost < 40)", "", " FILTER (WHERE ward = 'b')")
+    asked = [f"{aggregate}{condition}" for aggregate in aggregates for condition in filters]
+    inner = ", ".join(f"{item} AS x{at}" for at, item in enumerate(asked))
+    outer = ", ".join(f"{'COUNT_IF' if 'BOOL' in item else 'SUM'}(x{at}) AS c{at}" for at, item in enumerate(asked))
+    sql = f"SELECT {outer} FROM (SELECT pid, {inner} FROM visits GROUP BY pid)"
+    ((found,), (wanted,)) = rows_of(visits.results(sql)[0])[1], visits.connection.execute(sql).fetchall()
+    assert found == pytest.approx([float(value) for value in wanted], rel=1e-6)
+    assert wanted[0] != wanted[2]
+    assert wanted[3] != wanted[5]
 
 
 def test_bounds_are_those_of_so_many_rows(visits: Pipeline) -> None:

@@ -182,6 +182,18 @@ def test_sql_reads_the_releases_file_alone(
     assert "(1 row)" in told(capsys, "sql", "--sql", query, "--releases", "people.releases.duckdb")
 
 
+def test_sql_shows_errors_of_what_it_computes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told(capsys, *RUN)
+    where = ("--policy", "people.toml", "--database", "people.duckdb", "--errors")
+    found = json.loads(told(capsys, "sql", "SELECT sum(n) / 2 AS half FROM by_town", *where, "--json"))
+    assert [column["name"] for column in found["columns"]] == ["half", "half_stderr", "half_low", "half_high"]
+    assert main(["sql", "SELECT 1 AS x", *where]) == 0
+    assert "reads no released numbers" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sql", "SELECT 1", "--errors", "--releases", "people.releases.duckdb"])
+    assert "give --policy FILE" in capsys.readouterr().err
+
+
 def test_policy_check_shows_what_is_declared(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = told(capsys, "policy", "check", "people.toml", "--database", "people.duckdb")
     assert out.endswith("ok\n")

@@ -18,6 +18,7 @@ from dpsql.engines.spark.functions import FUNCTIONS
 from dpsql.engines.spark.layers import Layers
 from dpsql.engines.spark.values import Expr, refusal
 from dpsql.workload.expr import values as tree
+from dpsql.workload.expr.rows import KEPT
 from dpsql.workload.expr.total import SAME, lowered
 
 _WORD = 2**32
@@ -59,7 +60,8 @@ class Writer:
     def _marked(self, node: tree.Node, of: Sequence[Expr]) -> Expr:
         """A node by its parts. What is made of several rows, with all that it stands in, is no value of a subquery."""
         found = self._column(node) if isinstance(node, tree.Name) else _WRITERS[type(node)](node, of)
-        if isinstance(node, tree.Window | tree.CountRows | tree.Word) or any(part.several for part in of):
+        made = isinstance(node, tree.Window | tree.CountRows | tree.Word) or _says_kept(node)
+        if made or any(part.several for part in of):
             return replace(found, several=True)
         return replace(found, text=self.layers.marked(found.text))
 
@@ -156,8 +158,15 @@ def _numbers(node: tree.Numbers, _: Sequence[Expr]) -> Expr:
     return texts.listed(node.values, node.type or values.widest(ends))
 
 
+def _says_kept(node: tree.Node) -> bool:
+    """Whether a node says of a unit that some row of it holds to the conditions of its rows."""
+    return isinstance(node, tree.Call) and node.function == "min" and node.arguments == (tree.Name(KEPT),)
+
+
 def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
     rule = FUNCTIONS.get(node.function)
+    if _says_kept(node):
+        return replace(of[0], text=f"min({of[0].text})", constant=None, rank=9)
     if node.function == "regexp_full_match":
         raise refusal("a regular expression is not answered by Spark as by DuckDB", "write LIKE")
     if node.function in {"count", "sum", "min", "max"}:

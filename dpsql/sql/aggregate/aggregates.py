@@ -177,7 +177,8 @@ class Collector:
         q, argument, discrete = quantile_of(node)
         found = prefixes_of(argument, self.scope)
         terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
-        prefixes = tuple(self._kept({term: Fraction(1)}, Fraction(0), "") for term in terms)
+        series = f"quantile {len(self.outputs)}"
+        prefixes = tuple(self._kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
         return Ranked("", q, found.starts, found.values, prefixes, found.type, discrete=discrete)
 
     def _units(self, node: exp.Count | exp.ApproxDistinct) -> int:
@@ -271,7 +272,7 @@ class Collector:
         variance = Variance(count, total, squares, float(upper - lower), sample)
         return variance if isinstance(node, exp.Variance | exp.VariancePop) else Root(variance)
 
-    def _kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str) -> int:
+    def _kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str, part_of: str = "") -> int:
         kept = tuple(
             replace(term, coefficient=coefficient)
             for term, coefficient in terms.items()
@@ -280,11 +281,11 @@ class Collector:
         key = (kept, constant)
         if key not in self._known:
             self._known[key] = len(self.outputs)
-            self.outputs.append(Output(name, kept, constant))
-        elif name and not self.outputs[self._known[key]].name:
-            at = self._known[key]
-            self.outputs[at] = replace(self.outputs[at], name=name)
-        return self._known[key]
+            self.outputs.append(Output(name, kept, constant, part_of))
+        at = self._known[key]
+        if not part_of:  # a column by itself, whatever else it is a part of
+            self.outputs[at] = replace(self.outputs[at], name=self.outputs[at].name or name, part_of="")
+        return at
 
 
 def _share(top: _Linear, bottom: _Linear) -> Fraction | None:

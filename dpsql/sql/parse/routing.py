@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, TokenType, exp
 
-from dpsql.errors import NotSupportedError, SQLError, nearest
+from dpsql.errors import Error, NotSupportedError, SQLError, nearest
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
 from dpsql.sql.parse.options import read_options
@@ -108,6 +108,17 @@ def route(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) ->
     return Route("private" in found, pieces, not needed)
 
 
+def tables_asked(text: str, policy: Policy, released: Callable[[], tuple[str, ...]]) -> str:
+    """Which tables of the policy a text asks that was meant for releases: "private", "public" alone, or none, empty."""
+    try:
+        going = route(text, policy, released)
+    except Error:
+        return ""
+    public = {fold(table.name) for table in policy.tables.values() if table.public}
+    named = {fold(node.name) for piece in going.pieces for node in piece.tables}
+    return "" if not going.private else "public" if named <= public else "private"
+
+
 def _kind(node: exp.Table, policy: Policy, results: set[str], released: Callable[[], tuple[str, ...]]) -> str:
     """private, result (of the batch), released, or catalogue: functions and DuckDB's lists."""
     name, schema = node.name, node.args.get("db")
@@ -180,7 +191,7 @@ def _pieces(text: str, policy: Policy) -> tuple[Piece, ...]:
     for part, word in zip(parts, words, strict=True):
         query = None if word in _READS else next(queries)
         tree: exp.Expr | None = query.tree if query is not None else _object(part, word, blanked)
-        pieces.append(Piece(_slice(text, part), word, query, tuple(_tables(tree)) if tree is not None else ()))
+        pieces.append(Piece(_slice(text, part), word, query, tuple(named_tables(tree)) if tree is not None else ()))
     return tuple(pieces)
 
 
@@ -249,7 +260,7 @@ def _object(part: list[Token], word: str, text: str) -> exp.Expr | None:
     return exp.table_(last or "", schema, catalogue, quoted=True)
 
 
-def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
+def named_tables(tree: exp.Expr) -> Iterator[exp.Table]:
     """The tables that a query names, but for those that WITH gives where they stand."""
     todo: list[tuple[exp.Expr, frozenset[str]]] = [(tree, frozenset())]
     while todo:

@@ -33,7 +33,7 @@ from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
 from dpsql.workload.expr.lines import Line, line_of
 from dpsql.workload.expr.rows import OfUnit, RowSource, Units
-from dpsql.workload.expr.values import CaseValue, Cast, Constant, Stored, Test, Value
+from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
 _OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
@@ -120,7 +120,8 @@ class _Draft:
     select: exp.Select
     rows: RowScope
     computed: Computed
-    _found: dict[str, tuple[OfUnit, Column]] = field(default_factory=dict)  # by canonical text
+    # By function, canonical text and condition.
+    _found: dict[tuple[str, str, Condition], tuple[OfUnit, Column]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names = SelectNames(self.select, self.rows)
@@ -234,15 +235,16 @@ class _Draft:
         if isinstance(node, exp.Sum) and not isinstance(node.this, exp.Distinct):
             return self._sum(whole_node, node.this, where)
         if isinstance(node, exp.Avg) and not isinstance(node.this, exp.Distinct):
-            return self._average(node, where)
+            return self._average(node, whole_node, where)
         if isinstance(node, exp.Min | exp.Max) and not node.expressions:
             return self._least(node, whole_node, where)
         if isinstance(node, exp.LogicalOr | exp.LogicalAnd):
             pair = truth(node.this, self.scope)
             wanted, other = (pair.true, pair.false) if isinstance(node, exp.LogicalOr) else (pair.false, pair.true)
             # TRUE where a row has the truth that decides, else the other one, NULL where no row has any.
-            decided = exp.GT(this=self._count_of("decides", node, gather(And, where, wanted)), expression=_number(0))
-            rest = exp.GT(this=self._count_of("else", node, gather(And, where, other)), expression=_number(0))
+            decides = self._count_of("decides", whole_node, gather(And, where, wanted))
+            others = self._count_of("else", whole_node, gather(And, where, other))
+            decided, rest = (exp.GT(this=count, expression=_number(0)) for count in (decides, others))
             one = isinstance(node, exp.LogicalOr)
             return exp.Case(
                 ifs=[
@@ -267,12 +269,11 @@ class _Draft:
 
     def _count_of(self, what: str, node: exp.Expression, where: Condition) -> exp.Expression:
         """How many rows of the unit satisfy a condition: at most the declared number of its rows."""
-        one = Constant(1, "BIGINT")
-        value: Value = one if where == TRUE else CaseValue(((lowered(where, self.scope), one),), None, "BIGINT")
         line = Line("integer", "BIGINT", 0, _MOST)
         least = Fraction(int(where == TRUE))
         policy = ColumnPolicy("n", lower=least, upper=Fraction(self.source.limit), nulls=False)
-        return self._kept(node, "count", value, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
+        one = Constant(1, "BIGINT")
+        return self._kept(node, "count", one, where, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
 
     def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         level = self._whole_number(argument)
@@ -283,16 +284,13 @@ class _Draft:
                 argument,
                 code="overflow",
             )
-        value = whole(level.value, "BIGINT")
-        if where != TRUE:
-            value = CaseValue(((lowered(where, self.scope), value),), None, "BIGINT")
         most = self.source.limit
         low, high = min(level.low, level.low * most), max(level.high, level.high * most)
         unit = None if level.unit == 1 else level.unit
         line = Line("integer", "HUGEINT", -_MOST, _MOST, unit=unit)
         policy = ColumnPolicy("s", lower=low * level.unit, upper=high * level.unit, nulls=level.nulls or where != TRUE)
         each = Line("integer", "BIGINT", level.low, level.high)
-        return self._kept(node, "sum", value, each, line, "HUGEINT", policy)
+        return self._kept(node, "sum", whole(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
 
     def _whole_number(self, argument: exp.Expression) -> Typed:
         """The argument of a SUM, each row clamped to the declared bounds, as a multiple of a whole number."""
@@ -316,13 +314,16 @@ class _Draft:
             )
         return flat(t, argument)
 
-    def _average(self, node: exp.Avg, where: Condition) -> exp.Expression:
+    def _average(self, node: exp.Avg, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """AVG as SUM over COUNT, within the bounds of its argument."""
         argument = node.this
         level = self._whole_number(argument)
         known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
-        count = self._count_of("rows", node, gather(And, where, truth(known, self.scope).true))
-        mean = exp.Div(this=self._sum(exp.Sum(this=argument), argument, where), expression=count.copy(), typed=False)
+        count = self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
+        added: exp.Expression = exp.Sum(this=argument.copy())
+        if isinstance(whole_node, exp.Filter):
+            added = exp.Filter(this=added, expression=whole_node.expression.copy())
+        mean = exp.Div(this=self._sum(added, argument, where), expression=count.copy(), typed=False)
         low, high = (_number(end * level.unit) for end in (level.low, level.high))
         held = exp.Least(this=exp.Greatest(this=mean, expressions=[low]), expressions=[high])
         return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
@@ -347,32 +348,30 @@ class _Draft:
 
     def _distinct(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         """How many values the rows of a unit have: at most the declared number of its rows."""
-        value, each, _ = self._each(argument, node, where)
+        value, each, _ = self._each(argument, node)
         line = Line("integer", "BIGINT", 0, _MOST)
         policy = ColumnPolicy("n", lower=Fraction(0), upper=Fraction(self.source.limit), nulls=False)
-        return self._kept(node, "distinct", value, each, line, "BIGINT", policy)
+        return self._kept(node, "distinct", value, where, each, line, "BIGINT", policy)
 
     def _of_one_row(
         self, node: exp.Expression, argument: exp.Expression, by: exp.Expression | None, where: Condition, function: str
     ) -> exp.Expression:
         """A value that a row of the unit has, with the declared domain of its column; ``by`` says which row."""
-        value, line, column = self._each(argument, node, where)
+        value, line, column = self._each(argument, node)
         kind = {"text": "VARCHAR", "real": "DOUBLE"}.get(line.kind, column.type)
         policy = copy.copy(column.policy)
         fix(policy, "nulls", column.policy.nulls or where != TRUE or by is not None)
         fix(policy, "public", False)
-        key = None if by is None else self._each(by, node, where)[:2]
-        return self._kept(node, function, value, line, line, kind, policy, by=key)
+        key = None if by is None else self._each(by, node)[:2]
+        return self._kept(node, function, value, where, line, line, kind, policy, by=key)
 
-    def _each(self, argument: exp.Expression, node: exp.Expression, where: Condition) -> tuple[Value, Line, Column]:
-        """What a row has of an expression, NULL where the condition does not hold, its line and its column."""
+    def _each(self, argument: exp.Expression, node: exp.Expression) -> tuple[Value, Line, Column]:
+        """What a row has of an expression, its line and its column."""
         column = column_of(argument, self.scope)
         line = line_of("DOUBLE") if column.line.single else column.line
         if line.kind not in {"integer", "decimal", "real", "boolean", "date", "timestamp", "text"}:
             raise self._unanswered(node)
         value: Value = column.value if column.value is not None else Stored(column.name, column.type)
-        if where != TRUE:
-            value = CaseValue(((lowered(where, self.scope), value),), None, line.type)
         return value, line, column
 
     def _kept(
@@ -380,6 +379,7 @@ class _Draft:
         node: exp.Expression,
         function: str,
         value: Value,
+        where: Condition,
         each: Line,
         line: Line,
         kind: str,
@@ -388,13 +388,14 @@ class _Draft:
         by: tuple[Value, Line] | None = None,
     ) -> exp.Expression:
         """The column of an aggregate, one for equal ones."""
-        key = f"{what} {function} {self.names.canonical(node)}"
+        key = f"{what} {function}", self.names.canonical(node), where
         if key not in self._found:
             text = " ".join([*([what] if what else []), node.sql("duckdb", comments=False)])
             name = self._fresh("".join(c if c.isprintable() else " " for c in text)[:_LONGEST])
             policy = copy.copy(policy)
             fix(policy, "name", name)
-            made = OfUnit(name, function, value, each, line, by)
+            held = None if where == TRUE else lowered(where, self.scope)
+            made = OfUnit(name, function, value, each, line, by, held)
             for part, its_line in ((value, each), *((by,) if by is not None else ())):
                 self.computed.column(part, its_line, its_line.type, text)  # its cost is checked over all of a batch
             self._found[key] = made, Column(name, kind, line, policy)

@@ -20,8 +20,10 @@ from dpsql.strategy.choose.by_source import plan_by_source, strategy_by_source
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
 from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task, drafts
 from dpsql.strategy.core.base import NOISES, OBJECTIVES
-from dpsql.strategy.core.integer import finish, normalise
+from dpsql.strategy.core.copies import spread
+from dpsql.strategy.core.integer import check_entries, finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.core.simple import workload_piece
 from dpsql.strategy.core.time_left import TimeLeft
 from dpsql.strategy.many_cells.box_strategy import box_strategy
 from dpsql.strategy.marginals.marginal_strategy import (
@@ -175,6 +177,8 @@ def select(
         return range_strategy(W)
     say = progress or _silent
     if W.units is not None and not W.units.listable:
+        if method == "workload":
+            return _as_asked(Task(W, noise, tolerance, left_of_all, say))
         return strategy_by_source(W, noise, tolerance, left_of_all, say, effort * WORK)
     key = None if cache is None else kept.key_of(W, noise, method, tolerance, effort)
     if cache is not None and key is not None:
@@ -209,6 +213,20 @@ def _best(task: Task, method: str) -> MatrixStrategy:
             return finish(W, name, noise, pieces, error, tolerance, lower, considered, deadline)
     error, name, pieces = ranked[-1]
     return finish(W, name, noise, pieces, error, tolerance, lower, considered, deadline)
+
+
+def _as_asked(task: Task) -> MatrixStrategy:
+    """The queries measured as they are weighted, where all that a unit can change is too much to list.
+
+    Weighted by 1 over how far a unit moves the queries of its column, k columns move by k at most (k^1/2 in L2), so
+    that each has no larger error than one by one. How far a unit moves B is known of integers alone: the best of all
+    roundings is taken.
+    """
+    W = task.W
+    pieces = tuple(spread(workload_piece(block, W), block.copies) for block in task.blocks())
+    check_entries(pieces)
+    found = finish(W, "workload", task.noise, pieces, 0.0, task.tolerance, None, (), task.time.deadline)
+    return replace(found, considered=(("workload", found.expected),))
 
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:

@@ -75,11 +75,15 @@ class Term:
 
 @dataclass(frozen=True)
 class Output:
-    """One private column of a result: a sum of terms and a public constant."""
+    """One private column of a result: a sum of terms and a public constant.
+
+    ``part_of``: what all prefix counts of one quantile have in common, as they are one column together; else empty.
+    """
 
     name: str
     terms: tuple[Term, ...]
     constant: Fraction = Fraction(0)
+    part_of: str = field(default="", repr=False, compare=False)
 
     @property
     def sums(self) -> bool:

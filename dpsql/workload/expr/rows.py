@@ -46,6 +46,8 @@ from dpsql.workload.expr.values import Stored, Test, Value
 
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
+KEPT = "dpsql kept"
+"""The column of rows of units that have conditions: 0 where these hold, so that the row counts."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class OfUnit:
     A row's value lies on ``each``, the column on ``line``; outside of them it is NULL. Functions are count, sum, min,
     max, distinct (how many values there are) and those that take the value of one row: arg_min and arg_max, which pass
     over NULL, and arg_min_null and arg_max_null. ``by``, on its line, says which row: the one where it is least or
-    greatest, and among those the least or greatest value, so that no order of rows decides.
+    greatest, and among those the least or greatest value, so that no order of rows decides. Rows where ``where`` does
+    not hold (None: it always does) are left out.
     """
 
     name: str
@@ -120,15 +123,18 @@ class OfUnit:
     each: Line
     line: Line
     by: tuple[Value, Line] | None = None
+    where: Test | None = None
 
 
 @dataclass(frozen=True)
 class Units:
-    """One row for each unit that owns a row of ``of`` where ``where`` holds (None: everywhere).
+    """One row for each unit that owns a row of ``of``.
 
-    ``unit`` is the column that says which, ``columns`` are computed over these rows; ``of.limit`` bounds nothing here.
-    Of these rows those count where ``having``, over the columns, holds. A sum is of whole numbers, so that it does not
-    depend on the order of rows. Of a public table it is one row for each value of a column, which every row may see.
+    ``unit`` is the column that says which, ``columns`` are computed over its rows where ``where`` holds (None:
+    everywhere); ``of.limit`` bounds nothing here. A row of a unit counts where it had such rows and ``having``, over
+    the columns, holds. One that does not count stays, as a scan leaves no row out, and the column ``KEPT`` says so. A
+    sum is of whole numbers, so that it does not depend on the order of rows. Of a public table it is one row for each
+    value of a column, which every row may see.
     """
 
     of: RowSource
@@ -140,6 +146,11 @@ class Units:
     def __post_init__(self) -> None:
         if self.of.unit is None or any(c.function == "sum" and not c.each.discrete for c in self.columns):
             raise InternalError(f"{self.of.table}: rows of units need a unit, and sums of whole numbers")
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the rows have a column ``KEPT``."""
+        return self.where is not None or self.having is not None or self.of.conditional
 
 
 @dataclass(frozen=True)
@@ -203,6 +214,11 @@ class RowSource:
         if self.each is not None and (not self.distinct or self.of is not None):
             raise InternalError(f"{self.table}: values are counted of rows, each once")
         self._check_path()
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the base is rows of units that may not count."""
+        return self.of is not None and self.of.conditional
 
     @property
     def counts_units(self) -> bool:

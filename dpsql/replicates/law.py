@@ -1,0 +1,102 @@
+"""The joint law of what a release shows: the measurements that it rests on, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpsql.arrays import Floats
+from dpsql.earlier import Combination
+from dpsql.errors import NotSupportedError
+from dpsql.privacy.entries import Entry
+from dpsql.reconstruct.combined import Observed
+from dpsql.release import ReleaseRecord
+from dpsql.release.books import Books
+from dpsql.release.by_result import no_result
+from dpsql.release.payload import unpack
+from dpsql.running.answer_free import Earlier
+
+from .noise import replicates, seed_of
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A release and how its numbers follow from measurements: x_hat = ``combination.answers``.
+
+    ``seeds``: of the noise of each measurement that ``combination`` observes. Two releases that rest on one measurement
+    have its seed in common, so that their replicates vary together. ``unbiased``: the release shows x_hat itself, and
+    not numbers near it that a table could have.
+    """
+
+    record: ReleaseRecord
+    combination: Combination = field(repr=False)
+    seeds: tuple[int, ...] = field(repr=False)
+    unbiased: bool = True
+
+    @property
+    def measured(self) -> dict[int, Observed]:
+        """The measurements, by the seed of their noise."""
+        return dict(zip(self.seeds, self.combination.answers.observed, strict=True))
+
+    def values(self, count: int) -> Floats:
+        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*."""
+        answers = self.combination.answers
+        moved = np.zeros((count, len(answers.answered)))
+        for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
+            moved += whitened(one, seed, count) @ answers.weights[:, part].T
+        found = np.tile(answers.values(), (1 + count, 1))
+        found[1:, answers.answered] += moved
+        return found
+
+
+def whitened(one: Observed, seed: int, count: int) -> Floats:
+    """Replicates of a measurement's noise (count x p), in units of its deviation."""
+    deviation = float(one.noise.variance**0.5)
+    return replicates(one.noise, seed, count, one.matrix.shape[0]) / deviation
+
+
+class Laws:
+    """The laws of one ledger's releases, found once each."""
+
+    def __init__(self, books: Books, past: Earlier) -> None:
+        self._books = books
+        self._past = past
+        self._held: dict[int, Law] = {}
+
+    def of(self, release: int) -> Law:
+        """The law of a release. Cost: its batch is understood and solved again. Raises NotSupportedError."""
+        if release not in self._held:
+            self._held[release] = self._found(release)
+        return self._held[release]
+
+    def first_name(self, release: int, name: str) -> str:
+        """What the batch of a release calls the result that is shown as ``name`` by now. Raises NoResultError."""
+        entry = next(entry for entry in self._books.entries() if entry.id == release)
+        for shown, first in zip(entry.shown, entry.results, strict=True):
+            if shown is not None and shown.lower() == name.lower():
+                return first
+        raise no_result(f"release {release}", name, entry.views)
+
+    def _found(self, release: int) -> Law:
+        entries = {entry.id: entry for entry in self._books.entries() if entry.released is not None}
+        entry = entries.get(release)
+        if entry is None or entry.charge.noise not in ("gaussian", "laplace", "none"):
+            raise NotSupportedError(
+                f"release {release} has no noise that replicates could draw again; leave errors out"
+            )
+        combination = self._past.behind(entry, entries, _ALPHA)
+        if combination is None:
+            raise NotSupportedError(
+                f"the noise of release {release} cannot be drawn again: its batch is too large, was measured "
+                "adaptively, or the policy has changed since; its own columns of errors stay, so leave errors out"
+            )
+        seeds = tuple(self._seed(entries[number]) for number in combination.rests_on)
+        record, _ = unpack(self._books.ledger().release(release).payload or b"")
+        return Law(record, combination, seeds, entry.description.get("estimates", "unbiased") == "unbiased")
+
+    def _seed(self, entry: Entry) -> int:
+        _, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
+        return seed_of(entry.dataset, entry.id, measurement.y)

@@ -1,0 +1,201 @@
+"""The results of a release in all replicates, one table a result: replicate 0 is the release, 1, 2, ... are drawn.
+
+Numbers that a batch measures move by R z*; formulas and quantiles are worked out of these as the release did; what a
+statement does afterwards runs over all replicates (``partitioned``). Columns of errors move along with their number:
+``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dpsql.arrays import Floats
+from dpsql.earlier import Combination
+from dpsql.errors import NotSupportedError, SQLError
+from dpsql.reconstruct import evaluate
+from dpsql.reconstruct.quantiles import replicated
+from dpsql.release import ReleaseTable
+from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
+from dpsql.running.result_tables import Estimates
+from dpsql.sql import Answer
+from dpsql.sql.outer.core_tables import core_columns
+from dpsql.sql.outer.relation import ERRORS, gathered
+from dpsql.sql.outer.sandbox import Sandbox
+from dpsql.workload.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
+
+from .law import Law
+from .lineage import Columns
+from .partitioned import REPLICATE, Query, Table, parsed, table_of
+
+_EPOCH = dt.date(1970, 1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """A result in all replicates, one below the other. ``columns``: (name, DuckDB type, values), ``REPLICATE`` first.
+
+    ``noisy``: (name, whether noise reaches it) of the others. ``companions``: those that say how far others may be off.
+    """
+
+    columns: Sequence[tuple[str, str, Any]] = field(repr=False)
+    noisy: Columns
+    companions: frozenset[str]
+
+    @property
+    def table(self) -> Table:
+        return Table(self.columns, self.noisy)
+
+
+def results_of(law: Law, count: int, seconds: float) -> dict[str, Stacked]:
+    """All results of a release in ``count`` replicates, by name. NotSupportedError where one cannot be made again."""
+    estimates = law.values(count)
+    cores = iter(law.combination.cores)
+    made: dict[str, Stacked] = {}
+    for answer in law.combination.queries:
+        noisy = {}
+        for _ in answer.cores:
+            core, slices = next(cores)
+            noisy[core.name] = _core(law.combination, core, slices, estimates)
+        made[answer.name] = next(iter(noisy.values())) if answer.outer is None else _after(answer, noisy, made, seconds)
+    shown = {}
+    for table, answer in zip(law.record.tables, law.combination.queries, strict=False):
+        assert isinstance(table, ReleaseTable)  # noqa: S101 - long ranges are not combined
+        shown[answer.name] = _as_shown(table, made[answer.name])
+    return shown
+
+
+def _as_shown(table: ReleaseTable, found: Stacked) -> Stacked:
+    """The columns that the release shows; with errors or without."""
+    names = [name for name, _, _ in table.columns]
+    held = {name: column for name, *column in found.columns}
+    if not set(names) <= held.keys():
+        raise _failed(table.name)
+    noisy = dict(found.noisy)
+    columns = [(REPLICATE, *held[REPLICATE]), *((name, *held[name]) for name in names)]
+    return Stacked(columns, [(name, noisy[name]) for name in names], found.companions & set(names))
+
+
+def _failed(name: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"{name} shows the numbers under its statement, which failed on what came out; its own columns of errors stay, "
+        "so leave errors out"
+    )
+
+
+def _core(combination: Combination, core: Core, slices: Sequence[slice], estimates: Floats) -> Stacked:
+    """A noisy table in all replicates."""
+    times = len(estimates)
+    first: dict[str, tuple[str, Any]] = {
+        name: (kind, values) for name, kind, values in Estimates(combination, estimates[0]).columns(core, slices)
+    }
+    columns: list[tuple[str, str, Any]] = []
+    noisy: list[tuple[str, bool]] = []
+    companions: set[str] = set()
+    groups = 1
+    for column, info in zip(core.columns, core_columns(core), strict=True):
+        kind, held = first[info.name]
+        groups = len(held)
+        if isinstance(column, KeyOutput):
+            for name in (info.name, *(beside for _, beside in info.companions)):
+                columns.append((name, first[name][0], _tiled(first[name][1], times)))
+                noisy.append((name, False))
+            continue
+        moved = _moved(combination, core, column, slices, estimates, held)
+        columns.append((info.name, kind, moved))
+        noisy.append((info.name, True))
+        for suffix, name in info.companions:
+            beside = _tiled(first[name][1], times)
+            if suffix != "_stderr" and isinstance(moved, Numbers) and isinstance(beside, Numbers):
+                shift = moved.data - np.tile(held.data, times)
+                beside = Numbers(beside.data + shift, beside.null)
+            columns.append((name, first[name][0], beside))
+            noisy.append((name, suffix != "_stderr"))
+            companions.add(name)
+    which = Coded(tuple(range(times)), np.repeat(np.arange(times, dtype=np.int32), groups))
+    return Stacked([(REPLICATE, "BIGINT", which), *columns], noisy, frozenset(companions))
+
+
+def _moved(
+    combination: Combination,
+    core: Core,
+    column: Measured | Derived | Ranked,
+    slices: Sequence[slice],
+    estimates: Floats,
+    first: Numbers | Coded,
+) -> Numbers | Coded:
+    """A private column in all replicates, the first being that of the release."""
+    times = len(estimates)
+    if isinstance(column, Measured):
+        found = estimates[:, slices[column.output]] + float(core.outputs[column.output].constant)
+    elif isinstance(column, Derived):
+        parts = [estimates[:, part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)]
+        stack = np.stack(parts, axis=2).reshape(-1, len(parts))
+        exact = sp.csr_array((stack.size, 1))  # known without error: values are wanted alone
+        found = evaluate(column.formula, stack, exact, combination.noise, bounds=column.bounds).value
+    else:
+        prefixes = [slices[output] for output in column.prefixes]
+        found = replicated(
+            column.q,
+            column.values,
+            np.stack([estimates[:, part] for part in prefixes], axis=2),
+            combination.answers.rows(prefixes),
+            combination.noise,
+            divisor=combination.compiled.common_steps,
+            starts=column.starts,
+            discrete=column.discrete,
+        )
+        if column.type == "DATE":
+            return coded(_EPOCH + dt.timedelta(days=int(day)) for day in found.ravel())
+    found = found.reshape(times, -1)
+    assert isinstance(first, Numbers)  # noqa: S101 - as every number that is no date
+    found[0] = np.where(first.null, np.nan, first.data) if first.null is not None else first.data
+    null = np.isnan(found).ravel()
+    return Numbers(np.where(null, 0.0, found.ravel()), null if null.any() else None)
+
+
+def _tiled(column: Numbers | Coded, times: int) -> Numbers | Coded:
+    if isinstance(column, Coded):
+        return Coded(column.distinct, np.tile(column.codes, times))
+    return Numbers(np.tile(column.data, times), None if column.null is None else np.tile(column.null, times))
+
+
+def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stacked], seconds: float) -> Stacked:
+    """The result of a statement's outer SQL in all replicates."""
+    assert answer.outer is not None  # noqa: S101 - narrows the type for the checker
+    relation, unions = gathered(answer.outer)
+    tables = {name: made[name].table for name in answer.reads}
+    left = dict(noisy)
+    for name, union in unions.items():
+        parts = [left.pop(table.name) for table in union.tables]
+        lengths = [len(part.columns[0][2]) for part in parts]
+        bits = [
+            (bit, "INTEGER", Coded(tuple(values), np.repeat(np.arange(len(values), dtype=np.int32), lengths)))
+            for bit, values in union.bits
+        ]
+        flags = {column: flag for part in parts for column, flag in part.noisy}
+        columns = [*stacked([part.columns for part in parts]), *bits]
+        tables[name] = Table(columns, [*flags.items(), *((bit, False) for bit, _ in union.bits)])
+    tables |= {name: part.table for name, part in left.items()}
+    with Sandbox() as sandbox:
+        query = Query(parsed(relation.sql(True)), tables)
+        query.stack(sandbox)
+        said = None
+        with contextlib.suppress(SQLError):
+            said = query.run(sandbox, "dpsql_result", time.monotonic() + seconds)
+        if said is None:
+            raise _failed(answer.name)
+        kinds = [(name, kind) for name, kind in table_of(sandbox, "dpsql_result")]
+        values = fetched(sandbox.connection, "dpsql_result", [(f'"{name}"', kind) for name, kind in kinds])
+    columns = [(name, kind, held) for (name, kind), held in zip(kinds, values, strict=True)]
+    companions = {name for column in answer.outer.columns for suffix, name in column.companions if suffix in ERRORS}
+    return Stacked(
+        columns, list(zip((name for name, _, _ in columns[1:]), said.noisy, strict=True)), frozenset(companions)
+    )

@@ -1,0 +1,312 @@
+"""Errors that travel: spread, intervals and presence beside every number that is computed from releases."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+from sqlglot import exp
+
+from dpsql.arrays import Floats
+from dpsql.errors import DataError, NotSupportedError, OperationalError, SQLError
+from dpsql.quoting import free_name
+from dpsql.release import ReleaseStore, ReleaseTable, Result
+from dpsql.release.books import Books
+from dpsql.release.by_result import no_result
+from dpsql.release.columns import Coded, Numbers
+from dpsql.release.limits import QUERY_SECONDS
+from dpsql.release.reading import first_line
+from dpsql.running.answer_free import Earlier
+from dpsql.sql.outer.relation import ERRORS
+from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
+from dpsql.sql.parse.routing import named_tables
+
+from .intervals import Drawn, spread_of
+from .law import Law, Laws, whitened
+from .matching import Rows, matched, unselected
+from .partitioned import Query, Ran, is_number, parsed
+from .stacked import Stacked, results_of
+
+MOST_ROWS = 10_000
+"""Rows of an answer whose errors are worked out."""
+MOST_CELLS = 10_000_000
+"""Rows of a table in all its replicates."""
+_USUAL, _LARGE = 999, 199
+_MANY_ROWS = 1_000
+_TAIL = 25
+"""Replicates beyond each end of an interval, at least."""
+_LEAST_ALPHA = 0.005
+_SAME = 1e-6
+_KEPT = 8
+
+
+@dataclass(eq=False)
+class Replicates:
+    """The replicates of one ledger's releases, as a connection asks for them. Free: post-processing throughout.
+
+    Threads may share it; what ``past`` remembers is its own.
+    """
+
+    books: Books
+    store: ReleaseStore
+    past: Earlier
+    laws: Laws = field(init=False)
+    _made: dict[tuple[int, int], dict[str, Stacked]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.laws = Laws(self.books, self.past)
+
+    def draws(self, release: int, name: str, count: int) -> Result:
+        """``count`` replicates of a result: column ``replicate`` (1, 2, ...), then those of the result without errors.
+
+        The same numbers at every call; more replicates begin with the same ones. Results of one release, and of
+        releases that rest on the same measurements, vary together: replicate 7 of one belongs to replicate 7 of the
+        other. Raises NoResultError, NotSupportedError, DataError.
+        """
+        with self._lock:
+            law = self.laws.of(release)
+            _check_size(law, count)
+            results = self._results(law, count, QUERY_SECONDS)
+        made = {key.lower(): stacked for key, stacked in results.items()}
+        place = [table.name.lower() for table in law.record.tables]
+        if name.lower() not in made or name.lower() not in place:
+            raise no_result(f"release {release}", name, law.record.names)
+        found = made[name.lower()]
+        which, *columns = found.columns
+        columns = [column for column in columns if column[0] not in found.companions]
+        numbers = np.asarray(which[2].distinct)[which[2].codes]
+        kept = numbers > 0
+        first = free_name("replicate", {column[0].lower() for column in columns})
+        shown = [(first, "BIGINT", _some(which[2], kept))]
+        return Result.from_columns([*shown, *((n, kind, _some(held, kept)) for n, kind, held in columns)])
+
+    def with_errors(
+        self, query: str, bare: Result, own: Mapping[str, Mapping[str, int]], alpha: float, seconds: float | None
+    ) -> tuple[Result, str]:
+        """The answer ``bare`` of a query over the releases, errors beside the numbers that noise reaches, and "".
+
+        ``c_stderr``, ``c_low`` and ``c_high`` beside a number c; ``c_present``, the share of the replicates that have
+        the row with a number there, where noise decides which rows there are; of a column that is no number, the share
+        that say the same. ``own``: what q1, q2, ... are to the asker. A query that reads nothing noisy gets its answer
+        alone, and why, in words. Raises SQLError, DataError, NotSupportedError, OperationalError.
+        """
+        if not _LEAST_ALPHA <= alpha < 1:
+            raise DataError(
+                f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
+            )
+        tree = parsed(query)
+        shown = self.store.shown_by()
+        nodes = [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]
+        read = [_release_of(node, shown, own) for node in nodes]
+        named = {place for place in read if place is not None}
+        if not isinstance(tree, exp.Query) or not named:
+            return bare, "it reads no released numbers"
+        if any(place is None for place in read):
+            raise NotSupportedError("errors=True reads the results of releases alone; join other tables afterwards")
+        _check_query(query, tree, bare)
+        tables = {}
+        with self._lock:
+            laws = {release: self.laws.of(release) for release, _ in named}
+            count = _count(laws, alpha)
+            for release, name in sorted(named):
+                _check_size(laws[release], count)
+                results = self._results(laws[release], count, seconds or QUERY_SECONDS)
+                tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
+
+        def key(node: exp.Table) -> str:
+            place = _release_of(node, shown, own)
+            return "" if place is None else f"r{place[0]}.{place[1]}"
+
+        asked = _Asked(bare, _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
+        failure = ""
+        try:
+            return _worked_out(Query(tree, tables, key), asked, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
+        except duckdb.Error as error:
+            failure = first_line(error)
+        raise SQLError(f"errors=True cannot work these out ({failure}); leave errors out")
+
+    def _results(self, law: Law, count: int, seconds: float) -> dict[str, Stacked]:
+        key = (law.record.release_id, count)
+        if key not in self._made:
+            while len(self._made) >= _KEPT:
+                self._made.pop(next(iter(self._made)))
+            self._made[key] = results_of(law, count, seconds)
+        return self._made[key]
+
+
+def _release_of(
+    node: exp.Table, shown: Mapping[str, tuple[int, str]], own: Mapping[str, Mapping[str, int]]
+) -> tuple[int, str] | None:
+    """(release, result) that a table of a query is; None for what is no result."""
+    name, schema = node.name.lower(), node.db.lower()
+    if re.fullmatch(r"r[1-9][0-9]*", schema):
+        return int(schema[1:]), name
+    if not schema and name in own:
+        releases = set(own[name].values())
+        return (releases.pop(), name) if len(releases) == 1 else None
+    return shown.get(name) if schema in ("", "dp") else None
+
+
+def _check_query(query: str, tree: exp.Expr, bare: Result) -> None:
+    changing = changing_function(query) or ("a sample" if tree.find(exp.TableSample) is not None else None)
+    if changing is not None:
+        raise SQLError(
+            f"{changing} gives another result at every call, which errors=True would take for noise; leave it or the "
+            "errors out"
+        )
+    if len(bare) > MOST_ROWS:
+        raise OperationalError(
+            f"the answer has {len(bare):,} rows, and errors=True works out those of {MOST_ROWS:,} at most; aggregate, "
+            "add a LIMIT, or leave errors out"
+        )
+    for name, kind in zip(bare.columns, bare.types, strict=True):
+        if not is_plain(kind):
+            raise SQLError(
+                f"the column {name!r} holds lists or structs ({kind}), beside which no error stands; unnest it"
+            )
+
+
+def _count(laws: Mapping[int, Law], alpha: float) -> int:
+    """How many replicates: fewer of large tables, more for ends far out."""
+    largest = max(len(table) for law in laws.values() for table in law.record.tables if isinstance(table, ReleaseTable))
+    return max(_USUAL if largest <= _MANY_ROWS else _LARGE, int(np.ceil(2 * _TAIL / alpha)) - 1)
+
+
+def _check_size(law: Law, count: int) -> None:
+    rows = max(len(table) for table in law.record.tables if isinstance(table, ReleaseTable))
+    if (count + 1) * rows > MOST_CELLS:
+        raise DataError(
+            f"{count:,} replicates of {rows:,} rows are too many, at most {MOST_CELLS:,} rows fit; ask for fewer, or "
+            "release a coarser result"
+        )
+
+
+def _drawn(laws: Mapping[int, Law], count: int) -> Drawn:
+    """The noise of all measurements that the releases rest on, each once."""
+    measured = {seed: one for law in laws.values() for seed, one in law.measured.items()}
+    white = [whitened(one, seed, count) for seed, one in measured.items()]
+    return Drawn(tuple(measured.values()), np.concatenate(white, axis=1))
+
+
+def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
+    if isinstance(column, Coded):
+        return Coded(column.distinct, column.codes[kept])
+    return Numbers(column.data[kept], None if column.null is None else column.null[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself."""
+
+    bare: Result
+    drawn: Drawn
+    alpha: float
+    unbiased: bool
+
+    def shown(self, ran: Ran, rows: Rows, values: Rows) -> Result:
+        """The answer with errors beside its numbers: of ``values``, where ``rows`` says which rows there are."""
+        names, count = list(self.bare.columns), len(self.bare)
+        taken = {name.lower() for name in names}
+        beside = {f"{name}{suffix}".lower() for name in names for suffix in ERRORS}
+        times = ran.times - 1
+        there = np.zeros((1 + times, count), dtype=np.bool_)
+        inside = rows.place >= 0
+        which, place = rows.replicate[inside], rows.place[inside]
+        there[which, place] = True
+        reached = [at for at in range(len(names)) if ran.noisy[at] and names[at].lower() not in beside & taken]
+        columns: list[tuple[str, str, Any]] = []
+        for at, (name, kind) in enumerate(zip(names, self.bare.types, strict=True)):
+            columns.append((name, kind, self.bare.column_at(at)))
+            presence = ran.lineage.rows and (at in reached or (not reached and at == 0))
+            moved = np.full((1 + times, count), np.nan)
+            moved[which, place] = rows.values[at][inside]
+            if at in reached and is_number(kind):
+                if not all(f"{name}{suffix}".lower() in taken for suffix in ERRORS):
+                    columns += self._errors(ran, values, at, taken)
+                share = (there & ~np.isnan(moved))[1:].mean(axis=0)
+            elif at in reached:
+                share, presence = (there & (moved == rows.answer[at]))[1:].mean(axis=0), True
+            else:
+                share = there[1:].mean(axis=0)
+            if presence:
+                columns.append((free_name(f"{name}_present", taken), "DOUBLE", Numbers(share)))
+        return Result.from_columns(columns)
+
+    def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str]) -> list[tuple[str, str, Any]]:
+        """The columns of errors beside column ``at``."""
+        name, kind = self.bare.columns[at], ran.columns[at][1]
+        answer = rows.answer[at]
+        inside = rows.place >= 0
+        where = rows.replicate[inside], rows.place[inside]
+
+        def laid(column: int) -> Floats:
+            """A column by replicate and row."""
+            out = np.full((ran.times, len(answer)), np.nan)
+            out[where] = rows.values[column][inside]
+            return out
+
+        moved, there = laid(at), np.zeros((ran.times, len(answer)), dtype=np.bool_)
+        there[where] = True
+        first = np.where(np.isfinite(moved[0]), moved[0], answer)
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(first - answer) > _SAME * np.maximum(np.abs(answer), 1.0)
+        if self.unbiased and apart.any():
+            raise NotSupportedError(
+                f"the numbers of {name} do not follow from the measurements in the ledger as this version reads them; "
+                "the releases' own columns of errors stay, so leave errors out"
+            )
+        divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
+        whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
+        drawn = replace(self.drawn, white=self.drawn.white[: ran.times - 1])
+        found = spread_of(first, moved[1:], there[1:], divisors, drawn, self.alpha, whole=whole)
+        low, high = found.low, found.high
+        if not self.unbiased:  # what is shown lies within its interval
+            low, high = np.fmin(low, answer), np.fmax(high, answer)
+        ends = zip(ERRORS, (found.stderr, low, high), strict=True)
+        return [
+            (free_name(f"{name}{suffix}", taken), "DOUBLE", _null(np.where(np.isnan(answer), np.nan, values)))
+            for suffix, values in ends
+        ]
+
+
+def _null(values: Floats) -> Numbers:
+    null = np.isnan(values)
+    return Numbers(np.where(null, 0.0, values), null if null.any() else None)
+
+
+def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
+    """The answer with its errors, or alone, and why. ``end``: until when."""
+    bare, alpha = asked.bare, asked.alpha
+    with Sandbox() as sandbox:
+        query.stack(sandbox)
+        ran = query.run(sandbox, "dpsql_all", end, places=True)
+        if ran.failed > alpha / 2 * ran.times:
+            raise SQLError(
+                f"the query fails on {ran.failed} of {ran.times - 1} replicates of what it reads, on numbers that "
+                "the release might as well have shown; guard against them, with GREATEST, NULLIF or TRY, or leave "
+                "errors out"
+            )
+        if not any(ran.noisy) and not ran.lineage.rows:
+            return bare, "noise reaches no column of it"
+        rows = matched(sandbox, ran, bare, "dpsql_all")
+        if rows is None:
+            sandbox.drop("dpsql_all")
+            ran = query.run(sandbox, "dpsql_all", end, places=True, ordered=True)
+            rows = matched(sandbox, ran, bare, "dpsql_all")
+        assert rows is not None  # noqa: S101 - rows in order are matched by their places
+        free = unselected(query.tree) if ran.lineage.rows else None
+        if free is not None:
+            kept = Query(free, query.tables, query.named).run(sandbox, "dpsql_free", end, places=True)
+            same = kept.noisy == ran.noisy and kept.times == ran.times
+            values = matched(sandbox, kept, bare, "dpsql_free") if same else None
+            if values is not None and any(ran.noisy) and not all(ran.noisy):
+                return asked.shown(replace(kept, lineage=ran.lineage), rows, values), ""
+        return asked.shown(ran, rows, rows), ""
