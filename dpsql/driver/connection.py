@@ -56,6 +56,9 @@ from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.replicates import Replicates
 from dpsql.running.answer_free import Earlier, asks_for_free
+from dpsql.running.discovered_bounds import BoundsFinder
+from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
+from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
 from dpsql.sql.parse.parameters import Parameters
@@ -83,7 +86,6 @@ class Connection(Exceptions):
         cursor_errors: bool = False,
         query_timeout: float | None = QUERY_SECONDS,
     ) -> None:
-        self.policy = policy
         self.ledger_path = ledger
         self._shared_releases = releases
         private = policy.budget.private_releases
@@ -99,12 +101,33 @@ class Connection(Exceptions):
         books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
         self._books = Books(*books, label if private else None)
         self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
-        self._replicates = Replicates(self._books, self._store, Earlier(self._books, policy, self._holdings.schemas))
+        self._domains = FoundDomains(policy, self._books)
+        self._behind = Earlier(self._books, policy, self._holdings.schemas)
+        self._replicates = Replicates(self._books, self._store, self._behind)
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
+    @property
+    def policy(self) -> Policy:
+        """What is public of the tables by now: the custodian's policy, with the domains that were found (``discover``).
+
+        Another process may find one, so the ledger is looked at each time.
+        """
+        held = self._domains.refresh()
+        if held is not self._holdings.policy:
+            self._holdings.policy = held
+            self._batches.past.under(held)
+            self._behind.under(held)
+        return held
+
+    @property
+    def found_domains(self) -> tuple[FoundDomain, ...]:
+        """The domains of ``policy`` that were found and not declared, each with its release and data version."""
+        self._domains.refresh()
+        return self._domains.found
+
     def __repr__(self) -> str:
-        return f"<dpsql.Connection to {self.policy.dataset!r}, ledger {str(self.ledger_path)!r}>"
+        return f"<dpsql.Connection to {self._domains.declared.dataset!r}, ledger {str(self.ledger_path)!r}>"
 
     def __enter__(self) -> Self:
         return self
@@ -411,6 +434,74 @@ class Connection(Exceptions):
     def synthetic(self, name: str | None = None) -> LocalRelease:
         """The local release that was made under this name or of this table; the newest of several. Free."""
         return self._local().find(name)
+
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), bounds=flag(), fresh=flag(), label=maybe(text()))
+    def discover(
+        self,
+        target: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int | None = None,
+        bounds: bool = False,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Discovery:
+        """Find the values of a column privately, as "visits.diagnosis", once; they are its domain from then on.
+
+        Shows the values that enough units have (rows, where a row is the unit), with noisy counts; all others are
+        OTHER. Neighbours, guarantee and proof: ``dpsql.privacy.threshold``. ``epsilon`` and ``delta`` are those of this
+        release alone; in a rho policy ``rho``, and ``delta`` is the chance that the threshold fails. ``max_groups``: in
+        how many values of the column one unit counts at most, needed where a unit may have several rows. The domain is
+        kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
+        are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
+
+        ``bounds``: find bounds of a number or a time instead, for SUM and AVG to clamp to, never the least or the
+        largest value: a histogram over a fixed scale (``dpsql.running.discovered_bounds``), at a budget as of ``run``.
+
+        Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
+        with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
+        of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it; all before any charge.
+        """
+        said = self._label if label is None else label
+        if bounds:
+            self._check_open()
+            if max_groups is not None:
+                raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
+            _ = self.policy
+            request = Request.of(*map(plain, (epsilon, delta, rho)))
+            maker = BoundsFinder(self._batches, self._domains.declared)
+            found, record = maker.find(target, request, fresh=fresh, label=said)
+            self._batches.register(record, again=True)
+            return found
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        found, record = finder.find(asked, fresh=fresh, label=said)
+        self._batches.register(record)
+        return found
+
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)))
+    def plan_discovery(
+        self,
+        target: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int | None = None,
+    ) -> Prospect:
+        """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        return finder.prospect(asked)
+
+    def _finder(
+        self, target: str, budget: tuple[object, object, object], max_groups: int | None
+    ) -> tuple[Finder, Asked]:
+        self._check_open()
+        epsilon, delta, rho = map(plain, budget)
+        chance = None if delta is None else Request.of(1, delta).delta
+        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups)
+        return Finder(self._holdings, self._books, self._domains.declared), asked
 
     def _local(self) -> Maker:
         self._check_open()

@@ -21,7 +21,6 @@ Amounts = tuple[object, object, object]
 class Session(Protocol):
     """The part of a ``Connection`` that its cursors use."""
 
-    policy: Policy
     releases_path: Path
     _label: str
     _lock: threading.RLock
@@ -29,6 +28,11 @@ class Session(Protocol):
     _batches: Batches
     _budget_per_release: Amounts
     _query_timeout: float | None
+
+    @property
+    def policy(self) -> Policy:
+        """What is public of the tables by now."""
+        ...
 
     def schemas(self) -> dict[str, dict[str, str]]:
         """The column types of all private tables, held against the policy."""

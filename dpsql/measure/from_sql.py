@@ -157,6 +157,20 @@ def _within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -
     return Select(same(*names), held, where=tree.Compared(tree.Name(PLACE), "<=", tree.whole(most)))
 
 
+def pairs_of(source: RowSource, once: Once, type: str, limit: int) -> Select:  # noqa: A002 - a node's word
+    """The value ``once`` of each unit's rows, each once and at most ``limit`` of them, NULL last; of single rows all.
+
+    Text of any length and any values: nothing is computed of them but their hash. A row without a unit has no value.
+    """
+    base, value, unit = joined(source, ()), tree.Name(once.name), tree.Name(UNIT)
+    if source.unit is None:
+        return Select(same(once.name), values_of([once], base))
+    owned = values_of([once], base, (UNIT, _key(source.unit)))
+    known = tree.CaseValue(((tree.IsNull(unit), tree.NULL),), value, type)
+    pairs = Select(((UNIT, unit), (once.name, known)), owned, group_by=2)
+    return _truncated(pairs, [once.name], [tree.IsNull(value)], limit)
+
+
 def _hash(*names: str) -> tree.Value:
     return tree.bare("hash", *map(tree.Name, names))
 

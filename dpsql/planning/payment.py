@@ -109,7 +109,7 @@ def routes_of(state: BudgetState, delta: Fraction | None, measure: str | None) -
         return (Route(budget, "laplace", "pure", "epsilon"),)
     if "gaussian" not in accounts:
         raise BudgetError("this policy keeps a local account only; use synthesize, or add epsilon to its [budget]")
-    chosen = budget.delta if delta is None else delta
+    chosen = budget.gaussian_delta if delta is None else delta
     if chosen is None:
         return (Route(budget, "laplace", "gaussian", "epsilon"),)
     found = Route(budget, "gaussian", "gaussian", "epsilon", chosen)

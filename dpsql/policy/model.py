@@ -22,7 +22,7 @@ _PART = r"(?:`((?:[^`]|``)+)`|([^`.\s]+))"
 _SPARK_NAME = re.compile(rf"{_PART}\.{_PART}\.{_PART}")
 
 BUDGET_FIGURES = (
-    *("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon"),
+    *("epsilon", "delta", "rho", "pure_epsilon", "local_epsilon", "discovery_delta"),
     *("max_epsilon_per_release", "max_rho_per_release", "max_local_epsilon_per_release"),
 )
 BUDGET_RULES = ("approval", "private_releases")
@@ -36,7 +36,8 @@ class BudgetPolicy:
     Either ``epsilon`` (with ``delta`` or pure) or ``rho`` of zCDP alone. ``pure_epsilon`` is the
     part of epsilon kept for pure releases: none of it with a delta, all of it without. Given an
     epsilon it is always a Fraction after construction, given a rho None. ``local_epsilon`` is the
-    replace-one account of local releases and stands apart from the others.
+    replace-one account of local releases and stands apart from the others. ``discovery_delta`` is the part of delta
+    (or, beside rho, a chance that the promise leaves out) that is kept for finding the values of columns.
 
     ``max_..._per_release`` cap what one release may cost: ``max_epsilon`` a pure release and, at the policy's
     delta, a Gaussian one; ``max_rho`` any release of a rho policy; ``max_local_epsilon`` a local one. Caps may
@@ -53,6 +54,7 @@ class BudgetPolicy:
     max_epsilon_per_release: Fraction | None = None
     max_rho_per_release: Fraction | None = None
     max_local_epsilon_per_release: Fraction | None = None
+    discovery_delta: Fraction | None = None
     approval: bool = False
     private_releases: bool = False
 
@@ -70,6 +72,13 @@ class BudgetPolicy:
                 floor = "0 or more" if may_be_zero else "a positive number"
                 raise PolicyError(f"budget.{name} is {shown(value)}; write {floor}")
         self._check_caps()
+        if self.discovery_delta is not None:
+            most = Fraction(1) if self.rho is not None else self.delta
+            if most is None or self.discovery_delta >= most:
+                raise PolicyError(
+                    f"budget.discovery_delta is {shown(self.discovery_delta)}; it is the part of budget.delta that is "
+                    "kept for finding groups, write less than delta, such as half of it"
+                )
         if self.rho is not None:
             for name in ("epsilon", "delta", "pure_epsilon"):
                 if getattr(self, name) is not None:

@@ -154,7 +154,7 @@ def policy_text(
         lines += ["", f"[{dotted('tables', table.name)}]", *_table_lines(table)]
         if table.columns:
             lines.append(f"[{dotted('tables', table.name, 'columns')}]")
-            lines += [f"{dotted(c.name)} = {_settings(c)}" for c in table.columns.values()]
+            lines += [column_text(column) for column in table.columns.values()]
     for name, sql in views.items():
         lines += ["", f"[{dotted('views', name)}]", f"sql = {quote(sql)}"]
     return "\n".join(lines) + "\n"
@@ -185,6 +185,11 @@ def _table_lines(table: TablePolicy) -> list[str]:
 def _bound_text(bound: AtMost) -> str:
     figures = [f"{name} = {getattr(bound, name)}" for name in ("rows", "groups") if getattr(bound, name) is not None]
     return f"{{ {', '.join([*figures, f'per = {quote(bound.per)}'])} }}"
+
+
+def column_text(column: ColumnPolicy) -> str:
+    """The line that declares a column."""
+    return f"{dotted(column.name)} = {_settings(column)}"
 
 
 def _settings(column: ColumnPolicy) -> str:

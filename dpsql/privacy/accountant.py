@@ -104,7 +104,7 @@ def charge_for(request: Request, budget: Budget) -> tuple[Charge, ...]:
         if "pure" in totals:
             return (laplace,)
         raise BudgetError("this policy keeps a local account only; use synthesize, or add epsilon to its [budget]")
-    delta = request.delta or budget.delta
+    delta = request.delta or budget.gaussian_delta
     if delta is None:
         return (_pure("gaussian", "laplace", epsilon, pure_cost(epsilon)),)
     # mu from epsilon and delta as they were given: mu^2 is what the grid is for here.

@@ -15,7 +15,8 @@ from dpsql.privacy.charge import ACCOUNTS, Charge
 class Budget:
     """What a policy allows in all, fixed at creation; exact fractions, None where not declared.
 
-    Make it with `Budget.of`. ``delta`` None is a pure policy. ``rho`` stands alone. The caps bound what one
+    Make it with `Budget.of`. ``delta`` None is a pure policy. ``rho`` stands alone. ``discovery_delta`` is kept for
+    thresholds (`reserve`): a part of ``delta``, or beside ``rho`` what the promise leaves out. The caps bound what one
     release may cost: ``max_epsilon`` holds for pure releases and, at the policy's delta, for Gaussian ones,
     ``max_rho`` takes its place in a rho policy, ``max_local_epsilon`` is for local releases. A cap is not
     part of the total: unlike the other figures it may change while the ledger lives, and so may ``approval``: whether
@@ -30,6 +31,7 @@ class Budget:
     max_epsilon: Fraction | None = None
     max_rho: Fraction | None = None
     max_local_epsilon: Fraction | None = None
+    discovery_delta: Fraction | None = None
     approval: bool = False
 
     def __post_init__(self) -> None:
@@ -45,6 +47,10 @@ class Budget:
             raise PolicyError("[budget] pure_epsilon is part of epsilon and cannot exceed it; lower it")
         if self.delta is None and self.pure_epsilon not in (None, self.epsilon):
             raise PolicyError("[budget] without delta all of epsilon is pure; leave pure_epsilon out or add delta")
+        if self.discovery_delta is not None:
+            most = Fraction(1) if self.rho is not None else self.delta
+            if most is None or self.discovery_delta >= most:
+                raise PolicyError("[budget] discovery_delta is a part of delta; write less than delta, or leave it out")
         for name, amount in self.totals.items():
             if not 0 < amount <= LARGEST:
                 raise PolicyError(
@@ -69,6 +75,7 @@ class Budget:
         max_epsilon_per_release: Number | None = None,
         max_rho_per_release: Number | None = None,
         max_local_epsilon_per_release: Number | None = None,
+        discovery_delta: Number | None = None,
         *,
         approval: bool = False,
     ) -> Budget:
@@ -94,6 +101,7 @@ class Budget:
             max_epsilon=read("max_epsilon_per_release", max_epsilon_per_release, zero=False),
             max_rho=read("max_rho_per_release", max_rho_per_release, zero=False),
             max_local_epsilon=read("max_local_epsilon_per_release", max_local_epsilon_per_release, zero=False),
+            discovery_delta=read("discovery_delta", discovery_delta, zero=True),
             approval=approval,
         )
 
@@ -104,6 +112,11 @@ class Budget:
         return kept if kept is not None else Fraction(0)
 
     @property
+    def gaussian_delta(self) -> Fraction | None:
+        """The part of delta that Gaussian releases use: all but what is kept for thresholds."""
+        return None if self.delta is None else self.delta - (self.discovery_delta or 0)
+
+    @property
     def totals(self) -> dict[str, int]:
         """The accounts that exist, in units of 1e-12, rounded down. The Gaussian one holds mu^2."""
         amounts: dict[str, int] = {}
@@ -111,8 +124,8 @@ class Budget:
             amounts["pure"] = to_units(self.pure)
         if self.rho is not None:
             amounts["gaussian"] = to_units(2 * self.rho)
-        elif self.epsilon is not None and self.delta is not None and self.epsilon > self.pure:
-            amounts["gaussian"] = mu_units(self.epsilon - self.pure, self.delta)
+        elif self.epsilon is not None and self.gaussian_delta is not None and self.epsilon > self.pure:
+            amounts["gaussian"] = mu_units(self.epsilon - self.pure, self.gaussian_delta)
         if self.local_epsilon is not None:
             amounts["local"] = to_units(self.local_epsilon)
         return amounts
@@ -161,6 +174,7 @@ class Budget:
             "pure_epsilon": self.pure if self.delta is not None else None,
             "rho": self.rho,
             "local_epsilon": self.local_epsilon,
+            "discovery_delta": self.discovery_delta,
         }
         return {name: str(value) for name, value in named.items() if value}
 
@@ -174,6 +188,8 @@ class Budget:
             parts.append(f"delta {show(self.delta)}")
             if self.pure:
                 parts.append(f"of which pure {show(self.pure)}")
+        if self.discovery_delta is not None:
+            parts.append(f"of delta kept for finding groups {show(self.discovery_delta)}")
         if self.local_epsilon is not None:
             parts.append(f"local epsilon {show(self.local_epsilon)}")
         return ", ".join(parts)

@@ -21,7 +21,8 @@ class Charge:
     account: "pure", "gaussian" or "local". units: integers of 1e-12 of the account's measure.
     noise: "laplace", "gaussian" or "response" (local randomised response); "none" of what is `free`.
     epsilon: what Laplace noise or a response is calibrated to, on the grid; None for Gaussian, which
-    is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people.
+    is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people. delta: the chance by
+    which a threshold fails (`threshold`), taken from the policy's reserve beside the units (`reserve`); else None.
 
     The noise never gets more than is paid: epsilon in the pure or local account is ``units`` exactly, in the Gaussian
     one (a rho policy) ``units`` hold 2 epsilon tanh(epsilon/2), to one part in 10^9, since libraries of
@@ -33,8 +34,11 @@ class Charge:
     noise: str
     guarantee: str
     epsilon: Fraction | None = None
+    delta: Fraction | None = None
 
     def __post_init__(self) -> None:
+        if self.delta is not None and not (0 < self.delta < 1 and self.noise in ("laplace", "gaussian")):
+            raise DataError("a threshold fails with a chance between 0 and 1; make its charge with discovery_charges")
         if self.noise == "none":
             if self.units or self.account or self.epsilon is not None:
                 raise DataError("an answer that is free takes nothing from any account; make it with Charge.free")
@@ -107,6 +111,8 @@ class Charge:
         }
         if self.epsilon is not None:
             fields["epsilon"] = str(self.epsilon)
+        if self.delta is not None:
+            fields["delta"] = str(self.delta)
         return fields
 
     @classmethod
@@ -117,13 +123,14 @@ class Charge:
     @classmethod
     def from_dict(cls, fields: dict[str, str | int]) -> Charge:
         """Inverse of `as_dict`. Raises DataError for values that no charge has."""
-        epsilon = fields.get("epsilon")
+        epsilon, delta = fields.get("epsilon"), fields.get("delta")
         return cls(
             str(fields["purse"]),
             int(fields["units"]),
             str(fields["noise"]),
             str(fields["guarantee"]),
             None if epsilon is None else Fraction(epsilon),
+            None if delta is None else Fraction(delta),
         )
 
 

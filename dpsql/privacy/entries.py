@@ -46,6 +46,11 @@ class Entry:
         return bool(self.description.get("lost"))
 
     @property
+    def measures_nothing(self) -> bool:
+        """Whether it pays for no release: it charges what was lost, or sets delta aside (`reserve`)."""
+        return self.lost or self.description.get("kind") == "reserve"
+
+    @property
     def results(self) -> tuple[str, ...]:
         """The names of the results that the charge pays for, as its batch calls them."""
         return tuple(str(name) for name in self.description.get("names", ()))

@@ -31,7 +31,7 @@ from typing import TypeVar
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests, reserve
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -188,7 +188,7 @@ class Ledger:
         budget, too (`analysts`); PolicyError for tables that are not theirs. Where the policy asks for approval,
         only under a request that was approved, which is charged with it (`requests`).
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
-        of columns that were released before (`check_once`).
+        of columns that were released before (`check_once`). What a threshold takes of delta is held to `reserve`.
         """
         check_text("charge_id", charge_id)
         check_text("label", label, least=0)
@@ -215,8 +215,12 @@ class Ledger:
                 return int(known[0])
             check_once(connection, self.dataset, description)
             check_units(connection, description)
-            if not self.budget.allows(charge):
-                raise BudgetError(self.budget.refusal(charge))
+            if not reserve.makes(description):
+                if not self.budget.allows(charge):
+                    raise BudgetError(self.budget.refusal(charge))
+                reserve.check(connection, self.budget, charge)
+            else:
+                reserve.check_untouched(connection, self.budget)
             analysts.check(connection, label, charge, description)
             state = self._state(connection)
             granted = connection.execute(
@@ -443,7 +447,7 @@ class Ledger:
 
     def unreleased(self) -> list[Entry]:
         """Charges without a measurement, oldest first: running now, or spent by a crash for nothing."""
-        return [entry for entry in self._entries("WHERE releases.id IS NULL", free=None) if not entry.lost]
+        return [entry for entry in self._entries("WHERE releases.id IS NULL", free=None) if not entry.measures_nothing]
 
     def releases(self) -> Iterator[Entry]:
         """All releases with their payloads, oldest first; one payload in memory at a time."""

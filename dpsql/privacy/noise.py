@@ -24,6 +24,9 @@ import os
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy import draws
 from dpsql.privacy.draws import EntropySource
@@ -86,6 +89,13 @@ class Noise:
         """
         return sample_from(self, count, os.urandom)
 
+    def sample_many(self, count: int) -> NDArray[np.int64]:
+        """``count`` independent draws as an array, by the same laws; for noise of which every draw fits 64 bits."""
+        many = None
+        if self.kind == "gaussian" and count >= _MANY:
+            many = rounded_normals(self.parameter.numerator, self.parameter.denominator, count, os.urandom)
+        return np.array(self.sample(count), dtype=np.int64) if many is None else many
+
 
 def gaussian_noise(l2_squared: int, mu_squared: Fraction) -> Noise:
     """Noise that makes integer answers of squared L2 sensitivity ``l2_squared`` mu-GDP.
@@ -127,7 +137,8 @@ def sample_from(noise: Noise, count: int, source: EntropySource) -> list[int]:
         if count >= _MANY:
             many = rounded_normals(p, q, count, source)
             if many is not None:
-                return many
+                listed: list[int] = many.tolist()
+                return listed
         return [draws.rounded_normal(word, p, q) for _ in range(count)]
     t, s = noise.parameter.numerator, noise.parameter.denominator
     return [draws.laplace(word, t, s) for _ in range(count)]

@@ -45,8 +45,8 @@ _SIGMA_BITS, _LEAST_SCALE, _MOST_WHOLE = 58, 8, 31
 _FACE_BITS = np.array([(2 * k + 1).bit_length() for k in range(_MOST_WHOLE + 1)], dtype=np.uint64)
 
 
-def rounded_normals(p: int, q: int, count: int, source: EntropySource) -> list[int] | None:
-    """``count`` independent round(N(0, p/q)), Python integers; None where sigma needs longer integers than 64 bits.
+def rounded_normals(p: int, q: int, count: int, source: EntropySource) -> NDArray[np.int64] | None:
+    """``count`` independent round(N(0, p/q)); None where sigma needs longer integers than 64 bits.
 
     About one microsecond a draw. Proof of the rounding: with S = floor(2^s sigma) and |N| in [n, n + 1] / 2^64,
     n = k 2^64 + X, the value 2^s sigma |N| lies between I = k S + floor(S X / 2^64) and
@@ -59,13 +59,13 @@ def rounded_normals(p: int, q: int, count: int, source: EntropySource) -> list[i
         return None
     S = math.isqrt((p << (2 * scale)) // q)
     drawn = _Draws(source)
-    out: list[int] = []
+    out = np.empty(count, dtype=np.int64)
     for at in range(0, count, _CHUNK):
-        out.extend(_chunk(drawn, min(_CHUNK, count - at), p, q, S, scale))
+        out[at : at + _CHUNK] = _chunk(drawn, min(_CHUNK, count - at), p, q, S, scale)
     return out
 
 
-def _chunk(drawn: _Draws, count: int, p: int, q: int, S: int, scale: int) -> list[int]:
+def _chunk(drawn: _Draws, count: int, p: int, q: int, S: int, scale: int) -> NDArray[np.int64]:
     k, x = _normals(drawn, count)
     negative = np.unpackbits(np.frombuffer(drawn.raw(-(-count // 8)), dtype=np.uint8))[:count].astype(bool)
     # floor(S X / 2^64) by halves of 32 bits; S < 2^58, so no partial sum leaves 64 bits.
@@ -79,7 +79,7 @@ def _chunk(drawn: _Draws, count: int, p: int, q: int, S: int, scale: int) -> lis
     lower = (least + half) >> shift
     upper = (least + k + np.uint64(3) + half) >> shift
     values = lower.astype(np.int64)
-    out: list[int] = np.where(negative, -values, values).tolist()
+    out: NDArray[np.int64] = np.where(negative, -values, values)
     for i in np.flatnonzero(lower != upper).tolist():
         out[i] = rounded(drawn.word, int(k[i]), x.digits(i), bool(negative[i]), p, q)
     return out

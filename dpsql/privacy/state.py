@@ -9,6 +9,7 @@ from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, listed, one_line
+from dpsql.privacy import reserve
 from dpsql.privacy.amounts import GRID, float_down, show, show_left
 from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
@@ -40,7 +41,7 @@ class BudgetState:
     @property
     def unreleased(self) -> tuple[Entry, ...]:
         """Charges without a recorded answer: running now, or spent by a crash or an interrupt for nothing."""
-        return tuple(entry for entry in self.charges if entry.released is None and not entry.lost)
+        return tuple(entry for entry in self.charges if entry.released is None and not entry.measures_nothing)
 
     def by_label(self) -> tuple[Share, ...]:
         """What each label has spent of each account, in order of their first charges."""
@@ -49,6 +50,11 @@ class BudgetState:
     def account(self, name: str) -> BudgetAccount | None:
         """The account of that name, None where the policy keeps none."""
         return next((account for account in self.accounts if account.name == name), None)
+
+    @property
+    def reserve(self) -> reserve.Reserve | None:
+        """The part of delta that is kept for finding groups, and what is left of it; None where there is none yet."""
+        return reserve.among(self.budget, ((entry.charge, entry.description) for entry in self.charges))
 
     @property
     def measure(self) -> str:
@@ -90,16 +96,16 @@ class BudgetState:
         return min(self.total, pure + self._grantable(gauss))
 
     def _epsilon(self, units: int) -> float:
-        if units == 0 or self.budget.delta is None:
+        if units == 0 or self.budget.gaussian_delta is None:
             return 0.0
         mu = math.nextafter(math.sqrt(units / GRID) * (1.0 + 1e-15), math.inf)
-        return gaussian_epsilon(mu, float_down(self.budget.delta))
+        return gaussian_epsilon(mu, float_down(self.budget.gaussian_delta))
 
     def _grantable(self, units: int) -> float:
         """Largest epsilon, within a hair, whose charge at the policy's delta fits ``units`` of mu^2."""
         epsilon, step = self._epsilon(units), 1e-13
-        while epsilon > 0.0 and self.budget.delta is not None:
-            if mu_units(Fraction(epsilon), self.budget.delta) <= units:
+        while epsilon > 0.0 and self.budget.gaussian_delta is not None:
+            if mu_units(Fraction(epsilon), self.budget.gaussian_delta) <= units:
                 return epsilon
             epsilon, step = max(0.0, epsilon * (1.0 - step)), step * 8.0
         return 0.0
@@ -177,6 +183,8 @@ class BudgetState:
         for account in self.accounts:
             total, _, left, remark = self.figures(account)
             lines.append(f"  {account.name}: {left} left of {total.removeprefix(f'{left.split()[0]} ')}{remark}")
+        if self.reserve is not None:
+            lines.append(f"  {self.reserve}")
         lines += self._share_lines()
         lost = self.unreleased
         if lost:

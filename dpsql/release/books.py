@@ -43,6 +43,7 @@ def budget_of(policy: Policy) -> Budget:
         max_epsilon_per_release=declared.max_epsilon_per_release,
         max_rho_per_release=declared.max_rho_per_release,
         max_local_epsilon_per_release=declared.max_local_epsilon_per_release,
+        discovery_delta=declared.discovery_delta,
         approval=declared.approval,
     )
 

@@ -76,6 +76,10 @@ class Earlier:
         self._latest: Prepared | None = None
         self._types: dict[str, str] = {}
 
+    def under(self, policy: Policy) -> None:
+        """Read batches under another policy of the data set from now on: one with domains that were found."""
+        self._policy, self._held, self._meant, self._latest = policy, {}, {}, None
+
     def answer(self, sql: str, alpha: float) -> Found | None:
         """What earlier releases say of a batch; None where they leave a number of it open, or there are none.
 
@@ -313,6 +317,7 @@ class Earlier:
             if entry.released is not None
             and entry.dataset == self._policy.dataset
             and entry.charge.noise in ("gaussian", "laplace")
+            and entry.charge.delta is None  # counts that a threshold let pass have another law
         ]
 
     def _pasts(self, schemas: Schemas, usable: Sequence[Entry]) -> list[Past]:

@@ -197,7 +197,7 @@ class Accounts:
         if wish.per_release is None and before is not None:
             caps = {"max_rho_per_release": before.max_rho, "max_epsilon_per_release": before.max_epsilon}
         local = wish.local_epsilon if wish.local_epsilon is not None else before.local_epsilon if before else None
-        delta = whole.delta if epsilon is not None else None
+        delta = whole.gaussian_delta if epsilon is not None else None
         found = Budget.of(epsilon, delta, pure, rho, local, **caps)
         for account, units in found.totals.items():
             if units > whole.totals.get(account, 0):

@@ -9,10 +9,11 @@ from typing import Any
 
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
-from dpsql.errors import OperationalError
+from dpsql.errors import OperationalError, one_line
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.release.files import write_text
+from dpsql.running.discovery import Discovery, Prospect
 from dpsql.running.local_release import LocalRelease
 from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import formats, inputs, output
@@ -299,6 +300,56 @@ def synthesize(options: argparse.Namespace) -> None:
     if not releasing and (options.epsilon is not None or options.ids is not None or options.name is not None):
         options.usage("--epsilon, --ids and --name are for a release; a question costs nothing")
     _synthesized(options) if releasing else _asked(options)
+
+
+def discover(options: argparse.Namespace) -> None:
+    """Find the values of a column privately, or say what that would cost."""
+    with inputs.connected(options) as con:
+        given = (options.column, options.epsilon, options.delta, options.rho)
+        formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
+        if options.dry_run and options.bounds:
+            options.usage("--dry-run is for values: bounds cost what a batch at that budget costs")
+        if options.dry_run:
+            prospect = con.plan_discovery(*given, max_groups=options.max_groups)
+            if options.json:
+                output.print_json(_prospect_json(prospect))
+            else:
+                print(prospect)
+            return
+        how = {"bounds": options.bounds, "fresh": options.fresh, "label": options.label}
+        found = con.discover(*given, max_groups=options.max_groups, **how)
+        state = con.budget
+        formats.deliver(
+            options,
+            [(found.name, found.result)],
+            lambda: output.table_text(found.result),
+            lambda: {**_found_json(found), **output.table_json(found.result), "budget": output.budget_json(state)},
+        )
+        if options.quiet or formats.chosen(options) != "table" or options.output:
+            return
+        spent = f"spent {found.guarantee}" if found.cost else "free: the ledger had it already"
+        count = len(found.values)
+        said = f"{count:,} value{'' if count == 1 else 's'} of {found.table}.{found.column.name}, all others are OTHER"
+        if options.bounds:
+            said = f"Bounds of {found.table}.{found.column.name}, values outside are moved to the nearer one"
+            said = said if found.bounds else "No bounds: too few rows for this budget"
+        print(f"\n{said}; release {found.id}, {spent}; in dp.{one_line(found.name)}\n{state}")
+
+
+def _prospect_json(prospect: Prospect) -> dict[str, object]:
+    aside = None if prospect.aside is None else prospect.aside[0].guarantee
+    return {
+        **{"table": prospect.table, "column": prospect.column, "unit": prospect.unit, "groups": prospect.groups},
+        **{"guarantee": prospect.charge.guarantee, "purse": prospect.charge.account, "cost": prospect.charge.amount},
+        **{"threshold": prospect.threshold, "stderr": prospect.stderr, "set_aside": aside},
+    }
+
+
+def _found_json(found: Discovery) -> dict[str, object]:
+    return {
+        **{"id": found.id, "name": found.name, "table": found.table, "column": found.column.name},
+        **{"values": len(found.values), "cost": found.cost, "guarantee": found.guarantee, "toml": found.to_toml()},
+    }
 
 
 def _synthesized(options: argparse.Namespace) -> None:

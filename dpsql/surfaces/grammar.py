@@ -29,6 +29,7 @@ examples:
   dpsql report release --policy visits.toml -o report.html
   dpsql budget --policy visits.toml
   dpsql ledger backup /backups/visits.ledger --policy visits.toml
+  dpsql discover visits.diagnosis --policy visits.toml --database visits.duckdb --epsilon 0.1 --delta 1e-9
   dpsql synthesize visits --policy visits.toml --database visits.duckdb --columns state,age_group --epsilon 1
   dpsql synthesize visits --policy visits.toml --ask "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"
   dpsql audit visits.toml batch.sql --epsilon 1
@@ -144,7 +145,7 @@ _SHARE = """
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "release": {"type": int},
     "number": {"type": int},
-    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release")},
+    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release", "--max-groups")},
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
     "--mcp-port": {"type": int},
@@ -217,6 +218,7 @@ ACTIONS = {
     "policy renew": "policies.renew",
     "policy confirm": "policies.confirm",
     "policy check": "policies.check",
+    "policy show": "policies.show",
     "serve": "serve.serve",
     "mcp": "serve.mcp",
     "analyst add": "analysts.add",
@@ -230,6 +232,7 @@ ACTIONS = {
     "requests show": "requests.show",
     "requests approve": "requests.approve",
     "requests refuse": "requests.refuse",
+    "discover": "commands.discover",
     "synthesize": "commands.synthesize",
     "audit": "commands.audit",
     "glossary": "glossary.glossary",
@@ -355,6 +358,13 @@ dpsql policy check  hold a policy against the types of the tables; reads no row
 policy POLICY  policy file (TOML)
 --database FILE  DuckDB file with the private tables
 
+dpsql policy show  show what is public by now: the policy, and the domains that were found
+policy POLICY  policy file (TOML)
+--toml  print it as a policy file
+--database FILE  DuckDB file with the private tables
+--ledger FILE  ledger file; default: beside the policy
+--anchor FILE  the ledger's anchor, if it has one
+
 dpsql serve  answer analysts over PostgreSQL's protocol, until SIGTERM or Ctrl-C (needs the extra: dpsql[serve])
 {_BOOKS}
 --database FILE  DuckDB file with the private tables
@@ -427,6 +437,17 @@ dpsql requests refuse  keep a batch from being charged
 number N  the request
 {_LEDGER}
 --note TEXT  what the analyst is told
+
+dpsql discover  find the values of a column privately, once; they are its domain from then on
+column TABLE.COLUMN  a column that the policy declares without a domain
+--epsilon E  what it may cost, with --delta
+--delta D  (epsilon, delta)-differential privacy of this discovery; with --rho the chance that its threshold fails
+--rho R  instead of epsilon in a rho policy
+--max-groups K  in how many values of the column one unit counts at most; needed where a unit may have several rows
+--bounds  find lower and upper bound of a number or a time instead, never its least or largest value
+--dry-run  say what it would cost and from how many rows on values appear, for free
+--fresh  find and pay again even where the ledger has the answer
+{_LABEL}{_SCANNING}{_DELIVERED}{_PLACES}
 
 dpsql synthesize  release randomised rows of a table once, and ask them anything; local
 table TABLE  the private table; with --ask, a table or a release's name

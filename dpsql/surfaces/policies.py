@@ -17,10 +17,14 @@ from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
 from dpsql.policy.advice import undecided
 from dpsql.policy.proposals import Proposal
 from dpsql.policy.smartnoise import policy_from_smartnoise
-from dpsql.privacy.amounts import exact, show
+from dpsql.privacy.amounts import exact
+from dpsql.privacy.amounts import show as show_figure
+from dpsql.running.found_domains import FoundDomain
 from dpsql.surfaces import inputs, output
 
 log = logging.getLogger("dpsql")
+
+_MOST_VALUES, _LONGEST_VALUE = 100, 200  # of a domain that is shown in words
 
 
 def check(options: argparse.Namespace) -> None:
@@ -53,7 +57,7 @@ def check(options: argparse.Namespace) -> None:
             output.print_json(found)
             return
         if not options.quiet:
-            figures = ", ".join(f"{name} {show(value)}" for name, value in _budget(held.budget))
+            figures = ", ".join(f"{name} {show_figure(value)}" for name, value in _budget(held.budget))
             print(f"Data set {held.dataset}, budget {figures}")
             for name, table in held.tables.items():
                 print(f"\n{name}: {_table_line(table)}")
@@ -68,6 +72,47 @@ def check(options: argparse.Namespace) -> None:
         for name, table in held.tables.items():
             if table.counts is not None:
                 print(f"note: {name} is a table of counts, which this version declares but does not answer")
+
+
+def show(options: argparse.Namespace) -> None:
+    """Show what is public by now: the policy with the domains that were found, each with its release."""
+    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+        held, schemas = con.policy, con.schemas()
+        found = {(domain.table, domain.column.name): domain for domain in con.found_domains}
+        if options.toml and not options.json:
+            print(held.to_toml(), end="")
+            return
+        if options.json:
+            listed = [
+                {"table": table, "column": column, "release": domain.release, "dataset": domain.dataset}
+                for (table, column), domain in found.items()
+            ]
+            tables = {name: _table_json(table, schemas.get(name, {})) for name, table in held.tables.items()}
+            output.print_json({"dataset": held.dataset, "policy": held.to_toml(), "tables": tables, "found": listed})
+            return
+        figures = ", ".join(f"{name} {show_figure(value)}" for name, value in _budget(held.budget))
+        print(f"Data set {held.dataset}, budget {figures}")
+        for name, table in held.tables.items():
+            print(f"\n{name}: {_table_line(table)}")
+            rows = [
+                [
+                    *(column.name, _type_of(column.name, schemas.get(name, {})), *_column_row(column)),
+                    _origin(found.get((name, column.name)), column),
+                ]
+                for column in table.columns.values()
+            ]
+            if rows:
+                heads = ("column", "type", "domain", "nulls", "from")
+                print(output.grid(heads, ["VARCHAR"] * len(heads), rows, indent=2))
+        if found:
+            print(f"\nAs a policy file: dpsql policy show {options.policy} --toml")
+
+
+def _origin(found: FoundDomain | None, column: ColumnPolicy) -> str:
+    """Where a column's domain comes from."""
+    if found is not None:
+        return f"release {found.release} on {found.dataset}"
+    return "" if column.values is None and column.lower is None else "the policy"
 
 
 def init(options: argparse.Namespace) -> None:
@@ -141,7 +186,7 @@ def _ask_budget() -> tuple[str, str] | None:
         except Error as error:
             print(f"  {one_line(str(error))}", file=sys.stderr)
             continue
-        return show(held.epsilon or Fraction(0)), show(held.delta or Fraction(0))
+        return show_figure(held.epsilon or Fraction(0)), show_figure(held.delta or Fraction(0))
     return None
 
 
@@ -257,13 +302,20 @@ def _column_row(column: ColumnPolicy) -> list[str]:
     """Domain and NULLs of a column, in words."""
     domain = "conditions only"
     if column.values is not None:
-        domain = ", ".join(str(v).lower() if isinstance(v, bool) else str(v) for v in column.values) + (
-            f", {column.other_label or 'other'}" if column.other else ""
-        )
+        values = [_short(str(v).lower() if isinstance(v, bool) else str(v)) for v in column.values[:_MOST_VALUES]]
+        more = len(column.values) - len(values)
+        rest = ([f"{more:,} more"] if more else []) + ([column.other_label or "other"] if column.other else [])
+        domain = ", ".join([*values, *rest])
     elif column.lower is not None:
         step = "" if column.step is None else f" in steps of {_figure(column.step)}"
         domain = f"{_figure(column.lower)} to {_figure(column.upper)}{step}"
     return [domain, "a group" if column.nulls else "none"]
+
+
+def _short(text: str) -> str:
+    """A value in one line: it may hold anything, and be as long as anything."""
+    cut = one_line(text[:_LONGEST_VALUE])
+    return f"{cut}..." if len(text) > _LONGEST_VALUE else cut
 
 
 def _figure(value: object) -> str:

@@ -203,7 +203,7 @@ def _row(entry: Entry, state: BudgetState) -> list[object]:
         shown = "all dropped" if entry.results else ""
     elif len(names) < len(entry.results):
         shown = f"{len(entry.results) - len(names)} dropped; {shown}"
-    if entry.lost:
+    if entry.measures_nothing:
         shown = ""
     when = entry.time[:19].replace("T", " ")
     account = state.account(entry.charge.account)

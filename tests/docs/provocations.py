@@ -507,7 +507,60 @@ def _no_toml(s: Scene) -> None:
 
 AGE = f"{COUNT} WHERE age >= "
 
+
+def _found(target: str = "visits.note", **given: Any) -> Callable[[Scene], object]:
+    """Find the values, or the bounds, of a column."""
+    asked = {"epsilon": 0.1, "delta": 1e-10, "max_groups": 1, **given}
+    return lambda s: s.con.discover(target, **{name: value for name, value in asked.items() if value is not None})
+
+
+def _found_under(change: Callable[[str], str], **given: Any) -> Callable[[Scene], object]:
+    return lambda s: s.other(change).discover("visits.note", **{"delta": 1e-10, "max_groups": 1, **given})
+
+
+def _found_late(s: Scene) -> None:
+    s.con.run(COUNT, **BUDGET)
+    s.con.discover("visits.note", epsilon=0.1, delta=1e-10, max_groups=1)
+
+
+def _all_pure(text: str) -> str:
+    return text.replace("delta = 1e-9", "delta = 1e-9\npure_epsilon = 4.0")
+
+
+def _small(text: str) -> str:
+    return text.replace("max_rows_per_unit = 5", "expected_rows = 50\nmax_rows_per_unit = 5")
+
+
+def _keyed(s: Scene) -> None:
+    s.other(
+        lambda text: text.replace("note = {}", "note = {}\nid = {}").replace(
+            'unit = "patient_id"\n', 'unit = "patient_id"\nkey = ["id"]\n'
+        )
+    ).discover("visits.id", epsilon=0.1, delta=1e-10, max_groups=1)
+
+
 PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
+    "values without a delta": _found(delta=None),
+    "values of units without max_groups": _found(max_groups=None),
+    "max_groups of rows": _found("kinds.flag", max_groups=2),
+    "max_groups of bounds": _found("visits.note", bounds=True),
+    "values of a table": _found("visits"),
+    "an epsilon for nothing": _found(epsilon=1e-10),
+    "an epsilon for no value": _found_under(_small, epsilon=0.01),
+    "a threshold past any table": _found(epsilon=1e-6, delta=1e-10, max_groups=10**6),
+    "delta past what is kept": _found(delta=1e-7),
+    "values after a Gaussian release": _found_late,
+    "values of a pure policy": _found_under(_pure, epsilon=0.1),
+    "values of a policy of rho": _found_under(_rho, rho=0.1),
+    "values of a policy that is all pure": _found_under(_all_pure, epsilon=0.1),
+    "values of a column with a domain": _found("visits.age"),
+    "values of the unit": _found("visits.patient_id"),
+    "values of the key": _keyed,
+    "values of numbers with a point": lambda s: s.other(
+        lambda text: text.replace("weight = { lower = 0, upper = 200, step = 0.5 }", "weight = {}")
+    ).discover("visits.weight", epsilon=0.1, delta=1e-10, max_groups=1),
+    "bounds of a text": _found(delta=None, max_groups=None, bounds=True),
+    "values of a public table": _found("regions.region"),
     "too much": lambda s: s.con.run(COUNT, epsilon=100, delta=1e-9),
     "spent": _spent,
     "pure spent, gaussian left": lambda s: s.other(_both).run(COUNT, epsilon=2),

@@ -1,0 +1,125 @@
+"""Ways to pay for finding the values of a column, compared by the count from which a value is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from dpsql.errors import BudgetError, DataError
+from dpsql.privacy.accountant import Request
+from dpsql.privacy.amounts import GRID, show, to_units
+from dpsql.privacy.budget import Budget, mu_units
+from dpsql.privacy.charge import Charge, pure_cost
+from dpsql.privacy.state import BudgetState
+from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold
+
+PARTS = 32
+"""The threshold of a Gaussian way may take any of 1, ..., 31 parts in 32 of the release's delta."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A charge, and the threshold that it pays for."""
+
+    charge: Charge
+    law: Threshold = field(repr=False)
+
+
+def ways(request: Request, delta: Fraction | None, budget: Budget, groups: int, left: Fraction) -> list[Way]:
+    """How ``request`` could be paid, the way that shows the smallest counts first; never empty.
+
+    ``request`` and ``delta``: epsilon and delta of this release alone, or rho of a rho policy and the chance that its
+    threshold fails. Gaussian: mu is that of (epsilon, delta - d), the threshold fails with d, which is chosen. From the
+    pure account, where the policy made it large enough (in a rho policy at the price of a pure release): a selection
+    at epsilon that fails with delta.
+    ``left``: what the reserve still holds (`reserve`). Raises DataError where a figure is missing or no threshold is
+    within reach, BudgetError where the policy has no account for it.
+    """
+    if delta is None:
+        raise DataError(
+            "finding values that nobody has listed needs a delta: whoever is the only one with a value could not "
+            "be told from nobody otherwise; give delta=1e-9 or the like"
+        )
+    if delta > left and request.rho is not None:
+        raise BudgetError(_short(delta, left))
+    found: list[Way] = []
+    why = ""
+    for way in _possible(request, delta, budget, groups, left):
+        try:
+            _ = way.law.least
+            found.append(way)
+        except DataError as error:
+            why = why or str(error)
+    if not found and not why and delta / PARTS > left:
+        raise BudgetError(_short(delta, left))
+    if not found:
+        raise DataError(why or f"{_amount(request)} is too small for any value to appear; ask with more")
+    return sorted(found, key=lambda way: way.law.half)
+
+
+def chosen(found: Sequence[Way], state: BudgetState) -> Way:
+    """The first way that the accounts can pay. Raises BudgetError as the best one is refused."""
+    for way in found:
+        if state.affords(way.charge):
+            return way
+    state.check(found[0].charge)
+    return found[0]
+
+
+def _amount(request: Request) -> str:
+    return f"rho {show(request.rho)}" if request.rho is not None else f"epsilon {show(request.epsilon or Fraction(0))}"
+
+
+def _short(delta: Fraction, left: Fraction) -> str:
+    return (
+        f"a threshold at delta {show(delta)} takes more than is left of the delta that is kept for finding groups, "
+        f"{show(left)}; ask with less delta"
+    )
+
+
+def _possible(request: Request, delta: Fraction, budget: Budget, groups: int, left: Fraction) -> Iterator[Way]:
+    totals = budget.totals
+    if request.rho is not None:
+        if "gaussian" not in totals:
+            raise BudgetError("rho needs a Gaussian account, which this policy does not keep; ask with epsilon")
+        said = f"rho {show(request.rho)} (zCDP) but for a chance of {show(delta)}"
+        yield _gaussian(to_units(2 * request.rho), said, groups, delta)
+        return
+    epsilon = request.epsilon or Fraction(0)
+    said = f"epsilon {show(epsilon)}, delta {show(delta)}"
+    if "gaussian" in totals and budget.rho is None:
+        parts = [delta * part / PARTS for part in range(1, PARTS)]
+        tried = [
+            _gaussian(mu_units(epsilon, delta - part), said, groups, part)
+            for part in parts
+            if part <= left and mu_units(epsilon, delta - part) > 0
+        ]
+        reached = [way for way in tried if _reaches(way)]
+        if reached:
+            yield min(reached, key=lambda way: way.law.least)
+        elif tried:
+            yield tried[len(tried) // 2]
+    units = to_units(epsilon)
+    paid = Fraction(units, GRID)
+    account = "pure" if totals.get("pure", 0) >= units else "gaussian" if budget.rho is not None else ""
+    if account and units and delta <= left:
+        cost = units if account == "pure" else pure_cost(paid)
+        charge = Charge(account, cost, "laplace", said, paid, delta)
+        try:
+            yield Way(charge, OptimalSelection(groups, paid, delta))
+        except DataError:
+            if "gaussian" not in totals or budget.rho is not None:
+                raise
+
+
+def _gaussian(units: int, said: str, groups: int, delta: Fraction) -> Way:
+    charge = Charge("gaussian", units, "gaussian", said, None, delta)
+    return Way(charge, GaussianThreshold(groups, charge.mu_squared, delta))
+
+
+def _reaches(way: Way) -> bool:
+    try:
+        return way.law.least > 0
+    except DataError:
+        return False

@@ -1,0 +1,282 @@
+"""Thresholds: what outcomes show of one unit, worked out exactly on both neighbours, and mutants that must show."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, norm
+from seeded_source import SeededSource
+
+from dpsql.errors import DataError
+from dpsql.privacy import threshold
+from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu
+from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, intervals
+
+SELECTIONS = [
+    (1, "0.1", "1e-9"),
+    (1, "1", "1e-6"),
+    (1, "0.01", "1e-4"),
+    (1, "3", "0.1"),
+    (4, "1", "1e-6"),
+    (1, "0.7", "0.3"),
+]
+GAUSSIANS = [(1, "0.05", "1e-9"), (3, "0.4", "1e-5"), (2, "1.5", "0.02"), (10, "2", "1e-12")]
+Outcome = tuple[int | None, ...]
+Law = dict[int | None, float]
+
+
+def selection(groups: int, epsilon: str, delta: str) -> OptimalSelection:
+    return OptimalSelection(groups, Fraction(epsilon), Fraction(delta))
+
+
+def gaussian(groups: int, mu: str, delta: str) -> GaussianThreshold:
+    return GaussianThreshold(groups, Fraction(mu) ** 2, Fraction(delta))
+
+
+def shown(law: OptimalSelection, count: int) -> dict[int | None, Fraction]:
+    """The law of what is shown of a value with that count: a noisy count, or None; nothing but None without a row."""
+    if count == 0:
+        return {None: Fraction(1)}
+    steps = np.diff(np.array([0, *law.passing], dtype=object)).tolist()
+    found: dict[int | None, Fraction] = {None: Fraction(0)}
+    for j, step in enumerate(steps, 1):
+        seen = count + law.least - j
+        key = seen if seen >= law.least else None
+        found[key] = found.get(key, Fraction(0)) + Fraction(step, 2**64)
+    return found
+
+
+def divergence(one: dict[int | None, Fraction], other: dict[int | None, Fraction], power: Fraction) -> Fraction:
+    """Sum of max(0, P - e^epsilon Q)."""
+    return sum((max(Fraction(0), p - power * other.get(key, Fraction(0))) for key, p in one.items()), Fraction(0))
+
+
+def check_selection(law: OptimalSelection) -> None:
+    """Counts n and n - 1, for every n at which they differ in law: within (epsilon, delta) / groups both ways."""
+    power = Fraction(math.exp(float(law.epsilon / law.groups)) * (1 - 1e-15))
+    allowed = law.delta / law.groups
+    size = len(law.passing)
+    counts = {1, 2, 3, size // 2, law.least - 1, law.least, law.least + 1, size, size + 1, 2 * size + 2}
+    for count in sorted(number for number in counts if number >= 1):
+        with_unit, without = shown(law, count), shown(law, count - 1)
+        assert divergence(with_unit, without, power) <= allowed, count
+        assert divergence(without, with_unit, power) <= allowed, count
+
+
+@pytest.mark.parametrize("given", SELECTIONS)
+def test_a_selection_hides_one_unit_exactly(given: tuple[int, str, str]) -> None:
+    check_selection(selection(*given))
+
+
+@pytest.mark.parametrize("given", SELECTIONS)
+def test_a_selection_is_the_best_one(given: tuple[int, str, str]) -> None:
+    law = selection(*given)
+    ratio, step, chance = math.exp(float(law.epsilon / law.groups)), float(law.delta / law.groups), 0.0
+    for value in law.passing:
+        chance = min(ratio * chance + step, 1 - (1 - chance - step) / ratio, 1.0)
+        assert value / 2**64 == pytest.approx(chance, rel=1e-6)
+    assert law.passing[law.half - 1] * 2 >= 2**64 > law.passing[law.half - 2] * 2 if law.half > 1 else True
+
+
+@dataclass(frozen=True)
+class _Lower(OptimalSelection):
+    """The threshold lowered by 1: a value is shown as if one more unit had it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "passing", self.passing[1:])
+
+
+@dataclass(frozen=True)
+class _Halved(OptimalSelection):
+    """The noise halved: the law of twice the epsilon."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passing", OptimalSelection(self.groups, 2 * self.epsilon, self.delta).passing)
+
+
+@dataclass(frozen=True)
+class _Twice(OptimalSelection):
+    """Delta spent twice: the law of twice the delta."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passing", OptimalSelection(self.groups, self.epsilon, 2 * self.delta).passing)
+
+
+@pytest.mark.parametrize("mutant", [_Lower, _Halved, _Twice])
+@pytest.mark.parametrize("given", SELECTIONS[:2] + SELECTIONS[4:5])
+def test_mutants_of_a_selection_show(mutant: type[OptimalSelection], given: tuple[int, str, str]) -> None:
+    groups, epsilon, delta = given
+    with pytest.raises(AssertionError):
+        check_selection(mutant(groups, Fraction(epsilon), Fraction(delta)))
+
+
+def test_a_law_that_breaks_its_promise_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = threshold._passing
+    monkeypatch.setattr(threshold, "_passing", lambda ratio, step: real(ratio, 8 * step))
+    with pytest.raises(DataError, match="delta is too small"):
+        selection(1, "1", "1e-6")
+
+
+# -- Gaussian -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", GAUSSIANS)
+def test_a_gaussian_threshold_is_the_least_that_holds(given: tuple[int, str, str]) -> None:
+    law = gaussian(*given)
+
+    def alone(least: int) -> float:
+        """A unit alone in all its values: the chance that one of them is shown."""
+        return -math.expm1(law.groups * norm.logcdf((least - 1 - 0.5) / law.sigma))
+
+    assert alone(law.least) <= float(law.delta) < alone(law.least - 1)
+    # Alone in fewer values it shows less.
+    assert all(
+        -math.expm1(k * norm.logcdf((law.least - 1.5) / law.sigma)) <= float(law.delta) for k in range(1, law.groups)
+    )
+
+
+def outcomes(law: GaussianThreshold, count: int, sigma: float, least: int) -> Law:
+    """The law of what is shown of a value of that count, but for what floats do not see."""
+    if count == 0:
+        return {None: 1.0}
+    noise = np.arange(-math.ceil(9 * sigma), math.ceil(9 * sigma) + 1)
+    weights = norm.cdf((noise + 0.5) / sigma) - norm.cdf((noise - 0.5) / sigma)
+    found: Law = {None: 0.0}
+    for z, weight in zip(noise.tolist(), weights.tolist(), strict=True):
+        key = count + z if count + z >= least else None
+        found[key] = found.get(key, 0.0) + weight
+    return found
+
+
+def joint(laws: list[Law]) -> Iterator[tuple[Outcome, float]]:
+    for combination in product(*(law.items() for law in laws)):
+        yield tuple(key for key, _ in combination), math.prod(chance for _, chance in combination)
+
+
+def worst(
+    law: GaussianThreshold, counts: tuple[int, ...], epsilon: float, *, factor: float = 1.0, less: int = 0
+) -> float:
+    """The larger divergence of the tables with and without a unit that has one row in every value of ``counts``."""
+    sigma, least = law.sigma * factor, law.least - less
+    with_unit = dict(joint([outcomes(law, count, sigma, least) for count in counts]))
+    without = dict(joint([outcomes(law, count - 1, sigma, least) for count in counts]))
+    keys, power = with_unit.keys() | without.keys(), math.exp(epsilon)
+    ways = ((with_unit, without), (without, with_unit))
+    return max(sum(max(0.0, a.get(key, 0.0) - power * b.get(key, 0.0)) for key in keys) for a, b in ways)
+
+
+CASES = [((1,), 1), ((7,), 1), ((1, 1), 2), ((1, 5), 2), ((4, 6), 2), ((1, 1), 3)]
+
+
+@pytest.mark.parametrize(("counts", "groups"), CASES)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.5])
+def test_a_gaussian_threshold_hides_one_unit(counts: tuple[int, ...], groups: int, epsilon: float) -> None:
+    law = gaussian(groups, "0.8", "0.02")
+    promised = gaussian_delta(0.8, epsilon) + 0.02
+    assert worst(law, counts, epsilon) <= promised + 1e-12
+
+
+def test_mutants_of_a_gaussian_threshold_show() -> None:
+    """A unit alone shows a threshold that is lower by 1, and one among others shows half the noise."""
+    law = gaussian(1, "0.4", "0.02")
+    assert worst(law, (1,), 3.0, less=1) > 0.02
+    assert worst(law, (40,), 0.5, factor=0.5) > gaussian_delta(0.4, 0.5) + 0.02
+    assert law.failure(law.least - 1) > 0.02
+    two = gaussian(2, "0.4", "0.02")
+    forgotten = GaussianThreshold(1, two.mu_squared / 2, two.delta)  # the noise of two values, the threshold of one
+    assert two.failure(forgotten.least) > 0.02
+
+
+def test_what_is_out_of_reach_is_said() -> None:
+    with pytest.raises(DataError, match="larger than any table"):
+        _ = GaussianThreshold(1, Fraction(1, 10**30), Fraction("1e-9")).least
+    for given in ((1, "0.00001", "1e-9"), (1, "30", "1e-9"), (1, "1", "1e-19")):
+        with pytest.raises(DataError):
+            selection(*given)
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+LAWS: list[Callable[[], Threshold]] = [
+    lambda: selection(1, "0.5", "1e-6"),
+    lambda: selection(3, "2", "1e-3"),
+    lambda: gaussian(1, "0.3", "1e-6"),
+    lambda: gaussian(4, "1", "1e-3"),
+]
+
+
+def chances(law: Threshold, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Noisy counts that are shown, and their chances, given that one is."""
+    seen = np.arange(law.least, count + min(law.spread, 12 * math.ceil(law.stderr)) + 1)
+    tails = np.exp(law.log_tail(np.append(seen, seen[-1] + 1).astype(float) - count))
+    found = tails[:-1] - tails[1:]
+    return seen, found / found.sum()
+
+
+@pytest.mark.parametrize("make", LAWS)
+def test_intervals_hold_of_what_passed(make: Callable[[], Threshold]) -> None:
+    """Given that a value is shown, its count lies in the interval with at least the stated probability."""
+    law = make()
+    for alpha in (0.05, 0.3):
+        for count in (1, 2, law.least // 2, law.least, law.least + 5, 3 * law.least):
+            seen, chance = chances(law, count)
+            low, high = intervals(law, seen, alpha)
+            covered = chance[(low <= count) & (count <= high)].sum()
+            assert covered >= 1 - alpha - 1e-9, (count, alpha, covered)
+            assert low.min() >= 1
+            assert np.all(np.diff(low) >= 0)
+            assert np.all(np.diff(high) >= 0)
+    # Far above the threshold the interval is the usual one.
+    far = np.array([100 * law.least])
+    low, high = intervals(law, far, 0.05)
+    assert high[0] - low[0] == pytest.approx(2 * 1.96 * law.stderr, rel=0.35, abs=3)
+
+
+@pytest.mark.parametrize("make", LAWS)
+def test_draws_have_the_law(make: Callable[[], Threshold], monkeypatch: pytest.MonkeyPatch) -> None:
+    law, count = make(), 100_000
+    monkeypatch.setattr(os, "urandom", SeededSource(f"threshold {law.kind} {law.groups}"))
+    found = Counter(law.sample(count).tolist())
+    high = 2 * math.ceil(law.stderr)
+    ends = np.arange(-high, high + 1)
+    observed = np.array([0.0, *(found[z] for z in ends.tolist())])
+    observed[0], observed[-1] = sum(v for k, v in found.items() if k < -high), 0.0
+    observed[-1] = count - observed.sum()
+
+    def statistic(factor: float) -> tuple[float, float]:
+        """Of noise whose spread is ``factor`` times as large, and the value that it passes once in a million."""
+        tails = np.exp(law.log_tail(np.round(ends / factor)))
+        expected = count * np.concatenate([[1 - tails[0]], tails[:-1] - tails[1:], [tails[-1]]])
+        kept = expected > 10
+        return float(((observed - expected)[kept] ** 2 / expected[kept]).sum()), float(chi2.isf(1e-6, kept.sum()))
+
+    right, limit = statistic(1.0)
+    assert right < limit
+    for factor in (0.8, 1.25):
+        wrong, limit = statistic(factor)
+        assert wrong > limit
+
+
+def test_the_two_kinds_are_compared_at_what_they_promise() -> None:
+    """One group a unit: the selection shows rarer values. Many: the Gaussian threshold does."""
+    epsilon, delta = 1.0, 1e-6
+
+    def best(groups: int) -> int:
+        found = []
+        for part in range(1, 32):
+            fails = delta * part / 32
+            mu = Fraction(gaussian_mu(epsilon, delta - fails))
+            found.append(GaussianThreshold(groups, mu**2, Fraction(fails)).half)
+        return min(found)
+
+    assert selection(1, "1", "1e-6").half < best(1)
+    assert best(20) < selection(20, "1", "1e-6").half
