@@ -19,7 +19,7 @@ from dpsql.errors import PolicyError, nearest
 from dpsql.policy.model import BudgetPolicy
 from dpsql.policy.settings import fix
 from dpsql.policy.smartnoise_yaml import MAX_COLUMNS, Document, Place, mapping, one_line, read_yaml
-from dpsql.policy.text import BUDGET, HEAD
+from dpsql.policy.text import BUDGET, HEAD, budget_text
 from dpsql.policy.values import dotted, fold, kind_of, number, quote, shown
 
 _FLAGS = ("row_privacy", "sample_max_ids", "clamp_counts", "clamp_columns", "use_dpsu", "censor_dims")
@@ -81,7 +81,7 @@ def _budget(epsilon: str | None, delta: str | None) -> str:
     if epsilon is None:
         if delta is not None:
             raise PolicyError("budget.delta is given without epsilon; give both, or leave the budget to be confirmed")
-        return BUDGET
+        return budget_text()
     given = {name: _given(name, value) for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None}
     BudgetPolicy(epsilon=given.get("epsilon"), delta=given.get("delta"))  # refuses figures that are no budget
     figures = [f"{name} = {shown(value)}" for name, value in given.items()]

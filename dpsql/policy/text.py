@@ -46,6 +46,11 @@ NO_UNIT = """\
 # row is somebody else; name the column if there is one. If everybody may see the table: public = true."""
 
 
+def budget_text(budget: tuple[str, str] | None = None) -> str:
+    """The budget of a first policy: the epsilon and delta that a person decided, or figures to be confirmed."""
+    return BUDGET.format(*((CONFIRM, "1.0", "1e-9") if budget is None else ("", *budget)))
+
+
 def skeleton(
     schemas: Schemas,
     dataset: str,
@@ -68,8 +73,7 @@ def skeleton(
     since they are private.
     """
     proposals = propose(schemas, {}, {}) if proposals is None else proposals
-    figures = (CONFIRM, "1.0", "1e-9") if budget is None else ("", *budget)
-    lines = [HEAD, f"dataset = {quote(dataset)}\n", BUDGET.format(*figures)]
+    lines = [HEAD, f"dataset = {quote(dataset)}\n", budget_text(budget)]
     for name, columns in schemas.items():
         source = (sources or {}).get(name)
         bounds = (checks or {}).get(name, {})
