@@ -273,3 +273,13 @@ def test_one_unit_moves_its_own_row_alone() -> None:
             assert (moved >= 0).all()
             by_statement = np.bincount(asked, weights=moved)
             assert (by_statement <= [1, 1, 1, 1, 1, 1, 12, 1]).all()  # a sum adds at most the values of 12 rows
+
+
+def test_a_unit_column_that_is_not_declared_is_refused_in_having(visits: Pipeline) -> None:
+    policy = policy_of(POLICY.replace("pid = {}\n", "").replace('references = { pid = "people.person" }\n', ""))
+    for sql in (
+        "SELECT COUNT(*) FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid HAVING pid > 3)",
+        "SELECT COUNT(*) FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE pid > 3 GROUP BY pid)",
+    ):
+        with pytest.raises(SQLError, match=r"column pid of visits is not declared in the policy"):
+            Pipeline.of(policy, visits.connection).plan(sql)

@@ -454,8 +454,19 @@ class _Draft:
 
     def _test(self, having: exp.Expression, table: Table) -> Test:
         """A condition over the columns of a table of units, as the scan asks it."""
-        names = {fold(name): name for name in table.schema}
-        scope = Scope(lambda node: table.columns[fold(names[fold(node.name)])], Computed(table), truth)
+
+        def found(node: exp.Column) -> Column:
+            column = table.columns.get(fold(node.name))
+            if column is None:  # the unit's own, of which a policy need not say anything
+                raise refuse(
+                    f"column {self.unit.name} of {table.policy.name} is not declared in the policy, so it cannot be "
+                    f"used; the custodian may add it under {table.policy.key('columns')}",
+                    node,
+                    code="unknown-column",
+                )
+            return column
+
+        scope = Scope(found, Computed(table), truth)
         return lowered(truth(having, scope).true, scope)
 
 
