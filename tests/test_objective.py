@@ -91,6 +91,21 @@ def test_another_objective_is_another_question(con: dpsql.Connection) -> None:
     assert con.run(batch, 0.5, 1e-9, objective="max").id == again.id != first.id
 
 
+def test_a_plan_says_what_is_worse_than_alone(con: dpsql.Connection) -> None:
+    """The total counts numbers, so that one number pays for 94; the balanced objective counts columns."""
+    batch = (
+        "SELECT sum(v) AS s FROM t; SELECT k, count(*) AS n FROM t GROUP BY k; SELECT g, sum(v) AS s FROM t GROUP BY g"
+    )
+    total, balanced = (con.plan(batch, 1.0, 1e-9, objective=objective) for objective in ("total", "balanced"))
+    worse = [row for row in total.rows() if row["stderr"] > 1.02 * row["naive_stderr"]]
+    assert worse
+    for row in worse:
+        assert f"{row['result']}.{row['column']} ({row['stderr'] / row['naive_stderr']:.2f} times the error)" in str(
+            total
+        )
+    assert "the others gain at the cost of" not in str(balanced)
+
+
 def test_options_are_the_budget_of_the_batch(con: dpsql.Connection) -> None:
     for plan in (con.plan(OPTIONS.format("")), con.plan(OPTIONS.format(""), 0.5), con.plan(OPTIONS.format(""), "0.5")):
         assert plan.charge.guarantee == "epsilon 0.5 (pure)"

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpsql.errors import listed
 from dpsql.planning.guesses import Guesses
+from dpsql.planning.one_by_one import HELD
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.target_errors import wanted_text
 from dpsql.privacy.amounts import show
@@ -93,8 +94,13 @@ def plan_facts(
     facts += [("Instead", text) for text in _alternatives(plan, details=details)]
     if plan.local_comparison is not None:
         facts.append(("Local", str(plan.local_comparison)))
-    lost = hidden_text(rows)
-    return facts + ([("Warning", lost)] if lost else []) + [("Note", note) for note in plan.notes]
+    lost, worse = hidden_text(rows), "" if plan.estimated else worse_text(rows)
+    return [
+        *facts,
+        *([("Warning", lost)] if lost else []),
+        *([("Note", worse)] if worse else []),
+        *[("Note", note) for note in plan.notes],
+    ]
 
 
 def _rests(plan: PlannedBatch) -> str:
@@ -179,6 +185,21 @@ def hidden_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"the noise is likely to hide {listed(named, 3)}, where expected_rows spread evenly over the groups; ask for "
         "fewer or coarser groups or spend more, as plan.what_if() or dpsql plan --what-if has it"
+    )
+
+
+def worse_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Which columns of counts and sums the batch serves worse than each alone would be; empty for none."""
+    worse = [
+        f"{row['result']}.{row['column']} ({row['stderr'] / row['naive_stderr']:.2f} times the error)"
+        for row in rows
+        if row["group_rows"] is None and row["stderr"] and row["stderr"] > HELD**0.5 * (row["naive_stderr"] or np.inf)
+    ]
+    if not worse:
+        return ""
+    return (
+        f"the others gain at the cost of {listed(worse, 3)}, beside one by one; ask for it in a batch of its own, or "
+        "let it count more with /*+ WEIGHT(2) */"
     )
 
 
