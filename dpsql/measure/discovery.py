@@ -24,10 +24,10 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Json
 from dpsql.engines.base import Engine, Scan, TableSource
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.errors import IntegrityError, InternalError, NotSupportedError, OperationalError
@@ -74,9 +74,9 @@ class DiscoveryJob:
     charge: Charge
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     sources: Mapping[str, TableSource] = field(repr=False)
-    description: Mapping[str, Any] = field(repr=False)
+    description: Json = field(repr=False)
     label: str = ""
-    aside: tuple[Charge, Mapping[str, Any]] | None = None
+    aside: tuple[Charge, Json] | None = None
 
     def __post_init__(self) -> None:
         groups, charge = self.law.groups, self.charge
@@ -137,7 +137,7 @@ def discover(
     return release, values, counts
 
 
-def set_aside(ledger: Ledger, aside: tuple[Charge, Mapping[str, Any]]) -> None:
+def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
     """Keep a part of delta for thresholds, at its price (``dpsql.privacy.reserve``). BudgetError once that is late."""
     ledger.charge(aside[0], secrets.token_hex(16), aside[1])
 
@@ -145,7 +145,7 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Mapping[str, Any]]) -> None:
 def _observe(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
     with engine.opened([job.sources[table] for table in job.source.tables]) as held:
-        found: dict[str, Any] = held.scan(job.histogram)
+        found: Json = held.scan(job.histogram)
         kept = np.asarray(found["missing"]) == 0
         counts, sizes = np.asarray(found[ROWS])[kept], np.asarray(found["number"])[kept]
         order = np.argsort(counts)
@@ -155,7 +155,7 @@ def _observe(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> Found:
             return [], np.empty(0, dtype=np.int64)
         if len(noisy) > MOST_SHOWN:
             raise OperationalError(MANY)
-        read: dict[str, Any] = held.scan(job.values_from(int(counts[which.min()])))
+        read: Json = held.scan(job.values_from(int(counts[which.min()])))
     return _named(read, counts, sizes, (which, places, noisy), job.source.table)
 
 
@@ -180,7 +180,7 @@ def _passed(law: Threshold, counts: Integers, sizes: Integers) -> tuple[Integers
 
 
 def _named(
-    read: dict[str, Any], counts: Integers, sizes: Integers, passed: tuple[Integers, Integers, Integers], table: str
+    read: Json, counts: Integers, sizes: Integers, passed: tuple[Integers, Integers, Integers], table: str
 ) -> Found:
     """The values behind classes and places, in binary order of their text."""
     which, places, noisy = passed

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Json
 from dpsql.errors import listed
 from dpsql.planning.guesses import Guesses
 from dpsql.planning.one_by_one import HELD
@@ -63,14 +64,12 @@ def plan_rows(plan: PlannedBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def plan_head(plan: PlannedBatch, rows: Sequence[Mapping[str, Any]] = (), *, details: bool = False) -> list[str]:
+def plan_head(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool = False) -> list[str]:
     """The facts of a plan as text, a line each under a label of one width."""
     return [f"{label:<11}{text}" for label, text in plan_facts(plan, rows, details=details)]
 
 
-def plan_facts(
-    plan: PlannedBatch, rows: Sequence[Mapping[str, Any]] = (), *, details: bool = False
-) -> list[tuple[str, str]]:
+def plan_facts(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool = False) -> list[tuple[str, str]]:
     """Guarantee, cost, sizes, the scan, noise, what else could have paid, notes on the conditions, each labelled.
 
     A warning where errors of ``rows``, those of ``plan_rows``, are as large as the answers.
@@ -147,7 +146,7 @@ def plan_text(plan: PlannedBatch) -> str:
     return "\n".join(lines)
 
 
-def plan_cells(row: Mapping[str, Any], depends: str = "depends") -> tuple[str, str, str, str, str, str]:
+def plan_cells(row: Json, depends: str = "depends") -> tuple[str, str, str, str, str, str]:
     """A record of ``plan_rows`` as people read it: result, column by groups, numbers, error, half-width, one by one.
 
     ``depends`` stands for an error that depends on the answer.
@@ -161,7 +160,7 @@ def plan_cells(row: Mapping[str, Any], depends: str = "depends") -> tuple[str, s
     return row["result"], column, f"{row['numbers']:,}", *errors
 
 
-def guess_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def guess_text(rows: Sequence[Json]) -> str:
     """What estimated errors of averages, ratios and quantiles rest on; empty where there are none."""
     sizes = sorted({row["group_rows"] for row in rows if row["group_rows"] is not None})
     if not sizes:
@@ -173,7 +172,7 @@ def guess_text(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def hidden_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def hidden_text(rows: Sequence[Json]) -> str:
     """Which answers the noise is likely to hide, as their intervals are as wide as what is expected; empty for none."""
     hidden = [row for row in rows if row["expected"] and row["half_width"] >= abs(row["expected"])]
     if not hidden:
@@ -188,7 +187,7 @@ def hidden_text(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def worse_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def worse_text(rows: Sequence[Json]) -> str:
     """Which columns of counts and sums the batch serves worse than each alone would be; empty for none."""
     worse = [
         f"{row['result']}.{row['column']} ({row['stderr'] / row['naive_stderr']:.2f} times the error)"
@@ -203,7 +202,7 @@ def worse_text(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _gain(row: Mapping[str, Any]) -> str:
+def _gain(row: Json) -> str:
     return f"{row['naive_stderr'] / row['stderr']:.1f}x" if row["stderr"] else ""
 
 

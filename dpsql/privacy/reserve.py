@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import BudgetError, PolicyError
 from dpsql.privacy.amounts import show, show_left
 from dpsql.privacy.budget import Budget, mu_units
@@ -50,7 +51,7 @@ class Reserve:
         return f"delta {show_left(self.left)} left of {show(self.total)} for finding groups"
 
 
-def makes(description: Mapping[str, Any]) -> bool:
+def makes(description: Json) -> bool:
     """Whether a charge sets delta aside and pays for no release."""
     return description.get("kind") == "reserve"
 
@@ -108,7 +109,7 @@ def of(connection: sqlite3.Connection, budget: Budget) -> Reserve | None:
     return among(budget, [(Charge.from_dict(json.loads(cost)), json.loads(text)) for cost, text in rows])
 
 
-def among(budget: Budget, charges: Iterable[tuple[Charge, Mapping[str, Any]]]) -> Reserve | None:
+def among(budget: Budget, charges: Iterable[tuple[Charge, Json]]) -> Reserve | None:
     """The reserve once these charges, each with its description, are made; None where there is none yet."""
     total, spent, lost = budget.discovery_delta, Fraction(0), False
     for charge, body in charges:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Floats, Values
 from dpsql.release import Result
 from dpsql.release.columns import Coded, Numbers
 from dpsql.release.writing import write_table
@@ -67,11 +67,11 @@ def matched(sandbox: Sandbox, ran: Ran, bare: Result, table: str) -> Rows | None
     return None
 
 
-def _whole(column: Sequence[Any]) -> Sequence[Any]:
+def _whole(column: Values) -> Values:
     return column if isinstance(column, Numbers | Coded) else list(column)
 
 
-def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[NDArray[Any]]:
+def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[Array]:
     """Replicate (-1: the answer), number of the key, and each column as float or code, of all rows of ``table``."""
     count = len(ran.columns)
     many = count + sum(map(len, ran.divisors))
@@ -92,7 +92,7 @@ def _numbers(held: Any, ran: Ran, keys: Sequence[int], table: str) -> list[NDArr
         f"SELECT * EXCLUDE (which, line) FROM (SELECT {named}, which, line FROM ({both})) ORDER BY which, line"  # noqa: S608
     )
     arrays = found.fetchnumpy()
-    out: list[NDArray[Any]] = []
+    out: list[Array] = []
     for at in range(len(shown)):
         column = arrays[f"v{at}"]
         if at >= 2:
@@ -114,7 +114,7 @@ def _occurrence(replicate: NDArray[np.int64], key: NDArray[np.int64]) -> NDArray
     return out
 
 
-def _placed(numbers: Sequence[NDArray[Any]], occurrence: NDArray[np.int64]) -> Rows:
+def _placed(numbers: Sequence[Array], occurrence: NDArray[np.int64]) -> Rows:
     replicate, key, *values = numbers
     rows = int((replicate == -1).sum())  # those of the answer come first
     mark = key.astype(np.int64) * (int(occurrence.max(initial=0)) + 1) + occurrence

@@ -17,6 +17,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from dpsql.arrays import Row
 from dpsql.errors import PolicyError
 from dpsql.measure.discovery import set_aside
 from dpsql.planning.options import PlanOptions
@@ -185,7 +186,7 @@ class _Bounds:
     stderr: float
 
 
-def _read(rows: Sequence[tuple[Any, ...]], scale: Scale) -> _Bounds | None:
+def _read(rows: Sequence[Row], scale: Scale) -> _Bounds | None:
     """The bounds of the buckets that have rows; None where none has. ``rows``: bucket, n, n_stderr, n_low, n_high.
 
     Buckets are measured apart, each by its own noise, so that errors of their sums are sums of squares.

@@ -46,7 +46,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Sparse
 from dpsql.errors import DataError, InterfaceError
 from dpsql.planning.plan import Plan
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
@@ -163,7 +163,7 @@ def _by_groups(plan: Plan) -> bool:
     return bool(blocks) and apart and counts and groups and isinstance(plan.answers, ResidualAnswers)
 
 
-def _one_each(matrix: Any) -> bool:
+def _one_each(matrix: Sparse) -> bool:
     """Whether every row is one region with the weight 1, and no region is in two rows."""
     return bool(matrix.nnz == matrix.shape[0] == len(np.unique(matrix.indices)) and (matrix.data == 1).all())
 

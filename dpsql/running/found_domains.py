@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from dpsql.arrays import Json
 from dpsql.errors import DatabaseError, PolicyError
 from dpsql.policy import ColumnPolicy, Policy
 from dpsql.policy.types import column_type
@@ -128,7 +129,7 @@ class FoundDomains:
             return None if made is None else FoundDomain(table.name, made, entry.id, entry.dataset)
         return None
 
-    def _column(self, column: ColumnPolicy, said: Mapping[str, Any], payload: bytes) -> ColumnPolicy | None:
+    def _column(self, column: ColumnPolicy, said: Json, payload: bytes) -> ColumnPolicy | None:
         (table,) = unpack(payload)[0].tables
         if isinstance(table, RangeTable) or not len(table):
             return None

@@ -6,7 +6,7 @@ that may charge, and is told before (``plan``) and after what that is. A refusal
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class Agent:
     journal: Journal
     rate: Rate
 
-    async def tables(self) -> dict[str, Any]:
+    async def tables(self) -> Mapping[str, object]:
         """Tables that may be asked, and released views, with columns, types and what is public of their values."""
         found = await self.service.answer(self._asker({}), Part("", _COLUMNS, _COLUMNS.strip(), 1))
         listed: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Agent:
             entry["columns"][column] = "; ".join(map(str, said))
         return {"tables": listed}
 
-    async def plan(self, sql: str, budget: dict[str, str]) -> dict[str, Any]:
+    async def plan(self, sql: str, budget: dict[str, str]) -> Mapping[str, object]:
         """What a batch would cost and how far off each number would be; free, and nothing is measured."""
         part = _batch(sql)
         if not await self.service.is_private(self._asker({}), part):
@@ -78,7 +78,7 @@ class Agent:
             "text": str(plan),
         }
 
-    async def run(self, sql: str, budget: dict[str, str]) -> dict[str, Any]:
+    async def run(self, sql: str, budget: dict[str, str]) -> Mapping[str, object]:
         """Measure a batch and spend what it costs, or answer it from earlier releases for free."""
         part = _batch(sql)
         asker = self._asker(budget)
@@ -92,7 +92,7 @@ class Agent:
             "budget": (await self.budget())["budget"],
         }
 
-    async def ask_releases(self, sql: str) -> dict[str, Any]:
+    async def ask_releases(self, sql: str) -> Mapping[str, object]:
         """One or several queries over what is released; never charged."""
         part = _batch(sql)
         if await self.service.is_private(self._asker({}), part):
@@ -100,7 +100,7 @@ class Agent:
         answer = await self._noted(part, self.service.answer(self._asker({}), part), lambda found: found)
         return {"results": [shown(held) for _, held in answer.results if held is not None]}
 
-    async def budget(self) -> dict[str, Any]:
+    async def budget(self) -> Mapping[str, object]:
         """What is left of the account's own budget and of the policy's, and the batches that wait for approval."""
         held, asked = await self.service.budget(self._asker({})), await self.service.requests(self._asker({}))
         requests = [dict(zip(asked.names, row, strict=True)) for row in asked.rows]
@@ -128,7 +128,7 @@ class Agent:
         raise failure
 
 
-def shown(result: ResultSet) -> dict[str, Any]:
+def shown(result: ResultSet) -> Mapping[str, object]:
     """A result as JSON: its columns, and its rows up to a number that an agent can read."""
     rows = [[_plain(value) for value in result.rows[at]] for at in range(min(len(result.rows), MOST_ROWS))]
     more = {"rows_left_out": len(result.rows) - MOST_ROWS} if len(result.rows) > MOST_ROWS else {}
@@ -142,11 +142,11 @@ def tools(agent: Agent) -> MCPServer[Any]:
 
     server: MCPServer[Any] = MCPServer("dpsql", instructions=INSTRUCTIONS, log_level="ERROR")
 
-    async def told(work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    async def told(work: Callable[[], Awaitable[Mapping[str, object]]]) -> dict[str, Any]:
         failure: Error
         try:
             agent.rate.take()
-            return await work()
+            return dict(await work())
         except Error as error:
             failure = error
         place = "\n".join(getattr(failure, "__notes__", ())) if isinstance(failure, SQLError) else ""

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.arrays import Ints
+from dpsql.arrays import Array, Ints
 
 _SIGNED = 4  # rows that bind the same bundles: their signs are tried
 
@@ -37,7 +37,7 @@ class Bundle:
     """
 
     columns: Ints
-    best: Any
+    best: Array
     chosen: Ints
     ways: tuple[tuple[tuple[Bundle, ...], tuple[Ints, ...]], ...] = ()
 
@@ -54,7 +54,7 @@ class Bundle:
         yield from bundles[0].attaining(size)
 
 
-def largest_sums(rows: Any, most: int) -> Bundle | None:
+def largest_sums(rows: Array, most: int) -> Bundle | None:
     """The bundle of all columns of ``rows`` (p x g), with sets of at most ``most``; None where rows are not nested.
 
     Exact for integers of any size: int64 where all sums fit, else Python integers; floats are for planning.
@@ -80,7 +80,7 @@ def largest_sums(rows: Any, most: int) -> Bundle | None:
     return _bind([held[b] for b in np.unique(home)], rows[:0, :1], most)
 
 
-def _by_support(rows: Any) -> Iterator[tuple[Ints, Any]]:
+def _by_support(rows: Array) -> Iterator[tuple[Ints, Array]]:
     """Each support, the smallest first, and the rows that have it."""
     found: dict[bytes, list[int]] = {}
     for number, row in enumerate(rows != 0):
@@ -90,7 +90,7 @@ def _by_support(rows: Any) -> Iterator[tuple[Ints, Any]]:
         yield np.flatnonzero(rows[numbers[0]]), rows[numbers]
 
 
-def _bind(bundles: Sequence[Bundle], values: Any, most: int) -> Bundle | None:
+def _bind(bundles: Sequence[Bundle], values: Array, most: int) -> Bundle | None:
     """The bundle of all, read by rows with ``values`` (rows x bundles) on them; None for too many signs."""
     if len(bundles) == 1:
         # One bundle: every row adds |v| s, whatever its sign.
@@ -116,7 +116,7 @@ def _bind(bundles: Sequence[Bundle], values: Any, most: int) -> Bundle | None:
     return Bundle(columns, stacked.max(axis=0), stacked.argmax(axis=0), tuple(ways))
 
 
-def _convolved(one: Any, other: Any, most: int) -> tuple[Any, Ints]:
+def _convolved(one: Array, other: Array, most: int) -> tuple[Array, Ints]:
     """max over u + v = s of one_u + other_v for s up to ``most``, and that v."""
     size = min(most, one.size + other.size - 2) + 1
     low = one.min() + other.min() - 1

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from dpsql.arrays import Floats, Ints
+from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import each_norm, product_chunks, products, squared_sum
 from dpsql.workload.compile.nested import largest_sums
@@ -39,7 +39,7 @@ _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
 
 
-def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> int:
+def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part]) -> int:
     """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
     For c what one unit can change of the sources ``parts``. Cost: the norms of all columns, products of those of all
@@ -82,13 +82,13 @@ def bounded_norm(order: int, mixing: Any, basis: Any, parts: Sequence[Part]) -> 
     return min(triangle, _meeting(wide.norms * wide.part.times**2, beside, sizes, total))
 
 
-def _reached(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+def _reached(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
     """The better of both bounds on the longest sum."""
     plain, kinds = reach(products, parts), reach_by_kinds(products, parts)
     return plain if kinds is None else min(plain, kinds)
 
 
-def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+def reach(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
     """Never below the largest c^T K c, for K = ``products`` (N x N) and c with at most one column of each of ``most``
     classes, for every (labels of its columns, most) of ``parts``, which follow each other.
 
@@ -115,7 +115,7 @@ def reach(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     return total
 
 
-def reach_by_kinds(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
+def reach_by_kinds(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
     """``reach`` at each number of columns of each kind, which tells columns of one part apart by their length.
 
     A row then adds its own entry and of each kind the largest of as many other classes as there are. None for many.
@@ -158,7 +158,7 @@ def reach_by_kinds(products: Any, parts: Sequence[tuple[Ints, int]]) -> Any:
     return total.max()
 
 
-def _lengths(values: Any) -> Ints:
+def _lengths(values: Array) -> Ints:
     """The number of each entry among those that differ, floats to nine digits of the largest."""
     if values.dtype == np.float64:
         values = (values / max(float(np.abs(values).max(initial=0.0)), 1e-300)).round(9)
@@ -183,13 +183,13 @@ def longest_sum(moved: Floats, label: Ints, most: int) -> float:
     return min(triangle, float((np.cumsum(norms) + sizes * (sizes - 1) * inside).max()))
 
 
-def _of_classes(values: Any, label: Ints) -> Any:
+def _of_classes(values: Array, label: Ints) -> Array:
     """The largest of each class along the second axis, in the order of their labels."""
     order = np.argsort(label, kind="stable")
     return np.maximum.reduceat(values[:, order], np.flatnonzero(np.diff(label[order], prepend=-1)), axis=1)
 
 
-def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
+def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:
     """``reach`` of all sources together; no bound where there are many columns."""
     if sum(source.norms.size for source in held) > _ALL_PRODUCTS:
         return inf
@@ -206,7 +206,7 @@ def _by_products(mixing: Any, held: Sequence[_Source]) -> float:
     return int(_reached(K * times[:, None] * times[None, :], parts))
 
 
-def _meeting(alone: Any, beside: Any, sizes: Any, total: Any) -> int:
+def _meeting(alone: Array, beside: Array, sizes: Array, total: Array) -> int:
     """The largest of total_s, with or without alone_j + sum_k beside_kj sizes_ks, over all s and j."""
     if alone.size * sizes.shape[1] > _MEETINGS:
         alone, beside = alone.max(keepdims=True), beside.max(axis=1, keepdims=True)
@@ -225,11 +225,11 @@ class _Source:
     """Columns (v x c) of basis @ corners of a source, or some of one length, and the exact norms of mixing @ them."""
 
     part: Part
-    columns: Any
-    norms: Any
+    columns: Sparse
+    norms: Array
 
     @classmethod
-    def of(cls, mixing: Any, basis: Any, part: Part, order: int) -> _Source:
+    def of(cls, mixing: Matrix, basis: Sparse, part: Part, order: int) -> _Source:
         columns = sparse.csc_array(basis @ part.corners)
         if part.most == 1:
             columns = columns[:, distinct_columns(columns).keep]
@@ -241,7 +241,7 @@ class _Source:
         return self.part.label is not None and self.part.most > 1
 
     @cached_property
-    def by_class(self) -> Any:
+    def by_class(self) -> Array:
         """The largest norm of each class."""
         return self.part.longest(self.norms) if self.labelled else self.norms
 
@@ -256,7 +256,7 @@ class _Source:
         return [int(norm) for norm in np.sort(self.by_class)[::-1][: self.limit]]
 
     @cached_property
-    def longest(self) -> Any:
+    def longest(self) -> Array:
         """The sums of the 0, 1, ..., ``limit`` largest norms."""
         return np.array([0, *accumulate(self.largest)], dtype=object)
 
@@ -270,7 +270,7 @@ class _Source:
         places = [np.flatnonzero(self.norms == value) for value in values]
         return [_Source(self.part, self.columns[:, mine], self.norms[mine]) for mine in places]
 
-    def farthest(self, mixing: Any) -> int:
+    def farthest(self, mixing: Matrix) -> int:
         """What none of their sums exceeds in L1."""
         most = int(self.longest[-1])
         if self.limit < 2 or self.labelled or self.norms.size > _ALL_PRODUCTS:
@@ -279,7 +279,7 @@ class _Source:
         held = largest_sums(rows.astype(np.int64) if rows.dtype == np.float64 else rows, self.limit)
         return most if held is None else min(most, int(held.best.max()))
 
-    def inside(self, mixing: Any) -> int:
+    def inside(self, mixing: Matrix) -> int:
         """The largest product of two columns that count together."""
         whole = products(mixing, self.columns, self.columns)
         label = np.asarray(self.part.label) if self.labelled else np.arange(len(whole))
