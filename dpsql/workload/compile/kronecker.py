@@ -29,7 +29,7 @@ from dpsql.linalg.blocks import AxisIntegers, Residual, digest_of
 from dpsql.linalg.exact import by_words, room
 from dpsql.workload.expr.regions import IntArray
 
-_LEAST = 8  # bits of the data in a word, at least
+_LEAST = 3  # bits of the data in a word, at least: more of them take fewer passes
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class KroneckerIntegers:
 
     @property
     def fits(self) -> bool:
-        """Whether 8 bits of the data fit an int64 product."""
+        """Whether at least 3 bits of the data fit an int64 product."""
         return self._width >= _LEAST
 
     def check(self) -> None:
