@@ -41,11 +41,12 @@ pid = {}
 OF_UNITS = {
     "WHERE": """SELECT SUM(n) FROM (SELECT pid, COUNT_IF(regexp_matches(note, '(a|b| )+c')) AS n FROM visits
         WHERE ward = 'b' GROUP BY pid)""",
-    "WHERE on the unit": "SELECT SUM(n) FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE pid > 900000 GROUP BY pid)",
+    "WHERE on the unit": """SELECT SUM(n) FROM (SELECT pid, COUNT(*) AS n FROM visits
+        WHERE pid BETWEEN 900000 AND 1100000 GROUP BY pid)""",
     "FILTER": """SELECT SUM(n) FROM (SELECT pid, COUNT_IF(regexp_matches(note, '(a|b| )+c')) FILTER (WHERE ward = 'b')
         AS n FROM visits GROUP BY pid)""",
     "HAVING": """SELECT COUNT(*) FROM people p LEFT JOIN (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid
-        HAVING pid > 900000) v ON v.pid = p.pid WHERE v.n > 0""",
+        HAVING pid BETWEEN 900000 AND 1100000) v ON v.pid = p.pid WHERE v.n > 0""",
     "EXISTS": """SELECT COUNT(*) FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.pid
         AND v.ward = 'b')""",
 }
@@ -76,12 +77,16 @@ def test_scans_of_neighbours_take_one_time(tmp_path: Path, assurance: Callable[.
 @pytest.mark.long
 @pytest.mark.parametrize("name", OF_UNITS)
 def test_so_do_those_over_rows_of_units(name: str, assurance: Callable[..., None]) -> None:
-    """Both tables are stored, so that DuckDB has statistics of their values; the time is that of the processor."""
+    """Both tables are stored, so that DuckDB has statistics of their values; the time is that of the processor.
+
+    The extremes of a column settle nothing here: both have a row beyond the one that is asked for (docs/privacy.md).
+    """
     worlds = []
     for more in (0, 1):
         con = duckdb.connect(config={"threads": 1})
         con.execute("CREATE TABLE visits AS SELECT i AS pid, 'a' AS ward, repeat('ab ', 50) || i AS note "
                     "FROM range(100000) r(i)")  # fmt: skip
+        con.execute("INSERT INTO visits VALUES (2000000, 'c', 'ab ')")
         con.execute(f"INSERT INTO visits SELECT 1000000, 'b', repeat('ab ', 1000) FROM range({more})")
         con.execute("CREATE TABLE people AS SELECT i AS pid FROM range(1000) r(i)")
         worlds.append(con)
