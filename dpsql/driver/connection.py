@@ -27,6 +27,7 @@ from dpsql.arguments import (
 from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
+    BudgetError,
     DataError,
     Error,
     IntegrityError,
@@ -462,11 +463,17 @@ class Connection(Exceptions):
 
         Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
         with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
-        of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it; all before any charge.
+        of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
+        is found for everybody; all before any charge.
         """
         said = self._label if label is None else label
+        self._check_open()
+        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
+            raise BudgetError(
+                f"the custodian finds values and bounds, for everybody, and {said} is an analyst; ask the custodian "
+                "(nothing was charged)"
+            )
         if bounds:
-            self._check_open()
             if max_groups is not None:
                 raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
             _ = self.policy

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -33,6 +33,7 @@ from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.errors import IntegrityError, InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
+from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.threshold import Integers, Threshold
@@ -43,6 +44,8 @@ from dpsql.workload.expr.scan import Select, same
 from dpsql.workload.expr.total import read_once
 
 VALUE, ROWS = "value", "n"
+LONGEST = 2**21
+"""Bytes of a text that is a value; of a longer one, one row could fill the memory and so decide the outcome."""
 MOST_SHOWN = 1_000_000
 """The most values that a column may have by a policy."""
 _CHUNK = 1 << 20  # draws at a time
@@ -89,6 +92,10 @@ class DiscoveryJob:
     def counted(self) -> Select:
         """The values with the number of units that have each: ``VALUE``, NULL in one row of them, and ``ROWS``."""
         once = read_once(self.column, self.line, VALUE)
+        if column_type(self.column.type).kind == "text":
+            value = tree.Name(VALUE)
+            short = tree.Compared(tree.bare("strlen", value), "<=", tree.whole(LONGEST))
+            once = replace(once, then=tree.Guarded(short, value))
         rows = pairs_of(self.source, once, self.column.type, self.law.groups)
         return Select((*same(VALUE), (ROWS, tree.CountRows())), rows, group_by=1)
 

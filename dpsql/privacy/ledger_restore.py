@@ -4,7 +4,8 @@ Nothing that was spent is forgotten. What was spent since the backup is, for eac
 counts and what the custodian says; where no anchor counts it, all that is left, or what the custodian says and at least
 what the releases show (``known``). On top comes what a ledger that is in place spent on a line of its own. It is
 charged to the restored ledger without a measurement, and its numbers are not given out again. Nobody counts who spent
-it, so that it counts for every analyst, too, and all of them are suspended: somebody may have been so. An anchor
+it, so that it counts for every analyst, too, and all of them are suspended: somebody may have been so. Requests that
+were approved and not yet charged are refused, as they may have been charged since. An anchor
 counts every charge that noise was drawn for (`anchor`), so with one the count is exact or, of charges cut off before
 noise, more.
 
@@ -34,6 +35,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger_checks import NAME_ANCHOR, check_whole, is_held
 from dpsql.privacy.ledger_copies import Copy, copy_to, draft_beside, read_copy
 from dpsql.privacy.ledger_file import REMEDIES, LedgerFile, remedy, sync
+from dpsql.privacy.requests import take_back
 from dpsql.privacy.state import BudgetState
 
 LABEL = "a ledger that was lost"
@@ -126,6 +128,8 @@ def restore(
                 for account, units in charged.items():
                     _charge(connection, dataset, budget, account, units)
                 held_back = suspend_all(connection) if gap.why else ()
+                if gap.why:
+                    take_back(connection)
                 if anchor is not None and not is_held(connection):
                     chain.note(connection, "anchored", chain.last_number(connection), {})
                 check_whole(connection, drafted, ledger_schema.SCHEMA_VERSION, payloads=False)

@@ -136,6 +136,13 @@ def decide(connection: sqlite3.Connection, number: int, state: str, note: str) -
     return every(connection)[number]
 
 
+def take_back(connection: sqlite3.Connection) -> None:
+    """Refuse what was approved and not charged by then: after a restore nobody knows whether it was charged since."""
+    for request in every(connection).values():
+        if request.state == "approved":
+            decide(connection, request.number, "refused", "approved before the ledger was restored")
+
+
 def spend(
     connection: sqlite3.Connection,
     dataset: str,

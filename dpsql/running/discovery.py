@@ -36,6 +36,7 @@ from dpsql.sql.resolve.row_sources import source_of, stored
 from dpsql.workload.expr.batch import Column
 
 ALPHA = 0.05
+_OTHER_PRECISIONS = ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")  # which GROUP BY does not take
 _KINDS = ("text", "integer", "decimal", "boolean", "date", "timestamp", "timestamptz")
 
 
@@ -224,7 +225,7 @@ class Finder:
         policy = self.declared
         tables = {name: table_of(table, schemas[name]) for name, table in policy.tables.items()}
         column: Column = tables[held.name].columns[fold(declared.name)]
-        if column_type(column.type).kind not in _KINDS:
+        if column_type(column.type).kind not in _KINDS or column.type.upper() in _OTHER_PRECISIONS:
             raise PolicyError(
                 f"{declared.where} is {column_type(column.type)}, whose values are no groups; find bounds with "
                 "bounds=True, or group by ranges of it"

@@ -779,6 +779,7 @@ ELSEWHERE = {
     "…: … are undecided": "test_policy_advice.py",
     "estimates=… needs the cells": "test_estimates.py",
     "the threshold would be larger than any table": "privacy/test_threshold.py",
+    "the custodian finds values and bounds": "measure/test_discovery.py",
     "releases are private to their label": "server/test_private_releases.py",
     "release … has no noise": "replicates/test_travel.py",
     "errors=True cannot read": "replicates/test_partitioned.py",

@@ -21,6 +21,7 @@ from dpsql.privacy import threshold
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.threshold import GaussianThreshold, Integers
 from dpsql.running.discovery import Discovery
+from dpsql.server.accounts import Accounts, Wish
 
 POLICY = """
 dataset = "visits-1"
@@ -417,3 +418,32 @@ def test_a_job_holds_its_charge_to_its_law(tmp_path: Path, monkeypatch: pytest.M
             DiscoveryJob(**{**fields, "law": other})
     with pytest.raises(dpsql.InternalError):
         DiscoveryJob(**{**fields, "charge": Charge("gaussian", 1000, "gaussian", "")})
+
+
+def test_a_text_that_would_fill_the_memory_is_no_value(tmp_path: Path, quiet: None) -> None:
+    """Else the one row that has it would decide whether the discovery fails."""
+    rows: list[Row] = [(i, "flu") for i in range(9)]
+    con = connected(tmp_path, [*rows, (10, "x" * (room.LONGEST + 1)), (11, "x" * (room.LONGEST + 1))])
+    found = con.discover("visits.v", epsilon=1, delta=1e-7, max_groups=1)
+    assert found.values == ("flu",)
+
+
+@pytest.mark.parametrize("value_type", ["TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"])
+def test_times_that_no_query_groups_by_are_refused(tmp_path: Path, value_type: str) -> None:
+    con = connected(tmp_path, [], value_type=value_type)
+    with pytest.raises(dpsql.PolicyError, match="whose values are no groups"):
+        con.discover("visits.v", epsilon=1, delta=1e-7, max_groups=1)
+    assert con.budget.spent == 0
+
+
+def test_an_analyst_finds_nothing_for_everybody(tmp_path: Path) -> None:
+    """Neither values nor bounds, and nothing is set aside on the way: an analyst has no part of delta for it."""
+    con = connected(tmp_path, [(1, "a")])
+    con.run("SELECT COUNT(*) FROM visits", rho=None, epsilon=0.01, delta=1e-9)
+    accounts = Accounts.of(con.policy, con.ledger_path, None)
+    accounts.add("ann", Wish(epsilon=1), "password of ann")
+    spent = con.budget.spent
+    for more in ({"max_groups": 1}, {"bounds": True}):
+        with pytest.raises(dpsql.BudgetError, match="ann is an analyst"):
+            con.discover("visits.v", epsilon=0.1, delta=1e-7, label="ann", **more)
+    assert con.budget.spent == spent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dpsql.errors import BudgetError, IntegrityError, OperationalError, PolicyEr
 from dpsql.privacy.accountant import Budget, Charge, Request, charge_for
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.ledger_restore import restore
 from dpsql.privacy.requests import MOST_WAITING
 
 BUDGET = Budget.of("4", "1e-9", "2", approval=True)
@@ -136,3 +138,20 @@ def test_of_eight_who_use_one_approval_one_is_charged(ledger: Ledger) -> None:
         thread.join()
     assert sorted(said) == [0] * 7 + [1]
     assert ledger.state().accounts[0].spent_units == 100_000_000_000
+
+
+def test_an_approval_of_before_a_restore_is_taken_back(ledger: Ledger, tmp_path: Path) -> None:
+    """The lost ledger may have charged it, and nobody knows."""
+    wait(ledger)
+    ledger.decide(1, approve=True)
+    ledger.back_up(tmp_path / "backup.ledger")
+    ledger.charge(pure("0.1"), "a", asked(), label="ann")
+    Path(ledger.path).unlink()
+    restore(tmp_path / "backup.ledger", Path(ledger.path), "d-1", BUDGET, anchor=None, lost=Fraction(1, 10))
+    held = Ledger.open(Path(ledger.path), "d-1", BUDGET)
+    assert held.requests()[0].said == "refused: approved before the ledger was restored"
+    held.declare_analyst(lambda _: Analyst("ann", Budget.of("1"), ("visits",)))
+    with pytest.raises(BudgetError, match="has not approved"):
+        held.charge(pure("0.1"), "b", asked(), label="ann")
+    held.decide(1, approve=True)
+    assert held.charge(pure("0.1"), "b", asked(), label="ann")

@@ -211,7 +211,7 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path) -> None:
             while not said.endswith("}\n"):
                 said += process.stdout.readline()
             restarts.append(time.monotonic() - begun)
-            timer = threading.Timer(float(draw.uniform(0.0, 3.0)), process.send_signal, (signal.SIGKILL,))
+            timer = threading.Timer(float(draw.uniform(0.0, 1.5)), process.send_signal, (signal.SIGKILL,))
             timer.start()
             try:
                 with Client(json.loads(said)["port"], "ann", "password of ann") as ann:
