@@ -27,7 +27,6 @@ from dpsql.arguments import (
 from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
-    BudgetError,
     DataError,
     Error,
     IntegrityError,
@@ -48,6 +47,7 @@ from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
+from dpsql.privacy.analysts import finds_nothing
 from dpsql.privacy.ledger import Entry
 from dpsql.release import ReleaseStore, Result
 from dpsql.release.books import Books, budget_of, place_of
@@ -469,10 +469,7 @@ class Connection(Exceptions):
         said = self._label if label is None else label
         self._check_open()
         if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
-            raise BudgetError(
-                f"the custodian finds values and bounds, for everybody, and {said} is an analyst; ask the custodian "
-                "(nothing was charged)"
-            )
+            raise finds_nothing(said)
         if bounds:
             if max_groups is not None:
                 raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")

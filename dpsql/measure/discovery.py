@@ -3,7 +3,8 @@
 Neighbours, what is counted and the guarantee: ``dpsql.privacy.threshold``. In a table of single rows every row is a
 unit, which has one value. Else the pairs of a unit and a value are counted, each once, and of a unit at most
 ``groups``: those with the least hash of both, then the least values, so that they are a function of the unit's own
-rows. A NULL is no value, and a row without a unit is no unit that could be counted.
+rows. A NULL is no value, nor is a text of more than ``LONGEST`` bytes, and a row without a unit is no unit that could
+be counted.
 
 Two statements read the table. The first counts how many values have each count, the second reads the values whose
 count is at least the least that passed with its noise. So values far below the threshold never leave DuckDB, nor does

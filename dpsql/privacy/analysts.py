@@ -127,6 +127,8 @@ def check(connection: sqlite3.Connection, label: str, charge: Charge, descriptio
     why = analyst.refusal()
     if why:
         raise BudgetError(f"the analyst {label} {why}; ask the custodian (nothing was charged)")
+    if charge.delta is not None:
+        raise finds_nothing(label)  # no part of the policy's delta for thresholds is an analyst's
     check_tables(analyst, [str(name) for name in description.get("tables", ())])
     if not analyst.budget.allows(charge):
         raise BudgetError(analyst.budget.refusal(charge, f"the {_CAP} of the analyst {label}"))
@@ -135,6 +137,14 @@ def check(connection: sqlite3.Connection, label: str, charge: Charge, descriptio
         raise BudgetError(f"the analyst {label} has no {charge.account} account; ask for another guarantee")
     if not held.affords(charge):
         raise BudgetError(f"the analyst {label}: {held.refusal(charge)}")
+
+
+def finds_nothing(label: str) -> BudgetError:
+    """Why an analyst cannot find values or bounds (`threshold`)."""
+    return BudgetError(
+        f"the custodian finds values and bounds, for everybody, and {label} is an analyst; ask the custodian (nothing "
+        "was charged)"
+    )
 
 
 def check_tables(analyst: Analyst, tables: list[str]) -> None:

@@ -202,3 +202,14 @@ def test_what_a_lost_ledger_had_spent_counts_for_every_analyst(ledger: Ledger, t
     assert left(held, "bob") == 10**11
     with pytest.raises(BudgetError):
         held.charge(pure("0.3"), "c", {"names": []}, label="ann")
+
+
+def test_a_threshold_is_no_charge_of_an_analyst(tmp_path: Path) -> None:
+    """The policy keeps a part of delta for thresholds, and no analyst's budget has one."""
+    held = Ledger.create(tmp_path / "d.ledger", "d-1", Budget.of("4", "1e-9", "2", discovery_delta="5e-10"))
+    held.declare_analyst(lambda _: ANN)
+    charge = replace(pure("0.1"), delta=Fraction(1, 10**12))
+    with pytest.raises(BudgetError, match="ann is an analyst"):
+        held.charge(charge, "a", {"names": []}, label="ann")
+    assert left(held) == 5 * 10**11
+    assert held.charge(charge, "b", {"names": []}, label="the custodian")
