@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -289,7 +288,8 @@ class _Planner:
         basis = choose_basis(V.span, V.inner)
         gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
         if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
-            root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
+            order = np.argsort(columns.indices)  # the rows are the cells, in some order
+            root = cells.root(found.metric)[np.ix_(order, order)]
         else:
             rows = columns.toarray().astype(np.float64)
             back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
@@ -304,8 +304,11 @@ class _Planner:
 
     def _across(self, moved: Csr, label: Ints) -> Flags:
         """Which queries are moved by corners of several classes."""
-        bounds = pairwise(moved.indptr.tolist())
-        return np.array([np.unique(label[moved.indices[a:b]]).size > 1 for a, b in bounds], dtype=bool)
+        held, used = label[moved.indices], np.flatnonzero(np.diff(moved.indptr))
+        first, last = (of.reduceat(held, moved.indptr[used]) for of in (np.minimum, np.maximum))
+        out = np.zeros(moved.shape[0], dtype=bool)
+        out[used] = first < last
+        return out
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.

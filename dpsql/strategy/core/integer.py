@@ -19,7 +19,7 @@ from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
-from dpsql.workload.compile.sensitivity import sensitivity_over
+from dpsql.workload.compile.sensitivity import norms_over
 from dpsql.workload.families.matrix import Workload
 
 _FIRST_BITS, _STEP_BITS, _MOST_BITS = 16, 6, 52
@@ -105,6 +105,8 @@ def full_rank(root: Ints) -> bool:
     head = root[:u]
     if not np.tril(head, -1).any() and np.all(np.diag(head)):
         return True  # triangular on top
+    if p == u and np.array_equal(root, root.T) and _positive(root):
+        return True
     return bool(modular.rank(root) == u)
 
 
@@ -118,6 +120,24 @@ def _orthogonal_rows(root: Ints) -> bool:
         return False
     products = values @ values.T
     return bool(np.all(np.diag(products) > 0) and np.count_nonzero(products) == root.shape[0])
+
+
+def _positive(root: Ints) -> bool:
+    """Is a symmetric integer matrix positive definite? A "yes" is a proof, in floats.
+
+    Where Cholesky's method runs to its end on A - c I in floats, A is positive definite for c of at least
+    (n + 2) u tr(A) / (1 - 2 (n + 2) u), u the unit roundoff (Rump 2006, Verification of positive definiteness,
+    theorem 2.3); c is four times that, which covers its own rounding and that of the diagonal.
+    """
+    if int(np.abs(root).max(initial=0)) >= 2**53:
+        return False
+    values, n = root.astype(np.float64), root.shape[0]
+    values.flat[:: n + 1] -= 4 * (n + 2) * np.finfo(np.float64).eps * np.trace(values)
+    try:
+        linalg.cholesky(values, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+        return False
+    return True
 
 
 def leaves_first(root: Floats) -> Floats:
@@ -202,8 +222,7 @@ def finish(
             l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
         else:
             whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
-            over = (sensitivity_over(kind, *whole, units) for kind in ("laplace", "gaussian"))
-            l1, l2 = (-(-value // units.common**order) for order, value in enumerate(over, 1))
+            l1, l2 = norms_over(noise, *whole, units)
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
         if best is None or error < best[0]:

@@ -14,6 +14,7 @@ where no measurement reaches two of them: sum_t k_t b_t with b_t the longest sin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 from scipy import sparse
@@ -49,6 +50,22 @@ def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contribution
         found = column_norms(mixing, sparse.csc_array(basis @ units.columns))[order - 1]
         return int(found * units.common**order)
     return max(bounded_norm(order, mixing, basis, parts) for parts in units.units)
+
+
+def norms_over(noise: str, mixing: Matrix, basis: Csr, units: Contributions) -> tuple[int, int]:
+    """L1 and squared L2 norms that no B c exceeds, for c over ``units.common``.
+
+    Where contributions are not listed only the norm of ``noise`` is worked out; the other is what it implies, by
+    |v|_2 <= |v|_1 <= p^1/2 |v|_2 for p measurements.
+    """
+    if units.listable:
+        return column_norms(mixing, sparse.csc_array(basis @ units.columns))
+    found = sensitivity_over(noise, mixing, basis, units)
+    if noise == "laplace":
+        l1 = -(-found // units.common)
+        return l1, l1 * l1
+    l2 = -(-found // units.common**2)
+    return isqrt(mixing.shape[0] * l2) + 1, l2
 
 
 def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout]) -> float:
