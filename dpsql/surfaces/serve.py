@@ -109,9 +109,9 @@ def mcp(options: argparse.Namespace) -> None:
     _check_mcp()
     from dpsql.server.accounts import Accounts
     from dpsql.server.agents import Agent, tools
+    from dpsql.server.allowance import Allowance
     from dpsql.server.journal import Journal
     from dpsql.server.protocol.limits import Limits
-    from dpsql.server.rate import Rate
     from dpsql.server.service import Service
 
     with inputs.connected(options) as con:
@@ -122,7 +122,7 @@ def mcp(options: argparse.Namespace) -> None:
             raise ProgrammingError(f"the analyst {options.analyst} {why}; 'dpsql analyst list' shows who there is")
         journal = Journal(_path(options.log) or con.ledger_path.with_suffix(".audit.jsonl"))
         service = Service(con, accounts=accounts)
-        tools(Agent(service, options.analyst, journal, Rate(Limits().statements))).run("stdio")
+        tools(Agent(service, options.analyst, journal, Allowance(Limits().statements))).run("stdio")
         service.close()
         journal.close()
 
