@@ -182,6 +182,13 @@ class Service:
         """Whether the batch asks private tables."""
         return not asks_catalogue(part.text) and (await self._read(lambda: self._route(asker.name, part.text))).private
 
+    async def shown(self, asker: Asker, part: Part) -> int:
+        """How many results a batch shows: those of statements that make no view."""
+        if asks_catalogue(part.text):
+            return part.queries
+        going = await self._read(lambda: self._route(asker.name, part.text))
+        return sum(piece.query is None or not piece.query.named for piece in going.pieces)
+
     async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
         """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
 
