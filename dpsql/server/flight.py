@@ -22,7 +22,7 @@ from dpsql.release import Result
 from dpsql.server.commands import Conversation
 from dpsql.server.listener import Server, check_reach, tls_context
 from dpsql.server.protocol.settings import OWN, Settings
-from dpsql.server.protocol.sqlstate import state_of
+from dpsql.server.protocol.sqlstate import FAULTS, state_of
 from dpsql.server.protocol.statements import parts_of
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Flights:
             return self._done(self._answered(name, headers, peer, text)).arrow()
         except Error as error:
             said = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        except Exception:  # noqa: BLE001 - its message may hold anything
+        except FAULTS:  # whose message may hold anything
             said = _FAILED
         finally:
             self._asking[name] -= 1
