@@ -3,9 +3,12 @@
 A file is attached READ_ONLY under a fixed alias, in an instance of our own, only while the
 schema is read or the scan runs: a held attach would block other writers. That instance reads
 nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
-into a directory of its own that only the user can read and that goes when the work is done, and
-its settings are locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
-read-only transaction, with three-part names and ``system.main`` functions, which no macro or
+into a directory of its own that only the user can read, and its settings are locked. One that has read
+schemas alone is kept, with nothing attached, for the next work of the engine, as an instance takes 10 ms to open;
+one that scanned rows goes with its directory when the work is done.
+
+Behind a user's open connection isolation is weaker: a cursor of it works inside a read-only
+transaction, with three-part names and ``system.main`` functions, which no macro or
 temporary view of the user can shadow; its settings are left alone, so a large scan may spill
 where that connection does.
 
@@ -16,11 +19,13 @@ swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``eng
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 
 import duckdb
@@ -34,6 +39,9 @@ from dpsql.quoting import identifier, string
 from dpsql.workload.expr.value_sql import select_text
 
 ALIAS = "dpsql_source"
+_FORKED: list[
+    object
+] = []  # instances of the process that this one was forked from: closing them here would wait for ever
 SUPPORTED = ((1, 5), (3, 0))
 # Functions of generated scans; a user's macro of one of these names is refused.
 USED_FUNCTIONS = (
@@ -81,12 +89,34 @@ class OpenEngine:
         return _scan(self.connection, held, self.catalog, self.seconds)
 
 
+@dataclass(frozen=True, eq=False)
+class _Instance:
+    """An instance of our own, for a database and some files, in one process; settled, with nothing attached yet."""
+
+    connection: duckdb.DuckDBPyConnection
+    files: frozenset[Path]
+    with_database: bool
+    process: int
+    remove: Callable[[], object]
+
+    def serves(self, files: Sequence[Path], with_database: bool) -> bool:
+        """Whether it may read all these, and was opened by this process: DuckDB survives no fork."""
+        mine = self.process == os.getpid()
+        return mine and self.files.issuperset(files) and (self.with_database or not with_database)
+
+    def close(self) -> None:
+        """Close it and remove the directory into which it spilled."""
+        ended_soon(self.connection.close)
+        self.remove()
+
+
 @dataclass(frozen=True)
 class FileEngine:
     """Tables of one DuckDB file (``database``, or None) and of Parquet and CSV files."""
 
     database: Path | None
     limits: Limits = UNLIMITED
+    _kept: list[_Instance] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def file(self) -> Path | None:
         """The file of the database."""
@@ -95,7 +125,7 @@ class FileEngine:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
         found = [located(source) for source in sources]
-        with self._open(found) as connection:
+        with self._open(found, keep=True) as connection:
             return {source.name: _schema(connection, source, ALIAS) for source in found}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
@@ -112,7 +142,8 @@ class FileEngine:
             yield OpenEngine(connection, ALIAS, {source.name: source for source in found}, self.limits.seconds)
 
     @contextlib.contextmanager
-    def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _open(self, sources: Sequence[TableSource], keep: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+        """An instance with the database attached, if a table is in it; ``keep`` it afterwards: no row is read."""
         check_version()
         files = [path for source in sources for path in source.files]
         needs_database = any(source.path is None for source in sources)
@@ -121,16 +152,29 @@ class FileEngine:
             raise PolicyError(
                 f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
             )
-        with _private_directory() as spill, _isolated(spill, self.limits) as connection:
-            if files:
-                listed = ", ".join(string(str(path)) for path in files)
-                connection.execute(f"SET allowed_paths = [{listed}]")
+        held, well = self._instance(files, needs_database), False
+        try:
             if needs_database and self.database is not None:
-                _attach(connection, self.database)
-            _know_utc_only(connection)
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
-            yield connection
+                _attach(held.connection, self.database)
+            yield held.connection
+            well = keep and not self._kept and (not needs_database or _detached(held.connection))
+        finally:
+            if well:
+                self._kept.append(held)
+            else:
+                held.close()
+
+    def _instance(self, files: Sequence[Path], needs_database: bool) -> _Instance:
+        """One that was kept and serves, or a new one."""
+        with contextlib.suppress(IndexError):
+            kept = self._kept.pop()
+            if kept.serves(files, needs_database):
+                return kept
+            if kept.process == os.getpid():
+                kept.close()
+            else:
+                _FORKED.append(kept)
+        return _isolated(files, self.database if needs_database else None, self.limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,18 +229,11 @@ class ConnectionEngine:
             ended_soon(lambda: _rolled_back(cursor))
 
 
-@contextlib.contextmanager
-def _private_directory() -> Iterator[str]:
-    """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it."""
-    made = ""
+def _private_directory() -> str:
+    """A new directory of mode 0700 for what a scan cannot keep in memory."""
     with contextlib.suppress(OSError):
-        made = tempfile.mkdtemp(prefix="dpsql-")
-    if not made:
-        raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        return tempfile.mkdtemp(prefix="dpsql-")
+    raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
 
 
 def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -205,25 +242,50 @@ def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
     cursor.close()
 
 
-@contextlib.contextmanager
-def _isolated(spill: str, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An instance in memory that reaches no file and no network."""
+def _isolated(files: Sequence[Path], database: Path | None, limits: Limits) -> _Instance:
+    """An instance in memory that reaches the named files and the database, no other and no network."""
+    spill = _private_directory()
     memory = {} if limits.memory is None else {"memory_limit": limits.memory}
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",
-            "python_scan_all_frames": "false",
-            "temp_directory": spill,
-            **memory,
-        },
-    )
+    remove = partial(_removed, spill, os.getpid())
     try:
-        yield connection
-    finally:
-        ended_soon(connection.close)
+        connection = duckdb.connect(
+            ":memory:",
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "python_enable_replacements": "false",
+                "python_scan_all_frames": "false",
+                "enable_external_file_cache": "false",
+                "temp_directory": spill,
+                **memory,
+            },
+        )
+        weakref.finalize(connection, remove)
+        # What a writer has committed and not yet merged stands in a file beside the database.
+        places = [] if database is None else [database, Path(f"{database}.wal")]
+        listed = ", ".join(string(str(path)) for path in [*files, *places])
+        if listed:
+            connection.execute(f"SET allowed_paths = [{listed}]")
+        _know_utc_only(connection)
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except BaseException:
+        remove()
+        raise
+    return _Instance(connection, frozenset(files), database is not None, os.getpid(), remove)
+
+
+def _removed(folder: str, process: int) -> None:
+    """Remove a folder that this ``process`` made."""
+    if process == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _detached(connection: duckdb.DuckDBPyConnection) -> bool:
+    with contextlib.suppress(duckdb.Error):
+        connection.execute(f"DETACH {ALIAS}")
+        return True
+    return False
 
 
 def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
