@@ -3,12 +3,9 @@
 A file is attached READ_ONLY under a fixed alias, in an instance of our own, only while the
 schema is read or the scan runs: a held attach would block other writers. That instance reads
 nothing but the named files, loads no extension, sees no Python variable, knows UTC only, spills
-into a directory of its own that only the user can read, and its settings are locked. One that has read
-schemas alone is kept, with nothing attached, for the next work of the engine, as an instance takes 10 ms to open;
-one that scanned rows goes with its directory when the work is done.
-
-Behind a user's open connection isolation is weaker: a cursor of it works inside a read-only
-transaction, with three-part names and ``system.main`` functions, which no macro or
+into a directory of its own that only the user can read and that goes when the work is done, and
+its settings are locked. Behind a user's open connection isolation is weaker: a cursor of it works inside a
+read-only transaction, with three-part names and ``system.main`` functions, which no macro or
 temporary view of the user can shadow; its settings are left alone, so a large scan may spill
 where that connection does.
 
@@ -19,13 +16,11 @@ swallows later lines. Text in Parquet must be valid UTF-8 before DuckDB 2 (``eng
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -34,14 +29,11 @@ from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
+from dpsql.engines.schemas import ALIAS, attach, described, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
 from dpsql.workload.expr.value_sql import select_text
 
-ALIAS = "dpsql_source"
-_FORKED: list[
-    object
-] = []  # instances of the process that this one was forked from: closing them here would wait for ever
 SUPPORTED = ((1, 5), (3, 0))
 # Functions of generated scans; a user's macro of one of these names is refused.
 USED_FUNCTIONS = (
@@ -81,33 +73,12 @@ class OpenEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
-        return {source.name: _schema(self.connection, self.located[source.name], self.catalog) for source in sources}
+        return {source.name: schema_of(self.connection, self.located[source.name], self.catalog) for source in sources}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
         held = replace(asked, tables=tuple(self.located[table.name] for table in asked.tables))
         return _scan(self.connection, held, self.catalog, self.seconds)
-
-
-@dataclass(frozen=True, eq=False)
-class _Instance:
-    """An instance of our own, for a database and some files, in one process; settled, with nothing attached yet."""
-
-    connection: duckdb.DuckDBPyConnection
-    files: frozenset[Path]
-    with_database: bool
-    process: int
-    remove: Callable[[], object]
-
-    def serves(self, files: Sequence[Path], with_database: bool) -> bool:
-        """Whether it may read all these, and was opened by this process: DuckDB survives no fork."""
-        mine = self.process == os.getpid()
-        return mine and self.files.issuperset(files) and (self.with_database or not with_database)
-
-    def close(self) -> None:
-        """Close it and remove the directory into which it spilled."""
-        ended_soon(self.connection.close)
-        self.remove()
 
 
 @dataclass(frozen=True)
@@ -116,7 +87,6 @@ class FileEngine:
 
     database: Path | None
     limits: Limits = UNLIMITED
-    _kept: list[_Instance] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def file(self) -> Path | None:
         """The file of the database."""
@@ -125,8 +95,10 @@ class FileEngine:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
         found = [located(source) for source in sources]
-        with self._open(found, keep=True) as connection:
-            return {source.name: _schema(connection, source, ALIAS) for source in found}
+        # A scan that would have no place to spill is refused here, before its charge.
+        files = [path for source in found for path in source.files]
+        with _private_directory(), described(self._database(found), files) as connection:
+            return {source.name: schema_of(connection, source, ALIAS) for source in found}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
@@ -142,39 +114,30 @@ class FileEngine:
             yield OpenEngine(connection, ALIAS, {source.name: source for source in found}, self.limits.seconds)
 
     @contextlib.contextmanager
-    def _open(self, sources: Sequence[TableSource], keep: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
-        """An instance with the database attached, if a table is in it; ``keep`` it afterwards: no row is read."""
-        check_version()
+    def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
+        database = self._database(sources)
         files = [path for source in sources for path in source.files]
-        needs_database = any(source.path is None for source in sources)
-        if needs_database and self.database is None:
-            name = next(source.name for source in sources if source.path is None)
-            raise PolicyError(
-                f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
-            )
-        held, well = self._instance(files, needs_database), False
-        try:
-            if needs_database and self.database is not None:
-                _attach(held.connection, self.database)
-            yield held.connection
-            well = keep and not self._kept and (not needs_database or _detached(held.connection))
-        finally:
-            if well:
-                self._kept.append(held)
-            else:
-                held.close()
+        with _private_directory() as spill, _isolated(spill, self.limits) as connection:
+            if files:
+                listed = ", ".join(string(str(path)) for path in files)
+                connection.execute(f"SET allowed_paths = [{listed}]")
+            if database is not None:
+                attach(connection, database)
+            _know_utc_only(connection)
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+            yield connection
 
-    def _instance(self, files: Sequence[Path], needs_database: bool) -> _Instance:
-        """One that was kept and serves, or a new one."""
-        with contextlib.suppress(IndexError):
-            kept = self._kept.pop()
-            if kept.serves(files, needs_database):
-                return kept
-            if kept.process == os.getpid():
-                kept.close()
-            else:
-                _FORKED.append(kept)
-        return _isolated(files, self.database if needs_database else None, self.limits)
+    def _database(self, sources: Sequence[TableSource]) -> Path | None:
+        """The file of the database, where a source lies in it. Raises PolicyError where there is none."""
+        check_version()
+        within = [source.name for source in sources if source.path is None]
+        if within and self.database is None:
+            raise PolicyError(
+                f"tables.{within[0]} has no source and no database was given; pass the database, or add source to the "
+                "policy"
+            )
+        return self.database if within else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +159,7 @@ class ConnectionEngine:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
         with self._open() as (cursor, catalog):
-            return {source.name: _schema(cursor, located(source), catalog) for source in sources}
+            return {source.name: schema_of(cursor, located(source), catalog) for source in sources}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
@@ -229,11 +192,18 @@ class ConnectionEngine:
             ended_soon(lambda: _rolled_back(cursor))
 
 
-def _private_directory() -> str:
-    """A new directory of mode 0700 for what a scan cannot keep in memory."""
+@contextlib.contextmanager
+def _private_directory() -> Iterator[str]:
+    """A directory for what a scan cannot keep in memory: of mode 0700, removed with all that is in it."""
+    made = ""
     with contextlib.suppress(OSError):
-        return tempfile.mkdtemp(prefix="dpsql-")
-    raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
+        made = tempfile.mkdtemp(prefix="dpsql-")
+    if not made:
+        raise OperationalError("no temporary directory can be made for the scan; set TMPDIR to a folder you may write")
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -242,50 +212,25 @@ def _rolled_back(cursor: duckdb.DuckDBPyConnection) -> None:
     cursor.close()
 
 
-def _isolated(files: Sequence[Path], database: Path | None, limits: Limits) -> _Instance:
-    """An instance in memory that reaches the named files and the database, no other and no network."""
-    spill = _private_directory()
+@contextlib.contextmanager
+def _isolated(spill: str, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An instance in memory that reaches no file and no network."""
     memory = {} if limits.memory is None else {"memory_limit": limits.memory}
-    remove = partial(_removed, spill, os.getpid())
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "python_scan_all_frames": "false",
+            "temp_directory": spill,
+            **memory,
+        },
+    )
     try:
-        connection = duckdb.connect(
-            ":memory:",
-            config={
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "python_enable_replacements": "false",
-                "python_scan_all_frames": "false",
-                "enable_external_file_cache": "false",
-                "temp_directory": spill,
-                **memory,
-            },
-        )
-        weakref.finalize(connection, remove)
-        # What a writer has committed and not yet merged stands in a file beside the database.
-        places = [] if database is None else [database, Path(f"{database}.wal")]
-        listed = ", ".join(string(str(path)) for path in [*files, *places])
-        if listed:
-            connection.execute(f"SET allowed_paths = [{listed}]")
-        _know_utc_only(connection)
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-    except BaseException:
-        remove()
-        raise
-    return _Instance(connection, frozenset(files), database is not None, os.getpid(), remove)
-
-
-def _removed(folder: str, process: int) -> None:
-    """Remove a folder that this ``process`` made."""
-    if process == os.getpid():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _detached(connection: duckdb.DuckDBPyConnection) -> bool:
-    with contextlib.suppress(duckdb.Error):
-        connection.execute(f"DETACH {ALIAS}")
-        return True
-    return False
+        yield connection
+    finally:
+        ended_soon(connection.close)
 
 
 def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
@@ -296,27 +241,6 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
     for name, value in (("TimeZone", "UTC"), ("Calendar", "gregorian")):
         with contextlib.suppress(duckdb.CatalogException):  # what DuckDB says of a setting that it does not know
             connection.execute(f"SET {name} = {string(value)}")
-
-
-def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
-    if not database.is_file():
-        raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
-    said = ""
-    try:
-        connection.execute(f"ATTACH {string(str(database))} AS {ALIAS} (READ_ONLY)")
-    except duckdb.Error as error:
-        # The path itself may hold any word that is looked for below.
-        said = str(error).replace(str(database), "")
-    if not said:
-        return
-    if "lock" in said:
-        raise OperationalError(f"{database} is open for writing in another process; close it there, then try again")
-    if "already" in said or "same database file" in said or "handle" in said:
-        raise OperationalError(
-            f"{database} is open for writing in this process; pass that connection: "
-            "dpsql.connect(connection, policy=..., ledger=...)"
-        )
-    raise OperationalError(f"{database} cannot be opened as a DuckDB database; check the file and DuckDB's version")
 
 
 def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
@@ -374,78 +298,8 @@ def _located(asked: Scan) -> Scan:
 def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
     if source.path is not None:
         return parquet.reader(connection, source) if source.csv_types is None else csv_files.reader(source)
-    schema, table = _schema_and_table(source)
+    schema, table = schema_and_table(source)
     return f"{identifier(catalog)}.{identifier(schema)}.{identifier(table)}"
-
-
-def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> dict[str, str]:
-    if source.csv_types is not None and source.path is not None:
-        return csv_files.schema(source)
-    if source.path is None:
-        _check_base_table(connection, source, catalog)
-    found: dict[str, str] = {}
-    failed = False
-    try:
-        if source.path is not None:
-            found = parquet.schema(connection, source)
-        else:
-            reference = _reference(connection, source, catalog)
-            rows = connection.execute(f"DESCRIBE SELECT * FROM {reference}").fetchall()  # noqa: S608
-            found = {str(row[0]): str(row[1]) for row in rows}
-    except (duckdb.Error, ValueError):
-        failed = True
-    if failed:
-        where = f"the source {source.path}" if source.path else "the database"
-        raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
-    computed = set() if source.path is not None else _generated(connection, source, catalog)
-    return {name: kind for name, kind in found.items() if name not in computed}
-
-
-def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
-    """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row.
-
-    Before DuckDB 2 the catalog does not tell a generated column from one with a default, except by
-    the table's text; there, a table with a generated column loses its columns with defaults too.
-    """
-    schema, table = _schema_and_table(source)
-    rows = connection.execute(
-        "SELECT column_name, is_generated, column_default IS NOT NULL FROM system.information_schema.columns "
-        "WHERE table_catalog = ? AND system.main.lower(table_schema) = system.main.lower(?) "
-        "AND system.main.lower(table_name) = system.main.lower(?)",
-        [catalog, schema, table],
-    ).fetchall()
-    found = {str(name) for name, generated, _ in rows if generated == "ALWAYS"}
-    doubtful = {str(name) for name, generated, has_default in rows if generated is None and has_default}
-    if doubtful:
-        written = connection.execute(
-            "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? "
-            "AND system.main.lower(schema_name) = system.main.lower(?) "
-            "AND system.main.lower(table_name) = system.main.lower(?)",
-            [catalog, schema, table],
-        ).fetchall()
-        if any("GENERATED ALWAYS AS" in str(row[0]).upper() for row in written):
-            found |= doubtful
-    return found
-
-
-def _schema_and_table(source: TableSource) -> tuple[str, str]:
-    schema, _, table = source.name.rpartition(".")
-    return schema or "main", table
-
-
-def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> None:
-    """A table, not a view: a view may hold any SQL, and the policy says nothing of it."""
-    schema, table = _schema_and_table(source)
-    found = connection.execute(
-        "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
-        "AND system.main.lower(table_schema) = system.main.lower(?) "
-        "AND system.main.lower(table_name) = system.main.lower(?)",
-        [catalog, schema, table],
-    ).fetchone()
-    if found is None:
-        raise PolicyError(f"tables.{source.name}: the database has no such table; correct the policy's name for it")
-    if found[0] != "BASE TABLE":
-        raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")
 
 
 def _scan(

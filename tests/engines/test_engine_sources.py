@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import gc
+import contextlib
 import gzip
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -235,55 +236,25 @@ def test_a_scan_spills_into_a_private_directory_that_goes(tmp_path: Path, monkey
     with duckdb.connect(path) as con:
         con.execute("CREATE TABLE t AS SELECT i AS a, i * 7 AS b FROM range(1_500_000) r(i)")
     given = []
-    plain = duckdb.connect
+    plain = engine_module._isolated
 
-    def small(place: str, config: dict[str, str]) -> duckdb.DuckDBPyConnection:
-        spill = config["temp_directory"]
+    @contextlib.contextmanager
+    def small(spill: str, *limits: Any) -> Iterator[duckdb.DuckDBPyConnection]:
         given.append((spill, stat.S_IMODE(Path(spill).stat().st_mode)))
-        return plain(place, config=config | {"memory_limit": "50MB", "threads": "1"} | no_place)
+        with plain(spill if allowed else "", *limits) as connection:
+            connection.execute("SET memory_limit = '50MB'; SET threads = 1")
+            yield connection
 
-    no_place = {"temp_directory": ""}
-    monkeypatch.setattr(duckdb, "connect", small)
+    monkeypatch.setattr(engine_module, "_isolated", small)
     engine, asked = FileEngine(path), counts_of(TableSource("t"), "a", "b")
+    allowed = False
     with pytest.raises(OperationalError, match="check memory, disk"):
         engine.scan(asked)
-    no_place.clear()  # now it needs the directory, and may use it although its settings are locked
+    allowed = True  # now it needs the directory, and may use it although its settings are locked
     assert int(engine.scan(asked)["n"].sum()) == 1_500_000
     assert [mode for _, mode in given] == [0o700, 0o700]
     assert all(Path(spill).parent == temporary for spill, _ in given)
     assert list(temporary.iterdir()) == list(work.iterdir()) == []
-
-
-def test_an_instance_that_read_schemas_alone_is_kept_and_holds_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    path = tmp_path / "t.duckdb"
-    with duckdb.connect(path) as con:
-        con.execute("CREATE TABLE t AS SELECT i AS a FROM range(3) r(i)")
-    opened, plain = [], duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *args, **kw: opened.append(args) or plain(*args, **kw))
-    engine, source = FileEngine(path), TableSource("t")
-    assert engine.schemas([source]) == engine.schemas([source]) == {"t": {"a": "BIGINT"}}
-    with plain(path) as writer:  # nothing is attached in between
-        writer.execute("ALTER TABLE t ADD COLUMN b INTEGER; INSERT INTO t VALUES (7, 7)")
-    assert engine.schemas([source]) == {"t": {"a": "BIGINT", "b": "INTEGER"}}
-    assert int(engine.scan(counts_of(source, "a"))["n"].sum()) == 4
-    assert len(opened) == 1
-    assert not list(tmp_path.glob("dpsql-*"))  # what scanned is gone
-    engine.scan(counts_of(source, "a"))
-    assert len(opened) == 2
-    other = tmp_path / "other.csv"
-    other.write_text("a\n1\n")
-    with (
-        engine._open([source], keep=True) as connection,
-        pytest.raises(duckdb.Error, match="disabled by configuration"),
-    ):
-        connection.execute(f"SELECT * FROM read_csv('{other}')")
-    engine.schemas([source])
-    del engine, connection
-    gc.collect()
-    assert not list(tmp_path.glob("dpsql-*"))
 
 
 def test_no_place_to_spill_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
