@@ -178,7 +178,7 @@ def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
 
 
 def parts_of(mixing: Matrix, columns: Sparse) -> list[tuple[Array, Sparse, Ints]] | None:
-    """Parts of a block diagonal ``mixing``: (part, distinct columns of its rows, each column's place there or -1 for 0).
+    """Parts of a block diagonal ``mixing``: (part, distinct columns of its rows, each column's place or -1).
 
     The norm (or its square) of a column of the product is the sum of those of its parts. None where the product is
     small, or there is one part, or many. Cost O(p v + nnz).
@@ -189,7 +189,10 @@ def parts_of(mixing: Matrix, columns: Sparse) -> list[tuple[Array, Sparse, Ints]
     left, right = np.nonzero(mixing)
     size = p + mixing.shape[1]
     graph = sparse.coo_array((np.ones(left.size, dtype=np.int8), (left, right + p)), shape=(size, size))
-    number, label = connected_components(graph, directed=False)
+    _, label = connected_components(graph, directed=False)
+    small = np.bincount(label) <= 2  # an entry alone: all of these are one part
+    _, label = np.unique(np.where(small[label], -1, label), return_inverse=True)
+    number = int(label.max()) + 1
     if not 1 < number <= _FEW_PARTS:
         return None
     held, found = sparse.csr_array(columns), []
