@@ -189,13 +189,14 @@ def parts_of(mixing: Matrix, columns: Sparse) -> list[tuple[Array, Sparse, Ints]
     left, right = np.nonzero(mixing)
     size = p + mixing.shape[1]
     graph = sparse.coo_array((np.ones(left.size, dtype=np.int8), (left, right + p)), shape=(size, size))
-    _, label = connected_components(graph, directed=False)
-    small = np.bincount(label) <= 2  # an entry alone: all of these are one part
-    _, label = np.unique(np.where(small[label], -1, label), return_inverse=True)
+    component = connected_components(graph, directed=False)[1]
+    small = np.bincount(component) <= 2  # an entry alone: all of these are one part
+    label = np.unique(np.where(small[component], -1, component), return_inverse=True)[1]
     number = int(label.max()) + 1
     if not 1 < number <= _FEW_PARTS:
         return None
-    held, found = sparse.csr_array(columns), []
+    held = sparse.csr_array(columns)
+    found: list[tuple[Array, Sparse, Ints]] = []
     for one in range(number):
         rows, inside = np.flatnonzero(label[:p] == one), np.flatnonzero(label[p:] == one)
         mine = sparse.csr_array(held[inside])

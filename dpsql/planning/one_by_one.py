@@ -119,7 +119,7 @@ def _of_prefixes(parts: int, noise: str) -> float:
 def _of_spans(compiled: Compiled, noise: str) -> Floats:
     """Delta_c of every span, for each of its numbers."""
     if compiled.units.listable:
-        return _listed(compiled)[0 if noise == "laplace" else 1]
+        return np.asarray(_listed(compiled)[0 if noise == "laplace" else 1])
     errors = np.zeros(len(compiled.scale))
     weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
     for span in compiled.spans:

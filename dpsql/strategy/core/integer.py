@@ -80,9 +80,9 @@ class Piece:
             sums = np.zeros((2, self.columns.shape[1]))
             for root, few, label in parted:
                 size = np.abs(root @ few.toarray())
-                sums += np.append([size.sum(axis=0), np.einsum("ij,ij->j", size, size)], np.zeros((2, 1)), axis=1)[
-                    :, label
-                ]
+                norms = np.zeros((2, size.shape[1] + 1))  # the last for columns of zeros
+                norms[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
+                sums += norms[:, label]
             return float(sums[0].max()), float(sums[1].max())
         l1 = l2 = 0.0
         columns = sparse.csc_array(self.columns)
