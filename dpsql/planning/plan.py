@@ -180,7 +180,7 @@ class LastPlans:
         # The cheapest first, as it decides most often; a policy that is another object may still be the same.
         affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
         key = sql, request, options, affords, state.budget, {n: dict(kinds) for n, kinds in schemas.items()}, policy
-        for known, plan in self._held:
+        for known, plan in self._held[:_KEPT]:
             if known == key and plan.origin is not None:
                 return replace(plan, origin=replace(plan.origin, state=state))
         plan = make_plan(sql, policy, schemas, state, request, options)

@@ -87,6 +87,15 @@ def test_a_histogram_past_the_cap_names_the_columns_to_drop(con: duckdb.DuckDBPy
         compile_structured(*_parts(many, con))
 
 
+def test_regions_that_no_number_counts_are_no_cells(con: duckdb.DuckDBPyConnection) -> None:
+    some = "SELECT c0, COUNT(*) FROM t WHERE w0 BETWEEN 10 AND 200 GROUP BY c0"
+    alone, beside = (compile_structured(*_parts(text, con)) for text in (some, some + "; SELECT COUNT(*) FROM t"))
+    (told,), (all_told,) = alone.sizes, beside.sizes
+    at = alone.names[0].index("w0")
+    assert (told[at], all_told[at]) == (1, 2)
+    assert alone.numbers + 1 == beside.numbers
+
+
 def test_the_largest_error_is_not_minimised_block_by_block(con: duckdb.DuckDBPyConnection) -> None:
     batch = compiled(CUBE, con)
     assert isinstance(batch, Structured)
