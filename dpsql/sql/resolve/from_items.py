@@ -22,7 +22,7 @@ from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
-from dpsql.sql.resolve.semi_joins import grouped_first, with_joins
+from dpsql.sql.resolve.semi_joins import combined_units, grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
@@ -158,6 +158,12 @@ class FromItems:
         if key in self._found:
             return self._found[key][1]
         inside = self.within(query, scope)
+        if isinstance(query, exp.SetOperation):
+            made = combined_units(query)
+            if made is not None and all(self._are_units(side, inside) for side in made[1]):
+                units = self._named(made[0], scope, columns)
+                self._found[key] = query, units
+                return units
         if isinstance(query, exp.Select) and selects.sources_of(query):
             select, sources = self.read(query, inside)
             if is_row_wise(select) and all(isinstance(source[1], Rows) for source in sources):
@@ -174,6 +180,15 @@ class FromItems:
         found = self.relation(query, scope, columns)
         self._found[key] = query, found
         return found
+
+    def _are_units(self, query: exp.Select, scope: Withs) -> bool:
+        """Whether the column of a SELECT is the unit of its rows."""
+        select, sources = self.read(query, scope)
+        grouped = select.copy()
+        grouped.set("distinct", exp.Distinct())
+        grouped = _grouped_by_all(grouped)
+        rows = all(isinstance(source[1], Rows) for source in sources)
+        return rows and self._of_units(grouped, sources, None) is not None  # type: ignore[arg-type]
 
     def _check_no_hint(self, query: exp.Select) -> None:
         if hints_of(query) != Hints():

@@ -37,6 +37,7 @@ from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
 _OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
+_SPREADS = (exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevSamp, exp.StddevPop)
 _MOST = 2**62
 _LONGEST = 60
 
@@ -236,6 +237,10 @@ class _Draft:
             return self._sum(whole_node, node.this, where)
         if isinstance(node, exp.Avg) and not isinstance(node.this, exp.Distinct):
             return self._average(node, whole_node, where)
+        if isinstance(node, exp.Median) and not isinstance(node.this, exp.Distinct):
+            return self._median(node, whole_node, where)
+        if isinstance(node, _SPREADS) and not isinstance(node.this, exp.Distinct):
+            return self._spread(node, whole_node, where)
         if isinstance(node, exp.Min | exp.Max) and not node.expressions:
             return self._least(node, whole_node, where)
         if isinstance(node, exp.LogicalOr | exp.LogicalAnd):
@@ -257,7 +262,7 @@ class _Draft:
     def _unanswered(self, node: exp.Expression) -> Exception:
         return refuse(
             f"{shown(node)} over the rows of a unit is not answered; write COUNT, COUNT_IF, SUM, AVG, MIN, MAX, "
-            "ARG_MIN, ARG_MAX, FIRST(x ORDER BY y), BOOL_OR or BOOL_AND",
+            "MEDIAN, VAR, STDDEV, ARG_MIN, ARG_MAX, FIRST(x ORDER BY y), BOOL_OR or BOOL_AND",
             node,
             code="per-unit",
         )
@@ -277,13 +282,6 @@ class _Draft:
 
     def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
         level = self._whole_number(argument)
-        kind = type_of(level.low, level.high)
-        if kind != "BIGINT":
-            raise refuse(
-                f"SUM({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
-                argument,
-                code="overflow",
-            )
         most = self.source.limit
         low, high = min(level.low, level.low * most), max(level.high, level.high * most)
         unit = None if level.unit == 1 else level.unit
@@ -312,21 +310,63 @@ class _Draft:
                 argument,
                 code="no-bounds",
             )
-        return flat(t, argument)
+        found = flat(t, argument)
+        if type_of(found.low, found.high) != "BIGINT":
+            raise refuse(
+                f"SUM({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
+                argument,
+                code="overflow",
+            )
+        return found
+
+    def _median(self, node: exp.Median, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """MEDIAN of whole numbers, which may lie between two of them."""
+        level = self._whole_number(node.this)
+        policy = ColumnPolicy("m", lower=level.low, upper=level.high, nulls=level.nulls or where != TRUE)
+        value, line = whole(level.value, "BIGINT"), line_of("DOUBLE")
+        each = Line("integer", "BIGINT", level.low, level.high)
+        found = self._kept(whole_node, "median", value, where, each, line, "DOUBLE", policy)
+        return found if level.unit == 1 else exp.Paren(this=exp.Mul(this=found, expression=_number(level.unit)))
 
     def _average(self, node: exp.Avg, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """AVG as SUM over COUNT, within the bounds of its argument."""
-        argument = node.this
+        level, count = self._known(node.this, whole_node, where)
+        mean = exp.Div(this=self._added(node.this, whole_node, where), expression=count.copy(), typed=False)
+        held = _held(mean, level.low * level.unit, level.high * level.unit)
+        return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
+
+    def _spread(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """VAR and STDDEV from COUNT, SUM and the sum of squares, within what values between the bounds can have."""
+        level, n = self._known(node.this, whole_node, where)
+        square = exp.Mul(this=exp.Paren(this=node.this.copy()), expression=exp.Paren(this=node.this.copy()))
+        total, squares = (self._added(part, whole_node, where) for part in (node.this, square))
+        least = 0 if isinstance(node, exp.VariancePop | exp.StddevPop) else 1
+        # (n q - s^2) / n^2 is exact until it is divided.
+        above = exp.Sub(
+            this=exp.Mul(this=n.copy(), expression=squares), expression=exp.Mul(this=total, expression=total.copy())
+        )
+        below = exp.Mul(this=n.copy(), expression=exp.Paren(this=exp.Sub(this=n.copy(), expression=_number(least))))
+        quotient = exp.Div(this=exp.Paren(this=above), expression=exp.Paren(this=below), typed=False)
+        width = (level.high - level.low) * level.unit
+        found = _held(quotient, Fraction(0), width**2 / (4 if not least else 2))
+        if isinstance(node, exp.Stddev | exp.StddevSamp | exp.StddevPop):
+            found = _held(exp.Sqrt(this=found), Fraction(0), width / 2 if not least else width * Fraction(7072, 10000))
+        return exp.Case(ifs=[exp.If(this=exp.GT(this=n, expression=_number(least)), true=found)])
+
+    def _known(
+        self, argument: exp.Expression, whole_node: exp.Expression, where: Condition
+    ) -> tuple[Typed, exp.Expression]:
+        """The argument of a mean as whole numbers, and how many rows of the unit have it."""
         level = self._whole_number(argument)
         known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
-        count = self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
+        return level, self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
+
+    def _added(self, argument: exp.Expression, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """The sum of a part of an aggregate over the aggregate's rows."""
         added: exp.Expression = exp.Sum(this=argument.copy())
         if isinstance(whole_node, exp.Filter):
             added = exp.Filter(this=added, expression=whole_node.expression.copy())
-        mean = exp.Div(this=self._sum(added, argument, where), expression=count.copy(), typed=False)
-        low, high = (_number(end * level.unit) for end in (level.low, level.high))
-        held = exp.Least(this=exp.Greatest(this=mean, expressions=[low]), expressions=[high])
-        return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
+        return self._sum(added, argument, where)
 
     def _least(self, node: exp.Min | exp.Max, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """MIN and MAX: a value that a row of the unit has."""
@@ -468,6 +508,11 @@ class _Draft:
 
         scope = Scope(found, Computed(table), truth)
         return lowered(truth(having, scope).true, scope)
+
+
+def _held(node: exp.Expression, low: Fraction, high: Fraction) -> exp.Expression:
+    """An expression within bounds."""
+    return exp.Least(this=exp.Greatest(this=node, expressions=[_number(low)]), expressions=[_number(high)])
 
 
 def _number(value: int | Fraction) -> exp.Expression:
