@@ -21,7 +21,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import column_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import not_null
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import Scope, refuse_unit
 from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import CaseKey, Column, constant
 from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather
@@ -129,6 +129,8 @@ def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
 
 
 def _of_column(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
+    if column.policy.values is None and (column.policy.lower is None or column.policy.upper is None):
+        refuse_unit(f"a quantile of {column.name}", column, scope.computed.base, node)
     starts, values = _intervals(column, node)
     if starts != values:
         scope.computed.notes[
