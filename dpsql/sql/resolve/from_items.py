@@ -158,8 +158,9 @@ class FromItems:
         if key in self._found:
             return self._found[key][1]
         inside = self.within(query, scope)
-        if isinstance(query, exp.SetOperation):
-            made = combined_units(query)
+        operation = query.unnest()
+        if isinstance(operation, exp.SetOperation):
+            made = combined_units(operation)
             if made is not None and all(self._are_units(side, inside) for side in made[1]):
                 units = self._named(made[0], scope, columns)
                 self._found[key] = query, units
