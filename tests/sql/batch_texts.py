@@ -178,8 +178,8 @@ def _by_aggregate(rng: random.Random) -> tuple[str, str]:
     cleaned = f"(SELECT *, {CLAMPED[column]} AS x FROM (SELECT * REPLACE (nullif(cost, 'nan') AS cost, "
     cleaned += "nullif(mass, 'nan') AS mass) FROM visits))"
     inner = f"(SELECT pid, {function}({{0}}) {held} AS a FROM {{1}} AS v {where} GROUP BY pid{having})"
-    text = f"SELECT count_if({asked}) AS n0 FROM {inner} AS u"
-    return text.format(column, "visits"), text.format("x", cleaned)
+    user = f"SELECT count_if({asked}) AS n0 FROM {inner} AS u".format(column, "visits")
+    return user, f"SELECT coalesce(count_if({asked}), 0) AS n0 FROM {inner} AS u".format("x", cleaned)
 
 
 def _by_set(rng: random.Random) -> tuple[str, str]:

@@ -239,7 +239,7 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     if kind < 0.8:
         user = f"sum({column}) / count({column})"
         oracle = f"sum({clamped}) FILTER (WHERE pad IS NULL) / nullif(count({clamped}) FILTER (WHERE pad IS NULL), 0)"
-        return Number(user, f"({oracle})::DOUBLE", False)
+        return Number(user, f"({oracle})::DOUBLE" if low < 0 else f"coalesce({oracle}, 0)::DOUBLE", False)
     name = next((n for n in ("age", "kids", "big") if n in scope.columns and n != "big"), "")
     if not name:
         return linear(scope, rng)

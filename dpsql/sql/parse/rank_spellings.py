@@ -67,6 +67,7 @@ def _element(node: exp.Bracket | exp.Anonymous) -> exp.Expr | None:
 def _listed(select: exp.Select) -> None:
     """Items that are a list of quantiles as one item for each share, where no position counts the items after."""
     out: list[exp.Expr] = []
+    several = False
     for item in select.expressions:
         whole = item.this if isinstance(item, exp.Alias) else item
         found = _quantile(whole)
@@ -79,7 +80,8 @@ def _listed(select: exp.Select) -> None:
             names = [f"{item.alias}_{number}" for number in range(1, len(parts) + 1)]
             parts = [exp.alias_(part, name, quoted=True) for part, name in zip(parts, names, strict=True)]
         out.extend(parts)
-    if len(out) > len(select.expressions) and not _by_position(select):
+        several = True
+    if several and not _by_position(select):
         select.set("expressions", out)
 
 
