@@ -264,8 +264,10 @@ def _none(matrix: Matrix, g: int) -> Matrix:
 
 
 def _stack(parts: list[Matrix]) -> Matrix:
-    dense = isinstance(parts[-1], np.ndarray)
-    return cast("Matrix", np.vstack(parts) if dense else sp.vstack(parts, format="csr"))
+    dense = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(dense) == len(parts):
+        return np.vstack(dense)
+    return sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
 
 
 def _mirrored(found: Quantiles, d: int) -> Quantiles:

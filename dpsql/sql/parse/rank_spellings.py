@@ -48,7 +48,7 @@ def _single(aggregate: exp.Expr, at: int) -> exp.Expr:
     return out
 
 
-def _element(node: exp.Bracket | exp.Anonymous) -> exp.Expr | None:
+def _element(node: exp.Expr) -> exp.Expr | None:
     """An element of a list of quantiles; None for anything else."""
     if isinstance(node, exp.Anonymous):
         if fold(str(node.this)) not in _ELEMENT or len(node.expressions) != 2:

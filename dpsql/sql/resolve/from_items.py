@@ -162,9 +162,9 @@ class FromItems:
         if isinstance(operation, exp.SetOperation):
             made = combined_units(operation)
             if made is not None and all(self._are_units(side, inside) for side in made[1]):
-                units = self._named(made[0], scope, columns)
-                self._found[key] = query, units
-                return units
+                combined = self._named(made[0], scope, columns)
+                self._found[key] = query, combined
+                return combined
         if isinstance(query, exp.Select) and selects.sources_of(query):
             select, sources = self.read(query, inside)
             if is_row_wise(select) and all(isinstance(source[1], Rows) for source in sources):

@@ -322,7 +322,9 @@ class _Draft:
     def _median(self, node: exp.Median, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """MEDIAN of whole numbers, which may lie between two of them."""
         level = self._whole_number(node.this)
-        policy = ColumnPolicy("m", lower=level.low, upper=level.high, nulls=level.nulls or where != TRUE)
+        policy = ColumnPolicy(
+            "m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=level.nulls or where != TRUE
+        )
         value, line = whole(level.value, "BIGINT"), line_of("DOUBLE")
         each = Line("integer", "BIGINT", level.low, level.high)
         found = self._kept(whole_node, "median", value, where, each, line, "DOUBLE", policy)

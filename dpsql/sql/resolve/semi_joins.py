@@ -145,7 +145,7 @@ class _Ordered:
     Some row's is greater where the greatest of them is.
     """
 
-    part: exp.GT | exp.GTE | exp.LT | exp.LTE
+    part: exp.Binary
     theirs: exp.Expression
 
     @property
@@ -154,7 +154,7 @@ class _Ordered:
         return kind(this=self.part.this.copy())
 
 
-_TURNED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+_TURNED: dict[type[exp.Expr], type[exp.Binary]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 
 
 def _untied(
