@@ -22,8 +22,9 @@ from dpsql.sql.resolve.flatten import Base, Rows, aggregates, flattened, is_row_
 from dpsql.sql.resolve.joins import read_rows
 from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
-from dpsql.sql.resolve.semi_joins import combined_units, grouped_first, with_joins
+from dpsql.sql.resolve.semi_joins import grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
+from dpsql.sql.resolve.unit_sets import combined_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
 from dpsql.workload.expr.batch import Table

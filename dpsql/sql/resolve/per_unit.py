@@ -24,6 +24,7 @@ from dpsql.sql.resolve.flatten import Base, Rows, aggregates
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import relations_of
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
+from dpsql.sql.resolve.unit_means import mean_of, number, spread_of
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.expressions import column_of, lowered, value_of
 from dpsql.sql.values.predicates import truth
@@ -249,7 +250,7 @@ class _Draft:
             # TRUE where a row has the truth that decides, else the other one, NULL where no row has any.
             decides = self._count_of("decides", whole_node, gather(And, where, wanted))
             others = self._count_of("else", whole_node, gather(And, where, other))
-            decided, rest = (exp.GT(this=count, expression=_number(0)) for count in (decides, others))
+            decided, rest = (exp.GT(this=count, expression=number(0)) for count in (decides, others))
             one = isinstance(node, exp.LogicalOr)
             return exp.Case(
                 ifs=[
@@ -281,7 +282,7 @@ class _Draft:
         return self._kept(node, "count", one, where, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
 
     def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
-        level = self._whole_number(argument)
+        level = self._wholenumber(argument)
         most = self.source.limit
         low, high = min(level.low, level.low * most), max(level.high, level.high * most)
         unit = None if level.unit == 1 else level.unit
@@ -290,7 +291,7 @@ class _Draft:
         each = Line("integer", "BIGINT", level.low, level.high)
         return self._kept(node, "sum", whole(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
 
-    def _whole_number(self, argument: exp.Expression) -> Typed:
+    def _wholenumber(self, argument: exp.Expression) -> Typed:
         """The argument of a SUM, each row clamped to the declared bounds, as a multiple of a whole number."""
         t = value_of(argument, self.scope, clamped=True)
         if t.kind == "boolean":
@@ -321,45 +322,33 @@ class _Draft:
 
     def _median(self, node: exp.Median, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """MEDIAN of whole numbers, which may lie between two of them."""
-        level = self._whole_number(node.this)
+        level = self._wholenumber(node.this)
         policy = ColumnPolicy(
             "m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=level.nulls or where != TRUE
         )
         value, line = whole(level.value, "BIGINT"), line_of("DOUBLE")
         each = Line("integer", "BIGINT", level.low, level.high)
         found = self._kept(whole_node, "median", value, where, each, line, "DOUBLE", policy)
-        return found if level.unit == 1 else exp.Paren(this=exp.Mul(this=found, expression=_number(level.unit)))
+        return found if level.unit == 1 else exp.Paren(this=exp.Mul(this=found, expression=number(level.unit)))
 
     def _average(self, node: exp.Avg, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """AVG as SUM over COUNT, within the bounds of its argument."""
         level, count = self._known(node.this, whole_node, where)
-        mean = exp.Div(this=self._added(node.this, whole_node, where), expression=count.copy(), typed=False)
-        held = _held(mean, level.low * level.unit, level.high * level.unit)
-        return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
+        total = self._added(node.this, whole_node, where)
+        return mean_of(total, count, level.low * level.unit, level.high * level.unit)
 
     def _spread(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """VAR and STDDEV from COUNT, SUM and the sum of squares, within what values between the bounds can have."""
         level, n = self._known(node.this, whole_node, where)
         square = exp.Mul(this=exp.Paren(this=node.this.copy()), expression=exp.Paren(this=node.this.copy()))
         total, squares = (self._added(part, whole_node, where) for part in (node.this, square))
-        least = 0 if isinstance(node, exp.VariancePop | exp.StddevPop) else 1
-        # (n q - s^2) / n^2 is exact until it is divided.
-        above = exp.Sub(
-            this=exp.Mul(this=n.copy(), expression=squares), expression=exp.Mul(this=total, expression=total.copy())
-        )
-        below = exp.Mul(this=n.copy(), expression=exp.Paren(this=exp.Sub(this=n.copy(), expression=_number(least))))
-        quotient = exp.Div(this=exp.Paren(this=above), expression=exp.Paren(this=below), typed=False)
-        width = (level.high - level.low) * level.unit
-        found = _held(quotient, Fraction(0), width**2 / (4 if not least else 2))
-        if isinstance(node, exp.Stddev | exp.StddevSamp | exp.StddevPop):
-            found = _held(exp.Sqrt(this=found), Fraction(0), width / 2 if not least else width * Fraction(7072, 10000))
-        return exp.Case(ifs=[exp.If(this=exp.GT(this=n, expression=_number(least)), true=found)])
+        return spread_of(node, n, total, squares, (level.high - level.low) * level.unit)
 
     def _known(
         self, argument: exp.Expression, whole_node: exp.Expression, where: Condition
     ) -> tuple[Typed, exp.Expression]:
         """The argument of a mean as whole numbers, and how many rows of the unit have it."""
-        level = self._whole_number(argument)
+        level = self._wholenumber(argument)
         known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
         return level, self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
 
@@ -510,20 +499,3 @@ class _Draft:
 
         scope = Scope(found, Computed(table), truth)
         return lowered(truth(having, scope).true, scope)
-
-
-def _held(node: exp.Expression, low: Fraction, high: Fraction) -> exp.Expression:
-    """An expression within bounds."""
-    return exp.Least(this=exp.Greatest(this=node, expressions=[_number(low)]), expressions=[_number(high)])
-
-
-def _number(value: int | Fraction) -> exp.Expression:
-    """A number as SQL writes it exactly."""
-    value = Fraction(value)
-    digits = 0
-    while (value * 10**digits).denominator != 1:
-        digits += 1
-    whole_part = abs(value * 10**digits).numerator
-    text = str(whole_part).rjust(digits + 1, "0")
-    literal = exp.Literal.number(f"{text[:-digits]}.{text[-digits:]}" if digits else text)
-    return exp.Neg(this=literal) if value < 0 else literal
