@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of
+from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of, rows_for
 from dpsql.reconstruct import LineAnswers
 from dpsql.workload.expr.batch import Core, Derived, Output, Ranked
 
@@ -72,7 +72,7 @@ class Guesses:
         each = sparse.diags_array(apart * common / plan.noise.variance**0.5, format="csr")
         (stderr, half_width), (naive, _) = (
             at_guess(column, estimates, core.rows, made, plan.noise, plan.alpha, common)
-            for made in (plan.answers.rows(parts, plan.noise), each)
+            for made in (rows_for(column, plan.answers, parts, plan.noise), each)
         )
         value = float(answer_at(column, estimates[None, :])[0]) if declared else None
         return Guess(rows, value, stderr, half_width, naive) if np.isfinite(stderr) else None

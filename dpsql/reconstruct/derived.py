@@ -50,8 +50,8 @@ from .spread import NoiseModel
 class Derived:
     """One number a group: value, standard error, and the ends of its (1 - alpha) interval, each (g,).
 
-    NaN stands for NULL, in any of them: an end that is not finite has no number, and where there is no
-    standard error there is no value either. Within finite bounds nothing is ever NULL.
+    NaN stands for NULL, in any of them: an end that is not finite has no number, an interval without an end on one
+    side has no standard error, one without any has no value either. Within finite bounds nothing is ever NULL.
     """
 
     value: Floats
@@ -114,10 +114,8 @@ def evaluate(
         stderr = np.where(part.wide, half, errors.deviations(errors.combine(part.gradient)))
     if bounds is not None:
         stderr = np.minimum(stderr, (bounds[1] - bounds[0]) / 2)
-    known = np.isfinite(stderr) & np.isfinite(part.value)
-    return Derived(
-        np.where(known, part.value, np.nan), np.where(known, stderr, np.nan), _ends(part.low), _ends(part.high)
-    )
+    known = np.isfinite(part.value) & (np.isfinite(part.low) | np.isfinite(part.high))
+    return Derived(np.where(known, part.value, np.nan), _ends(stderr), _ends(part.low), _ends(part.high))
 
 
 def _ends(ends: Floats) -> Floats:

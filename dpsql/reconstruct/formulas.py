@@ -7,7 +7,8 @@ frozen tree over them. ``derived.evaluate`` works it out for all groups of the q
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias, Union
 
@@ -120,6 +121,36 @@ def check_bounds(bounds: Bounds | None) -> None:
     low, high = bounds
     if not (low <= high and low < math.inf and high > -math.inf):
         raise DataError(f"bounds must be ordered, with infinite ends outward only, not {low!r} to {high!r}")
+
+
+def narrowed(formula: Formula) -> tuple[Formula, tuple[int, ...]]:
+    """The formula over the outputs that it names alone, and their numbers, ascending."""
+    found = tuple(sorted(set(_leaves(formula))))
+    return _renumbered(formula, {index: place for place, index in enumerate(found)}), found
+
+
+def _leaves(formula: Formula) -> Iterator[int]:
+    if isinstance(formula, Leaf):
+        yield formula.index
+    for value in vars(formula).values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, _NODES):
+                yield from _leaves(part)
+
+
+def _renumbered(formula: Formula, places: Mapping[int, int]) -> Formula:
+    if isinstance(formula, Leaf):
+        return Leaf(places[formula.index])
+
+    def moved(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(moved, value))
+        return _renumbered(value, places) if isinstance(value, _NODES) else value
+
+    return replace(formula, **{name: moved(value) for name, value in vars(formula).items()})  # type: ignore[arg-type]
+
+
+_NODES = (Leaf, Number, Negative, Sum, Product, Quotient, Root, Variance)
 
 
 def affine(formula: Formula, outputs: int) -> tuple[Floats, float] | None:

@@ -9,11 +9,12 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from dpsql.arrays import Array, Floats, Matrix, Values
+from dpsql.arrays import Array, Floats, Values
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.quoting import distinct_names
-from dpsql.reconstruct import RangeErrors, evaluate, quantile
+from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
+from dpsql.reconstruct.formulas import narrowed
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
@@ -96,12 +97,6 @@ class Planned(Protocol):
     def answers(self) -> RowsOfAnswers: ...
     @property
     def compiled(self) -> Scaled: ...
-
-
-class RowsOfAnswers(Protocol):
-    """What combinations of answers need of them; see ``Answers.rows``."""
-
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix: ...
 
 
 class Scaled(Protocol):
@@ -237,13 +232,11 @@ class Estimates:
             return value, plan.errors[part], value - width, value + width, "DOUBLE"
         common = plan.compiled.common_steps
         if isinstance(column, Derived):
-            estimates = np.stack(
-                [self.values[part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)], axis=1
-            )
-            rows = plan.answers.rows(slices, plan.noise)
-            done = evaluate(
-                column.formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common
-            )
+            formula, used = narrowed(column.formula)
+            outputs = core.outputs
+            estimates = np.stack([self.values[slices[at]] + float(outputs[at].constant) for at in used], axis=1)
+            rows = plan.answers.rows([slices[at] for at in used], plan.noise)
+            done = evaluate(formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common)
             return done.value, done.stderr, done.low, done.high, "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
@@ -251,7 +244,7 @@ class Estimates:
             column.q,
             column.values,
             prefixes,
-            plan.answers.rows(parts, plan.noise),
+            rank_rows(plan.answers, parts, plan.noise),
             plan.noise,
             plan.alpha,
             divisor=common,

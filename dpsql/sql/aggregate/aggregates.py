@@ -7,6 +7,7 @@ multiplies or divides those and AVG, VAR and the like. Everything else is left t
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -245,6 +246,8 @@ class Collector:
                     (0.0, 1.0),
                 )
                 return share if scale == 1 else Product((share, Number(scale)))
+            if _not_negative(top) and _not_negative(bottom):
+                return Quotient(self.formula(node.this), self.formula(node.expression), (0.0, math.inf))
         return Quotient(self.formula(node.this), self.formula(node.expression))
 
     def _moment(self, node: exp.Expression) -> Formula:
@@ -301,6 +304,13 @@ def _share(top: _Linear, bottom: _Linear) -> Fraction | None:
         if not isinstance(lower, Fraction) or lower < 0:
             return None
     return factor if gather(And, whole.condition, part.condition) == part.condition else None
+
+
+def _not_negative(side: _Linear) -> bool:
+    """Whether a linear expression is at least 0 whatever the rows are."""
+    lowers = [side.scope.column(term.column).policy.lower for term in side.terms if term.column is not None]
+    known = all(isinstance(lower, Fraction) and lower >= 0 for lower in lowers)
+    return known and side.constant >= 0 and all(coefficient >= 0 for coefficient in side.terms.values())
 
 
 def _divided(terms: dict[Term, Fraction], factor: Fraction) -> dict[Term, Fraction]:

@@ -72,7 +72,7 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Coalesce: frozenset({"this", "expressions"}),
     exp.Distinct: frozenset({"expressions"}),
     exp.Order: frozenset({"expressions"}),
-    exp.Ordered: frozenset({"this", "nulls_first"}),
+    exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
 }
 
 
