@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -57,11 +58,13 @@ from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.replicates import Replicates
 from dpsql.running.answer_free import Earlier, asks_for_free
+from dpsql.running.coverage import coverage_sql
 from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
+from dpsql.running.survey import Survey, Surveyor, SurveyPlan
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
 from dpsql.sql.parse.routing import tables_asked
@@ -466,10 +469,7 @@ class Connection(Exceptions):
         of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
         is found for everybody; all before any charge.
         """
-        said = self._label if label is None else label
-        self._check_open()
-        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
-            raise finds_nothing(said)
+        said = self._custodian(label)
         if bounds:
             if max_groups is not None:
                 raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
@@ -497,6 +497,63 @@ class Connection(Exceptions):
         """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
         finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
         return finder.prospect(asked)
+
+    @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
+    def survey(
+        self,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int = 1,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Survey:
+        """Find a whole policy privately, at one charge: what it declares without a domain, rows, rows of a unit.
+
+        Of each private table its rows and how many one unit has, with what a bound on them leaves out; of each column
+        that has no domain yet the values (text, each unit in at most ``max_groups``) or the bounds (numbers, times).
+        Every part has an equal share of the charge. ``delta``: as of ``discover``; by default half of what is kept for
+        finding groups. Domains count at once, as those of ``discover``; ``.to_toml()`` is the whole proposed policy,
+        each line with its error, for the custodian to confirm. Guarantee and proof: ``dpsql.measure.survey``. The same
+        survey of the same version of the data is free again, unless ``fresh``. Raises as ``discover``.
+        """
+        said = self._custodian(label)
+        surveyor, request, chance = self._surveyor((epsilon, delta, rho))
+        found, record = surveyor.find(request, chance, max_groups, fresh=fresh, label=said)
+        self._batches.register(record)
+        return found
+
+    @taking(max_groups=whole(1, 10**6))
+    def plan_survey(
+        self, epsilon: object = None, delta: object = None, rho: object = None, *, max_groups: int = 1
+    ) -> SurveyPlan:
+        """What ``survey`` would find out, at which charge and with which errors. Free; raises as it does."""
+        surveyor, request, chance = self._surveyor((epsilon, delta, rho))
+        return surveyor.plan(request, chance, max_groups)
+
+    def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
+        """A plan that counts the rows which each declared or found domain misses. Free; ``run`` charges it.
+
+        One result a table, as visits_outside, with a number for each column (``dpsql.running.coverage``).
+        """
+        return self.plan(coverage_sql(self.policy), epsilon, delta, rho)
+
+    def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
+        self._check_open()
+        epsilon, delta, rho = map(plain, budget)
+        declared = self._domains.declared
+        finder, bounds = Finder(self._holdings, self._books, declared), BoundsFinder(self._batches, declared)
+        chance = None if delta is None else Request.of(1, delta).delta
+        return Surveyor(self._batches, finder, bounds), Request.of(epsilon, None, rho), chance
+
+    def _custodian(self, label: str | None) -> str:
+        """The label of a discovery; BudgetError where it is an analyst's, as what is found is found for everybody."""
+        self._check_open()
+        said = self._label if label is None else label
+        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
+            raise finds_nothing(said)
+        return said
 
     def _finder(
         self, target: str, budget: tuple[object, object, object], max_groups: int | None
