@@ -58,7 +58,7 @@ from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.replicates import Replicates
 from dpsql.running.answer_free import Earlier, asks_for_free
-from dpsql.running.coverage import coverage_sql
+from dpsql.running.coverage import Coverage, coverage_sql, opened
 from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
 from dpsql.running.found_domains import FoundDomain, FoundDomains
@@ -533,11 +533,34 @@ class Connection(Exceptions):
         return surveyor.plan(request, chance, max_groups)
 
     def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
-        """A plan that counts the rows which each declared or found domain misses. Free; ``run`` charges it.
+        """What ``coverage`` would measure, with its errors, at which charge. Free."""
+        self._check_open()
+        policy = opened(self.policy)
+        request = Request.of(*map(plain, (epsilon, delta, rho)))
+        return make_plan(coverage_sql(policy), policy, self.schemas(), self.budget, request, PlanOptions())
 
-        One result a table, as visits_outside, with a number for each column (``dpsql.running.coverage``).
+    @taking(fresh=flag(), label=maybe(text()))
+    def coverage(
+        self,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Coverage:
+        """Count privately how many rows the domain of each column misses, declared or found (``Coverage``).
+
+        A charged release of one result a table, as visits_outside, with a number for each column. Columns of more than
+        2,000 values, and values with NUL, are left out. Raises PolicyError where no column has a domain, else as
+        ``run``.
         """
-        return self.plan(coverage_sql(self.policy), epsilon, delta, rho)
+        said = self._said(label)
+        plan = self.plan_coverage(epsilon, delta, rho)
+        policy = opened(self.policy)
+        holdings = Holdings(self._holdings.engine, policy)
+        batches = Batches(holdings, self._books, Earlier(self._books, policy, holdings.schemas))
+        return Coverage.of(policy, batches.run(plan, fresh=fresh, label=said))
 
     def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
         self._check_open()

@@ -31,6 +31,7 @@ TABLE_KEYS = (
     "max_rows_per_unit",
     "at_most",
     "expected_rows",
+    "minimum",
     "rows_public",
     "public",
     "source",

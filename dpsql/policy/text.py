@@ -191,7 +191,7 @@ def _table_lines(table: TablePolicy) -> list[str]:
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {quote(value)}")
-    for name in ("max_rows_per_unit", "expected_rows"):
+    for name in ("max_rows_per_unit", "expected_rows", "minimum"):
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {value}")

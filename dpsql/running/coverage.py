@@ -1,4 +1,4 @@
-"""How many rows the declared domains miss: a batch like any other, planned, charged and measured as one.
+"""How many rows the domains of a policy miss: a batch like any other, planned, charged and measured as one.
 
 Of each private table one SELECT: for each column with a domain the rows whose value is not in it, or which have none
 where the policy says that none is without. A row moves each count by at most 1.
@@ -7,7 +7,7 @@ where the policy says that none is without. A row moves each count by at most 1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from dpsql.errors import PolicyError
@@ -33,6 +33,27 @@ class Missed:
     high: float
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """What a release says of each domain; ``id``, ``cost`` and ``guarantee`` are those of the release."""
+
+    id: int
+    cost: float
+    guarantee: str
+    missed: tuple[Missed, ...]
+
+    @classmethod
+    def of(cls, policy: Policy, release: Release) -> Coverage:
+        """What a release of ``coverage_sql`` says, domain by domain."""
+        found = []
+        for held, columns in checkable(policy):
+            (row,) = release[_view(held)].fetchall()
+            for at, column in enumerate(columns):
+                n, stderr, low, high = (float(str(value)) for value in row[4 * at : 4 * at + 4])
+                found.append(Missed(held.name, column.name, n, stderr, low, high))
+        return cls(release.id, release.cost, release.guarantee, tuple(found))
+
+
 def checkable(policy: Policy) -> list[tuple[TablePolicy, list[ColumnPolicy]]]:
     """The private tables with the columns whose domains can be checked; PolicyError where there is none."""
     found = []
@@ -45,20 +66,18 @@ def checkable(policy: Policy) -> list[tuple[TablePolicy, list[ColumnPolicy]]]:
     return found
 
 
+def opened(policy: Policy) -> Policy:
+    """The policy in which no domain is closed: without OTHER, rows of other values would be taken for impossible."""
+    tables = {}
+    for name, held in policy.tables.items():
+        columns = {c.name: c if c.values is None else replace(c, other=True) for c in held.columns.values()}
+        tables[name] = held if held.public else replace(held, columns=columns)
+    return replace(policy, tables=tables)
+
+
 def coverage_sql(policy: Policy) -> str:
     """The batch that counts the rows outside of each domain, one view a table: visits_outside."""
     return ";\n".join(_of_table(held, columns) for held, columns in checkable(policy))
-
-
-def missed(policy: Policy, release: Release) -> list[Missed]:
-    """What a release of ``coverage_sql`` says, domain by domain."""
-    found = []
-    for held, columns in checkable(policy):
-        (row,) = release[_view(held)].fetchall()
-        for at, column in enumerate(columns):
-            n, stderr, low, high = (float(str(value)) for value in row[4 * at : 4 * at + 4])
-            found.append(Missed(held.name, column.name, n, stderr, low, high))
-    return found
 
 
 def _listed(column: ColumnPolicy) -> bool:

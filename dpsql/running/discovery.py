@@ -31,6 +31,7 @@ from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.running.found_domains import KIND, key_of, of_column, values_in
+from dpsql.running.minimum import counted
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of, stored
 from dpsql.workload.expr.batch import Column
@@ -53,6 +54,7 @@ class Prospect:
     groups: int
     way: Way = field(repr=False)
     aside: tuple[Charge, Mapping[str, Any]] | None = field(default=None, repr=False)
+    minimum: int | None = field(default=None, repr=False)
 
     @property
     def threshold(self) -> int:
@@ -115,8 +117,8 @@ class Discovery:
         return self.column.values or ()
 
     @property
-    def counts(self) -> tuple[float, ...]:
-        """Noisy counts of units (rows, where a row is the unit), in the order of ``values``."""
+    def counts(self) -> tuple[float | None, ...]:
+        """Noisy counts of units (rows, where a row is the unit), in the order of ``values``; None under a minimum."""
         return () if self.outside is not None else tuple(row[1] for row in self.result.fetchall())
 
     def to_toml(self) -> str:
@@ -161,7 +163,7 @@ class Finder:
         groups = _groups(held, asked.max_groups)
         state, there, aside = reserved(self.books)
         way = chosen(ways(asked.request, asked.delta, self.books.budget, groups, there.left), state)
-        found = Prospect(held.name, column.name, unit_word(held), groups, way, aside)
+        found = Prospect(held.name, column.name, unit_word(held), groups, way, aside, held.minimum)
         check_reach(held, found)
         return found
 
@@ -371,7 +373,7 @@ def found_table(prospect: Prospect, job: DiscoveryJob, texts: list[str], counts:
         (f"{number}_low", "DOUBLE", low.astype(float).tolist()),
         (f"{number}_high", "DOUBLE", high.astype(float).tolist()),
     )
-    return ReleaseTable(str(job.description["names"][0]), True, columns)
+    return ReleaseTable(str(job.description["names"][0]), True, counted(number, columns, prospect.minimum))
 
 
 def _record(release: int, prospect: Prospect, job: DiscoveryJob, table: ReleaseTable, label: str) -> ReleaseRecord:

@@ -21,8 +21,9 @@ from dpsql.policy.text import Remark
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.quoting import identifier
 from dpsql.release import ReleaseTable
+from dpsql.running.minimum import counted
 
-ENDS = (*range(1, 21), 50, 100, 200, 500)
+ENDS: tuple[int, ...] = (*range(1, 21), 50, 100, 200, 500)
 """The largest number of rows of each bucket but the last, which has no end."""
 SHARE = 0.01
 """How many units may have more rows than a proposed bound."""
@@ -51,8 +52,11 @@ def rows_plan(
     return make_plan(sql, replace(policy, tables=counting), schemas, state, request, PlanOptions())
 
 
-def rows_table(name: str, measured: ReleaseTable) -> ReleaseTable:
-    """What is released of it: numbers of rows, from and to (NULL: or more), and the units that have so many."""
+def rows_table(name: str, measured: ReleaseTable, minimum: int | None) -> ReleaseTable:
+    """What is released of it: numbers of rows, from and to (NULL: or more), and the units that have so many.
+
+    Counts that may lie under ``minimum`` are not shown, as everywhere.
+    """
     columns = {column: values for column, _, values in measured.columns}
     number = "units" if "units" in columns else "n"
     order = [at for at, b in enumerate(columns.get("bucket", [0])) if b is not None and int(str(b)) >= 0]
@@ -60,12 +64,12 @@ def rows_table(name: str, measured: ReleaseTable) -> ReleaseTable:
     shown = [(column, [columns[column][at] for at in order]) for column in names]
     named = [(f"rows{column.removeprefix('n')}" if number == "n" else column, "DOUBLE", v) for column, v in shown]
     if number == "n":
-        return ReleaseTable(name, True, tuple(named))
+        return ReleaseTable(name, True, counted("rows", named, minimum))
     starts = [1, *(end + 1 for end in ENDS)]
     buckets = [int(str(columns["bucket"][at])) for at in order]
     low = ("rows_from", "INTEGER", [starts[bucket] for bucket in buckets])
     high = ("rows_to", "INTEGER", [(*ENDS, None)[bucket] for bucket in buckets])
-    return ReleaseTable(name, True, (low, high, *named))
+    return ReleaseTable(name, True, counted("units", (low, high, *named), minimum))
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class RowCounts:
     @property
     def _filled(self) -> int:
         """How many buckets there are up to the last whose count noise alone hardly reaches (5 % for all together)."""
-        least = self.stderr * float(ndtri(1 - 0.05 / (len(ENDS) + 1)))
+        least: float = self.stderr * float(ndtri(1 - 0.05 / (len(ENDS) + 1)))
         return max((at for at, n in enumerate(self.units, 1) if n > least), default=1)
 
     def above(self, most: int) -> tuple[float, float]:

@@ -71,6 +71,7 @@ class Part:
     stderr: float
     plan: Plan | None = field(default=None, repr=False)
     scale: Scale | None = field(default=None, repr=False)
+    minimum: int | None = field(default=None, repr=False)
     prospect: Prospect | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
@@ -243,14 +244,14 @@ class Surveyor:
         unit, state = unit_word(held), self.batches.books.state()
         if column is None:
             plan = rows_plan(self.finder.declared, held, schemas, state, share.request)
-            return Part(held.name, None, unit, _largest_error(plan), plan=plan)
+            return Part(held.name, None, unit, _largest_error(plan), plan=plan, minimum=held.minimum)
         if what == "bounds":
             scale = scale_of(type_of(schemas, held, column), column.where)
             plan = self.bounds.plan(held.name, column, scale, schemas, share.request, None if held.unit == "row" else 1)
             return Part(held.name, column.name, unit, _largest_error(plan), plan=plan, scale=scale)
         part = Charge("gaussian", share.units, "gaussian", "a part of a survey", None, share.fails)
         law = share.threshold(1 if held.unit == "row" else max_groups)
-        prospect = Prospect(held.name, column.name, unit, law.groups, Way(part, law))
+        prospect = Prospect(held.name, column.name, unit, law.groups, Way(part, law), None, held.minimum)
         check_reach(held, prospect)
         return Part(held.name, column.name, unit, prospect.stderr, prospect=prospect)
 
@@ -348,7 +349,7 @@ def _tables(plan: SurveyPlan, job: SurveyJob, observed: Observed) -> tuple[Relea
         (measured,) = release_tables(part.plan, next(ys))
         assert isinstance(measured, ReleaseTable)  # noqa: S101 - no ranges are asked
         if part.column is None:
-            out.append(rows_table(name, measured))
+            out.append(rows_table(name, measured, part.minimum))
         elif part.scale is not None:
             rows = list(zip(*(values for _, _, values in measured.columns), strict=True))
             out.append(bounds_table(name, bounds_of(rows, part.scale)))

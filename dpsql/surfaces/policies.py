@@ -20,7 +20,6 @@ from dpsql.policy.proposals import Proposal
 from dpsql.policy.smartnoise import policy_from_smartnoise
 from dpsql.privacy.amounts import exact
 from dpsql.privacy.amounts import show as show_figure
-from dpsql.running.coverage import missed
 from dpsql.running.found_domains import FoundDomain
 from dpsql.surfaces import inputs, output
 
@@ -84,21 +83,23 @@ def check(options: argparse.Namespace) -> None:
 
 def _cover(con: Connection, options: argparse.Namespace) -> None:
     """Say how many rows each domain misses, counted privately; or what that would cost."""
-    plan = con.plan_coverage(*(getattr(options, name) for name in _BUDGET))
+    budget = [getattr(options, name) for name in _BUDGET]
     if options.dry_run:
+        plan = con.plan_coverage(*budget)
         output.print_json(output.plan_json(plan)) if options.json else output.show(output.plan_text(plan))
         return
-    release = con.run(plan, fresh=options.fresh)
-    found = missed(con.policy, release)
+    found = con.coverage(*budget, fresh=options.fresh)
     if options.json:
-        spent = {"id": release.id, "guarantee": release.guarantee, "cost": release.cost}
-        output.print_json({**spent, "missed": [vars(one) for one in found], "budget": output.budget_json(con.budget)})
+        spent = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
+        output.print_json(
+            {**spent, "missed": [vars(one) for one in found.missed], "budget": output.budget_json(con.budget)}
+        )
         return
-    rows = [[f"{m.table}.{m.column}", *(f"{v:,.0f}" for v in (m.rows, m.stderr, m.low, m.high))] for m in found]
+    rows = [[f"{m.table}.{m.column}", *(f"{v:,.0f}" for v in (m.rows, m.stderr, m.low, m.high))] for m in found.missed]
     heads = ("domain", "rows outside", "std error", "low", "high")
     print(output.grid(heads, ["VARCHAR", *["DOUBLE"] * 4], rows))
     if not options.quiet:
-        print(f"\nrelease {release.id}, {release.guarantee}\n{con.budget}")
+        print(f"\nrelease {found.id}, {found.guarantee}\n{con.budget}")
 
 
 def show(options: argparse.Namespace) -> None:
@@ -332,6 +333,8 @@ def _table_line(table: TablePolicy) -> str:
         parts.append(f"from {table.source}")
     if table.expected_rows is not None:
         parts.append(f"about {table.expected_rows:,} rows are expected")
+    if table.minimum is not None:
+        parts.append(f"counts that may lie under {table.minimum:,} are not shown")
     return ", ".join(parts)
 
 
@@ -340,6 +343,7 @@ def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]
         "public": table.public,
         "unit": table.unit,
         "max_rows_per_unit": table.max_rows_per_unit,
+        "minimum": table.minimum,
         "at_most": [{"per": bound.per, "rows": bound.rows, "groups": bound.groups} for bound in table.at_most],
         "source": table.source,
         "columns": [

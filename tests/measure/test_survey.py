@@ -99,7 +99,8 @@ def moved(job: SurveyJob, con: dpsql.Connection, units: list[object], everything
 
 
 WORLD = (
-    "SELECT CASE WHEN i % 7 = 6 THEN NULL ELSE i % 7 END, ['a', 'b', 'c', NULL, 'only ' || i][1 + (hash(i) % 5)::INTEGER], "
+    "SELECT CASE WHEN i % 7 = 6 THEN NULL ELSE i % 7 END, "
+    "['a', 'b', 'c', NULL, 'only ' || i][1 + (hash(i) % 5)::INTEGER], "
     "(hash(i + 7) % 3000)::DOUBLE - 90, i % 3 = 0, DATE '2020-01-01' + (hash(i) % 900)::INTEGER, 'NY' "
     "FROM range(60) t(i) WHERE i % 7 < 5 OR hash(i) % 2 = 0"
 )
@@ -190,8 +191,11 @@ def test_a_survey_is_one_charge_and_a_whole_policy(tmp_path: Path, capsys: pytes
     checked = dpsql.connect(con._holdings.attachable, policy=tmp_path / "found.toml", ledger=con.ledger_path)
     cover = checked.plan_coverage(0.5)
     assert cover.stderr["visits_outside"].shape == (1, 4)  # not of wards, one of which has NUL
-    missed = checked.run(cover).df()
-    assert abs(missed["state"][0] - 1200) < 6 * missed["state_stderr"][0]
+    missed = {one.column: one for one in checked.coverage(0.5).missed}
+    assert abs(missed["state"].rows - 1200) < 6 * missed["state"].stderr
+    assert checked.coverage(0.5).cost == 0
+    with pytest.raises(dpsql.NotSupportedError, match="leave errors out"):  # it was asked under a policy of its own
+        checked.sql("SELECT state + 0 AS s FROM dp.visits_outside", errors=True)
     capsys.readouterr()
 
 
