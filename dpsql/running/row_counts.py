@@ -121,10 +121,10 @@ class RowCounts:
                 return end
         return ENDS[-1]
 
-    def lost(self, most: int) -> tuple[float, float]:
-        """At least how many rows a bound leaves out, and the standard error of that; wide buckets by their start."""
+    def lost(self, most: int) -> float:
+        """At least how many rows a bound leaves out; wide buckets by their start."""
         starts = (1, *(end + 1 for end in ENDS))
-        return self.weighed(tuple(float(max(0, start - most)) for start in starts))
+        return self.weighed(tuple(float(max(0, start - most)) for start in starts))[0]
 
     def rows(self, most: int) -> tuple[float, float]:
         """How many rows count under a bound, and its standard error; wide buckets by their middle."""
@@ -148,12 +148,13 @@ class RowCounts:
         error = self.expected()[1]
         out = {held.key("expected_rows"): Remark(f"standard error {error:,.0f}; dp.{self.name}", confirm=True)}
         if self.total is None:
-            more, lost = self.above(self.most), self.lost(self.most)
+            beyond = [n for end, n in zip((*ENDS, math.inf), self.units, strict=True) if end > self.most]
             everybody = max(1.0, self.weighed((1.0,) * (len(ENDS) + 1))[0])
+            share, error = (100 * n / everybody for n in (sum(beyond), self.stderr * math.sqrt(len(beyond))))
             text = (
-                f"{max(0.0, 100 * more[0] / everybody):.2g} % of about {everybody:,.0f} {self.unit}s have more rows, "
-                f"standard error {100 * more[1] / everybody:.2g}; at least {max(0.0, lost[0]):,.0f} rows are left out, "
-                f"standard error {lost[1]:,.0f}; {held.max_rows_per_unit} was declared"
+                f"{max(0.0, share):.2g} % of about {everybody:,.0f} {self.unit}s have more rows, standard error "
+                f"{error:.2g}; as far as noise lets one see at least {max(0.0, self.lost(self.most)):,.0f} rows are left "
+                f"out; {held.max_rows_per_unit} was declared"
             )
             out[held.key("max_rows_per_unit")] = Remark(text, confirm=True)
         return out

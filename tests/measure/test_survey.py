@@ -181,7 +181,7 @@ def test_a_survey_is_one_charge_and_a_whole_policy(tmp_path: Path, capsys: pytes
     assert con.rebuild() == 1
     rows_of = con.sql("SELECT units FROM dp.visits_rows ORDER BY rows_from LIMIT 3").fetchall()
     assert [round(n, -3) for (n,) in rows_of] == [3000, 0, 3000]
-    # The custodian's file: every line that was found is to be confirmed; once it is, it reads back as what was found.
+    # Every line that was found is to be confirmed; once it is, it reads back as what was found.
     text = found.to_toml()
     assert text.count("\n# confirm: ") == 6
     confirmed = dpsql.Policy.parse(text.replace("\n# confirm: ", "\n"))
@@ -209,7 +209,7 @@ def test_rows_of_units_and_what_a_bound_leaves_out() -> None:
     found = RowCounts("visits", "patient", "visits_rows", tuple(units), 0.1)
     assert found.most == 5  # 9 of 1,509 have more
     assert found.above(5)[0] == 9
-    assert found.lost(5)[0] == 5 * 5 + 16 * 4  # 10 rows, and 21 at least
+    assert found.lost(5) == 5 * 5 + 16 * 4  # 10 rows, and 21 at least
     assert found.rows(5)[0] == 1000 + 5 * 500 + 5 * 9
     nothing = RowCounts("visits", "patient", "visits_rows", (0.3,) * (len(ENDS) + 1), 10.0)
     assert (nothing.most, nothing.expected()[0]) == (1, 1)
@@ -226,6 +226,13 @@ def test_single_rows_and_policies_without_an_account(tmp_path: Path) -> None:
     assert abs((table.expected_rows or 0) - 5000) < 6 * 30
     assert (table.max_rows_per_unit, table.column("ward").values) == (None, ("a",))
     assert table.column("day").lower is None
+    with pytest.raises(dpsql.PolicyError, match="no private table has a column with a domain"):
+        connected(tmp_path / "bare", rows, lambda text: text.replace("state = ", "# ")).coverage(1.0)
+    held = duckdb.connect(":memory:")
+    held.execute(f"CREATE TABLE visits ({COLUMNS})")
+    public = dpsql.Policy.parse('dataset = "v"\n[budget]\nepsilon = 1\ndelta = 1e-6\n[tables.visits]\npublic = true\n')
+    with pytest.raises(dpsql.PolicyError, match="there is nothing to find"):
+        dpsql.connect(held, policy=public, ledger=tmp_path / "public.ledger").survey(1.0)
     pure = connected(tmp_path / "pure", rows, lambda text: text.replace("delta = 1e-6\n", ""))
     with pytest.raises(dpsql.PolicyError, match="has no delta"):
         pure.survey(1.0)
