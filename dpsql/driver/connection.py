@@ -61,6 +61,7 @@ from dpsql.running.answer_free import Earlier, asks_for_free
 from dpsql.running.coverage import Coverage, coverage_sql, opened
 from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
+from dpsql.running.find_first import find_all, plan_with_finding, waiting
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
@@ -247,8 +248,24 @@ class Connection(Exceptions):
             return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
             raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
-        plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        try:
+            plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        except SQLError:
+            first = self._finds_first(sql, request, options)
+            if first is None:
+                raise
+            return first
         return self._batches.past.with_earlier(plan) if earlier else plan
+
+    def _finds_first(self, sql: str, request: Request, options: PlanOptions) -> Plan | None:
+        """The plan of a batch that groups by columns which the policy lets it find, None for any other."""
+        policy, schemas, state = self.policy, self.schemas(), self.budget
+        if not waiting(policy):
+            return None
+        finder = Finder(self._holdings, self._books, self._domains.declared)
+        return plan_with_finding(
+            policy, schemas, request, finder, lambda held, rest: make_plan(sql, held, schemas, state, rest, options)
+        )
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
@@ -349,6 +366,12 @@ class Connection(Exceptions):
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
+        if plan.finds:
+            said = self._custodian(said)
+            finder = Finder(self._holdings, self._books, self._domains.declared)
+            rest = find_all(plan, finder, said, self._batches.register)
+            how = PlanOptions(plan.alpha, rows_per_unit=plan.rows_per_unit)
+            plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, rest, how)
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
         return self._mine(done, said)
 

@@ -48,7 +48,7 @@ NEEDED = {
     "budget": "write [budget] with epsilon = 1.0, or rho = 0.1",
     "tables": "declare at least one, such as [tables.visits]",
 }
-COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public")
+COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public", "groups")
 
 
 @dataclass(frozen=True)

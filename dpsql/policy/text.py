@@ -231,6 +231,8 @@ def _settings(column: ColumnPolicy) -> str:
         parts.append("nulls = false")
     if column.public:
         parts.append("public = true")
+    if column.groups is not None:
+        parts.append(f"groups = {quote(column.groups)}")
     if column.type is not None:
         parts.append(f"type = {quote(column.type)}")
     return "{ " + ", ".join(parts) + " }" if parts else "{}"

@@ -153,8 +153,8 @@ class RowCounts:
             share, error = (100 * n / everybody for n in (sum(beyond), self.stderr * math.sqrt(len(beyond))))
             text = (
                 f"{max(0.0, share):.2g} % of about {everybody:,.0f} {self.unit}s have more rows, standard error "
-                f"{error:.2g}; as far as noise lets one see at least {max(0.0, self.lost(self.most)):,.0f} rows are left "
-                f"out; {held.max_rows_per_unit} was declared"
+                f"{error:.2g}; as far as noise lets one see at least {max(0.0, self.lost(self.most)):,.0f} rows are "
+                f"left out; {held.max_rows_per_unit} was declared"
             )
             out[held.key("max_rows_per_unit")] = Remark(text, confirm=True)
         return out
