@@ -47,9 +47,9 @@ class Finding:
         """What a plan says of it."""
         found = self.prospect
         return (
-            f"{found.table}.{found.column} is found first, at {found.charge.guarantee} beside the cost above: values of "
-            f"more than about {about(found.threshold)} {found.unit}s, which are the rows of the result then; the rows "
-            "planned here stand for each of them"
+            f"{found.table}.{found.column} is found first, at {found.charge.guarantee} beside the cost above: values "
+            f"of more than about {about(found.threshold)} {found.unit}s, which are the rows of the result then; the "
+            "rows planned here stand for each of them"
         )
 
 

@@ -765,6 +765,7 @@ ELSEWHERE = {
     "method='mwem-strategy' selects among": "measure/test_adaptive.py",
     "… is estimated without bias only": "test_estimates.py",
     "the … groups of … are too many for a policy": "test_minimum.py",
+    "no value of … has enough": "measure/test_find_first.py",
     "there is nothing to find": "measure/test_survey.py",
     "no private table has a column": "measure/test_survey.py",
     "polars has one column a name": "release/test_result_exchange.py",
