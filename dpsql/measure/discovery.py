@@ -129,9 +129,7 @@ def discover(
     """
     held = finding_engine(engine)
     check_job(job, held)
-    if job.aside is not None:
-        set_aside(ledger, job.aside)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
     values, counts = shielded(partial(_observe, job, held), FAILED)
     ledger.record(release, payload(release, values, counts))
     return release, values, counts

@@ -63,9 +63,7 @@ def survey(
     held = discovery.finding_engine(engine)
     for column in job.values:
         discovery.check_job(column, held)
-    if job.aside is not None:
-        discovery.set_aside(ledger, job.aside)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
     observed = (
         [_counted(counted, engine) for counted in job.counts],
         [shielded(partial(discovery._observe, column, held), discovery.FAILED) for column in job.values],
