@@ -96,7 +96,8 @@ class FileEngine:
         """Column types by column name, for every table; the data are not read."""
         found = [located(source) for source in sources]
         # A scan that would have no place to spill is refused here, before its charge.
-        with _private_directory(), described(self._database(found)) as connection:
+        files = [path for source in found for path in source.files]
+        with _private_directory(), described(self._database(found), files) as connection:
             return {source.name: schema_of(connection, source, ALIAS) for source in found}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:

@@ -1,15 +1,15 @@
 """What columns a table has, of which types, as DuckDB describes it: no row is read.
 
-Opening a DuckDB takes ten times as long as describing a table, and a batch has tables described several times, so one
-instance of the process describes those of all files. A file is attached to it for that moment alone.
+Opening a DuckDB takes ten times as long as describing a table, and a batch has tables described several times, so the
+instances that described the tables of some files stay open for the next time. Each can reach those files alone, and a
+database is attached to it for that moment only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -29,47 +29,54 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",
     "threads": "1",
 }
-
-
-class _Describer:
-    """An instance that describes tables, one caller after the other; opened when it is first needed."""
-
-    def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._opened: duckdb.DuckDBPyConnection | None = None
-
-    @contextlib.contextmanager
-    def taken(self, database: Path | None) -> Iterator[duckdb.DuckDBPyConnection]:
-        with self._turn:
-            connection = self._opened or duckdb.connect(":memory:", config=_CONFIG)
-            self._opened = None  # whatever goes wrong meanwhile, nobody finds it in that state
-            try:
-                if database is not None:
-                    attach(connection, database)
-                yield connection
-                if database is not None:
-                    connection.execute(f"DETACH {ALIAS}")
-                self._opened = connection
-            finally:
-                if self._opened is None:
-                    connection.close()
-
-
-_describers = [_Describer()]  # the last one is ours
+_BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
+_MOST_KEPT = 4
+_Files = tuple[Path, ...]
+_kept: dict[_Files, duckdb.DuckDBPyConnection] = {}
+"""Instances that nobody uses, by the files that each can reach; those used last stand last."""
+_forgotten: list[duckdb.DuckDBPyConnection] = []
 
 
 def _forked() -> None:
-    # That of the parent stays as it is, neither used nor closed: its lock may be held, its threads are not here.
-    _describers.append(_Describer())
+    # Those of the parent are neither used nor closed in a child: their threads are not there.
+    _forgotten.extend(_kept.values())
+    _kept.clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def described(database: Path | None) -> contextlib.AbstractContextManager[duckdb.DuckDBPyConnection]:
-    """An instance for ``schema_of``, with the file attached read-only under ``ALIAS``. Raises OperationalError."""
-    return _describers[-1].taken(database)
+@contextlib.contextmanager
+def described(database: Path | None, files: Sequence[Path] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An instance for ``schema_of`` that reaches these files alone; the database is attached under ``ALIAS``.
+
+    Raises OperationalError where it cannot be attached.
+    """
+    reached = (*files, *([] if database is None else (Path(f"{database}{end}") for end in _BESIDE)))
+    connection = _kept.pop(reached, None) or _opened(reached)
+    with contextlib.ExitStack() as unless_kept:
+        unless_kept.callback(connection.close)
+        if database is not None:
+            attach(connection, database)
+        yield connection
+        if database is not None:
+            connection.execute(f"DETACH {ALIAS}")
+        for old in list(_kept)[: max(0, len(_kept) + 1 - _MOST_KEPT)]:
+            oldest = _kept.pop(old, None)
+            if oldest is not None:
+                oldest.close()
+        if _kept.setdefault(reached, connection) is connection:  # another thread may have kept its own
+            unless_kept.pop_all()
+
+
+def _opened(files: _Files) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config=_CONFIG)
+    if files:
+        listed = ", ".join(string(str(path)) for path in files)
+        connection.execute(f"SET allowed_paths = [{listed}]")
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+    return connection
 
 
 def attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:

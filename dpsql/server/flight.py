@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from dpsql.errors import Error, OperationalError, SQLError
 from dpsql.release import Result
@@ -26,6 +26,8 @@ from dpsql.server.protocol.sqlstate import state_of
 from dpsql.server.protocol.statements import parts_of
 
 T = TypeVar("T")
+Arrow: TypeAlias = Any
+"""What pyarrow.flight hands over or takes: it has no types of its own."""
 
 _KIND = "type.googleapis.com/arrow.flight.protocol.sql."
 _HEADERS = {name.replace(".", "-"): name for name in OWN}
@@ -78,7 +80,7 @@ class Flights:
         if self._door is not None:
             await self._loop.run_in_executor(None, self._door.shutdown)
 
-    def _opened(self) -> Any:
+    def _opened(self) -> Arrow:
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         pair = None
         if self.certificate is not None and self.key is not None:
@@ -87,7 +89,7 @@ class Flights:
 
     # -- a call ----------------------------------------------------------------------------------
 
-    def table(self, headers: Mapping[str, str], peer: str, text: str) -> Any:
+    def table(self, headers: Mapping[str, str], peer: str, text: str) -> Arrow:
         """The Arrow table that a text comes to, for whom the headers name; runs in a thread of the door's.
 
         Raises FlightUnauthenticatedError, FlightUnavailableError, and FlightServerError with the
@@ -111,7 +113,7 @@ class Flights:
             self._asking[name] -= 1
         raise flight.FlightServerError(said)
 
-    def _done(self, work: Coroutine[Any, Any, T]) -> T:
+    def _done(self, work: Coroutine[object, object, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _account(self, headers: Mapping[str, str], peer: str) -> str | None:
@@ -154,40 +156,40 @@ class Flights:
         return Result(["done"], ["VARCHAR"], [(tag,) for tag, _ in answer.results])
 
 
-def _door(flights: Flights, place: str, pair: list[tuple[bytes, bytes]] | None) -> Any:
+def _door(flights: Flights, place: str, pair: list[tuple[bytes, bytes]] | None) -> Arrow:
     """A server of Flight that hands texts to ``flights``."""
     from pyarrow import flight
 
     class Caller(flight.ServerMiddleware):  # type: ignore[misc]
         """The headers of one call."""
 
-        def __init__(self, headers: Mapping[str, list[Any]]) -> None:
+        def __init__(self, headers: Mapping[str, list[Arrow]]) -> None:
             self.headers = {name.lower(): value[0] for name, value in headers.items() if isinstance(value[0], str)}
 
     class Callers(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         """Keeps the headers of each call for whoever answers it."""
 
-        def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> Caller:
+        def start_call(self, info: Arrow, headers: Mapping[str, list[Arrow]]) -> Caller:
             return Caller(headers)
 
     class Door(flight.FlightServerBase):  # type: ignore[misc]
         """Queries as Flight SQL sends them. A ticket is the text itself: it runs when its rows are fetched."""
 
-        def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        def get_flight_info(self, context: Arrow, descriptor: Arrow) -> Arrow:
             text = _query(descriptor.command or b"")
             if text is None:
                 raise flight.FlightServerError(_NOT_OFFERED)
             ticket = _message(_KIND + "TicketStatementQuery", text)
             return flight.FlightInfo(None, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
-        def do_get(self, context: Any, ticket: Any) -> Any:
+        def do_get(self, context: Arrow, ticket: Arrow) -> Arrow:
             text = _query(ticket.ticket)
             if text is None:
                 raise flight.FlightServerError(_NOT_OFFERED)
             peer = context.peer().partition(":")[2].rpartition(":")[0] or "local"
             return flight.RecordBatchStream(flights.table(context.get_middleware("caller").headers, peer, text))
 
-        def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        def do_action(self, context: Arrow, action: Arrow) -> Iterator[bytes]:
             if action.type == "CreatePreparedStatement":  # its handle is its text, and nothing is kept
                 _, fields = _read(action.body.to_pybytes())
                 yield _message(_KIND + "ActionCreatePreparedStatementResult", fields.get(1, b""))
