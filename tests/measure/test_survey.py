@@ -115,7 +115,9 @@ def test_a_unit_moves_all_parts_by_no_more_than_the_charge_pays_for(
     paid, units = float(job.charge.mu_squared), [*range(7), None]
     most = moved(job, con, units, WORLD)
     assert paid * 0.5 < most <= paid
-    assert job.values[0].law.failure(job.values[0].law.least) <= float(job.charge.delta or 0)  # type: ignore[union-attr]
+    law = job.values[0].law
+    assert isinstance(law, GaussianThreshold)
+    assert law.failure(law.least) <= float(job.charge.delta or 0) < law.failure(law.least - 1)
     # Fewer rows are hidden: without truncation of bounds to one row a unit moves more than was paid for.
     with monkeypatch.context() as patch:
         patch.setattr("dpsql.measure.from_sql._truncated", lambda rows, names, first, limit: rows)
