@@ -273,3 +273,29 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         with pytest.raises(SystemExit):
             main(wrong)
     capsys.readouterr()
+
+
+def test_a_unit_of_two_tables_moves_no_more_than_is_paid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a patient, in both tables, against the charge of all parts."""
+    held = duckdb.connect(":memory:")
+    held.execute("CREATE TABLE visits AS SELECT i % 9 AS patient, 'w' || i % 4 AS ward FROM range(60) t(i)")
+    held.execute("CREATE TABLE labs AS SELECT i % 9 AS patient, i * 7 % 90 AS v, 'k' || i AS kind FROM range(80) t(i)")
+    labs = '\n[tables.labs]\nunit = "patient"\nmax_rows_per_unit = 6\n'
+    head, _, _ = POLICY.partition("patient = {}")
+    text = f"{head}patient = {{}}\nward = {{}}\n{labs}[tables.labs.columns]\nv = {{}}\nkind = {{}}\n"
+    (tmp_path / "visits.toml").write_text(text, encoding="utf-8")
+    con = dpsql.connect(held, policy=tmp_path / "visits.toml")
+    job = job_of(con, monkeypatch)
+    assert (len(job.counts), len(job.values)) == (3, 2)
+    whole, most = exact(job, con), Fraction(0)
+    for unit in range(9):
+        held.execute("BEGIN")
+        for table in ("visits", "labs"):
+            held.execute(f"DELETE FROM {table} WHERE patient = {unit}")
+        held.execute("COMMIT")
+        less, total = exact(job, con), Fraction(0)
+        for (before, variance), (after, _) in zip(whole, less, strict=True):
+            total += sum((before.get(k, 0) - after.get(k, 0)) ** 2 for k in before.keys() | after.keys()) / variance
+        most = max(most, total)
+        whole = less
+    assert job.charge.mu_squared / 2 < most <= job.charge.mu_squared
