@@ -43,7 +43,7 @@ from dpsql.planning.expected_workload import workload_sql
 from dpsql.planning.mwem import make_adaptive_plan
 from dpsql.planning.needed_budget import NeededBudget, plain, request_of
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, make_plan
+from dpsql.planning.plan import LastPlans, Plan, make_plan
 from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.policy import Policy
@@ -109,6 +109,7 @@ class Connection(Exceptions):
         self._domains = FoundDomains(policy, self._books)
         self._behind = Earlier(self._books, policy, self._holdings.schemas)
         self._replicates = Replicates(self._books, self._store, self._behind)
+        self._plans = LastPlans()
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
@@ -249,7 +250,7 @@ class Connection(Exceptions):
         if rounds is not None:
             raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
         try:
-            plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
+            plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
         except SQLError:
             first = self._finds_first(sql, request, options)
             if first is None:
