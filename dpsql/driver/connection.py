@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -42,7 +43,7 @@ from dpsql.planning.expected_workload import workload_sql
 from dpsql.planning.mwem import make_adaptive_plan
 from dpsql.planning.needed_budget import NeededBudget, plain, request_of
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import LastPlans, Plan
+from dpsql.planning.plan import LastPlans, Plan, make_plan
 from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.policy import Policy
@@ -57,11 +58,14 @@ from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
 from dpsql.replicates import Replicates
 from dpsql.running.answer_free import Earlier, asks_for_free
+from dpsql.running.coverage import Coverage, coverage_sql, opened
 from dpsql.running.discovered_bounds import BoundsFinder
 from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
+from dpsql.running.find_first import find_all, plan_with_finding, waiting
 from dpsql.running.found_domains import FoundDomain, FoundDomains
 from dpsql.running.local_release import LocalRelease, Maker
 from dpsql.running.run import Batches
+from dpsql.running.survey import Survey, Surveyor, SurveyPlan
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
 from dpsql.sql.parse.routing import tables_asked
@@ -245,8 +249,24 @@ class Connection(Exceptions):
             return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
             raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
-        plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        try:
+            plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        except SQLError:
+            first = self._finds_first(sql, request, options)
+            if first is None:
+                raise
+            return first
         return self._batches.past.with_earlier(plan) if earlier else plan
+
+    def _finds_first(self, sql: str, request: Request, options: PlanOptions) -> Plan | None:
+        """The plan of a batch that groups by columns which the policy lets it find, None for any other."""
+        policy, schemas, state = self.policy, self.schemas(), self.budget
+        if not waiting(policy):
+            return None
+        finder = Finder(self._holdings, self._books, self._domains.declared)
+        return plan_with_finding(
+            policy, schemas, request, finder, lambda held, rest: make_plan(sql, held, schemas, state, rest, options)
+        )
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
@@ -347,6 +367,12 @@ class Connection(Exceptions):
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
+        if plan.finds:
+            said = self._custodian(said)
+            finder = Finder(self._holdings, self._books, self._domains.declared)
+            rest = find_all(plan, finder, said, self._batches.register)
+            how = PlanOptions(plan.alpha, rows_per_unit=plan.rows_per_unit)
+            plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, rest, how)
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
         return self._mine(done, said)
 
@@ -467,10 +493,7 @@ class Connection(Exceptions):
         of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
         is found for everybody; all before any charge.
         """
-        said = self._label if label is None else label
-        self._check_open()
-        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
-            raise finds_nothing(said)
+        said = self._custodian(label)
         if bounds:
             if max_groups is not None:
                 raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
@@ -498,6 +521,86 @@ class Connection(Exceptions):
         """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
         finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
         return finder.prospect(asked)
+
+    @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
+    def survey(
+        self,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int = 1,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Survey:
+        """Find a whole policy privately, at one charge: what it declares without a domain, rows, rows of a unit.
+
+        Of each private table its rows and how many one unit has, with what a bound on them leaves out; of each column
+        that has no domain yet the values (text, each unit in at most ``max_groups``) or the bounds (numbers, times).
+        Every part has an equal share of the charge. ``delta``: as of ``discover``; by default half of what is kept for
+        finding groups. Domains count at once, as those of ``discover``; ``.to_toml()`` is the whole proposed policy,
+        each line with its error, for the custodian to confirm. Guarantee and proof: ``dpsql.measure.survey``. The same
+        survey of the same version of the data is free again, unless ``fresh``. Raises as ``discover``.
+        """
+        said = self._custodian(label)
+        surveyor, request, chance = self._surveyor((epsilon, delta, rho))
+        found, record = surveyor.find(request, chance, max_groups, fresh=fresh, label=said)
+        self._batches.register(record)
+        return found
+
+    @taking(max_groups=whole(1, 10**6))
+    def plan_survey(
+        self, epsilon: object = None, delta: object = None, rho: object = None, *, max_groups: int = 1
+    ) -> SurveyPlan:
+        """What ``survey`` would find out, at which charge and with which errors. Free; raises as it does."""
+        surveyor, request, chance = self._surveyor((epsilon, delta, rho))
+        return surveyor.plan(request, chance, max_groups)
+
+    def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
+        """What ``coverage`` would measure, with its errors, at which charge. Free."""
+        self._check_open()
+        policy = opened(self.policy)
+        request = Request.of(*map(plain, (epsilon, delta, rho)))
+        return make_plan(coverage_sql(policy), policy, self.schemas(), self.budget, request, PlanOptions())
+
+    @taking(fresh=flag(), label=maybe(text()))
+    def coverage(
+        self,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Coverage:
+        """Count privately how many rows the domain of each column misses, declared or found (``Coverage``).
+
+        A charged release of one result a table, as visits_outside, with a number for each column. Columns of more than
+        2,000 values, and values with NUL, are left out. Raises PolicyError where no column has a domain, else as
+        ``run``.
+        """
+        said = self._said(label)
+        plan = self.plan_coverage(epsilon, delta, rho)
+        policy = opened(self.policy)
+        holdings = Holdings(self._holdings.engine, policy)
+        batches = Batches(holdings, self._books, Earlier(self._books, policy, holdings.schemas))
+        return Coverage.of(policy, batches.run(plan, fresh=fresh, label=said))
+
+    def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
+        self._check_open()
+        epsilon, delta, rho = map(plain, budget)
+        declared = self._domains.declared
+        finder, bounds = Finder(self._holdings, self._books, declared), BoundsFinder(self._batches, declared)
+        chance = None if delta is None else Request.of(1, delta).delta
+        return Surveyor(self._batches, finder, bounds), Request.of(epsilon, None, rho), chance
+
+    def _custodian(self, label: str | None) -> str:
+        """The label of a discovery; BudgetError where it is an analyst's, as what is found is found for everybody."""
+        self._check_open()
+        said = self._label if label is None else label
+        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
+            raise finds_nothing(said)
+        return said
 
     def _finder(
         self, target: str, budget: tuple[object, object, object], max_groups: int | None

@@ -18,7 +18,7 @@ from dpsql.planning.text import figure
 from dpsql.quoting import identifier
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.sql import Answer
-from dpsql.sql.outer.relation import ERRORS, OTHER
+from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
@@ -258,7 +258,7 @@ def _outer(answer: Answer) -> str:
     for core in answer.cores[:1]:
         for column in core.columns:
             shown = column.key.name if isinstance(column, KeyOutput) else column.title
-            for suffix in ("", *OTHER, *ERRORS):
+            for suffix in ("", *OTHER, *ERRORS, *HIDDEN):
                 sql = sql.replace(identifier(column.name + suffix), _bare((shown or column.name) + suffix))
     sql = re.sub(r'"([a-z_][a-z_0-9]*)"', r"\1", sql)
     sql = re.sub(r"\b(\w+) AS \1\b", r"\1", sql)

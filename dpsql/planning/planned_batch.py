@@ -66,7 +66,8 @@ class PlannedBatch:
     ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
     (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
     answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
-    many rows of a unit count, where the call lets fewer count than the policy.
+    many rows of a unit count, where the call lets fewer count than the policy. ``finds``: the columns whose groups are
+    found before (``dpsql.running.find_first``); the plan is of stand-ins for them then.
     """
 
     sql: str
@@ -91,6 +92,7 @@ class PlannedBatch:
     rests_on: tuple[int, ...] = ()
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
     rows_per_unit: int | None = None
+    finds: tuple[object, ...] = ()
 
     @property
     def estimated(self) -> bool:

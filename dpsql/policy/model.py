@@ -149,7 +149,8 @@ class TablePolicy:
     ``max_rows_per_unit`` rows in the answers, and ``at_most`` says how they spread. "visits.patient_id" is a unit that
     another table holds, found through declared references. ``key`` are the columns that no two rows share,
     ``references`` says which column refers to which (table, column of its key). ``expected_rows`` is a public guess for
-    plans, ``rows_public`` allows releases that publish the number of rows, ``counts`` names the column of
+    plans, ``minimum`` the least count that results show (``dpsql.running.minimum``), ``rows_public`` allows releases
+    that publish the number of rows, ``counts`` names the column of
     a pre-aggregated table that says how many units a row stands for.
 
     Key and references are the custodian's word: data that break them change answers, never the
@@ -162,6 +163,7 @@ class TablePolicy:
     max_rows_per_unit: int | None = None
     at_most: tuple[AtMost, ...] = ()
     expected_rows: int | None = None
+    minimum: int | None = None
     rows_public: bool = False
     public: bool = False
     source: str | None = None
@@ -188,7 +190,7 @@ class TablePolicy:
         for name in ("rows_public", "public"):
             with found.each():
                 flag(self.key(name), getattr(self, name))
-        for name in ("max_rows_per_unit", "expected_rows"):
+        for name in ("max_rows_per_unit", "expected_rows", "minimum"):
             with found.each():
                 if getattr(self, name) is not None:
                     positive(self.key(name), getattr(self, name))
@@ -248,6 +250,7 @@ class TablePolicy:
             "max_rows_per_unit": self.max_rows_per_unit is not None,
             "at_most": bool(self.at_most),
             "rows_public": self.rows_public,
+            "minimum": self.minimum is not None,
             "counts": self.counts is not None,
             "references": bool(self.references),
         }

@@ -31,6 +31,7 @@ TABLE_KEYS = (
     "max_rows_per_unit",
     "at_most",
     "expected_rows",
+    "minimum",
     "rows_public",
     "public",
     "source",
@@ -47,7 +48,7 @@ NEEDED = {
     "budget": "write [budget] with epsilon = 1.0, or rho = 0.1",
     "tables": "declare at least one, such as [tables.visits]",
 }
-COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public")
+COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public", "groups")
 
 
 @dataclass(frozen=True)

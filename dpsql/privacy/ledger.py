@@ -176,12 +176,21 @@ class Ledger:
 
     # -- spending --------------------------------------------------------------------------------
 
-    def charge(self, charge: Charge, charge_id: str, description: Json, *, label: str = "") -> int:
+    def charge(
+        self,
+        charge: Charge,
+        charge_id: str,
+        description: Json,
+        *,
+        label: str = "",
+        before: tuple[Charge, Json] | None = None,
+    ) -> int:
         """Spend, durably, and return the release's number. To be called before any noise is drawn.
 
         charge_id: the caller's key, new for each release. The same key with the same content returns the
         same number and spends nothing more, so a caller that never learned the outcome can ask again; only
-        one measurement can ever be recorded for it. label: who asked. description: public, JSON.
+        one measurement can ever be recorded for it. label: who asked. description: public, JSON. before: a charge, with
+        its description, that is made first under no label, in the same transaction: both or neither (`reserve`).
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
@@ -192,6 +201,14 @@ class Ledger:
         """
         check_text("charge_id", charge_id)
         check_text("label", label, least=0)
+        works = [] if before is None else [self._granting(before[0], f"{charge_id} before", before[1], "")]
+        works.append(self._granting(charge, charge_id, description, label))
+        return self._write(lambda connection: [work(connection) for work in works][-1])
+
+    def _granting(
+        self, charge: Charge, charge_id: str, description: Json, label: str
+    ) -> Callable[[sqlite3.Connection], int]:
+        """What makes a charge inside a transaction; see `charge`."""
         try:
             text, malformed = chain.canonical(dict(description)), False
         except (TypeError, ValueError):
@@ -240,7 +257,7 @@ class Ledger:
                 requests.spend(connection, self.dataset, label, charge, description, number)
             return number
 
-        return self._write(work)
+        return work
 
     def request(self, charge: Charge, description: Json, text: tuple[str, str], *, label: str) -> None:
         """Hold a charge that is about to be made until it is approved, where the policy asks for that (`requests`).

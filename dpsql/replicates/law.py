@@ -87,7 +87,7 @@ class Laws:
             raise NotSupportedError(
                 f"release {release} has no noise that replicates could draw again; leave errors out"
             )
-        combination = self._past.behind(entry, entries, _ALPHA)
+        combination = self._past.behind(entry, entries, float(entry.description.get("alpha", _ALPHA)))
         if combination is None:
             raise NotSupportedError(
                 f"the noise of release {release} cannot be drawn again: its batch is too large, was measured "

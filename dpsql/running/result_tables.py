@@ -21,6 +21,7 @@ from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
 from dpsql.running.feasible import Feasible, feasible, holding
+from dpsql.running.minimum import Mask, hidden
 from dpsql.running.post_process import after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
@@ -205,10 +206,16 @@ class Estimates:
                     found.append((beside["_other"], "BOOLEAN", others))
                 continue
             value, error, low, high, kind = self._number(core, column, slices)
+            mark: Columns = []
+            if core.minimum is not None:
+                small = hidden(core, column, self.values, self.plan.widths, slices)
+                value, error, low, high = (_without(numbers, small) for numbers in (value, error, low, high))
+                mark = [(beside["_hidden"], "BOOLEAN", coded(small.tolist()))]
             found.append((info.name, kind, _packed(value)))
             found.append((beside["_stderr"], "DOUBLE", _packed(error)))
             found.append((beside["_low"], kind, _packed(low)))
             found.append((beside["_high"], kind, _packed(high)))
+            found += mark
         return found
 
     def _number(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
@@ -257,6 +264,13 @@ class Estimates:
         return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
 
 
+def _without(values: _Values, small: Mask) -> _Values:
+    """The numbers, or dates, that are shown; the others NULL."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return np.where(small, np.nan, values)
+    return [None if left_out else value for value, left_out in zip(values, small.tolist(), strict=True)]
+
+
 def _packed(values: _Values) -> Numbers | Coded:
     """Numbers, NaN as NULL; dates as codes."""
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
@@ -297,6 +311,11 @@ def _range_tables(
         raise InterfaceError(
             f"the {len(compiled.key):,} groups of {compiled.key.text} are estimated without bias only; leave "
             f"estimates={estimates!r} out"
+        )
+    if any(core.minimum is not None for core, _ in plan.cores):
+        raise InterfaceError(
+            f"the {len(compiled.key):,} groups of {compiled.key.text} are too many for a policy that hides small "
+            "counts one by one; ask for coarser ranges"
         )
     sums = plan.answers.estimate(y, compiled.common_steps)
     return tuple(

@@ -330,11 +330,22 @@ query QUERY?  the SELECT, or - to read it from stdin
 --ledger FILE  with --errors: ledger file; default: beside the policy
 --anchor FILE  with --errors: as for dpsql run
 
-dpsql policy init  print a first policy from the schema, for the custodian to confirm
+dpsql policy init  print a first policy for the custodian to confirm: from the schema, or with --discover from the rows
 --database FILE  DuckDB file with the private tables
 --source PLACE  Parquet or CSV files, folders of Parquet files, or quoted patterns such as 'visits/*.parquet'; a table
     each, and NAME=PLACE names it; no row is read, of CSV files the header line alone
 --dataset NAME  id of the data set; default: file name and -1
+--discover  find privately what the policy of --policy leaves out, at one charge: values, bounds, rows, rows of a unit
+--policy FILE  with --discover: a policy whose unit and budget are decided
+--epsilon E  with --discover: what it may cost, with --delta
+--delta D  with --discover: (epsilon, delta)-differential privacy of the survey; default: half of the delta for finding
+    groups; with --rho the chance that it fails
+--rho R  with --discover: instead of epsilon in a rho policy
+--max-groups K  with --discover: in how many values of a column one unit counts at most (default: 1)
+--dry-run  with --discover: say what it would cost, with the error of each part, for free
+--fresh  with --discover: find and pay again even where the ledger has the answer
+--ledger FILE  with --discover: ledger file; default: beside the policy
+--anchor FILE  with --discover: the ledger's anchor, if it has one
 
 dpsql policy import  print a first policy made from SmartNoise's YAML metadata
 metadata FILE  YAML of one collection (needs the extra: dpsql[yaml])
@@ -355,9 +366,16 @@ policy POLICY  policy file (TOML)
 --ledger FILE  ledger file; default: beside the policy
 --anchor FILE  the ledger's anchor, if it has one
 
-dpsql policy check  hold a policy against the types of the tables; reads no row
+dpsql policy check  hold a policy against the types of the tables; with a budget count the rows that its domains miss
 policy POLICY  policy file (TOML)
 --database FILE  DuckDB file with the private tables
+--epsilon E  count privately how many rows each domain misses, at that budget: pure, or with the policy's delta
+--delta D  with --epsilon: (epsilon, delta)-differential privacy
+--rho R  instead of both: zero-concentrated differential privacy
+--dry-run  with a budget: show the plan and spend nothing
+--fresh  with a budget: count and pay again even where the ledger has the answers
+--ledger FILE  with a budget: ledger file; default: beside the policy
+--anchor FILE  with a budget: the ledger's anchor, if it has one
 
 dpsql policy show  show what is public by now: the policy, and the domains that were found
 policy POLICY  policy file (TOML)

@@ -559,6 +559,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "values of numbers with a point": lambda s: s.other(
         lambda text: text.replace("weight = { lower = 0, upper = 200, step = 0.5 }", "weight = {}")
     ).discover("visits.weight", epsilon=0.1, delta=1e-10, max_groups=1),
+    "a survey at too little": lambda s: s.con.survey(1e-11, 1e-10),
     "bounds of a text": _found(delta=None, max_groups=None, bounds=True),
     "values of a public table": _found("regions.region"),
     "too much": lambda s: s.con.run(COUNT, epsilon=100, delta=1e-9),
@@ -763,6 +764,10 @@ ELSEWHERE = {
     "ledger … is locked": "privacy/test_ledger.py",
     "method='mwem-strategy' selects among": "measure/test_adaptive.py",
     "… is estimated without bias only": "test_estimates.py",
+    "the … groups of … are too many for a policy": "test_minimum.py",
+    "no value of … has enough": "measure/test_find_first.py",
+    "there is nothing to find": "measure/test_survey.py",
+    "no private table has a column": "measure/test_survey.py",
     "polars has one column a name": "release/test_result_exchange.py",
     "the result has no Arrow form": "release/test_result_exchange.py",
     "the … groups of … are estimated": "test_long_ranges.py",

@@ -17,7 +17,7 @@ from dpsql.quoting import identifier
 from dpsql.sql.aggregate.aggregates import CONSTANT, kind
 from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
 from dpsql.sql.outer.core_tables import core_columns, has_other
-from dpsql.sql.outer.relation import ERRORS, OTHER, Item, Named, Relation, Selected, United, hole
+from dpsql.sql.outer.relation import OTHER, Item, Named, Relation, Selected, United, beside_numbers, hole
 from dpsql.sql.parse.refusals import check_clauses, not_an_aggregate
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import DUCKDB, written
@@ -199,6 +199,7 @@ class _Reader:
     def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, label: str, nested: Nested) -> None:
         self.select = select
         self.label = label
+        self.beside = beside_numbers(rows.table.policy.minimum)
         self.names = SelectNames(select, rows)
         self.draft = CoreDraft(self.names, computed)
         self.over = OverCore(self.draft, nested)
@@ -230,14 +231,14 @@ class _Reader:
             raise _raw_value(self.draft, node)
         found = kind(node)
         if found in PRIVATE:
-            self._show(self.draft.number_column(node, found, name), name, ERRORS)
+            self._show(self.draft.number_column(node, found, name), name, self.beside)
             return
         self.is_plain = False
         rounded = node.this if isinstance(node, exp.Round) else None
         companions: tuple[tuple[str, str], ...] = ()
         if rounded is not None and kind(rounded) in PRIVATE:
             held = self.draft.number_column(rounded, kind(rounded), name)
-            companions = self._companions(held, ERRORS)
+            companions = self._companions(held, self.beside)
         self.items.append(Item(self.over.sql(node), name, companions))
 
     def _key_item(self, number: int, name: str, aliased: bool) -> None:

@@ -480,7 +480,13 @@ class _Draft:
         reference = base.references.get(unit.name) if not unit.source else None
         references = {} if reference is None else {unit.name: reference}
         return TablePolicy(
-            base.name, unit=unit.name, max_rows_per_unit=1, unique=(unit.name,), references=references, where=base.where
+            base.name,
+            unit=unit.name,
+            max_rows_per_unit=1,
+            minimum=base.minimum,
+            unique=(unit.name,),
+            references=references,
+            where=base.where,
         )
 
     def _test(self, having: exp.Expression, table: Table) -> Test:

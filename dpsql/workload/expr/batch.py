@@ -90,6 +90,12 @@ class Output:
         """True where a SUM is involved, whose errors are in units of their own."""
         return any(term.column is not None for term in self.terms)
 
+    @property
+    def counts(self) -> bool:
+        """True where it is a number of rows or units."""
+        plain = all(term.column is None and term.coefficient > 0 for term in self.terms)
+        return plain and bool(self.terms) and not self.constant
+
 
 @dataclass(frozen=True)
 class LabelColumn:
@@ -249,13 +255,14 @@ class Core:
     """The private part of one SELECT: a noisy table over the groups of its keys.
 
     ``queries`` have the same keys; there are several where units are counted beside rows. ``places`` says
-    of each output of the core which query has it, and where there.
+    of each output of the core which query has it, and where there. ``minimum``: the least count that its results show.
     """
 
     name: str
     queries: tuple[Query, ...]
     places: tuple[tuple[int, int], ...]
     columns: tuple[CoreColumn, ...]
+    minimum: int | None = None
 
     @property
     def keys(self) -> tuple[Key, ...]:
