@@ -2,7 +2,8 @@
 
 Numbers that a batch measures move by R z*; formulas and quantiles are worked out of these as the release did; what a
 statement does afterwards runs over all replicates (``partitioned``). Columns of errors move along with their number:
-``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas.
+``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas. What a test says
+stays, too: its law includes the noise.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import evaluate
+from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
@@ -108,9 +110,10 @@ def _core(combination: Combination, core: Core, slices: Sequence[slice], estimat
                 columns.append((name, first[name][0], _tiled(first[name][1], times)))
                 noisy.append((name, False))
             continue
-        moved = _moved(combination, core, column, slices, estimates, held)
+        still = isinstance(column, Derived) and has_its_law(column.formula)
+        moved = _tiled(held, times) if still else _moved(combination, core, column, slices, estimates, held)
         columns.append((info.name, kind, moved))
-        noisy.append((info.name, True))
+        noisy.append((info.name, not still))
         for suffix, name in info.companions:
             beside = _tiled(first[name][1], times)
             if suffix != "_stderr" and isinstance(moved, Numbers) and isinstance(beside, Numbers):

@@ -17,7 +17,7 @@ from scipy import sparse
 from dpsql.errors import SQLError
 from dpsql.workload.expr.regions import IntArray
 
-MAX_MEASURES_IN_A_CELL = 6
+MAX_MEASURES_IN_A_CELL = 16
 MAX_CORNER_ENTRIES = 4_000_000
 
 
@@ -26,7 +26,7 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
 
     ``entries[t]`` (1 + s_t x cells) gives the entry of x for each measure of each cell of table t,
     the count first, or -1; cells with the same entries count once. Cost: cells x 2^s x s. Raises
-    SQLError past 6 summed columns in a cell and past 4 million corner entries.
+    SQLError past 16 summed columns in a cell and past 4 million corner entries.
     """
     at_entry: list[IntArray] = []
     values: list[IntArray] = []
@@ -60,8 +60,8 @@ def _box(active: IntArray) -> IntArray:
     free = len(active) - 1
     if free + (not counted) > MAX_MEASURES_IN_A_CELL:
         raise SQLError(
-            f"{free + (not counted)} summed columns meet in one cell, at most {MAX_MEASURES_IN_A_CELL} are planned "
-            "together: split the batch",
+            f"{free + (not counted)} summed columns meet in one cell, squares and products of columns among them; at "
+            f"most {MAX_MEASURES_IN_A_CELL} are planned together: split the batch, or name fewer columns",
             code="too-large",
         )
     signs = np.array(list(product((1, -1), repeat=free)), dtype=np.int64).reshape(2**free, free)
