@@ -230,7 +230,7 @@ class _Asked:
             moved[which, place] = rows.values[at][inside]
             if at in reached and is_number(kind):
                 if not all(f"{name}{suffix}".lower() in taken for suffix in ERRORS):
-                    columns += self._errors(ran, values, at, taken)
+                    columns += self._errors(ran, values, at, taken, self._level(ran, rows))
                 share = (there & ~np.isnan(moved))[1:].mean(axis=0)
             elif at in reached:
                 share, presence = (there & (moved == rows.answer[at]))[1:].mean(axis=0), True
@@ -240,8 +240,18 @@ class _Asked:
                 columns.append((free_name(f"{name}_present", taken), "DOUBLE", Numbers(share)))
         return Result.from_columns(columns)
 
-    def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str]) -> list[tuple[str, str, Any]]:
-        """The columns of errors beside column ``at``."""
+    def _level(self, ran: Ran, rows: Rows) -> float:
+        """Alpha of the ends of a row that noise may have picked.
+
+        Of m rows that contend for k places the picked ones have the larger noise: intervals at level alpha k / m keep
+        the share of shown intervals that miss at alpha (Benjamini and Yekutieli 2005); twice that here, as picking
+        moves numbers to one side, so that the other end hardly ever misses.
+        """
+        picked = 2 * len(self.bare) / max(rows.contenders, 1) if ran.lineage.rows else 1.0
+        return max(self.alpha * min(1.0, picked), _LEAST_ALPHA)
+
+    def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str], alpha: float) -> list[tuple[str, str, Any]]:
+        """The columns of errors beside column ``at``; ends at level ``alpha``."""
         name, kind = self.bare.columns[at], ran.columns[at][1]
         answer = rows.answer[at]
         inside = rows.place >= 0
@@ -266,7 +276,7 @@ class _Asked:
         divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
         whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
         drawn = replace(self.drawn, white=self.drawn.white[: ran.times - 1])
-        found = spread_of(first, moved[1:], there[1:], divisors, drawn, self.alpha, whole=whole)
+        found = spread_of(first, moved[1:], there[1:], divisors, drawn, alpha, whole=whole)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval
             low, high = np.fmin(low, answer), np.fmax(high, answer)
