@@ -56,9 +56,12 @@ class Stacked:
         return Table(self.columns, self.noisy)
 
 
-def results_of(law: Law, count: int, seconds: float) -> dict[str, Stacked]:
-    """All results of a release in ``count`` replicates, by name. NotSupportedError where one cannot be made again."""
-    estimates = law.values(count)
+def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
+    """All results of a release in ``count`` replicates, by name; ``sample``: of other samples of rows, too.
+
+    NotSupportedError where one cannot be made again.
+    """
+    estimates = law.values(count, sample=sample)
     cores = iter(law.combination.cores)
     made: dict[str, Stacked] = {}
     for answer in law.combination.queries:

@@ -58,7 +58,7 @@ class Replicates:
     store: ReleaseStore
     past: Earlier
     laws: Laws = field(init=False)
-    _made: dict[tuple[int, int], dict[str, Stacked]] = field(default_factory=dict)
+    _made: dict[tuple[int, int, bool], dict[str, Stacked]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -89,14 +89,22 @@ class Replicates:
         return Result.from_columns([*shown, *((n, kind, _some(held, kept)) for n, kind, held in columns)])
 
     def with_errors(
-        self, query: str, bare: Result, own: Mapping[str, Mapping[str, int]], alpha: float, seconds: float | None
+        self,
+        query: str,
+        bare: Result,
+        own: Mapping[str, Mapping[str, int]],
+        alpha: float,
+        seconds: float | None,
+        *,
+        sample: bool = False,
     ) -> tuple[Result, str]:
         """The answer ``bare`` of a query over the releases, errors beside the numbers that noise reaches, and "".
 
         ``c_stderr``, ``c_low`` and ``c_high`` beside a number c; ``c_present``, the share of the replicates that have
         the row with a number there, where noise decides which rows there are; of a column that is no number, the share
-        that say the same. ``own``: what q1, q2, ... are to the asker. A query that reads nothing noisy gets its answer
-        alone, and why, in words. Raises SQLError, DataError, NotSupportedError, OperationalError.
+        that say the same. ``own``: what q1, q2, ... are to the asker. ``sample``: intervals add what sampling does. A
+        query that reads nothing noisy gets its answer alone, and why, in words. Raises SQLError, DataError,
+        NotSupportedError, OperationalError.
         """
         if not _LEAST_ALPHA <= alpha < 1:
             raise DataError(
@@ -115,17 +123,22 @@ class Replicates:
         tables = {}
         with self._lock:
             laws = {release: self.laws.of(release) for release, _ in named}
+            if sample and len(laws) > 1:
+                raise NotSupportedError(
+                    'population="sample" takes the results of one release, whose cells it knows together; release '
+                    "them in one batch, or leave it out"
+                )
             count = _count(laws, alpha)
             for release, name in sorted(named):
                 _check_size(laws[release], count)
-                results = self._results(laws[release], count, seconds or QUERY_SECONDS)
+                results = self._results(laws[release], count, seconds or QUERY_SECONDS, sample=sample)
                 tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
 
         def key(node: exp.Table) -> str:
             place = _release_of(node, shown, own)
             return "" if place is None else f"r{place[0]}.{place[1]}"
 
-        asked = _Asked(bare, _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
+        asked = _Asked(bare, None if sample else _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
         failure = ""
         try:
             return _worked_out(Query(tree, tables, key), asked, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
@@ -133,12 +146,12 @@ class Replicates:
             failure = first_line(error)
         raise SQLError(f"errors=True cannot work these out ({failure}); leave errors out")
 
-    def _results(self, law: Law, count: int, seconds: float) -> dict[str, Stacked]:
-        key = (law.record.release_id, count)
+    def _results(self, law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
+        key = (law.record.release_id, count, sample)
         if key not in self._made:
             while len(self._made) >= _KEPT:
                 self._made.pop(next(iter(self._made)))
-            self._made[key] = results_of(law, count, seconds)
+            self._made[key] = results_of(law, count, seconds, sample=sample)
         return self._made[key]
 
 
@@ -204,10 +217,12 @@ def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself."""
+    """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself. ``drawn``:
+    None where sampling moves the numbers as well, so that none is linear in the noise alone.
+    """
 
     bare: Result
-    drawn: Drawn
+    drawn: Drawn | None
     alpha: float
     unbiased: bool
 
@@ -275,7 +290,7 @@ class _Asked:
             )
         divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
         whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
-        drawn = replace(self.drawn, white=self.drawn.white[: ran.times - 1])
+        drawn = None if self.drawn is None else replace(self.drawn, white=self.drawn.white[: ran.times - 1])
         found = spread_of(first, moved[1:], there[1:], divisors, drawn, alpha, whole=whole)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval
