@@ -31,6 +31,7 @@ from dpsql.sql.parse.routing import named_tables
 from .intervals import Drawn, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
+from .merging import merged
 from .partitioned import Query, Ran, is_number, parsed
 from .stacked import Stacked, results_of
 
@@ -110,7 +111,7 @@ class Replicates:
             raise DataError(
                 f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
             )
-        tree = parsed(query)
+        tree = merged(parsed(query))
         shown = self.store.shown_by()
         nodes = [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]
         read = [_release_of(node, shown, own) for node in nodes]
