@@ -23,6 +23,8 @@ from dpsql.errors import NotSupportedError
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.compile.layout import Layout
 
+from .noise import normals
+
 _APART = 0x5A4D504C45
 """Takes the seed of sampling apart from those of noise."""
 
@@ -34,8 +36,7 @@ def sampled(combination: Combination, seed: int, count: int) -> Floats:
     x = cast("Floats", lsqr(W, combination.values, atol=1e-12, btol=1e-12, iter_lim=10_000)[0])
     moves = [_moves(layout, x) for layout in compiled.layouts]
     factor = sp.hstack(moves, format="csr")
-    generator = np.random.Generator(np.random.PCG64(seed ^ _APART))
-    return np.asarray((W @ (factor @ generator.standard_normal((factor.shape[1], count)))).T)
+    return np.asarray((W @ (factor @ normals(seed ^ _APART, count, factor.shape[1]).T)).T)
 
 
 def _moves(layout: Layout, x: Floats) -> sp.csr_array:

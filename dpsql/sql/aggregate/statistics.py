@@ -247,7 +247,7 @@ def _number(node: exp.Expr, collector: Outputs) -> exp.Expr:
     bare = node.unnest()
     if is_constant(bare):
         raise refuse(f"{shown(bare)} is a constant; name a column or an expression of columns", node)
-    if value_of(bare, collector.scope).kind == "boolean":
+    if value_of(bare, collector.scope, clamped=True).kind == "boolean":
         return exp.Cast(this=exp.Paren(this=bare.copy()), to=exp.DataType(this=exp.DType.INT))
     return bare
 
