@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Flags
 from dpsql.errors import SQLError
 from dpsql.workload.expr.regions import IntArray
 
@@ -56,7 +57,7 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
     return sparse.csr_array(by_corner)
 
 
-def _counted(kinds: IntArray, cells: IntArray) -> int:
+def _counted(kinds: Flags, cells: IntArray) -> int:
     """The entries of all corners of cells of these kinds (which entries of x they have), before any is made."""
     summed = int(kinds[:, 1:].sum(axis=1).max(initial=0))
     if summed > MAX_MEASURES_IN_A_CELL:
