@@ -615,7 +615,7 @@ class Connection(Exceptions):
         self._check_open()
         return Maker(self._holdings, self._books)
 
-    @taking(query=one_of(str), parameters=maybe(several()), errors=flag(), alpha=real())
+    @taking(query=one_of(str), parameters=maybe(several()), errors=flag(), alpha=real(), population=maybe(one_of(str)))
     def sql(
         self,
         query: str,
@@ -623,25 +623,30 @@ class Connection(Exceptions):
         *,
         errors: bool = False,
         alpha: float = 0.05,
+        population: str | None = None,
     ) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private row.
 
         ``errors``: beside each number c that noise reaches its ``c_stderr`` and the ends ``c_low`` and ``c_high`` of an
         interval at level 1 - ``alpha``, worked out from replicates of the releases (``dpsql.replicates``); where noise
         decides which rows there are, ``c_present``, the share of the replicates that have the row.
+        ``population="sample"``: the rows are a sample, and intervals are about the population (docs/inference.md).
 
         q1, q2, ... are the unnamed results of this connection's last run, and of the newest release before the first
         one; where several labels have such results, they are refused with what to write instead, such as r3.q1.
         Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
         """
         self._check_open()
+        if population is not None and (population != "sample" or not errors):
+            raise DataError('population="sample" goes with errors=True; no other population is known')
         self._books.catch_up()
         try:
             found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
             if not errors:
                 return found
             text = fill(query).fill(parameters) if parameters else query
-            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout)
+            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout,
+                                                          sample=population is not None)  # fmt: skip
             if alone:
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
             return answer

@@ -18,6 +18,7 @@ from dpsql.release.payload import unpack
 from dpsql.running.answer_free import Earlier
 
 from .noise import replicates, seed_of
+from .sampling import sampled
 
 _ALPHA = 0.05
 
@@ -41,14 +42,16 @@ class Law:
         """The measurements, by the seed of their noise."""
         return dict(zip(self.seeds, self.combination.answers.observed, strict=True))
 
-    def values(self, count: int) -> Floats:
-        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*."""
+    def values(self, count: int, *, sample: bool = False) -> Floats:
+        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*; of other samples where ``sample``."""
         answers = self.combination.answers
         moved = np.zeros((count, len(answers.answered)))
         for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
             moved += whitened(one, seed, count) @ answers.weights[:, part].T
         found = np.tile(answers.values(), (1 + count, 1))
         found[1:, answers.answered] += moved
+        if sample:
+            found[1:] += sampled(self.combination, self.seeds[0], count)
         return found
 
 

@@ -21,6 +21,11 @@ def seed_of(dataset: str, release: int, y: Sequence[int]) -> int:
     return int.from_bytes(hashlib.sha256(repr((dataset, release, tuple(y))).encode()).digest()[:16], "big")
 
 
+def normals(seed: int, count: int, width: int) -> Floats:
+    """Standard normal variables (count x width)."""
+    return np.random.Generator(np.random.PCG64(seed)).standard_normal((count, width))
+
+
 def replicates(noise: NoiseModel, seed: int, count: int, width: int) -> Floats:
     """z* (count x width): ``count`` replicates of the noise of ``width`` measurements, independent integers as floats.
 

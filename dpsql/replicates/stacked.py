@@ -2,7 +2,8 @@
 
 Numbers that a batch measures move by R z*; formulas and quantiles are worked out of these as the release did; what a
 statement does afterwards runs over all replicates (``partitioned``). Columns of errors move along with their number:
-``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas.
+``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas. What a test says
+stays, too: its law includes the noise.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import evaluate
+from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
@@ -55,9 +57,12 @@ class Stacked:
         return Table(self.columns, self.noisy)
 
 
-def results_of(law: Law, count: int, seconds: float) -> dict[str, Stacked]:
-    """All results of a release in ``count`` replicates, by name. NotSupportedError where one cannot be made again."""
-    estimates = law.values(count)
+def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
+    """All results of a release in ``count`` replicates, by name; ``sample``: of other samples of rows, too.
+
+    NotSupportedError where one cannot be made again.
+    """
+    estimates = law.values(count, sample=sample)
     cores = iter(law.combination.cores)
     made: dict[str, Stacked] = {}
     for answer in law.combination.queries:
@@ -110,9 +115,10 @@ def _core(combination: Combination, core: Core, slices: Sequence[slice], estimat
                 noisy.append((name, False))
             continue
         small = None if core.minimum is None else hidden(core, column, estimates[0], combination.widths, slices)
-        moved = _moved(combination, core, column, slices, estimates, held, small)
+        still = isinstance(column, Derived) and has_its_law(column.formula)
+        moved = _tiled(held, times) if still else _moved(combination, core, column, slices, estimates, held, small)
         columns.append((info.name, kind, moved))
-        noisy.append((info.name, True))
+        noisy.append((info.name, not still))
         for suffix, name in info.companions:
             beside = _tiled(first[name][1], times)
             if suffix in HIDDEN:  # what the release shows, whatever noise would have shown

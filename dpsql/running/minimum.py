@@ -10,14 +10,13 @@ does with its noisy tables, so that nothing that is worked out of a hidden numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Floats
-from dpsql.reconstruct.formulas import Leaf
+from dpsql.reconstruct.formulas import leaves
 from dpsql.release.record import Column
 from dpsql.sql.outer.relation import HIDDEN
 from dpsql.workload.expr.batch import Core, Derived, Measured, Output, Ranked
@@ -58,7 +57,7 @@ def _behind(core: Core, column: Measured | Derived | Ranked) -> list[int]:
     """The outputs that count what a column is made of."""
     if isinstance(column, Ranked):
         return [column.prefixes[-1]]
-    used = [column.output] if isinstance(column, Measured) else sorted(set(_leaves(column.formula)))
+    used = [column.output] if isinstance(column, Measured) else sorted(set(leaves(column.formula)))
     counts = [at for at in used if core.outputs[at].counts]
     if counts:
         return counts
@@ -71,15 +70,3 @@ def _behind(core: Core, column: Measured | Derived | Ranked) -> list[int]:
 def _rows(output: Output) -> set[object]:
     """The conditions of the rows that an output is about."""
     return {term.condition for term in output.terms}
-
-
-def _leaves(formula: object) -> Iterator[int]:
-    """The outputs that a formula is worked out of."""
-    if isinstance(formula, Leaf):
-        yield formula.index
-    elif isinstance(formula, tuple):
-        for part in formula:
-            yield from _leaves(part)
-    elif is_dataclass(formula):
-        for one in fields(formula):
-            yield from _leaves(getattr(formula, one.name))

@@ -151,6 +151,17 @@ def _other_policy(s: Scene) -> None:
     s.again(lambda text: text.replace("upper = 99", "upper = 98")).sql("SELECT n + 1 AS m FROM v", errors=True)
 
 
+def _two_samples(s: Scene) -> None:
+    s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
+    s.con.run("CREATE VIEW w AS SELECT SUM(qty) AS q FROM visits", **BUDGET)
+    s.con.sql("SELECT q / n AS r FROM v, w", errors=True, population="sample")
+
+
+def _sample_of_sums(s: Scene) -> None:
+    s.con.run("CREATE VIEW v AS SELECT SUM(LEAST(CAST(sex = 'f' AS INT) * 2 - 1, 1)) AS n FROM patients", **BUDGET)
+    s.con.sql("SELECT n FROM v", errors=True, population="sample")
+
+
 def _tiny(s: Scene) -> None:
     s.con.run(f"CREATE VIEW v AS SELECT CAST(n AS TINYINT) AS n FROM ({COUNT})", **BUDGET)
     s.con.sql("FROM v", errors=True)
@@ -674,6 +685,10 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "errors far out": _beside("SELECT n FROM v", alpha=0.001),
     "errors of what fails": _beside("SELECT CAST(n - {n} AS UTINYINT) AS m FROM v"),
     "errors under another policy": _other_policy,
+    "another population": _beside("SELECT n FROM v", population="census"),
+    "a sample of units": _beside("SELECT n FROM v", population="sample"),
+    "a sample of two releases": _two_samples,
+    "a sample of sums": _sample_of_sums,
     "errors of a result that failed": _tiny,
     "too many draws": lambda s: s.con.run(COUNT, **BUDGET).draws("q1", 10**8),
     "draws of no ledger": lambda s: replace(s.con.run(COUNT, **BUDGET), replicates=None).draws("q1"),

@@ -21,7 +21,8 @@ from dpsql.sql.parse.trees import nodes
 _CUBES: Mapping[TokenType, type[exp.Expr]] = {TokenType.CUBE: exp.Cube, TokenType.ROLLUP: exp.Rollup}
 _CUBE_NAMES = {kind.name.lower(): node for kind, node in _CUBES.items()}
 _LISTS = ("list_contains", "list_has", "array_contains", "array_has")
-_CALLED = frozenset({"mean", "mode", "count_star", "row", *_LISTS, *_CUBE_NAMES})
+_AGGREGATES = ("dp_regression", "dp_ttest", "dp_chisq", "dp_gini")  # the parser does not know that they are
+_CALLED = frozenset({"mean", "mode", "count_star", "row", *_LISTS, *_CUBE_NAMES, *_AGGREGATES})
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TRIGGERS = frozenset(
     {TokenType.FETCH, TokenType.WINDOW, TokenType.ANY, TokenType.ALL, TokenType.SOME, TokenType.PIVOT, *_CUBES}
@@ -185,6 +186,8 @@ def _called(node: exp.Anonymous) -> exp.Expr | None:
         return exp.Avg(this=given[0])
     if name == "count_star" and not given:
         return exp.Count(this=exp.Star())
+    if name in _AGGREGATES:
+        return exp.AnonymousAggFunc(this=name, expressions=given)
     if name in _CUBE_NAMES and isinstance(node.parent, exp.Group | exp.GroupingSets):
         return _CUBE_NAMES[name](expressions=given)
     return None
