@@ -163,7 +163,7 @@ def plan_of(
     prepared = origin.prepared.weighed(strategy.noise, strategy.objective)
     origin, compiled = replace(origin, prepared=prepared), strategy.as_measured(prepared.compiled)
     policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
-    noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
+    noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
     answers = strategy.answers_of(compiled)
     common = compiled.common_steps
     widths = answers.widths(noise, alpha, common)
