@@ -12,8 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 _SUMMED = 2**20  # values of r up to which sums are taken one by one
+_PLACES = 2**14
 _LARGE = 1000.0  # scale from which the integrals are right to 1 part in 10^6
 
 
@@ -33,6 +35,33 @@ def variance(size: int, scale: Fraction) -> float:
         return (size + 1) * (size + 2) * b * b / 3.0 * (1.0 + 1e-9)
     r, chance = radii(size, scale)
     return float(chance @ (r * (r + 1))) / 3.0 * (1.0 + 1e-9)
+
+
+def spread(size: int, scale: Fraction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``radii``, or where these are many real radii of equal probability: r + 1/2 is nearly Gamma(m + 1, b)."""
+    if summable(size, scale):
+        return radii(size, scale)
+    places = (np.arange(_PLACES) + 0.5) / _PLACES
+    return special.gammaincinv(size + 1, places) * float(scale) - 0.5, np.full(_PLACES, 1.0 / _PLACES)
+
+
+def below_largest(size: int, scale: Fraction, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """P(max |z_i| <= edge) for each whole number of ``edges``."""
+    r, chance = spread(size, scale)
+    share = [np.minimum((2 * edge + 1) / (2 * r + 1), 1.0) for edge in edges]
+    return np.array([float(chance @ part**size) for part in share])
+
+
+def below(size: int, scale: Fraction, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """P(z_i <= edge) for each whole number of ``edges``."""
+    r, chance = spread(size, scale)
+    return np.array([float(chance @ np.clip((edge + r + 1) / (2 * r + 1), 0.0, 1.0)) for edge in edges])
+
+
+def mean_size(size: int, scale: Fraction) -> float:
+    """E |z_i|."""
+    r, chance = spread(size, scale)
+    return float(chance @ (r * (r + 1) / (2 * r + 1)))
 
 
 def summable(size: int, scale: Fraction) -> bool:
