@@ -30,7 +30,7 @@ unit = "row"
 a = { lower = 0, upper = 9 }
 b = { lower = 0, upper = 9 }
 c = { lower = 0, upper = 9 }
-g = { values = [1, 2] }
+g = { values = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] }
 """
 BATCH = (
     "SELECT COUNT_IF(a > 4) AS a, COUNT_IF(b > 4) AS b, COUNT_IF(c > 4) AS c FROM t; "
