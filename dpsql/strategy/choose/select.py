@@ -29,9 +29,11 @@ from dpsql.strategy.many_cells.box_strategy import box_strategy
 from dpsql.strategy.marginals.marginal_strategy import (
     BLOCKS,
     RESIDUALS,
+    SIGNS,
     MarginalStrategy,
     block_strategy,
     residual_strategy,
+    sign_strategy,
 )
 from dpsql.strategy.marginals.residual import fits, residual_piece, residual_plan
 from dpsql.strategy.ranges.range_strategy import range_strategy
@@ -101,7 +103,8 @@ def select(
 
     For ``Marginals`` and Gaussian noise the optimum is known in closed form (method "residual-basis", whose lower bound
     is the singular value bound). For Laplace noise weighted blocks of attributes are searched without the cells (method
-    "marginal-blocks"). Both are written out over all cells where these are few; else a ``MarginalStrategy`` comes back.
+    "marginal-blocks"), for "pure" rows of signs in blocks beside them ("sign-blocks"). All are written out over all
+    where these are few; else a ``MarginalStrategy`` comes back.
     ``effort`` multiplies the work that searches without a certificate may take.
 
     ``objective``: "total" squared error, or "max", the least largest squared error of a query
@@ -120,7 +123,7 @@ def select(
         raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
     if not isinstance(method, str):
         raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
-    if method not in ("auto", *CATALOGUE) and not (method in (RESIDUALS, BLOCKS) and isinstance(W, Marginals)):
+    if method not in ("auto", *CATALOGUE) and not (method in (RESIDUALS, BLOCKS, SIGNS) and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
@@ -161,18 +164,18 @@ def select(
     if isinstance(W, Marginals):
         if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
             return _marginals(W, noise, tolerance)
-        if noise == "laplace" and method in ("auto", BLOCKS):
-            blocks = block_strategy(W, tolerance / 10.0, effort)
+        if noise == "laplace" and method in ("auto", BLOCKS, SIGNS):
+            blocks = _pure_marginals(W, method, tolerance / 10.0, effort, in_blocks)
             written = blocks.written_out()
-            if method == BLOCKS or W.shape[1] > CELLS_AUTO:
+            if method in (BLOCKS, SIGNS) or W.shape[1] > CELLS_AUTO:
                 return written or blocks
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
             other = select(W.explicit(), asked, "auto", tolerance, left, progress, effort, cache=cache)
             if written is None or blocks.expected >= other.expected * (1 - 1e-9):
                 return other
             return replace(written, considered=(*other.considered, *blocks.considered))
-        if method == BLOCKS:
-            raise DataError("strategy: marginal-blocks is for Laplace noise; use residual-basis for Gaussian noise")
+        if method in (BLOCKS, SIGNS):
+            raise DataError(f"strategy: {method} is for Laplace noise; use residual-basis for Gaussian noise")
         W = W.explicit()
     if noise == "gaussian" and method in ("auto", "range-transform") and W.shape[1] > MATRIX_CELLS and all_ranges(W):
         return range_strategy(W)
@@ -229,6 +232,17 @@ def _as_asked(task: Task) -> MatrixStrategy:
     check_entries(pieces)
     found = finish(W, "workload", task.noise, pieces, 0.0, task.tolerance, None, (), task.time.deadline)
     return replace(found, considered=(("workload", found.expected),))
+
+
+def _pure_marginals(W: Marginals, method: str, tolerance: float, effort: float, in_blocks: bool) -> MarginalStrategy:
+    """Whole tables, or rows of signs in blocks where noise may be drawn so: those of less error."""
+    if method == SIGNS and not in_blocks:
+        raise DataError("strategy: sign-blocks is for noise='pure', whose noise may be drawn in blocks")
+    found = [sign_strategy(W, tolerance)] if in_blocks and method != BLOCKS else []
+    if method != SIGNS:
+        found.append(block_strategy(W, tolerance, effort))
+    best = min(found, key=lambda one: one.expected)
+    return replace(best, considered=tuple(ranked for one in reversed(found) for ranked in one.considered))
 
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:
