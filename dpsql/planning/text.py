@@ -340,6 +340,12 @@ def _strategy(plan: PlannedBatch) -> str:
         proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
     elif gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
+        least = (plan.without_earlier or plan).least_of_pure
+        proof += (
+            ""
+            if least is None
+            else f"; its total squared error is at most {least[0]:.2f} times the least of {least[1]}"
+        )
     else:
         proof = _certified(plan, gap, "any Gaussian matrix mechanism") + _why_wide(plan, gap)
     measured = f"{_count(strategy.shape[0], 'measurement')}{parts}"
