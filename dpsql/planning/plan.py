@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.planning.explain import explain
+from dpsql.planning.fine_noise import finest
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
@@ -134,6 +135,7 @@ def make_plan(
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
         strategy = batches[charge.noise].chooser.strategy(charge.noise, mine)
+        strategy = finest(batches[charge.noise], charge, strategy, mine)
         error = true_error(strategy, batches[charge.noise].compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
