@@ -106,4 +106,4 @@ def _of_volume(U: Floats) -> float:
         raise DataError("bounds: the columns of the workload span too few directions for their volume")
     log_ball = 0.5 * m * log(pi) - lgamma(0.5 * m + 1.0)
     log_volume = m * log(2.0) - lgamma(m + 1.0) + best
-    return 0.5 * m * (m + 1) * exp(2.0 * (log_volume - log_ball) / m) * (1.0 - 1e-9)
+    return float(0.5 * m * (m + 1) * exp(2.0 * (log_volume - log_ball) / m) * (1.0 - 1e-9))

@@ -42,8 +42,8 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
         if method == found.method:
             continue
         try:
-            limits = {"tolerance": options.tolerance, "time_limit": options.time_limit}
-            other = replace(select(workload, charge.noise, method, **limits), objective=found.objective)
+            asked = (workload, charge.noise, method, options.tolerance, options.time_limit)
+            other = replace(select(*asked), objective=found.objective)
             error = _error(compiled, charge, other)
         except (DataError, InternalError):  # too large to be measured so, or out of time
             continue
