@@ -181,7 +181,7 @@ class _Objective:
         alone = np.sqrt(Z[self._single] ** 2 + mu * mu)
         held[self._sizes == 1] = alone
         slope[self._single] = Z[self._single] / alone
-        sums = held.sum(axis=0)
+        sums = np.maximum(held.sum(axis=0), 1e-200)
         most = float(sums.max())
         weight = (sums / most) ** self._outer
         total = float(weight.sum())
