@@ -77,8 +77,7 @@ def test_replicates_of_a_formula_stay_within_its_interval(place):
 def test_a_gaussian_release_beside_it_lowers_the_errors(place):
     opened, plan, _ = place
     with opened() as con:
-        many = ", ".join(f"COUNT_IF(b > {at}) AS w{at}" for at in range(0, 90, 3))
-        beside = con.plan(f"SELECT COUNT_IF(a > 49) AS x, {many} FROM t", epsilon=2, delta=1e-6)
+        beside = con.plan("SELECT COUNT_IF(a > 49) AS x, COUNT_IF(b > 20) AS w FROM t", epsilon=2, delta=1e-6)
         assert beside.charge.noise == "gaussian"
         assert beside.rests_on
         new = con.run(beside)["q1"].column("x_stderr")[0]
