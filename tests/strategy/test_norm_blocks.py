@@ -68,6 +68,15 @@ def test_parts_of_a_batch_are_mixed() -> None:
     assert by_hand(pure) == pytest.approx((pure.l1, pure.expected), rel=1e-6)
 
 
+def test_groups_that_are_alike_have_a_block_each() -> None:
+    """A record is in one of the groups: no more than for one of them."""
+    W = workload.from_matrix(np.kron(np.eye(5), filters(4).matrix()))
+    S = strategy.select(W, noise="pure")
+    assert S.blocks == (5,) * 5
+    assert S.expected == pytest.approx(5 * 14.0, rel=1e-6)
+    assert by_hand(S) == pytest.approx((S.l1, S.expected), rel=1e-6)
+
+
 def test_weights_and_their_rounding_keep_the_exact_sensitivity() -> None:
     W = workload.weighted(filters(4), [1.0, 1.0, 3.0, 9.0])
     S = strategy.select(W, noise="pure")
