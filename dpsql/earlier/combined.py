@@ -13,7 +13,6 @@ from scipy import sparse
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning.prepare import Prepared, cores_of
-from dpsql.privacy.noise import Noise
 from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, answers_alone, combined_answers
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
@@ -104,7 +103,7 @@ def alone(prepared: Prepared, past: Past, alpha: float) -> Combination | None:
         return None
     held = past.measurement
     matrix = sparse.csr_array(past.integers.mixing) @ sparse.csr_array(past.integers.basis)
-    one = Observed(matrix, held.common_steps, held.y, Noise(held.noise, held.parameter))
+    one = Observed(matrix, held.common_steps, held.y, held.law)
     workload = sparse.csr_array(compiled.rows).astype(np.float64).multiply(compiled.scale[:, None])
     answers = answers_alone(workload, one, compiled.common_steps)
     if answers is None:
@@ -120,7 +119,7 @@ def workload_of(joint: Joint) -> Csr:
 
 def observed_of(joint: Joint) -> list[Observed]:
     """Every earlier measurement, as it is combined."""
-    return [Observed(o.matrix, o.divisor, o.y, Noise(o.noise, o.parameter)) for o in joint.observations]
+    return [Observed(o.matrix, o.divisor, o.y, o.noise) for o in joint.observations]
 
 
 def joined(

@@ -10,7 +10,8 @@ NULL); norms are convex, so the corners of the box decide. A unit moves at most 
 as they are (``dpsql.workload.expr.rows``), in all layouts that share it, so that D is the largest norm over the finite
 set of its contributions (``dpsql.workload.families.contributions``), or a bound of it. y = L B x + noise, with integer
 noise calibrated to D by the charge: rounded Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the
-Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
+Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP. So is noise in
+blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the largest change of each block of rows.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the

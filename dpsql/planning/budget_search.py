@@ -71,7 +71,7 @@ class Way:
 
     def ratio(self, units: int) -> float:
         """The largest half-width over what is asked of it, of all numbers."""
-        noise = self.route.step(units).calibrate(self._sensitivity)
+        noise = self.route.step(units).calibrate(self._sensitivity, self.strategy.blocks)
         common = self.strategy.as_measured(self.compiled).common_steps
 
         def rows(number: int) -> Matrix:

@@ -16,7 +16,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
-from dpsql.privacy.noise import laplace_noise
+from dpsql.privacy.noise import pure_noise
 from dpsql.reconstruct import NoiseModel
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled, compile_batch
@@ -165,7 +165,7 @@ def make_adaptive_plan(
         blocks=lambda: _blocks(compiled, options),
         progress=options.progress,
     )
-    noise = laplace_noise(strategy.reach[0], strategy.each_measure)
+    noise = pure_noise(strategy.reach[0], strategy.each_measure)
     over_rays = compiled.rows @ cone_of(compiled).rays
     over_rays = over_rays.astype(np.float64).tocsr()
     over_rays.data *= np.repeat(compiled.scale, np.diff(over_rays.indptr))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.planning.explain import explain
+from dpsql.planning.fine_noise import finest
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
@@ -138,6 +139,7 @@ def make_plan(
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
         strategy = batches[charge.noise].chooser.strategy(charge.noise, mine)
+        strategy = finest(batches[charge.noise], charge, strategy, mine)
         error = true_error(strategy, batches[charge.noise].compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
@@ -201,7 +203,7 @@ def plan_of(
     prepared = origin.prepared.weighed(strategy.noise, strategy.objective)
     origin, compiled = replace(origin, prepared=prepared), strategy.as_measured(prepared.compiled)
     policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
-    noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
+    noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
     answers = strategy.answers_of(compiled)
     common = compiled.common_steps
     widths = answers.widths(noise, alpha, common)

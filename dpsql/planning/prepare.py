@@ -158,7 +158,7 @@ class Chooser:
             return replace(blocks, objective=label)
         assert self._workload is not None  # noqa: S101 - narrows the type for the checker
         found = select(
-            *(self._workload, noise, method if method in CATALOGUE else "auto"),
+            *(self._workload, "pure" if noise == "laplace" else noise, method if method in CATALOGUE else "auto"),
             tolerance=options.tolerance,
             time_limit=options.time_limit,
             progress=options.progress,
@@ -248,7 +248,7 @@ def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lin
         # The strategy's own is over all contributions.
         found = (strategy.l1 if order == 1 else strategy.l2_squared) * compiled.units.common**order
     else:
-        found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts)
+        found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, strategy.blocks)
     return int(found * compiled.common_steps**order)
 
 

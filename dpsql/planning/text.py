@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -293,7 +294,18 @@ def _scan(layout: Layout) -> str:
 
 
 def _kind(plan: PlannedBatch) -> str:
-    return {"gaussian": "Gaussian", "laplace": "Laplace"}[plan.strategy.noise]
+    if plan.strategy.blocks:
+        return f"pure noise in {_blocks(plan.strategy.blocks)} (K-norm mechanism, max-norm)"
+    return {"gaussian": "Gaussian noise", "laplace": "Laplace noise"}[plan.strategy.noise]
+
+
+def _blocks(sizes: tuple[int, ...]) -> str:
+    """The blocks of measurements, in words: "blocks of 7, 3 and 1 (12 times)"."""
+    counts = sorted(Counter(sizes).items(), reverse=True)
+    shown = [f"{size:,}" + (f" ({count:,} times)" if count > 1 else "") for size, count in counts[:3]]
+    if len(counts) > 3:
+        shown.append(f"{len(counts) - 3} more sizes")
+    return ("blocks of " if len(sizes) > 1 else "a block of ") + listed(shown)
 
 
 def _certified(plan: PlannedBatch, gap: float, of: str) -> str:
@@ -308,12 +320,12 @@ def _noise(plan: PlannedBatch) -> str:
     """The kind of noise, and how near its error is to the least."""
     strategy, gap = plan.strategy, (plan.without_earlier or plan).gap
     if getattr(strategy, "described", ""):
-        return f"integer {_kind(plan)} noise on questions that are chosen privately by the data; errors are estimated"
+        return f"integer {_kind(plan)} on questions that are chosen privately by the data; errors are estimated"
     if gap is not None:
-        return f"integer {_kind(plan)} noise; {_certified(plan, gap, 'any plan with such noise')}"
+        return f"integer {_kind(plan)}; {_certified(plan, gap, 'any plan with such noise')}"
     if strategy.noise == "gaussian":
         return "integer Gaussian noise; how near the error is to the least possible is not certified for such a batch"
-    return "integer Laplace noise, in the way of least error of all that were tried"
+    return f"integer {_kind(plan)}, in the way of least error of all that were tried"
 
 
 def _strategy(plan: PlannedBatch) -> str:
@@ -328,10 +340,16 @@ def _strategy(plan: PlannedBatch) -> str:
         proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
     elif gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
+        least = (plan.without_earlier or plan).least_of_pure
+        proof += (
+            ""
+            if least is None
+            else f"; its total squared error is at most {least[0]:.2f} times the least of {least[1]}"
+        )
     else:
         proof = _certified(plan, gap, "any Gaussian matrix mechanism") + _why_wide(plan, gap)
     measured = f"{_count(strategy.shape[0], 'measurement')}{parts}"
-    return f"{strategy.method}, {measured} with integer {_kind(plan)} noise; {proof}"
+    return f"{strategy.method}, {measured} with integer {_kind(plan)}; {proof}"
 
 
 def squared_error(objective: str) -> str:

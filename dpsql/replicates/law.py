@@ -10,7 +10,7 @@ from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError
 from dpsql.privacy.entries import Entry
-from dpsql.reconstruct.combined import Observed
+from dpsql.reconstruct.combined import Observed, deviations_of
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
@@ -56,9 +56,8 @@ class Law:
 
 
 def whitened(one: Observed, seed: int, count: int) -> Floats:
-    """Replicates of a measurement's noise (count x p), in units of its deviation."""
-    deviation = float(one.noise.variance**0.5)
-    return replicates(one.noise, seed, count, one.matrix.shape[0]) / deviation
+    """Replicates of a measurement's noise (count x p), in units of its deviations."""
+    return replicates(one.noise, seed, count, one.matrix.shape[0]) / deviations_of([one])[0]
 
 
 class Laws:

@@ -200,9 +200,8 @@ class Batches:
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
             noise = job.noise
-            observed = Measurement(
-                tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"]), kept
-            )
+            law = (noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"]), kept, noise.blocks)
+            observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 
         measuring = (self.holdings.engine, ledger, payload)
@@ -243,6 +242,7 @@ def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, la
         sources=sources,
         description=description,
         label=label,
+        blocks=strategy.blocks,
     )
 
 
