@@ -60,7 +60,8 @@ class Derived:
     """One number a group: value, standard error, and the ends of its (1 - alpha) interval, each (g,).
 
     NaN stands for NULL, in any of them: an end that is not finite has no number, an interval without an end on one
-    side has no standard error, one without any has no value either. Within finite bounds nothing is ever NULL.
+    side has no standard error, and where there is neither an error nor an end there is no value either. Within finite
+    bounds nothing is ever NULL.
     """
 
     value: Floats
@@ -123,7 +124,7 @@ def evaluate(
         stderr = np.where(part.wide, half, errors.deviations(errors.combine(part.gradient)))
     if bounds is not None:
         stderr = np.minimum(stderr, (bounds[1] - bounds[0]) / 2)
-    known = np.isfinite(part.value) & (np.isfinite(part.low) | np.isfinite(part.high))
+    known = np.isfinite(part.value) & (np.isfinite(stderr) | np.isfinite(part.low) | np.isfinite(part.high))
     return Derived(np.where(known, part.value, np.nan), _ends(stderr), _ends(part.low), _ends(part.high))
 
 
