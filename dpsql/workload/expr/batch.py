@@ -262,7 +262,7 @@ class Core:
     queries: tuple[Query, ...]
     places: tuple[tuple[int, int], ...]
     columns: tuple[CoreColumn, ...]
-    minimum: int | None = None
+    minimum: int | None = field(default=None, repr=False)
 
     @property
     def keys(self) -> tuple[Key, ...]:
