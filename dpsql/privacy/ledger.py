@@ -26,12 +26,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests, reserve
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, periods, requests, reserve
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -184,7 +185,8 @@ class Ledger:
         one measurement can ever be recorded for it. label: who asked. description: public, JSON.
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
-        otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
+        otherwise BudgetError, and nothing is spent. Where the description names periods, ``spent`` rises by what the
+        unit loses more that has lost most (`periods`), and IntegrityError where the policy cuts others than before. Where ``label`` is an analyst's name, within that analyst's own
         budget, too (`analysts`); PolicyError for tables that are not theirs. Where the policy asks for approval,
         only under a request that was approved, which is charged with it (`requests`).
         LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
@@ -202,7 +204,7 @@ class Ledger:
             raise DataError("a free answer is no charge; store it with answer()")
         # Checked once more as it is written: what was altered since it was made neither spends nor stays in the file.
         charge = Charge.from_dict(charge.as_dict())
-        cost = chain.canonical(charge.as_dict())
+        cost, reads = chain.canonical(charge.as_dict()), periods.Reads.of(description)
 
         def work(connection: sqlite3.Connection) -> int:
             self._check_identity(connection)
@@ -223,12 +225,18 @@ class Ledger:
                 reserve.check_untouched(connection, self.budget)
             analysts.check(connection, label, charge, description)
             state = self._state(connection)
+            account = state.account(charge.account)
+            more = periods.check(
+                *(periods.spending(connection), charge.account, charge.units),
+                *(0 if account is None else account.total_units, reads),
+            )
             granted = connection.execute(
                 "UPDATE purses SET spent = spent + ?1 WHERE name = ?2 AND spent + ?1 <= total",
-                (charge.units, charge.account),
+                (more, charge.account),
             )
-            if granted.rowcount != 1:
-                raise BudgetError(state.refusal(charge))
+            if more is None or granted.rowcount != 1:  # spent + NULL is below nothing
+                state = replace(state, charges=tuple(read_entries(connection, self._file)))
+                raise BudgetError(state.within(reads).refusal(charge))
             number = 1 + chain.last_number(connection)
             row = (number, charge_id, chain.now(), self.dataset, label, charge.account, charge.units, cost, text)
             connection.execute(

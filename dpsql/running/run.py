@@ -181,6 +181,7 @@ class Batches:
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
+            **({"periods": plan.reads.as_dict()} if plan.reads is not None else {}),
             **({"request": request_key(plan, key)} if self.holdings.policy.budget.approval else {}),
         }
         return job_of(plan, self.holdings.sources, description, label)
@@ -191,7 +192,7 @@ class Batches:
         self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
         # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
         release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
-        ledger.state().check(plan.charge)
+        ledger.state().within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
         ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)

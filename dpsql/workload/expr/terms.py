@@ -91,7 +91,7 @@ def axes_of(table: Table, conditions: Iterable[Condition], keys: Mapping[str, Ke
     for name, found in on_line.items():
         column = table.columns[fold(name)]
         axes.append(
-            line_axis(name, column.line, found, closed=column.closed, nulls=column.policy.nulls, keys=keys.get(name))
+            line_axis(name, column.line, found, closed=column.closed, nulls=column.nulls, keys=keys.get(name))
         )
     return axes
 
