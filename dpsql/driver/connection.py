@@ -26,6 +26,7 @@ from dpsql.arguments import (
 )
 from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
+from dpsql.driver.schedules import Schedules
 from dpsql.errors import (
     DataError,
     Error,
@@ -570,6 +571,12 @@ class Connection(Exceptions):
             return self._replicates.with_errors(query, answer, mine, alpha, self._query_timeout)[0], ""
         except Error as error:
             return answer, f"without errors: {error}"
+
+    @property
+    def schedules(self) -> Schedules:
+        """The standing batches: ``add``, ``list``, ``remove``, and ``release_due`` for what is over by now."""
+        self._check_open()
+        return Schedules(self)
 
     @property
     def ledger(self) -> Custody:

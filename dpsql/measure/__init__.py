@@ -93,7 +93,7 @@ def measure(
     _check_schemas(job, engine)
     _check_sensitivity(job)
     check_periods(job)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
     y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
     ledger.record(release, payload(release, y))

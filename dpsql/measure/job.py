@@ -41,7 +41,8 @@ class Job:
     is that of L B, exact: L1 for Laplace, squared L2 for Gaussian noise. The noise is
     not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
-    ``description`` is the public JSON that the ledger keeps beside the charge.
+    ``description`` is the public JSON that the ledger keeps beside the charge. ``charge_id``: the id of a charge that may
+    be asked for again, where it has one.
     """
 
     layouts: tuple[Layout, ...]
@@ -53,6 +54,7 @@ class Job:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    charge_id: str = ""
 
     @property
     def noise(self) -> Noise:

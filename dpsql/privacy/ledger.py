@@ -32,7 +32,7 @@ from typing import TypeVar
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, periods, requests, reserve
+from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, periods, requests, reserve, schedules
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -50,6 +50,7 @@ from dpsql.privacy.ledger_checks import (
 )
 from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.requests import BatchRequest
+from dpsql.privacy.schedules import Schedule
 from dpsql.privacy.state import BudgetState
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
@@ -404,6 +405,41 @@ class Ledger:
             return analyst
 
         return self._write(work)
+
+    def declare_schedule(self, schedule: Schedule) -> None:
+        """Write down a standing batch, or that it is removed. Spends nothing. Raises as `schedules.declare`."""
+        check_text("the name of a schedule", schedule.name)
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_identity(connection)
+            schedules.declare(connection, schedule)
+
+        self._write(work)
+
+    def schedules(self) -> list[Schedule]:
+        """Every standing batch, those that were removed, too."""
+
+        def work(connection: sqlite3.Connection) -> list[Schedule]:
+            self._check_identity(connection)
+            return list(schedules.newest(connection).values())
+
+        return self._file.run(work)
+
+    def last_written(self) -> str:
+        """The latest time (UTC, ISO 8601) of anything that was written to it."""
+        times = ("created FROM identity", *(f"time FROM {table}" for table in chain.TABLES.values()))
+        asked = " UNION ALL ".join(f"SELECT {part}" for part in times)
+
+        def work(connection: sqlite3.Connection) -> str:
+            self._check_identity(connection)
+            return str(connection.execute(f"SELECT max(created) FROM ({asked})").fetchone()[0])  # noqa: S608 - fixed
+
+        return self._file.run(work)
+
+    def charged(self, charge_id: str) -> Entry | None:
+        """The charge of that id, without its measurement; None where there is none."""
+        found = self._entries("WHERE charges.charge = ?", (charge_id,), free=None)
+        return found[0] if found else None
 
     def note_files(self, files: Mapping[str, str], *, again: bool = False) -> None:
         """Mark files that have no mark under this data set's name, and ``again`` those that changed (`file_marks`)."""

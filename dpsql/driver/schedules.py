@@ -1,0 +1,235 @@
+"""Standing batches of a connection: added once, released of every period that is over, once each, whenever it is due."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dpsql.arguments import maybe, taking, text
+from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
+from dpsql.planning.needed_budget import plain
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.plan import Plan, make_plan
+from dpsql.policy import TablePolicy
+from dpsql.policy.periods import Periods
+from dpsql.privacy.accountant import Request
+from dpsql.privacy.amounts import show
+from dpsql.privacy.schedules import Schedule, named
+from dpsql.release import ReleaseTable
+from dpsql.release.writing import LATEST
+from dpsql.running.result_tables import release_tables
+from dpsql.running.run import Turn
+from dpsql.sql.parse.one_period import of_days
+
+if TYPE_CHECKING:
+    from dpsql.driver.connection import Connection
+
+log = logging.getLogger("dpsql")
+
+MOST_AHEAD = 400
+"""Days by which the clock may be ahead of all that the ledger has seen, before it is asked for by name."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """One period of a standing batch that was due: its release, or why there is none. ``new``: released just now."""
+
+    schedule: str
+    period: str
+    release: int | None
+    new: bool = False
+    failure: str = ""
+
+
+class Schedules:
+    """The standing batches of a connection's ledger (``dpsql.privacy.schedules``)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._con = connection
+
+    @taking(sql=text(), name=text(), every=text(), table=maybe(text()), label=text())
+    def add(
+        self,
+        sql: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        name: str,
+        every: str = "period",
+        table: str | None = None,
+        first: dt.date | str | None = None,
+        label: str = "",
+    ) -> Schedule:
+        """Release a batch of each period of a table once it is over, at this budget for each. Spends nothing now.
+
+        The batch reads the table as if it had one period's rows alone, so it needs no condition on the day; its results
+        are named. ``table``: needed where the policy has several with periods. ``first``: the earliest period to
+        release, by default the first of all. The plan of one period is tried here, so that what would be refused every
+        night is refused now. Raises PolicyError, SQLError, DataError, IntegrityError where a name is taken.
+        """
+        con = self._con
+        if every != "period":
+            raise DataError(f"a batch stands for every period of a table, not for every {one_line(every)[:40]}; see periods")
+        declared = self._table(table)
+        periods = _periods(declared)
+        begin = self._first(periods, first)
+        request = Request.of(*map(plain, (epsilon, delta, rho)))
+        plan = self._plan(sql, declared, begin, request, whenever=True)
+        if plan.reads is None or plan.reads.read != (periods.start(begin).isoformat(),):
+            raise SQLError(
+                f"the batch counts more than one period's rows of {declared.name}, as one that reads several private "
+                "tables does; a standing batch reads that table alone"
+            )
+        views = tuple(query.name for query in plan.queries)
+        unnamed = [query.name for query in plan.queries if not query.named]
+        if unnamed:
+            raise SQLError(
+                f"{unnamed[0]} has no name by which its periods could be found; write CREATE VIEW name AS SELECT ..."
+            )
+        for view in views:
+            con._books.check_free([view, f"{view}{LATEST}"])
+        for result in release_tables(plan, [0] * plan.strategy.shape[0], rehearsal=True):
+            if isinstance(result, ReleaseTable) and "period" in (column[0].lower() for column in result.columns):
+                raise SQLError(f"{result.name} has a column called period, as the view of all periods has; rename it")
+        figures = (None if part is None else show(part) for part in (request.epsilon, request.delta, request.rho))
+        made = Schedule(name, sql, declared.name, periods.start(begin).isoformat(), views, *figures, label)
+        con._books.ledger().declare_schedule(made)
+        return made
+
+    def list(self) -> list[Schedule]:
+        """The standing batches that were not removed; none where there is no ledger."""
+        if not self._con.ledger_path.exists():
+            return []
+        return [one for one in self._con._books.ledger().schedules() if not one.removed]
+
+    @taking(name=text())
+    def remove(self, name: str) -> Schedule:
+        """Release nothing more of a standing batch; what it released stays. Raises ProgrammingError."""
+        held = named(self.list(), name)
+        self._con._books.ledger().declare_schedule(replace(held, removed=True))
+        return held
+
+    def release_due(self, progress: Callable[[str], None] | None = None) -> list[Due]:
+        """Release every standing batch of every period that is closed by now and not released yet, oldest first.
+
+        Safe to call at any time, from several processes and machines at once, and again after any crash: each period is
+        charged and released once (``dpsql.privacy.schedules``). What one period is refused does not keep the next from
+        being released; it is in ``failure``, and is tried again at the next call. Raises OperationalError where the
+        clock is far ahead of the ledger.
+        """
+        con, found = self._con, list[Due]()
+        standing = self.list()
+        if standing and con.policy.today is None:
+            self._check_clock()
+        for one in standing:
+            failure = ""
+            try:
+                declared = self._table(one.table)
+                periods = _periods(declared)
+                begin = periods.named(one.first)
+                if begin is None:
+                    raise PolicyError(
+                        f"{declared.key('periods')} has no period that begins on {one.first}, with which the schedule "
+                        f"{one.name} began; put the periods back"
+                    )
+            except Error as error:
+                failure = str(error)
+            if failure:
+                found.append(Due(one.name, one.first, None, failure=failure))
+                continue
+            for number in range(begin or 0, periods.closed(con.policy.day)):
+                found.append(self._released(one, declared, periods, number, progress))
+        return found
+
+    def _released(
+        self,
+        one: Schedule,
+        declared: TablePolicy,
+        periods: Periods,
+        number: int,
+        progress: Callable[[str], None] | None,
+    ) -> Due:
+        period = periods.start(number).isoformat()
+        charge_id, failure = one.charge_id(period), ""
+        try:
+            known = self._con._books.ledger().charged(charge_id)
+            if known is not None and known.released is not None:
+                return Due(one.name, period, known.id)
+            if progress is not None:
+                progress(f"{one.name} of {period}")
+            self._check_names(one)
+            request = Request.of(one.epsilon, one.delta, one.rho)
+            plan = self._plan(one.sql, declared, number, request)
+            release = self._con._batches.once(plan, Turn(charge_id, one.name, period), one.label)
+            return Due(one.name, period, release, new=True)
+        except Error as error:
+            failure = str(error)
+        log.warning("schedule %s, period %s: %s", one.name, period, failure)
+        return Due(one.name, period, None, failure=failure)
+
+    def _check_names(self, one: Schedule) -> None:
+        """IntegrityError where a result of another batch took a name of the schedule's meanwhile."""
+        wanted = {view.lower() for view in one.views}
+        for entry in self._con._books.entries():
+            if entry.released is not None and entry.description.get("schedule") is None:
+                taken = [view for view in entry.views if view.lower() in wanted]
+                if taken:
+                    raise IntegrityError(
+                        f"release {entry.id} shows another result as {taken[0]}; rename or drop that one first (nothing "
+                        "was charged)"
+                    )
+
+    def _plan(
+        self, sql: str, declared: TablePolicy, number: int, request: Request, *, whenever: bool = False
+    ) -> Plan:
+        """The plan of one period's batch; ``whenever``: whether or not the period is over."""
+        con, periods = self._con, _periods(declared)
+        written = of_days(sql, declared, periods.start(number), periods.start(number + 1))
+        policy = replace(con.policy, today=dt.date.max) if whenever else con.policy
+        return make_plan(written, policy, con.schemas(), con.budget, request, PlanOptions(earlier=False))
+
+    def _table(self, name: str | None) -> TablePolicy:
+        growing = [table for table in self._con.policy.tables.values() if table.periods is not None]
+        if name is not None:
+            found = self._con.policy.table(name)
+            if found.periods is None:
+                raise PolicyError(f"{found.key('periods')} is missing; a standing batch is released by period")
+            return found
+        if len(growing) != 1:
+            raise PolicyError(
+                "no table of the policy has periods; declare them" if not growing else "several tables have periods; name one"
+            )
+        return growing[0]
+
+    def _first(self, periods: Periods, first: dt.date | str | None) -> int:
+        if first is None:
+            return 0
+        failure = ""
+        try:
+            day = first if isinstance(first, dt.date) else dt.date.fromisoformat(first)
+            number = periods.number(day)
+            if number is not None:
+                return number
+            failure = f"the first period begins on {periods.first}"
+        except (TypeError, ValueError):
+            failure = "write a day such as 2024-01-01"
+        raise DataError(f"first={str(first)[:40]!r} lies in no period; {failure}")
+
+    def _check_clock(self) -> None:
+        """OperationalError where the machine's clock says a day that nothing in the ledger comes near."""
+        seen = dt.date.fromisoformat(self._con._books.ledger().last_written()[:10])
+        today = self._con.policy.day
+        if (today - seen).days > MOST_AHEAD:
+            raise OperationalError(
+                f"the clock says {today}, {(today - seen).days} days after all that the ledger has seen; if it is right, "
+                f"say so with --today {today} (nothing was charged)"
+            )
+
+
+def _periods(declared: TablePolicy) -> Periods:
+    assert declared.periods is not None  # noqa: S101 - its callers asked
+    return declared.periods
