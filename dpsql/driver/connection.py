@@ -300,7 +300,9 @@ class Connection(Exceptions):
         at = None if delta is None else Request.of(1, delta).delta
         prepared = prepare(sql, self.policy, self.schemas(), options.progress, rows_per_unit=options.rows_per_unit)
         known = self._batches.past.known(prepared, targets.alpha) if options.earlier else None
-        return find_budget(prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known)
+        return find_budget(
+            prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
+        )
 
     @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(
@@ -574,7 +576,7 @@ class Connection(Exceptions):
 
     @property
     def schedules(self) -> Schedules:
-        """The standing batches: ``add``, ``list``, ``remove``, and ``release_due`` for what is over by now."""
+        """The standing batches: ``add``, ``standing``, ``remove``, and ``release_due`` for what is over by now."""
         self._check_open()
         return Schedules(self)
 

@@ -1,22 +1,24 @@
-"""Standing batches of a connection: added once, released of every period that is over, once each, whenever it is due."""
+"""Standing batches of a connection: added once, released of every period that is over, once each."""
 
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpsql.arguments import maybe, taking, text
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
+from dpsql.planning.by_period import reads_of
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import TablePolicy
 from dpsql.policy.periods import Periods
+from dpsql.policy.values import fold
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.amounts import show
+from dpsql.privacy.periods import Reads
 from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.writing import LATEST
@@ -26,8 +28,6 @@ from dpsql.sql.parse.one_period import of_days
 
 if TYPE_CHECKING:
     from dpsql.driver.connection import Connection
-
-log = logging.getLogger("dpsql")
 
 MOST_AHEAD = 400
 """Days by which the clock may be ahead of all that the ledger has seen, before it is asked for by name."""
@@ -42,6 +42,18 @@ class Due:
     release: int | None
     new: bool = False
     failure: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many periods of a standing batch are released, are due, and were charged and cut off before their answer."""
+
+    released: int
+    due: int
+    cut_off: int
+
+    def as_dict(self) -> dict[str, int]:
+        return dict(self.__dict__)
 
 
 class Schedules:
@@ -73,7 +85,9 @@ class Schedules:
         """
         con = self._con
         if every != "period":
-            raise DataError(f"a batch stands for every period of a table, not for every {one_line(every)[:40]}; see periods")
+            raise DataError(
+                f"a batch stands for every period of a table, not for every {one_line(every)[:40]}; see periods"
+            )
         declared = self._table(table)
         periods = _periods(declared)
         begin = self._first(periods, first)
@@ -95,21 +109,38 @@ class Schedules:
         for result in release_tables(plan, [0] * plan.strategy.shape[0], rehearsal=True):
             if isinstance(result, ReleaseTable) and "period" in (column[0].lower() for column in result.columns):
                 raise SQLError(f"{result.name} has a column called period, as the view of all periods has; rename it")
-        figures = (None if part is None else show(part) for part in (request.epsilon, request.delta, request.rho))
-        made = Schedule(name, sql, declared.name, periods.start(begin).isoformat(), views, *figures, label)
+        made = Schedule(
+            name,
+            sql,
+            declared.name,
+            periods.start(begin).isoformat(),
+            views,
+            epsilon=None if request.epsilon is None else show(request.epsilon),
+            delta=None if request.delta is None else show(request.delta),
+            rho=None if request.rho is None else show(request.rho),
+            label=label,
+        )
         con._books.ledger().declare_schedule(made)
         return made
 
-    def list(self) -> list[Schedule]:
+    def standing(self) -> list[Schedule]:
         """The standing batches that were not removed; none where there is no ledger."""
         if not self._con.ledger_path.exists():
             return []
         return [one for one in self._con._books.ledger().schedules() if not one.removed]
 
+    def progress(self, one: Schedule) -> Progress:
+        """How far a standing batch is. Free."""
+        mine = [entry for entry in self._con.budget.charges if entry.description.get("schedule") == one.name]
+        released = sum(entry.released is not None for entry in mine)
+        periods = _periods(self._table(one.table))
+        over = max(0, periods.closed(self._con.policy.day) - (periods.named(one.first) or 0))
+        return Progress(released, max(0, over - released), len(mine) - released)
+
     @taking(name=text())
     def remove(self, name: str) -> Schedule:
         """Release nothing more of a standing batch; what it released stays. Raises ProgrammingError."""
-        held = named(self.list(), name)
+        held = named(self.standing(), name)
         self._con._books.ledger().declare_schedule(replace(held, removed=True))
         return held
 
@@ -122,7 +153,7 @@ class Schedules:
         clock is far ahead of the ledger.
         """
         con, found = self._con, list[Due]()
-        standing = self.list()
+        standing = self.standing()
         if standing and con.policy.today is None:
             self._check_clock()
         for one in standing:
@@ -168,7 +199,6 @@ class Schedules:
             return Due(one.name, period, release, new=True)
         except Error as error:
             failure = str(error)
-        log.warning("schedule %s, period %s: %s", one.name, period, failure)
         return Due(one.name, period, None, failure=failure)
 
     def _check_names(self, one: Schedule) -> None:
@@ -179,13 +209,11 @@ class Schedules:
                 taken = [view for view in entry.views if view.lower() in wanted]
                 if taken:
                     raise IntegrityError(
-                        f"release {entry.id} shows another result as {taken[0]}; rename or drop that one first (nothing "
-                        "was charged)"
+                        f"release {entry.id} shows another result as {taken[0]}; rename or drop that one first "
+                        "(nothing was charged)"
                     )
 
-    def _plan(
-        self, sql: str, declared: TablePolicy, number: int, request: Request, *, whenever: bool = False
-    ) -> Plan:
+    def _plan(self, sql: str, declared: TablePolicy, number: int, request: Request, *, whenever: bool = False) -> Plan:
         """The plan of one period's batch; ``whenever``: whether or not the period is over."""
         con, periods = self._con, _periods(declared)
         written = of_days(sql, declared, periods.start(number), periods.start(number + 1))
@@ -201,7 +229,9 @@ class Schedules:
             return found
         if len(growing) != 1:
             raise PolicyError(
-                "no table of the policy has periods; declare them" if not growing else "several tables have periods; name one"
+                "no table of the policy has periods; declare them"
+                if not growing
+                else "several tables have periods; name one"
             )
         return growing[0]
 
@@ -225,11 +255,53 @@ class Schedules:
         today = self._con.policy.day
         if (today - seen).days > MOST_AHEAD:
             raise OperationalError(
-                f"the clock says {today}, {(today - seen).days} days after all that the ledger has seen; if it is right, "
-                f"say so with --today {today} (nothing was charged)"
+                f"the clock says {today}, {(today - seen).days} days after all that the ledger has seen; if it is "
+                f"right, say so with --today {today} (nothing was charged)"
             )
 
 
 def _periods(declared: TablePolicy) -> Periods:
     assert declared.periods is not None  # noqa: S101 - its callers asked
     return declared.periods
+
+
+@dataclass(frozen=True)
+class PeriodBudget:
+    """What one account holds of one closed period: ``spent`` and ``remaining`` of ``total``, in the account's measure.
+
+    ``total``, ``remaining`` and ``text`` are what charges of this period alone may take. ``releases``: how many charges
+    named it.
+    """
+
+    table: str
+    period: str
+    account: str
+    total: float
+    spent: float
+    remaining: float
+    text: tuple[str, str, str]
+    releases: int
+
+
+def by_period(connection: Connection) -> list[PeriodBudget]:
+    """The budget of every period of every growing table that is over, oldest first. Free."""
+    policy, state, found = connection.policy, connection.budget, list[PeriodBudget]()
+    count: dict[tuple[str, str, str], int] = {}
+    for entry in state.charges:
+        reads = Reads.of(entry.description)
+        for period in () if reads is None else reads.read:
+            key = fold(reads.table if reads is not None else ""), period, entry.charge.account
+            count[key] = count.get(key, 0) + 1
+    for table in policy.tables.values():
+        if table.periods is None:
+            continue
+        for number in range(table.periods.closed(policy.day)):
+            within = state.within(reads_of(table, [number]))
+            for account in within.accounts:
+                if account.name == "local":
+                    continue
+                period, (total, spent, left, _) = table.periods.start(number).isoformat(), within.figures(account)
+                times = count.get((fold(table.name), period, account.name), 0)
+                figures = (account.total, account.spent, account.remaining)
+                found.append(PeriodBudget(table.name, period, account.name, *figures, (total, spent, left), times))
+    return found

@@ -41,8 +41,8 @@ class Job:
     is that of L B, exact: L1 for Laplace, squared L2 for Gaussian noise. The noise is
     not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
-    ``description`` is the public JSON that the ledger keeps beside the charge. ``charge_id``: the id of a charge that may
-    be asked for again, where it has one.
+    ``description`` is the public JSON that the ledger keeps beside the charge. ``charge_id``: the id of a charge
+    that may be asked for again, where it has one.
     """
 
     layouts: tuple[Layout, ...]

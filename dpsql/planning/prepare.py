@@ -121,7 +121,7 @@ def prepare(
 
 
 def understood_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Understood:
-    """What the statements of a batch ask; neither OPTIONS nor days are held against the policy. Raises as ``prepare``."""
+    """What the statements of a batch ask, whatever its OPTIONS and whenever its periods end. Raises as ``prepare``."""
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     found = understand(parse(read_options(sql)[0]), policy, tables)
     whenever = replace(policy, today=dt.date.max)

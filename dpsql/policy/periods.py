@@ -41,7 +41,7 @@ class Periods:
         found = _EVERY.fullmatch(self.every.strip().lower()) if isinstance(self.every, str) else None
         if found is None:
             raise PolicyError(
-                f'periods.every is {shown_or_kind(self.every)}; write a number of days, weeks, months, quarters or '
+                f"periods.every is {shown_or_kind(self.every)}; write a number of days, weeks, months, quarters or "
                 'years, such as "1 month"'
             )
         fix(self, "every", f"{found[1] or '1'} {found[2]}")

@@ -29,7 +29,7 @@ from dpsql.privacy.state import BudgetState
 _CAP = "cap on one release"
 _OF = """WHERE label = ? OR (json_extract(description, '$.lost') AND id IN (
     SELECT row FROM chain WHERE kind = 'charge' AND link > (
-        SELECT min(link) FROM chain JOIN analysts ON kind = 'analyst' AND row = analysts.id WHERE analysts.name = ?)))"""
+    SELECT min(link) FROM chain JOIN analysts ON kind = 'analyst' AND row = analysts.id WHERE analysts.name = ?)))"""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
     """
     head = genesis(connection)
     accounts = {name: (total, spent) for name, total, spent in connection.execute("SELECT * FROM purses")}
-    held = Spending()
+    charged = Spending()
     counts = dict.fromkeys(kinds, 0)
     links = connection.execute("SELECT link, kind, row, head FROM chain ORDER BY link")
     for number, (link, kind, row_id, stored) in enumerate(links, start=1):
@@ -127,12 +127,12 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
             _, _, _, _, _, account, units, cost, description = row
             if (account, units) != (json.loads(cost)["purse"], json.loads(cost)["units"]):
                 return f"is damaged at link {number}: a charge contradicts itself"
-            held.add(account, units, Reads.of(json.loads(description)))
+            charged.add(account, units, Reads.of(json.loads(description)))
     for kind in kinds:
         table = TABLES[kind]
         if connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] != counts[kind]:  # noqa: S608
             return f"is damaged: {table} has rows outside the hash chain"
-    if any(held.within(name, total) != spent for name, (total, spent) in accounts.items()):
+    if any(charged.within(name, total) != spent for name, (total, spent) in accounts.items()):
         return "is damaged: spent is not the sum of its charges"
     if payloads:
         held = "SELECT id, payload, digest FROM releases"

@@ -20,8 +20,8 @@ several of them counts for each, once would do. The m_t largest sums are at leas
 
 The unit "row" has m_t = 1: periods compose in parallel, and each has the whole budget. With a unit column the policy
 says for units with rows in how many periods the budget is to hold, k = ``max_periods_per_unit``; without it for any
-number, and then every charge adds. ``Spending.spent`` is the bound at m_t = k, and it is what the account has spent: the
-ledger keeps it below the total, on every path of adaptive questions, so that the filter holds for each unit by itself.
+number, and then every charge adds. ``Spending.spent`` is the bound at m_t = k, and it is what the account has spent:
+the ledger keeps it below the total, on every path of adaptive questions, so that the filter holds for each unit.
 So that no period takes what others need, the charges of one period may take a k-th of the account.
 
 **What is not promised.** A unit with rows in more than k periods counts in all of them and loses more than the total:
@@ -79,7 +79,7 @@ class Reads:
         failure = not isinstance(held, dict)
         if not failure:
             try:
-                return cls(*(held[name] for name in ("table", "column", "every", "first", "most")), tuple(held["read"]))
+                return cls(**{**held, "read": tuple(held["read"])})
             except (KeyError, TypeError):
                 failure = True
         raise DataError("a charge that names periods says the table, their rule and which ones it reads")
@@ -132,7 +132,7 @@ class Spending:
         )
 
     def within(self, account: str, total: int) -> int:
-        """``spent``, at most the total: what a ledger lost may have read any period, and counts for each (`restore`)."""
+        """``spent``, at most the total: a lost ledger may have read any period, and counts for each (`restore`)."""
         return min(total, self.spent(account)) if self.by_period else self.spent(account)
 
     def of(self, account: str, reads: Reads) -> list[int]:
@@ -202,13 +202,14 @@ def check(held: Spending, account: str, units: int, total: int, reads: Reads | N
     """
     if reads is not None:
         held.check_rule(reads)
+        part = share_of(total, reads)
         for period, spent in zip(reads.read, held.of(account, reads), strict=True):
-            if spent + units > share_of(total, reads):
-                left = max(0, share_of(total, reads) - spent)
+            if spent + units > part:
+                left, needed = 100 * max(0, part - spent) / part, 100 * units / part
                 raise BudgetError(
-                    f"period {period} of {reads.table} has {100 * left / share_of(total, reads):.3g}% left of its part of "
-                    f"the {account} account, and the release needs {100 * units / share_of(total, reads):.3g}%: ask for "
-                    "less, or query earlier releases of that period, which is free (nothing was charged)"
+                    f"period {period} of {reads.table} has {left:.3g}% left of its part of the {account} account, and "
+                    f"the release needs {needed:.3g}%: ask for less, or query earlier releases of it, which is free "
+                    "(nothing was charged)"
                 )
     after = held.after(account, units, reads)
     return after - held.spent(account) if after <= total else None

@@ -104,9 +104,7 @@ class _Held:
     def of(self, name: str) -> list[int]:
         """The releases that have a result of that name, in any case, oldest first."""
         lowered = name.lower()
-        return sorted(
-            number for number, names in self.present.items() if lowered in (other.lower() for other in names)
-        )
+        return sorted(number for number, names in self.present.items() if lowered in (other.lower() for other in names))
 
 
 def _held(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Held:

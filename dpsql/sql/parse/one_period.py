@@ -43,7 +43,9 @@ def of_days(text: str, declared: TablePolicy, first: dt.date, end: dt.date) -> s
         rows = f"(SELECT * FROM {text[start:stop]} WHERE {day} >= DATE '{first}' AND {day} < DATE '{end}')"  # noqa: S608
         found[start] = start, stop, rows if node.alias else f"{rows} AS {identifier(node.name)}"
     if not found:
-        raise SQLError(f"the batch does not read {declared.name}, whose periods it is to be released by; select from it")
+        raise SQLError(
+            f"the batch does not read {declared.name}, whose periods it is to be released by; select from it"
+        )
     return replaced(text, [found[at] for at in sorted(found)])
 
 

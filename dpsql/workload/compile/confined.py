@@ -44,10 +44,9 @@ def _projected(test: Test, column: str) -> Condition:
         node = And if isinstance(test, Every) else Or
         found = gather(node, *(_projected(part, column) for part in test.tests))
         return TRUE if isinstance(found, And | Or) else found
-    if isinstance(test, Within) and isinstance(test.value, Stored):
-        if not test.value.source and fold(test.value.name) == fold(column):
-            return LineAtom(column, test.intervals, test.on_null)
-    return TRUE
+    if not isinstance(test, Within) or not isinstance(test.value, Stored) or test.value.source:
+        return TRUE
+    return LineAtom(column, test.intervals, test.on_null) if fold(test.value.name) == fold(column) else TRUE
 
 
 def _within(axis: Axis, layout: Layout, column: str, days: tuple[Interval, ...]) -> bool:
