@@ -25,6 +25,7 @@ from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather, union
 from dpsql.workload.expr.lines import Interval, Line, line_of
 from dpsql.workload.expr.rows import Cap
+from dpsql.workload.expr.values import stored
 from dpsql.workload.expr.within import Within
 
 MOST_PERIODS = 4_000
@@ -38,7 +39,7 @@ def by_period(
 
     None where its charge is for everything. Raises SQLError, with what to write, where it reads other rows.
     """
-    private = {fold(table.policy.name): table.policy for table in tables.values()}
+    private = {fold(table.policy.name): policy.table(table.policy.name) for table in tables.values()}
     found, reads = dict(tables), None
     for declared in private.values():
         if declared.periods is None:
@@ -94,7 +95,11 @@ def _asked(table: Table, periods: Periods, queries: Sequence[Query]) -> Iterator
 
 
 def _line(table: Table, periods: Periods) -> Line:
-    return line_of({fold(name): kind for name, kind in table.schema.items()}[fold(periods.column)])
+    units = None if table.source is None else table.source.of
+    types = {fold(name): kind for name, kind in table.schema.items()}
+    if units is not None and units.where is not None:
+        types |= {fold(part.name): part.type for part in stored(units.where) if not part.source}
+    return line_of(types[fold(periods.column)])
 
 
 def _numbers(periods: Periods, line: Line, interval: Interval) -> range | None:
