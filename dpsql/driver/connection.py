@@ -26,7 +26,7 @@ from dpsql.arguments import (
 )
 from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
-from dpsql.driver.schedules import Schedules
+from dpsql.driver.schedules import PeriodBudget, Schedules, budget_by_period
 from dpsql.errors import (
     DataError,
     Error,
@@ -578,7 +578,7 @@ class Connection(Exceptions):
     def schedules(self) -> Schedules:
         """The standing batches: ``add``, ``standing``, ``remove``, and ``release_due`` for what is over by now."""
         self._check_open()
-        return Schedules(self)
+        return Schedules(self.policy, self._batches, self._books)
 
     @property
     def ledger(self) -> Custody:
@@ -594,6 +594,10 @@ class Connection(Exceptions):
         """
         self._check_open()
         return self._books.state()
+
+    def budget_by_period(self) -> list[PeriodBudget]:
+        """What is spent and left of every period of a growing table that is over."""
+        return budget_by_period(self.policy, self.budget)
 
     def releases(self) -> list[Entry]:
         """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from dpsql.arguments import maybe, taking, text
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
@@ -13,21 +12,19 @@ from dpsql.planning.by_period import reads_of
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
-from dpsql.policy import TablePolicy
+from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
-from dpsql.privacy.accountant import Request
+from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import show
 from dpsql.privacy.periods import Reads
 from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
+from dpsql.release.books import Books
 from dpsql.release.writing import LATEST
 from dpsql.running.result_tables import release_tables
-from dpsql.running.run import Turn
+from dpsql.running.run import Batches, Turn
 from dpsql.sql.parse.one_period import of_days
-
-if TYPE_CHECKING:
-    from dpsql.driver.connection import Connection
 
 MOST_AHEAD = 400
 """Days by which the clock may be ahead of all that the ledger has seen, before it is asked for by name."""
@@ -56,11 +53,13 @@ class Progress:
         return dict(self.__dict__)
 
 
+@dataclass(frozen=True, eq=False)
 class Schedules:
-    """The standing batches of a connection's ledger (``dpsql.privacy.schedules``)."""
+    """The standing batches of a connection's ledger (``dpsql.privacy.schedules``). ``policy``: as it is by now."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._con = connection
+    policy: Policy
+    batches: Batches
+    books: Books
 
     @taking(sql=text(), name=text(), every=text(), table=maybe(text()), label=text())
     def add(
@@ -83,10 +82,9 @@ class Schedules:
         release, by default the first of all. The plan of one period is tried here, so that what would be refused every
         night is refused now. Raises PolicyError, SQLError, DataError, IntegrityError where a name is taken.
         """
-        con = self._con
         if every != "period":
             raise DataError(
-                f"a batch stands for every period of a table, not for every {one_line(every)[:40]}; see periods"
+                f"a batch stands for every period of a table; write every='period', not {one_line(every)[:40]!r}"
             )
         declared = self._table(table)
         periods = _periods(declared)
@@ -105,7 +103,7 @@ class Schedules:
                 f"{unnamed[0]} has no name by which its periods could be found; write CREATE VIEW name AS SELECT ..."
             )
         for view in views:
-            con._books.check_free([view, f"{view}{LATEST}"])
+            self.books.check_free([view, f"{view}{LATEST}"])
         for result in release_tables(plan, [0] * plan.strategy.shape[0], rehearsal=True):
             if isinstance(result, ReleaseTable) and "period" in (column[0].lower() for column in result.columns):
                 raise SQLError(f"{result.name} has a column called period, as the view of all periods has; rename it")
@@ -120,28 +118,28 @@ class Schedules:
             rho=None if request.rho is None else show(request.rho),
             label=label,
         )
-        con._books.ledger().declare_schedule(made)
+        self.books.ledger().declare_schedule(made)
         return made
 
     def standing(self) -> list[Schedule]:
         """The standing batches that were not removed; none where there is no ledger."""
-        if not self._con.ledger_path.exists():
+        if not self.books.path.exists():
             return []
-        return [one for one in self._con._books.ledger().schedules() if not one.removed]
+        return [one for one in self.books.ledger().schedules() if not one.removed]
 
     def progress(self, one: Schedule) -> Progress:
         """How far a standing batch is. Free."""
-        mine = [entry for entry in self._con.budget.charges if entry.description.get("schedule") == one.name]
+        mine = [entry for entry in self.books.state().charges if entry.description.get("schedule") == one.name]
         released = sum(entry.released is not None for entry in mine)
         periods = _periods(self._table(one.table))
-        over = max(0, periods.closed(self._con.policy.day) - (periods.named(one.first) or 0))
+        over = max(0, periods.closed(self.policy.day) - (periods.named(one.first) or 0))
         return Progress(released, max(0, over - released), len(mine) - released)
 
     @taking(name=text())
     def remove(self, name: str) -> Schedule:
         """Release nothing more of a standing batch; what it released stays. Raises ProgrammingError."""
         held = named(self.standing(), name)
-        self._con._books.ledger().declare_schedule(replace(held, removed=True))
+        self.books.ledger().declare_schedule(replace(held, removed=True))
         return held
 
     def release_due(self, progress: Callable[[str], None] | None = None) -> list[Due]:
@@ -152,9 +150,9 @@ class Schedules:
         being released; it is in ``failure``, and is tried again at the next call. Raises OperationalError where the
         clock is far ahead of the ledger.
         """
-        con, found = self._con, list[Due]()
+        found = list[Due]()
         standing = self.standing()
-        if standing and con.policy.today is None:
+        if standing and self.policy.today is None:
             self._check_clock()
         for one in standing:
             failure = ""
@@ -172,7 +170,7 @@ class Schedules:
             if failure:
                 found.append(Due(one.name, one.first, None, failure=failure))
                 continue
-            for number in range(begin or 0, periods.closed(con.policy.day)):
+            for number in range(begin or 0, periods.closed(self.policy.day)):
                 found.append(self._released(one, declared, periods, number, progress))
         return found
 
@@ -187,7 +185,7 @@ class Schedules:
         period = periods.start(number).isoformat()
         charge_id, failure = one.charge_id(period), ""
         try:
-            known = self._con._books.ledger().charged(charge_id)
+            known = self.books.ledger().charged(charge_id)
             if known is not None and known.released is not None:
                 return Due(one.name, period, known.id)
             if progress is not None:
@@ -195,7 +193,7 @@ class Schedules:
             self._check_names(one)
             request = Request.of(one.epsilon, one.delta, one.rho)
             plan = self._plan(one.sql, declared, number, request)
-            release = self._con._batches.once(plan, Turn(charge_id, one.name, period), one.label)
+            release = self.batches.once(plan, Turn(charge_id, one.name, period), one.label)
             return Due(one.name, period, release, new=True)
         except Error as error:
             failure = str(error)
@@ -204,7 +202,7 @@ class Schedules:
     def _check_names(self, one: Schedule) -> None:
         """IntegrityError where a result of another batch took a name of the schedule's meanwhile."""
         wanted = {view.lower() for view in one.views}
-        for entry in self._con._books.entries():
+        for entry in self.books.entries():
             if entry.released is not None and entry.description.get("schedule") is None:
                 taken = [view for view in entry.views if view.lower() in wanted]
                 if taken:
@@ -215,15 +213,17 @@ class Schedules:
 
     def _plan(self, sql: str, declared: TablePolicy, number: int, request: Request, *, whenever: bool = False) -> Plan:
         """The plan of one period's batch; ``whenever``: whether or not the period is over."""
-        con, periods = self._con, _periods(declared)
+        periods = _periods(declared)
         written = of_days(sql, declared, periods.start(number), periods.start(number + 1))
-        policy = replace(con.policy, today=dt.date.max) if whenever else con.policy
-        return make_plan(written, policy, con.schemas(), con.budget, request, PlanOptions(earlier=False))
+        policy = replace(self.policy, today=dt.date.max) if whenever else self.policy
+        return make_plan(
+            written, policy, self.batches.holdings.schemas(), self.books.state(), request, PlanOptions(earlier=False)
+        )
 
     def _table(self, name: str | None) -> TablePolicy:
-        growing = [table for table in self._con.policy.tables.values() if table.periods is not None]
+        growing = [table for table in self.policy.tables.values() if table.periods is not None]
         if name is not None:
-            found = self._con.policy.table(name)
+            found = self.policy.table(name)
             if found.periods is None:
                 raise PolicyError(f"{found.key('periods')} is missing; a standing batch is released by period")
             return found
@@ -251,8 +251,8 @@ class Schedules:
 
     def _check_clock(self) -> None:
         """OperationalError where the machine's clock says a day that nothing in the ledger comes near."""
-        seen = dt.date.fromisoformat(self._con._books.ledger().last_written()[:10])
-        today = self._con.policy.day
+        seen = dt.date.fromisoformat(self.books.ledger().last_written()[:10])
+        today = self.policy.day
         if (today - seen).days > MOST_AHEAD:
             raise OperationalError(
                 f"the clock says {today}, {(today - seen).days} days after all that the ledger has seen; if it is "
@@ -283,9 +283,9 @@ class PeriodBudget:
     releases: int
 
 
-def by_period(connection: Connection) -> list[PeriodBudget]:
+def budget_by_period(policy: Policy, state: BudgetState) -> list[PeriodBudget]:
     """The budget of every period of every growing table that is over, oldest first. Free."""
-    policy, state, found = connection.policy, connection.budget, list[PeriodBudget]()
+    found = list[PeriodBudget]()
     count: dict[tuple[str, str, str], int] = {}
     for entry in state.charges:
         reads = Reads.of(entry.description)

@@ -197,12 +197,12 @@ class Ledger:
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
         otherwise BudgetError, and nothing is spent. Where the description names periods, ``spent`` rises by what the
-        unit loses more that has lost most (`periods`), and IntegrityError where the policy cuts others than before. Where
-        ``label`` is an analyst's name, within that analyst's own budget, too (`analysts`); PolicyError for tables that
-        are not theirs. Where the policy asks for approval, only under a request that was approved, which is charged with
-        it (`requests`). LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a
-        local release of columns that were released before (`check_once`). What a threshold takes of delta is held to
-        `reserve`.
+        unit loses more that has lost most (`periods`), and IntegrityError where the policy cuts others than before.
+        Where ``label`` is an analyst's name, within that analyst's own budget, too (`analysts`); PolicyError for tables
+        that are not theirs. Where the policy asks for approval, only under a request that was approved, which is
+        charged with it (`requests`). LedgerError: locked, read-only, full, or charge_id used for something else.
+        IntegrityError for a local release of columns that were released before (`check_once`). What a threshold takes
+        of delta is held to `reserve`.
         """
         check_text("charge_id", charge_id)
         check_text("label", label, least=0)

@@ -27,8 +27,8 @@ class BudgetState:
     additive: half of mu^2 spent is more than half of epsilon. ``remaining`` is what can still be
     asked for: the pure account plus the largest epsilon that the Gaussian one grants at once.
     The local account stands apart, in ``accounts``, whose own numbers do add up. ``charges`` are all rows of the
-    ledger, oldest first, without payloads: by whom, for what, at what cost, released or not. ``reads``: the periods that
-    the accounts are for, None where they are for everything (`within`).
+    ledger, oldest first, without payloads: by whom, for what, at what cost, released or not. ``reads``: the periods
+    that the accounts are for, None where they are for everything (`within`).
     """
 
     budget: Budget

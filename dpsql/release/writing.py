@@ -47,10 +47,10 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
 
     Schema ``r<id>`` gets a table per result. ``dp.<name>`` selects from the release of the
     highest id that has the name, so the order of writing does not matter; where that one is of a period, from the
-    releases of all periods, with the period as a column, and ``dp.<name>_latest`` from that of the last. Unnamed results
-    (q1, q2, ...) of one label are not those of another: where releases under several labels have q1, there is no
-    ``dp.q1``. Where a release of the file has other names by now, it is taken out and written anew, and so are the views
-    of the names that it had.
+    releases of all periods, with the period as a column, and ``dp.<name>_latest`` from that of the last. Unnamed
+    results (q1, q2, ...) of one label are not those of another: where releases under several labels have q1, there is
+    no ``dp.q1``. Where a release of the file has other names by now, it is taken out and written anew, and so are the
+    views of the names that it had.
     """
     connection.execute("BEGIN TRANSACTION")
     connection.execute(CATALOGUE)

@@ -227,7 +227,7 @@ class Batches:
         turn: Turn | None = None,
         paid: bool = False,
     ) -> Release:
-        """The release of a plan, charged now; ``paid``: its charge is in the ledger, and only its measurement is not."""
+        """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
         if turn is None:

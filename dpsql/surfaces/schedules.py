@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 
 from dpsql.driver.connection import Connection
-from dpsql.driver.schedules import PeriodBudget, by_period
+from dpsql.driver.schedules import PeriodBudget
 from dpsql.privacy.schedules import Schedule
 from dpsql.surfaces import inputs, output
 
@@ -83,7 +83,7 @@ def due(options: argparse.Namespace) -> int:
 
 def periods(con: Connection, options: argparse.Namespace) -> None:
     """The budget of every closed period, as a calendar and as a table."""
-    found = by_period(con)
+    found = con.budget_by_period()
     if options.json:
         output.print_json({"dataset": con.policy.dataset, "periods": [dict(one.__dict__) for one in found]})
         return

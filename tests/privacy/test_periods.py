@@ -64,11 +64,7 @@ def worst(charges: list[tuple[int, Reads | None]], *ks: int | None) -> int:
     """The most that any unit loses which has rows in at most k periods of each table: every unit there can be."""
     places = [list(itertools.combinations("abcde", 5 if k is None else k)) for k in ks]
     return max(
-        sum(
-            units
-            for units, read in charges
-            if read is None or set(read.read) & set(mine[int(read.table[1])])
-        )
+        sum(units for units, read in charges if read is None or set(read.read) & set(mine[int(read.table[1])]))
         for mine in itertools.product(*places)
     )
 
@@ -265,7 +261,8 @@ def test_the_state_of_a_period_says_what_is_granted() -> None:
             fits = [
                 units
                 for units in range(1, total + 2)
-                if held.after("pure", units, one) <= total and held.of("pure", one)[0] + units <= periods.share_of(total, one)
+                if held.after("pure", units, one) <= total
+                and held.of("pure", one)[0] + units <= periods.share_of(total, one)
             ]
             assert room == max(fits, default=0)
 

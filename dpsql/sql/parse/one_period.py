@@ -17,7 +17,7 @@ from dpsql.sql.parse.trees import DUCKDB
 
 
 def of_days(text: str, declared: TablePolicy, first: dt.date, end: dt.date) -> str:
-    """The batch ``text`` with ``declared``, a table with periods, replaced by its rows from ``first`` to before ``end``.
+    """The batch ``text`` with a table that has periods replaced by its rows from ``first`` to before ``end``.
 
     Each place where the text names it becomes a derived table under the same name. Raises SQLError where the text
     cannot be read, names the table nowhere, or gives its name to something else.
