@@ -74,7 +74,8 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
                 write_ranges(connection, table, schema)
             else:
                 write_table(connection, table.name, table.columns, schema)
-        row = [list(record.names) if name == "names" else getattr(record, name) for name in _COLUMNS]
+        said = {name: getattr(record, name) for name in _COLUMNS}
+        row = list({**said, "names": list(record.names), "period": record.period or None}.values())
         marks = ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO main.releases ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
     for name in changed.values():
