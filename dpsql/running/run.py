@@ -115,7 +115,11 @@ class Batches:
             return earlier
         combines = estimates == "unbiased" and not plan.estimated and plan.rows_per_unit is None
         free = self.past.as_good_as(plan) if combines else None
-        return None if free is None else self.free(free, errors=errors, label=label)
+        if free is None:
+            return None
+        # The very batch may have been released between the two looks, and then its own release answers it.
+        since = self.earlier(key, plan, errors=errors, estimates=estimates)
+        return self.free(free, errors=errors, label=label) if since is None else since
 
     def earlier(
         self, key: str, plan: Plan | None = None, *, errors: bool = True, estimates: str = "unbiased"
