@@ -12,7 +12,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Every worker and every process that a test kills imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env env-surfaces env-spark demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench
+.PHONY: help env demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
@@ -80,16 +80,12 @@ $(SURFACES): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs,notebook,notebook-dev,serve-dev]"
 	@touch $@
 
-env-surfaces: $(SURFACES)
-
 test-surfaces: $(SURFACES)
 	$(BIN)/pytest -n auto --dist worksteal -m surfaces
 
 $(SPARK): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[spark]"
 	@touch $@
-
-env-spark: $(SPARK)
 
 # One process: every worker would start a JVM of its own.
 test-spark: $(SPARK)

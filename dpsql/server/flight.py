@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from dpsql.release import Result
 from dpsql.server.commands import Conversation
 from dpsql.server.listener import Server, check_reach, tls_context
 from dpsql.server.protocol.settings import OWN, Settings
-from dpsql.server.protocol.sqlstate import state_of
+from dpsql.server.protocol.sqlstate import FAULTS, state_of
 from dpsql.server.protocol.statements import parts_of
 
 T = TypeVar("T")
@@ -57,10 +58,12 @@ class Flights:
     certificate: str | os.PathLike[str] | None = None
     key: str | os.PathLike[str] | None = None
     _asking: Counter[str] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         tls = None if self.certificate is None or self.key is None else tls_context(self.certificate, self.key)
         check_reach(self.server.host, tls)
+        self._strangers = 0
 
     async def start(self) -> None:
         """Begin to listen; ``port`` is then the one that was found. Raises OperationalError."""
@@ -75,10 +78,25 @@ class Flights:
             )
         self.port = self._door.port
 
-    async def stop(self) -> None:
-        """Take no more calls, and wait for those that run."""
-        if self._door is not None:
-            await self._loop.run_in_executor(None, self._door.shutdown)
+    async def stop(self, seconds: float) -> bool:
+        """Take no more calls, and let those that run end for so many seconds; whether they did.
+
+        A client that no longer takes its rows holds its call for good, and pyarrow waits for it at the end of the
+        process, too: whoever is told False leaves with ``os._exit``.
+        """
+        if self._door is None:
+            return True
+        ended, door = asyncio.Event(), self._door
+
+        def shut() -> None:
+            door.shutdown()
+            with contextlib.suppress(RuntimeError):  # the loop may have ended before
+                self._loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=shut, daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), seconds)
+        return ended.is_set()
 
     def _opened(self) -> Arrow:
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
@@ -89,29 +107,45 @@ class Flights:
 
     # -- a call ----------------------------------------------------------------------------------
 
-    def table(self, headers: Mapping[str, str], peer: str, text: str) -> Arrow:
-        """The Arrow table that a text comes to, for whom the headers name; runs in a thread of the door's.
+    def rows(self, headers: Mapping[str, str], peer: str, text: str) -> Arrow:
+        """The rows that a text comes to, as a stream, for whom the headers name; runs in a thread of the door's.
 
         Raises FlightUnauthenticatedError, FlightUnavailableError, and FlightServerError with the
         text of a ``dpsql.Error``: of any other kind of error the client would be shown the traceback.
         """
-        from pyarrow import flight
+        from pyarrow import flight, lib
 
         name = self._done(self._account(headers, peer))
         if name is None:
             raise flight.FlightUnauthenticatedError(_NO_TOKEN)
-        if self._asking[name] >= self.server.limits.per_account:
-            raise flight.FlightUnavailableError(_TOO_MANY)
-        self._asking[name] += 1
+        with self._counting:
+            if self._asking[name] >= self.server.limits.per_account:
+                raise flight.FlightUnavailableError(_TOO_MANY)
+            self._asking[name] += 1
+        said = _FAILED
         try:
-            return self._done(self._answered(name, headers, peer, text)).arrow()
+            found = self._done(self._answered(name, headers, peer, text)).arrow()
+            rows = self._rows(name, found.to_batches())
+            next(rows)  # from here on its end is noticed, though the client may never ask for a row
+            return flight.GeneratorStream(found.schema, rows)
         except Error as error:
             said = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        except Exception:  # noqa: BLE001 - its message may hold anything
-            said = _FAILED
-        finally:
-            self._asking[name] -= 1
+        except (*FAULTS, lib.ArrowException):  # whose message may hold anything
+            pass
+        self._ended(name)
         raise flight.FlightServerError(said)
+
+    def _rows(self, name: str, batches: list[Arrow]) -> Iterator[Arrow]:
+        """The rows piece by piece, after a None: the call is one of the account's until its stream ends."""
+        try:
+            yield None
+            yield from batches
+        finally:
+            self._ended(name)
+
+    def _ended(self, name: str) -> None:
+        with self._counting:
+            self._asking[name] -= 1
 
     def _done(self, work: Coroutine[object, object, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -124,8 +158,13 @@ class Flights:
             with contextlib.suppress(Error):
                 name = await self.server.service.looked_up(self.owner, token.strip())
         if name is None:
-            await self.server.slowed(peer)
             self.server.journal.event("sign in refused", client=peer, door="flight")
+            if self._strangers < self.server.limits.connections:  # each holds a thread while it waits
+                self._strangers += 1
+                try:
+                    await self.server.slowed(peer)
+                finally:
+                    self._strangers -= 1
         else:
             self.server.trusted(peer)
         return name
@@ -187,7 +226,7 @@ def _door(flights: Flights, place: str, pair: list[tuple[bytes, bytes]] | None) 
             if text is None:
                 raise flight.FlightServerError(_NOT_OFFERED)
             peer = context.peer().partition(":")[2].rpartition(":")[0] or "local"
-            return flight.RecordBatchStream(flights.table(context.get_middleware("caller").headers, peer, text))
+            return flights.rows(context.get_middleware("caller").headers, peer, text)
 
         def do_action(self, context: Arrow, action: Arrow) -> Iterator[bytes]:
             if action.type == "CreatePreparedStatement":  # its handle is its text, and nothing is kept

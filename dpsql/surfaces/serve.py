@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import os
 import signal
 import ssl
 import sys
@@ -31,10 +32,14 @@ def serve(options: argparse.Namespace) -> None:
     if options.mcp_port is not None:
         _check_mcp()
     with inputs.connected(options) as con:
-        asyncio.run(_served(con, options))
+        ended = asyncio.run(_served(con, options))
+    if not ended:  # a client that takes no more of its rows is not waited for
+        sys.stdout.flush()
+        os._exit(0)
 
 
-async def _served(con: Connection, options: argparse.Namespace) -> None:
+async def _served(con: Connection, options: argparse.Namespace) -> bool:
+    """Serve until told to stop; whether all calls had ended then."""
     from dpsql.server.accounts import Accounts
     from dpsql.server.journal import Journal
     from dpsql.server.listener import Server, tls_context
@@ -78,12 +83,17 @@ async def _served(con: Connection, options: argparse.Namespace) -> None:
     if not options.quiet:
         print("dpsql: stopping; running statements may end first", file=sys.stderr)
     ends = [server.stop(options.grace), *([agents.stop(options.grace)] if agents is not None else [])]
-    ends += [flights.stop()] if flights is not None else []
-    await asyncio.gather(*ends)
+    flown = asyncio.ensure_future(_stopped(flights, options.grace))
+    await asyncio.gather(flown, *ends)
     if status is not None:
         await status.stop()
     await loop.run_in_executor(None, service.close)
     journal.close()
+    return flown.result()
+
+
+async def _stopped(flights: Flights | None, seconds: float) -> bool:
+    return flights is None or await flights.stop(seconds)
 
 
 def _agents(server: Server, accounts: Accounts, tls: ssl.SSLContext | None, options: argparse.Namespace) -> Any:

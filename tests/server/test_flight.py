@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from server_world import connection, server_of_analysts
+from server_world import connection, database, server_of_analysts
 from wire_client import Running, served
 
+import dpsql
 from dpsql.errors import DataError, OperationalError
 from dpsql.server import flight as door
-from dpsql.server.accounts import Wish
+from dpsql.server.accounts import Accounts, Wish
 from dpsql.server.flight import Flights
 from dpsql.server.listener import Server
 from dpsql.server.protocol.limits import Limits
 from dpsql.server.service import Service
 
 flight = pytest.importorskip("pyarrow.flight")
+LONG = door._message(door._KIND + "TicketStatementQuery", "SELECT repeat('x', 200) AS s FROM range(300000)")
 
 
 @dataclass
@@ -54,7 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         flights = Flights(running.server, accounts.owner, 0)
         running.do(flights.start())
         yield World(running, flights, accounts.token("ann"), folder / "log.jsonl")
-        running.do(flights.stop())
+        running.do(flights.stop(5.0))
 
 
 def test_a_batch_is_asked_charged_and_read(world: World) -> None:
@@ -99,11 +106,31 @@ def test_a_token_is_needed_and_ends_with_its_account(world: World, monkeypatch: 
     accounts.set("bob", Wish(), suspended=True)
     with pytest.raises(flight.FlightUnauthenticatedError):
         bob.ask("SELECT 1")
-    monkeypatch.setattr(world.running.server, "limits", Limits(per_account=0.5))  # type: ignore[arg-type]
+    with monkeypatch.context() as crowded:  # each that waits holds a thread: one more than there is room for does not
+        crowded.setattr(world.flights, "_strangers", world.running.server.limits.connections)
+        crowded.setattr(Server, "slowed", None)
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            bob.ask("SELECT 1")
+    monkeypatch.setattr(world.running.server, "limits", Limits(per_account=1))
     world.flights._asking["ann"] = 1
     with pytest.raises(flight.FlightUnavailableError, match="too many"):
         world.ask("SELECT 1")
     world.flights._asking.clear()
+
+
+def test_a_call_counts_until_its_stream_ends(world: World) -> None:
+    flights = world.flights
+    with flight.connect(f"grpc://127.0.0.1:{flights.port}") as client:
+        slow, at_once = (client.do_get(flight.Ticket(LONG), world.call()) for _ in range(2))
+        assert slow.read_chunk().data.num_rows > 1_000
+        assert flights._asking["ann"] >= 1
+        slow.cancel()
+        at_once.cancel()
+    deadline = time.monotonic() + 30
+    while flights._asking["ann"] and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.02)
+    assert flights._asking["ann"] == 0
 
 
 def test_a_fault_is_told_in_fixed_words(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +158,28 @@ def test_messages_that_are_none_are_not_answered(world: World) -> None:
         for size in (0, 1, 127, 128, 20_000):
             assert door._query(door._message(door._KIND + "CommandStatementQuery", "x" * size)) == "x" * size
     assert world.ask("SELECT 1 AS one").num_rows == 1
+
+
+@pytest.mark.surfaces
+def test_a_client_that_takes_no_more_rows_keeps_no_server_from_ending(tmp_path: Path) -> None:
+    policy, data = tmp_path / "visits.toml", database(tmp_path)
+    con = dpsql.connect(data, policy=policy)
+    accounts = Accounts.of(con.policy, con.ledger_path, None)
+    accounts.add("ann", Wish(epsilon=40), "secret 12")
+    world = World(None, None, accounts.token("ann"), tmp_path)  # type: ignore[arg-type]
+    command = [sys.executable, "-m", "dpsql", "serve", str(policy), "--database", str(data), "--port", "0", "--json"]
+    command += ["--flight-port", "0", "--grace", "0.5"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        while not said.endswith("}\n"):
+            said += process.stdout.readline()
+        with flight.connect(f"grpc://127.0.0.1:{json.loads(said)['flight_port']}") as client:
+            rows = client.do_get(flight.Ticket(LONG), world.call())
+            assert rows.read_chunk().data.num_rows > 1_000
+            process.terminate()
+            assert process.wait(60) == 0
+            rows.cancel()
 
 
 def test_it_listens_beyond_loopback_with_tls_only_and_where_it_may(world: World, tmp_path: Path) -> None:

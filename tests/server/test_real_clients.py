@@ -211,7 +211,7 @@ def test_adbc_reads_whole_results_over_flight_sql(running: Running) -> None:
             assert cursor.fetch_arrow_table().column("state").to_pylist() == ["BE", "FR", "ZH"]
         with con.cursor() as cursor, pytest.raises(client.Error, match="no column nope"):
             cursor.execute("SELECT nope FROM visits")
-    running.do(flights.stop())
+    running.do(flights.stop(5.0))
 
 
 # -- JDBC ----------------------------------------------------------------------------------------------
