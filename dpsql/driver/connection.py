@@ -27,6 +27,7 @@ from dpsql.arguments import (
 )
 from dpsql.driver.cursor import Cursor
 from dpsql.driver.dbapi import Exceptions
+from dpsql.driver.schedules import PeriodBudget, Schedules, budget_by_period
 from dpsql.errors import (
     DataError,
     Error,
@@ -320,7 +321,9 @@ class Connection(Exceptions):
         at = None if delta is None else Request.of(1, delta).delta
         prepared = prepare(sql, self.policy, self.schemas(), options.progress, rows_per_unit=options.rows_per_unit)
         known = self._batches.past.known(prepared, targets.alpha) if options.earlier else None
-        return find_budget(prepared, self.budget, targets, options, delta=at, measure=measure, known=known)
+        return find_budget(
+            prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
+        )
 
     @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(
@@ -681,6 +684,12 @@ class Connection(Exceptions):
             return answer, f"without errors: {error}"
 
     @property
+    def schedules(self) -> Schedules:
+        """The standing batches: ``add``, ``standing``, ``remove``, and ``release_due`` for what is over by now."""
+        self._check_open()
+        return Schedules(self.policy, self._batches, self._books)
+
+    @property
     def ledger(self) -> Custody:
         """The ledger's ``backup(FILE)``, ``restore(FILE)`` and ``verify()``, for its custodian."""
         self._check_open()
@@ -694,6 +703,10 @@ class Connection(Exceptions):
         """
         self._check_open()
         return self._books.state()
+
+    def budget_by_period(self) -> list[PeriodBudget]:
+        """What is spent and left of every period of a growing table that is over."""
+        return budget_by_period(self.policy, self.budget)
 
     def releases(self) -> list[Entry]:
         """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""

@@ -101,6 +101,7 @@ def measure_adaptively(
     """
     room._check_schemas(job, engine)
     check_reach(job)
+    room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     transcript = shielded(partial(_observed, job, engine, noise_of(job)), room.FAILED)
     ledger.record(release, payload(release, transcript))

@@ -29,6 +29,8 @@ class Scanned(Protocol):
     def schemas(self) -> Mapping[str, Mapping[str, str]]: ...
     @property
     def sources(self) -> Mapping[str, TableSource]: ...
+    @property
+    def description(self) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Job:
     blocks of rows of B in whose norm it is taken instead (``dpsql.privacy.noise``). The noise is
     not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
-    ``description`` is the public JSON that the ledger keeps beside the charge.
+    ``description`` is the public JSON that the ledger keeps beside the charge. ``charge_id``: the id of a charge
+    that may be asked for again, where it has one.
     """
 
     layouts: tuple[Layout, ...]
@@ -53,6 +56,7 @@ class Job:
     description: Json = field(repr=False)
     label: str = ""
     blocks: tuple[int, ...] = ()
+    charge_id: str = ""
 
     @property
     def noise(self) -> Noise:

@@ -124,7 +124,7 @@ def make_adaptive_plan(
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
     prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
-    understood, policy = prepared.understood, prepared.policy
+    understood, policy, state = prepared.understood, prepared.policy, state.within(prepared.reads)
     compiled = prepared.compiled
     if isinstance(compiled, Structured) and method == "mwem-strategy":
         raise DataError(
@@ -189,6 +189,7 @@ def make_adaptive_plan(
         notes=understood.notes,
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         rows_per_unit=prepared.rows_per_unit,
+        reads=prepared.reads,
     )
 
 

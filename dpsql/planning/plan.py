@@ -128,7 +128,7 @@ def make_plan(
     began, time_limit = monotonic(), options.time_limit
     deadline = Deadline.within(began, time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
-    objective = options.objective or "balanced"
+    state, objective = state.within(prepared.reads), options.objective or "balanced"
     batches = {noise: prepared.weighed(noise, objective) for noise in ("gaussian", "laplace")}
     ways = []
     charges = tuple(charge_for(request, state.budget))
@@ -231,4 +231,5 @@ def plan_of(
         origin=origin,
         wanted=wanted,
         rows_per_unit=prepared.rows_per_unit,
+        reads=prepared.reads,
     )

@@ -18,6 +18,7 @@ from dpsql.planning.target_errors import Wanted
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
+from dpsql.privacy.periods import Reads
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
 from dpsql.release.by_result import ByResult
 from dpsql.sql import Answer
@@ -68,8 +69,9 @@ class PlannedBatch:
     ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
     (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
     answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
-    many rows of a unit count, where the call lets fewer count than the policy. ``finds``: the columns whose groups are
-    found before (``dpsql.running.find_first``); the plan is of stand-ins for them then.
+    many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
+    table that are read, to which the charge is confined; None where it is for everything. ``finds``: the columns whose
+    groups are found before (``dpsql.running.find_first``); the plan is of stand-ins for them then.
     """
 
     sql: str
@@ -94,6 +96,7 @@ class PlannedBatch:
     rests_on: tuple[int, ...] = ()
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
     rows_per_unit: int | None = None
+    reads: Reads | None = None
     finds: tuple[object, ...] = ()
 
     @property

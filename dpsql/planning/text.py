@@ -82,6 +82,12 @@ def plan_facts(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool =
         facts.append(("Charge", f"{plan.charge.measure} {plan.charge.amount:.6g} of the {plan.charge.account} account"))
     if plan.wanted is not None:  # the error that the budget was found for
         facts.append(("Wanted", wanted_text(plan.wanted, plan.alpha)))
+    if plan.reads is not None:
+        most = plan.reads.most
+        units = "" if most in (None, 1) else f"; the budget holds for units with rows in up to {most} of them"
+        facts.append(
+            ("Periods", f"{plan.reads}, charged to {'it' if len(plan.reads.read) == 1 else 'each'} alone{units}")
+        )
     facts.append(("Batch", _batch(plan)))
     if details:
         facts.append(("Cells", _cells(plan)))

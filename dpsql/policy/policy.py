@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import glob
 import tomllib
@@ -38,6 +39,8 @@ TABLE_KEYS = (
     "counts",
     "key",
     "references",
+    "periods",
+    "max_periods_per_unit",
     "columns",
 )
 VIEW_KEYS = ("sql",)
@@ -57,7 +60,8 @@ class Policy:
 
     ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables. ``database``: the DuckDB file
     with the tables that name no source. ``anchor``: a file kept elsewhere that detects an older copy of the ledger put
-    back. A connection may name other places.
+    back. A connection may name other places. ``today``: the day that decides which periods are closed; None for the
+    day that it is (UTC).
     """
 
     dataset: str
@@ -67,6 +71,7 @@ class Policy:
     views: Mapping[str, str] = field(default_factory=dict)
     database: str | None = None
     anchor: str | None = None
+    today: dt.date | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         text("dataset", self.dataset)
@@ -125,6 +130,11 @@ class Policy:
                 f"{dotted('tables', name)} is not declared, so the table cannot be used; {nearest(name, self.tables)}"
             )
         return found
+
+    @property
+    def day(self) -> dt.date:
+        """The day that decides which periods are closed."""
+        return self.today or dt.datetime.now(dt.UTC).date()
 
     @functools.cached_property
     def units(self) -> Mapping[str, Unit | None]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from dpsql.errors import one_line
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, AtMost, BudgetPolicy, TablePolicy
+from dpsql.policy.periods import Periods
 from dpsql.policy.proposals import Proposal, propose
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
@@ -191,7 +192,9 @@ def _table_lines(table: TablePolicy) -> list[str]:
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {quote(value)}")
-    for name in ("max_rows_per_unit", "expected_rows", "minimum"):
+    if table.periods is not None:
+        lines.append(f"periods = {_periods_text(table.periods)}")
+    for name in ("max_rows_per_unit", "max_periods_per_unit", "expected_rows", "minimum"):
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {value}")
@@ -205,6 +208,12 @@ def _table_lines(table: TablePolicy) -> list[str]:
         listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in table.references.items())
         lines.append(f"references = {{ {', '.join(listed)} }}")
     return lines
+
+
+def _periods_text(periods: Periods) -> str:
+    parts = [f"column = {quote(periods.column)}", f"every = {quote(periods.every)}", f"first = {periods.first}"]
+    parts += [f"wait = {periods.wait}"] if periods.wait else []
+    return f"{{ {', '.join(parts)} }}"
 
 
 def _bound_text(bound: AtMost) -> str:

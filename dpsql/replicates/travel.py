@@ -111,7 +111,7 @@ class Replicates:
             raise DataError(
                 f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
             )
-        tree = merged(parsed(query))
+        tree = merged(_by_period(parsed(query), self.store.series(), own))
         shown = self.store.shown_by()
         nodes = [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]
         read = [_release_of(node, shown, own) for node in nodes]
@@ -154,6 +154,20 @@ class Replicates:
                 self._made.pop(next(iter(self._made)))
             self._made[key] = results_of(law, count, seconds, sample=sample)
         return self._made[key]
+
+
+def _by_period(tree: exp.Expr, series: Mapping[str, str], own: Mapping[str, Mapping[str, int]]) -> exp.Expr:
+    """The query with each view of releases of several periods written out as a query over these."""
+    for node in [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]:
+        name, schema = node.name.lower(), node.db.lower()
+        if schema in ("", "dp") and name in series and (schema or name not in own):
+            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True))
+            written = exp.Subquery(this=parsed(series[name]), alias=alias)
+            for part in ("joins", "laterals", "pivots"):
+                if node.args.get(part):
+                    written.set(part, node.args[part])
+            node.replace(written)
+    return tree
 
 
 def _release_of(

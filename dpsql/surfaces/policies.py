@@ -329,6 +329,9 @@ def _table_line(table: TablePolicy) -> str:
         return "public"
     unit = "one row" if table.unit == "row" else f"all rows of one {table.unit}, at most {table.max_rows_per_unit}"
     parts = [f"privacy unit is {unit}", *(f"at most {bound}" for bound in table.at_most)]
+    if table.periods is not None:
+        most = "" if table.max_periods_per_unit is None else f", units in up to {table.max_periods_per_unit} of them"
+        parts.append(f"released by periods, {table.periods}{most}")
     if table.source is not None:
         parts.append(f"from {table.source}")
     if table.expected_rows is not None:
@@ -345,6 +348,8 @@ def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]
         "max_rows_per_unit": table.max_rows_per_unit,
         "minimum": table.minimum,
         "at_most": [{"per": bound.per, "rows": bound.rows, "groups": bound.groups} for bound in table.at_most],
+        "periods": None if table.periods is None else {**table.periods.rule, "wait": table.periods.wait},
+        "max_periods_per_unit": table.max_periods_per_unit,
         "source": table.source,
         "columns": [
             {

@@ -92,6 +92,60 @@ def _renamed(s: Scene) -> None:
     s.other(lambda text: text.replace("clinic-1", "clinic-9")).run(plan)
 
 
+DAYS = "day >= DATE '2024-01-01' AND day < DATE '2024-02-01'"
+STANDING = "CREATE VIEW v AS SELECT COUNT(*) AS n FROM visits"
+
+
+def _growing(s: Scene, today: str = "2024-03-01", text: str = "") -> dpsql.Connection:
+    """A connection to the clinic whose visits have periods of a month, under a policy and a ledger of its own."""
+    folder = s.folder / "growing"
+    folder.mkdir(exist_ok=True)
+    periods = text or 'periods = { column = "day", every = "1 month", first = 2024-01-01 }'
+    held = (s.folder / "clinic.toml").read_text(encoding="utf-8")
+    (folder / "clinic.toml").write_text(held.replace("[tables.visits]\n", f"[tables.visits]\n{periods}\n"))
+    return dpsql.connect(s.folder / "clinic.duckdb", policy=folder / "clinic.toml", today=today)
+
+
+def _stands(sql: str = STANDING, **more: Any) -> Callable[[Scene], object]:
+    return lambda s: _growing(s).schedules.add(sql, **{"epsilon": 0.1, "delta": 1e-9, "name": "monthly", **more})
+
+
+def _other_periods(s: Scene) -> None:
+    _growing(s).run(f"{COUNT} WHERE {DAYS}", **BUDGET)
+    other = 'periods = { column = "day", every = "1 week", first = 2024-01-01 }'
+    _growing(s, text=other).run(f"{COUNT} WHERE day < '2024-01-08' AND day >= '2024-01-01'", **BUDGET)
+
+
+def _too_many_periods(s: Scene) -> None:
+    other = 'periods = { column = "day", every = "1 day", first = 2000-01-01 }'
+    _growing(s, text=other).plan(f"{COUNT} WHERE day >= '2001-01-01' AND day < '2023-01-01'", **BUDGET)
+
+
+def _stands_twice(s: Scene, sql: str, name: str) -> None:
+    con = _growing(s)
+    con.schedules.add(STANDING, **BUDGET, name="monthly")
+    con.schedules.add(sql, **BUDGET, name=name)
+
+
+GROWING: dict[str, Callable[[Scene], object]] = {
+    "days that are not over": lambda s: _growing(s).plan(COUNT, **BUDGET),
+    "a first period that runs": lambda s: _growing(s, "2024-01-09").plan(COUNT, **BUDGET),
+    "other periods": _other_periods,
+    "too many periods": _too_many_periods,
+    "every day": _stands(every="day"),
+    "before the first period": _stands(first="2020-01-01"),
+    "another table stands": _stands("CREATE VIEW v AS SELECT COUNT(*) AS n FROM patients"),
+    "no name stands": _stands(COUNT),
+    "a column called period": _stands("CREATE VIEW v AS SELECT 1 AS period, COUNT(*) AS n FROM visits"),
+    "two tables stand": _stands(f"{STANDING}; CREATE VIEW w AS SELECT COUNT(*) AS n FROM patients"),
+    "a schedule's name": lambda s: _stands_twice(s, STANDING.replace("VIEW v", "VIEW w"), "monthly"),
+    "a schedule's result": lambda s: _stands_twice(s, STANDING, "again"),
+    "no such schedule": lambda s: _growing(s).schedules.remove("monthly"),
+    "no periods": lambda s: s.con.schedules.add(STANDING, **BUDGET, name="monthly"),
+    "a table without periods": _stands(table="patients"),
+}
+
+
 def _found_as_nothing(s: Scene) -> None:
     s.con.run(COUNT, **BUDGET)
     needed = s.con.budget_for(COUNT, max_error=1000)
@@ -551,6 +605,7 @@ def _keyed(s: Scene) -> None:
 
 
 PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
+    **GROWING,
     "values without a delta": _found(delta=None),
     "values of units without max_groups": _found(max_groups=None),
     "max_groups of rows": _found("kinds.flag", max_groups=2),
