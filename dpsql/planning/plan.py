@@ -161,7 +161,8 @@ class LastPlans:
     """The last plans of one connection: the same text is planned once, as long as nothing it depends on has changed.
 
     What a plan depends on is public, and all of it is compared: text, policy, column types, request, options, and what
-    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones.
+    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones, nor those of
+    tables with periods, as these are closed by the day and paid for apart.
     """
 
     def __init__(self) -> None:
@@ -177,7 +178,8 @@ class LastPlans:
         options: PlanOptions,
     ) -> Plan:
         """As ``make_plan``."""
-        if options.time_limit is not None or options.progress is not None:
+        grows = any(table.periods is not None for table in policy.tables.values())
+        if options.time_limit is not None or options.progress is not None or grows:
             return make_plan(sql, policy, schemas, state, request, options)
         # The cheapest first, as it decides most often; a policy that is another object may still be the same.
         affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))

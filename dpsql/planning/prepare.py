@@ -168,8 +168,10 @@ class Chooser:
             )
             return replace(blocks, objective=label)
         assert self._workload is not None  # noqa: S101 - narrows the type for the checker
+        # A line multiplies the norm of what is measured of every value; only L1 and L2 multiply.
+        pure = noise == "laplace" and not isinstance(self.compiled, Lined)
         found = select(
-            *(self._workload, "pure" if noise == "laplace" else noise, method if method in CATALOGUE else "auto"),
+            *(self._workload, "pure" if pure else noise, method if method in CATALOGUE else "auto"),
             tolerance=options.tolerance,
             time_limit=options.time_limit,
             progress=options.progress,

@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import binom
 
 from dpsql.errors import InterfaceError
-from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.derived import Derived
 from dpsql.reconstruct.formulas import Fit, Leaf
 
 GAUSSIAN = gaussian_noise(1, Fraction(1, 10**6))
-LAPLACE = laplace_noise(1, Fraction(1, 1000))
+LAPLACE = pure_noise(1, Fraction(1, 1000))
 CENTRES, SCALES = (3.0, -1.0, 7.0), (2.0, 4.0, 5.0)
 TIMES = 2_000
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpsql.arrays import Floats
-from dpsql.privacy.noise import gaussian_noise, laplace_noise
+from dpsql.privacy.noise import gaussian_noise, pure_noise
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.formulas import Comparison, Formula, Gini, Independence, Leaf
 
@@ -110,7 +110,7 @@ def test_gini_is_the_mean_distance_over_twice_the_mean() -> None:
 
 @pytest.mark.parametrize("deviation", [2.0, 8.0, 30.0])
 def test_laplace_noise_rejects_one_in_twenty_too(deviation: float) -> None:
-    noise = laplace_noise(1, Fraction(1, 1000))
+    noise = pure_noise(1, Fraction(1, 1000))
     generator = np.random.default_rng(9)
     scale = deviation / noise.variance**0.5
 
