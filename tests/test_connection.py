@@ -75,8 +75,14 @@ def spent_units(con: dpsql.Connection) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
+    """A connection for tests whose every batch is refused before the ledger is looked at: it is never made."""
+    return connect(tmp_path_factory.mktemp("untouched"))
+
+
+@pytest.fixture(scope="module")
 def unspent(tmp_path_factory: pytest.TempPathFactory) -> dpsql.Connection:
-    """A connection for tests whose every batch is refused: its ledger is never made."""
+    """A connection for tests whose every batch is refused before it is charged."""
     return connect(tmp_path_factory.mktemp("unspent"))
 
 
@@ -196,10 +202,10 @@ def test_gaussian_noise_wins_for_many_marginals(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_bad_number_is_refused_before_anything(unspent: dpsql.Connection, arguments: dict[str, Any]) -> None:
-    refusal(dpsql.DataError, lambda: unspent.plan(COUNT, **arguments))
-    refusal(dpsql.DataError, lambda: unspent.run(COUNT, **arguments))
-    assert not unspent.ledger_path.exists()
+def test_a_bad_number_is_refused_before_anything(untouched: dpsql.Connection, arguments: dict[str, Any]) -> None:
+    refusal(dpsql.DataError, lambda: untouched.plan(COUNT, **arguments))
+    refusal(dpsql.DataError, lambda: untouched.run(COUNT, **arguments))
+    assert not untouched.ledger_path.exists()
 
 
 # -- spending ---------------------------------------------------------------------------------------
