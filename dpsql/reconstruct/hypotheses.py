@@ -102,8 +102,8 @@ def _statistic(table: Floats, noise: Floats, weights: Floats, group: int, errors
     if errors.noise.kind == "gaussian":
         return T, np.inf
     moved = as_dense(in_deviations(errors.rows_of(group), errors.noise))
-    directions = np.asarray(np.linalg.solve(root, across.T @ weights @ moved), dtype=np.float64)
-    fourth = excess(directions, errors.noise)
+    whitened = cast("Floats", np.linalg.solve(root, across.T @ weights @ moved))
+    fourth = excess(whitened, errors.noise)
     d = len(U)
     return T, 4 + 2 * d * (d + 2) / fourth if fourth > 0 else np.inf
 
