@@ -5,7 +5,7 @@
 Errors are total squared errors of strategies over the singular value bound, the privacy factor 2 / epsilon^2 left out
 (of the filters the errors themselves). "Laplace" is ``select(W, noise="laplace")``, "pure" is ``noise="pure"``: the
 better of that and noise in blocks. "of Laplace" is the Laplace error over a lower bound of all Laplace strategies
-(``bounds.laplace_bound``), "of any" the pure error over one of all pure noise that is added (``bounds.pure_bound``).
+(``bounds.laplace_bound``), "of any" the pure error over one of all noise by a norm (``bounds.pure_bound``).
 
 The last table tries three ways to noise of the hull of the columns of random ranges, which blocks do not reach: rows
 turned freely in blocks of random sizes, all cells as starts, and the same with a hundred starts.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import duckdb
 import numpy as np
 import pytest
 
 import dpsql
+from dpsql.privacy.noise import Noise
 
 POLICY = """
 dataset = "fine-1"
@@ -52,3 +54,23 @@ def test_small_integers_win_where_epsilon_is_large(con, monkeypatch):
     assert without.strategy.method == small.strategy.method != large.strategy.method
     assert total(large) < 0.75 * total(without)
     assert {name for name, _ in without.strategy.considered} <= {name for name, _ in large.strategy.considered}
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2, 4])
+def test_a_lower_bound_is_below_what_integers_reach(con, epsilon):
+    """Of one count geometric noise is the least: no plan may claim a lower bound above its variance."""
+    plan = con.plan("SELECT COUNT(*) AS n FROM t", epsilon=epsilon)
+    times, of = plan.least_of_pure
+    least = float(np.asarray(plan.stderr["q1"]).ravel()[0]) ** 2 / times
+    geometric = 1 / (2 * math.sinh(epsilon / 2) ** 2)
+    assert of == "any Laplace strategy"
+    assert 0.98 * geometric <= least <= geometric * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+def test_integers_in_blocks_have_no_less_than_geometric_noise_has(size):
+    """Their variance over that on the reals, at every scale: what a bound on the reals may be multiplied by."""
+    for scale in (Fraction(1, 10), Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(3), Fraction(40)):
+        x = 1 / (2 * float(scale))
+        held = Noise("blocks", scale, (size,)).variances[0] / ((size + 1) * (size + 2) * float(scale) ** 2 / 3)
+        assert held >= (x / math.sinh(x)) ** 2 * (1 - 1e-9)

@@ -121,6 +121,37 @@ def test_ranges_too_many_to_hide_one_by_one_are_refused_before_a_charge(con: dps
     assert con.budget.spent == spent
 
 
+@pytest.mark.parametrize("unit", ["row", "patient"])
+def test_what_is_found_of_such_a_table_is_found_without_its_small_counts(tmp_path: Path, unit: str) -> None:
+    policy = POLICY.replace("age = { lower = 0, upper = 4000 }", "age = {}")
+    policy = policy.replace(
+        'unit = "row"', 'unit = "patient"\nmax_rows_per_unit = 2' if unit != "row" else 'unit = "row"'
+    )
+    (tmp_path / "visits.toml").write_text(policy, encoding="utf-8")
+    with duckdb.connect(str(tmp_path / "visits.duckdb")) as held:
+        held.execute(
+            "CREATE TABLE visits AS SELECT i // 2 AS patient, CASE WHEN i < 3000 THEN 'big' ELSE 'other' END AS ward, "
+            "(i % 100)::INTEGER AS cost, (i % 4000)::INTEGER AS age, 'w' AS word FROM range(3012) t(i)"
+        )
+    con = dpsql.connect(policy=tmp_path / "visits.toml")
+    found = con.survey(epsilon=6.0, delta=1e-8)
+    assert found.policy.table("visits").column("word").values == ("w",)
+    assert abs((found.policy.table("visits").expected_rows or 0) - 3012) < 200
+    assert (found.policy.table("visits").column("age").upper or 0) >= 1999
+    hidden = "rows" if unit == "row" else "units"
+    shown = con.sql(f"SELECT * FROM dp.{found.rows['visits'].name}").df()
+    assert list(shown[f"{hidden}_hidden"]) == list(shown[hidden].isna())
+    assert con.discover("visits.age", epsilon=6.0, bounds=True).bounds is not None
+    missed = {one.column: one for one in con.coverage(epsilon=6.0).missed}
+    assert missed["cost"].rows is missed["cost"].stderr is missed["ward"].high is None
+    empty = dpsql.connect(policy=tmp_path / "visits.toml", ledger=tmp_path / "more.ledger")
+    with duckdb.connect(str(tmp_path / "visits.duckdb")) as held:
+        held.execute("DELETE FROM visits WHERE cost > 0 OR ward = 'other' OR age > 500")
+    few = empty.survey(epsilon=6.0, delta=1e-8)
+    assert few.policy.table("visits").expected_rows == 1
+    assert few.policy.table("visits").column("age").lower is None
+
+
 def test_a_minimum_is_a_positive_number_of_a_private_table() -> None:
     for wrong in ("minimum = 0", "minimum = true", "minimum = 1.5"):
         with pytest.raises(dpsql.PolicyError, match="minimum"):

@@ -166,13 +166,10 @@ class Connection(Discovering, Keeping):
 
     def _finds_first(self, sql: str, request: Request, options: PlanOptions) -> Plan | None:
         """The plan of a batch that groups by columns which the policy lets it find, None for any other."""
-        policy, schemas, state = self.policy, self.schemas(), self.budget
-        if not waiting(policy):
+        if not waiting(self.policy):
             return None
         finder = Finder(self._holdings, self._books, self._domains.declared)
-        return plan_with_finding(
-            policy, schemas, request, finder, lambda held, rest: make_plan(sql, held, schemas, state, rest, options)
-        )
+        return plan_with_finding(sql, self.policy, self.schemas(), request, finder, options)
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
@@ -277,10 +274,10 @@ class Connection(Discovering, Keeping):
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
             said = self._custodian(said)
+            self._batches.rehearse(plan, errors=errors, estimates=estimates)
             finder = Finder(self._holdings, self._books, self._domains.declared)
-            rest = find_all(plan, finder, said, self._batches.register)
-            how = PlanOptions(plan.alpha, rows_per_unit=plan.rows_per_unit)
-            plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, rest, how)
+            found = find_all(plan, finder, said, self._batches.register)
+            plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, found.rest, found.options)
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
         return self._mine(done, said)
 

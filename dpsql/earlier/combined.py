@@ -132,11 +132,15 @@ def joined(
     more rows than count, only releases that kept the same ones are combined: those of the nearest, or, ``beside`` a
     new measurement of the batch, those that it keeps.
     """
-    return _joined(prepared, tuple(pasts), first, beside)
+    assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
+    kept = kept_first(prepared.compiled.layouts) if beside else {}
+    return _joined(prepared, tuple(pasts), first, tuple(kept.items()))
 
 
-@functools.lru_cache(maxsize=4)  # a plan asks what is free, too
-def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], beside: bool) -> Joint | None:
+@functools.lru_cache(maxsize=4)  # a plan asks what is free, too, and where units lose no rows that is the same
+def _joined(
+    prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], own: tuple[tuple[str, str], ...]
+) -> Joint | None:
     understood = prepared.understood
     assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
     names = {query.table for query in understood.queries}
@@ -149,7 +153,7 @@ def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], 
         return past.release not in first, not read <= held, len(held), -past.release
 
     near = []
-    kept = kept_first(prepared.compiled.layouts) if beside else {}
+    kept = dict(own)
     for past in sorted(mine, key=far):
         if past.keeps(kept):
             near.append(past)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -23,6 +24,7 @@ from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
 from dpsql.release.by_result import ByResult
 from dpsql.sql import Answer
 from dpsql.strategy import MatrixStrategy, Strategy
+from dpsql.strategy.core.blocks import deviations
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.line_batch import Lined
@@ -32,6 +34,7 @@ from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.batch import Core, Measured
 
 _BOUNDED = 2048  # cells up to which pure plans are bounded from below
+_HUGE = 20.0  # half of an epsilon from which integers have next to no noise
 
 
 @dataclass(frozen=True)
@@ -173,17 +176,24 @@ class PlannedBatch:
     @functools.cached_property
     def least_of_pure(self) -> tuple[float, str] | None:
         """(r, of what): the total squared error is at most r times the least of any Laplace strategy, for a strategy
-        in blocks of any noise of pure epsilon that is added (``bounds.laplace_bound``, ``bounds.pure_bound``).
+        in blocks of any in blocks, Laplace ones included (``bounds.laplace_bound``, ``bounds.pure_bound``).
 
-        None for Gaussian noise, and where cells are not listed or too many. Cost: the Gaussian optimum to 1 %.
+        The bounds are of noise on the reals. Integers have less at large epsilon: where a record moves them by 1 in all
+        at least, no less than (x / sinh x)^2 of it, x = epsilon / 2, as geometric noise has; the plan's own is as it is
+        drawn. None for Gaussian noise, and where cells are not listed or too many. Cost: the Gaussian optimum to 1 %.
         """
         strategy = self.strategy
         planned = strategy.planned if isinstance(strategy, MatrixStrategy) else None
         if strategy.noise == "gaussian" or planned is None or planned.shape[1] > _BOUNDED or planned.units is not None:
             return None
-        if strategy.blocks:
-            return strategy.expected / bounds.pure_bound(planned), "any noise of pure epsilon that is added"
-        return strategy.expected / bounds.laplace_bound(planned), "any Laplace strategy"
+        x = float(self.charge.epsilon or 0) / 2
+        if not 0 < x < _HUGE:
+            return None
+        times = strategy.expected * (math.sinh(x) / x) ** 2 / (2.0 * float(self.noise.parameter) ** 2)
+        if not strategy.blocks:
+            return times * self.noise.variance / bounds.laplace_bound(planned), "any Laplace strategy"
+        times *= float((self.noise.variances / deviations(strategy.blocks) ** 2).max())
+        return times / bounds.pure_bound(planned), "any strategy in blocks"
 
     @functools.cached_property
     def stderr(self) -> ByResult[Floats | RangeErrors]:

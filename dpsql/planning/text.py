@@ -301,17 +301,17 @@ def _scan(layout: Layout) -> str:
 
 def _kind(plan: PlannedBatch) -> str:
     if plan.strategy.blocks:
-        return f"pure noise in {_blocks(plan.strategy.blocks)} (K-norm mechanism, max-norm)"
+        return f"noise in {_blocks(plan.strategy.blocks)}, by the K-norm mechanism of the max-norm"
     return {"gaussian": "Gaussian noise", "laplace": "Laplace noise"}[plan.strategy.noise]
 
 
 def _blocks(sizes: tuple[int, ...]) -> str:
-    """The blocks of measurements, in words: "blocks of 7, 3 and 1 (12 times)"."""
+    """The blocks of measurements, in words: "a block of 7, 2 blocks of 3 and 12 blocks of 1"."""
     counts = sorted(Counter(sizes).items(), reverse=True)
-    shown = [f"{size:,}" + (f" ({count:,} times)" if count > 1 else "") for size, count in counts[:3]]
+    shown = [f"a block of {size:,}" if count == 1 else f"{count:,} blocks of {size:,}" for size, count in counts[:3]]
     if len(counts) > 3:
         shown.append(f"{len(counts) - 3} more sizes")
-    return ("blocks of " if len(sizes) > 1 else "a block of ") + listed(shown)
+    return listed(shown)
 
 
 def _certified(plan: PlannedBatch, gap: float, of: str) -> str:

@@ -41,6 +41,8 @@ from .formulas import Fit, Formula, affine
 from .linear_errors import LinearErrors
 
 MOST_CORRELATED = 1 - 1e-9
+_SINGULAR = 1e-12
+"""Of the largest eigenvalue: columns of which this is left are the same, whatever rounding says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +79,9 @@ class _Moments:
         M = self.values[:, others][:, :, others]
         roots, vectors = np.linalg.eigh(M)
         noise = np.sqrt(np.trace(self._entries(others), axis1=1, axis2=2) / len(others))
-        floor = np.maximum(np.maximum(noise, 1e-12 * np.abs(roots).max(axis=1)), 1e-300)
+        floor = np.maximum(np.maximum(noise, _SINGULAR * np.abs(roots).max(axis=1)), 1e-300)
         inverse = np.einsum("gai,gi,gbi->gab", vectors, 1 / np.maximum(roots, floor[:, None]), vectors)
-        clear = roots.min(axis=1) > 0
+        clear = roots.min(axis=1) > _SINGULAR * np.abs(roots).max(axis=1)
         exact = np.linalg.inv(np.where(clear[:, None, None], M, np.eye(len(others))))
         v = np.zeros((len(M), len(others), self.values.shape[1]))
         v[:, :, others] = exact / np.einsum("gaa->ga", exact)[:, :, None]

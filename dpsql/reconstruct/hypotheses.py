@@ -11,9 +11,10 @@ deviation under the null hypothesis: that of sampling and that of the noise, who
   V = (A x B)' (n diag(p x q) + Cov(noise)) (A x B); U' V^-1 U is chi-square with (r - 1)(c - 1) degrees of freedom
   (Kifer and Rogers 2017; without noise it is Pearson's statistic). Errors of margins enter to second order alone.
 
-Laplace noise has longer tails than normal. A whitened form sum_l a_l z_l of d dimensions has a square T with mean d and
-variance 2 d + 3 sum_l |a_l|^4, and so has (nu - 2) / nu times d F for F of d and nu = 4 + 2 d (d + 2) / (3 sum |a_l|^4)
-degrees of freedom: that is its law here, chi-square or Student's t where the sum is 0.
+Pure noise has longer tails than normal. A whitened form sum_l a_l z_l of d dimensions has a square T with mean d and
+variance 2 d + e, e its excess (``spread.excess``: 3 sum_l |a_l|^4 of Laplace noise, by blocks where it has these), and
+so has (nu - 2) / nu times d F for F of d and nu = 4 + 2 d (d + 2) / e degrees of freedom: that is its law here,
+chi-square or Student's t where e is 0.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .fieller import Ratios, fieller
 from .fits import joint_covariance, linear_part
 from .formulas import Comparison, Gini, Independence
 from .linear_errors import LinearErrors
+from .spread import as_dense, excess, in_deviations
 
 _LEAST = 0.5
 """Rows that a margin has at least, where its estimate is below: enough to keep a table from looking impossible."""
@@ -58,11 +60,12 @@ def compared(formula: Comparison, values: Floats, errors: LinearErrors) -> Float
     variance += errors.deviations(rows) ** 2
     t = difference / np.sqrt(variance)
     degrees = np.clip(2 * variance**2 / spread, 1.0, 1e9)
-    if errors.excess:
-        fourth = errors.fourth_powers(rows) * (errors.noise.variance / variance) ** 2
-        tail = 4 + 6 / (errors.excess * fourth)
-        t *= np.sqrt(tail / (tail - 2))
-        degrees = 1 / (1 / degrees + 1 / tail)
+    if errors.noise.kind != "gaussian":
+        held = in_deviations(rows, errors.noise)
+        fourth = np.array([excess(as_dense(held[at : at + 1]), errors.noise) for at in range(len(t))]) / variance**2
+        tails = fourth / (4 * fourth + 6)  # 1 / nu
+        t /= np.sqrt(1 - 2 * tails)
+        degrees = 1 / (1 / degrees + tails)
     found = {"t": t, "df": degrees, "p_value": 2 * stdtr(degrees, -np.abs(t))}[formula.what]
     return np.where(known, found, np.nan)
 
@@ -91,12 +94,16 @@ def _statistic(table: Floats, noise: Floats, weights: Floats, group: int, errors
     across = np.kron(_orthogonal(p), _orthogonal(q))
     U = across.T @ table.ravel()
     V = across.T @ (n * np.diag(np.outer(p, q).ravel()) + noise) @ across
-    root = np.linalg.cholesky(V)
+    try:
+        root = np.linalg.cholesky(V)
+    except np.linalg.LinAlgError:  # cells so far apart in size that floats lose the small ones
+        return np.nan, np.inf
     T = float(np.sum(np.linalg.solve(root, U) ** 2))
-    if not errors.excess:
+    if errors.noise.kind == "gaussian":
         return T, np.inf
-    a = np.linalg.solve(root, across.T @ weights @ errors.rows_of(group)) * errors.noise.variance**0.5
-    fourth = errors.excess * float(np.sum(np.sum(a**2, axis=0) ** 2))
+    moved = as_dense(in_deviations(errors.rows_of(group), errors.noise))
+    whitened = cast("Floats", np.linalg.solve(root, across.T @ weights @ moved))
+    fourth = excess(whitened, errors.noise)
     d = len(U)
     return T, 4 + 2 * d * (d + 2) / fourth if fourth > 0 else np.inf
 

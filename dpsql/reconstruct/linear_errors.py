@@ -70,17 +70,6 @@ class LinearErrors:
         dense = [row if isinstance(row, np.ndarray) else row.toarray() for row in rows]
         return np.concatenate(dense) / self.divisor
 
-    @property
-    def excess(self) -> float:
-        """The excess kurtosis of one coordinate of the noise: 3 of Laplace noise, on a fine grid."""
-        return 3.0 if self.noise.kind == "laplace" else 0.0
-
-    def fourth_powers(self, rows: Matrix) -> Floats:
-        """Sums (g,) of the fourth powers of combined rows."""
-        if isinstance(rows, np.ndarray):
-            return cast("Floats", (rows**4).sum(axis=1))
-        return np.asarray(rows.power(4).sum(axis=1), dtype=np.float64).reshape(-1)
-
     def deviations(self, rows: Matrix) -> Floats:
         """Standard errors (g,) of combined rows."""
         return standard_errors(rows, self.noise)

@@ -31,14 +31,14 @@ def _merged(tree: exp.Expr) -> exp.Select | None:
         return None
     given = {item.alias_or_name.lower(): item.unalias() for item in inner.expressions}
     outer = tree.copy()
-    if len(given) < len(inner.expressions) or _is_unclear(outer, given):
-        return None
+    outer.set("from_", None)
     if isinstance(source, exp.Table):
         outer.set("with_", None)
+    if len(given) < len(inner.expressions) or _is_unclear(outer, given) or _uses_itself(inner):
+        return None
     for item in list(outer.expressions):
         if isinstance(item, exp.Column):
             item.replace(exp.alias_(item.copy(), item.name, quoted=True))
-    outer.set("from_", None)
     for column in list(outer.find_all(exp.Column)):
         if column.table.lower() not in ("", alias):
             return None
@@ -90,10 +90,23 @@ def _is_unclear(outer: exp.Select, given: dict[str, exp.Expr]) -> bool:
     """Whether a name of the outer query could mean a column of the source or an item of its own."""
     if any(item.find(exp.Star, exp.Columns) is not None for item in outer.expressions):
         return True
-    own = {
+    own = _renamed(outer)
+    # An item's own name may stand in ORDER BY by itself; elsewhere a column below the source might have it, too.
+    ordered = outer.args.get("order")
+    alone = {id(part.this) for part in ordered.expressions} if ordered is not None else set()
+    return bool(own & (given.keys() | {c.name.lower() for c in outer.find_all(exp.Column) if id(c) not in alone}))
+
+
+def _uses_itself(inner: exp.Select) -> bool:
+    """Whether a SELECT reads an item's name where it is given, as DuckDB allows: ``SELECT s / n AS r, 2 * r AS q``."""
+    return bool(_renamed(inner) & {column.name.lower() for column in inner.find_all(exp.Column)})
+
+
+def _renamed(select: exp.Select) -> set[str]:
+    """The names that items have which are no columns of that name."""
+    return {
         item.alias.lower()
-        for item in outer.expressions
+        for item in select.expressions
         if isinstance(item, exp.Alias)
         and not (isinstance(item.this, exp.Column) and item.this.name.lower() == item.alias.lower())
     }
-    return bool(own & given.keys())

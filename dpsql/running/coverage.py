@@ -16,6 +16,7 @@ from dpsql.policy.values import Key
 from dpsql.quoting import identifier, string
 from dpsql.release.release import Release
 from dpsql.running.discovered_bounds import literal
+from dpsql.sql.outer.relation import beside_numbers
 
 MOST_LISTED = 2000
 """Values of a domain that is checked: all of them stand in the text of the batch."""
@@ -23,14 +24,14 @@ MOST_LISTED = 2000
 
 @dataclass(frozen=True)
 class Missed:
-    """How many rows a declared domain misses, with standard error and interval."""
+    """How many rows a declared domain misses, with standard error and interval; all None under a ``minimum``."""
 
     table: str
     column: str
-    rows: float
-    stderr: float
-    low: float
-    high: float
+    rows: float | None
+    stderr: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,10 @@ class Coverage:
         found = []
         for held, columns in checkable(policy):
             (row,) = release[_view(held)].fetchall()
+            width = 1 + len(beside_numbers(held.minimum))
             for at, column in enumerate(columns):
-                n, stderr, low, high = (float(str(value)) for value in row[4 * at : 4 * at + 4])
+                shown = row[width * at : width * at + 4]
+                n, stderr, low, high = (None if value is None else float(str(value)) for value in shown)
                 found.append(Missed(held.name, column.name, n, stderr, low, high))
         return cls(release.id, release.cost, release.guarantee, tuple(found))
 

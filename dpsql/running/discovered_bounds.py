@@ -189,9 +189,15 @@ class Bounds:
 def bounds_of(rows: Sequence[Row], scale: Scale) -> Bounds | None:
     """The bounds of the buckets that have rows; None where none has. ``rows``: bucket, n, n_stderr, n_low, n_high.
 
-    Buckets are measured apart, each by its own noise, so that errors of their sums are sums of squares.
+    Buckets are measured apart, each by its own noise, so that errors of their sums are sums of squares. Small ones that
+    a ``minimum`` hides are taken for empty ones, with the largest error of those that are shown.
     """
-    counts = {int(row[0]): tuple(map(float, row[1:4])) for row in rows if row[0] is not None and int(row[0]) >= 0}
+    most = max((float(row[2]) for row in rows if row[2] is not None), default=0.0)
+    counts = {
+        int(row[0]): (0.0, most, 0.0) if row[1] is None else tuple(map(float, row[1:4]))
+        for row in rows
+        if row[0] is not None and int(row[0]) >= 0
+    }
     filled = [bucket for bucket, (_, _, low) in counts.items() if low > 0]
     total = sum(n for n, _, _ in counts.values())
     if not filled or total <= 0:

@@ -173,7 +173,7 @@ class Finder:
         with claimed(self.books.path, "discovery"):  # one after the other: the first sets delta aside for all
             ledger = self.books.ledger()
             self.books.check_releases(ledger)
-            known = None if fresh else self._known(asked)
+            known = None if fresh else self.known(asked)
             if known is not None:
                 return known
             prospect = self.prospect(asked)
@@ -192,7 +192,7 @@ class Finder:
             number, _, _ = discover(job, self.holdings.engine, ledger, payload)
         return _discovery(number, held, declared, prospect.charge.amount, made[0], job.column.type), made[0]
 
-    def _known(self, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
+    def known(self, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
         """The newest discovery of this column on this version of the data, where it was asked in the same way."""
         held, declared = target_of(self.declared, asked.target)
         _groups(held, asked.max_groups)

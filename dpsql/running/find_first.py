@@ -10,19 +10,20 @@ mechanism (``dpsql.privacy.threshold``).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from dpsql.errors import OperationalError, SQLError
-from dpsql.planning.plan import Plan
+from dpsql.errors import IntegrityError, OperationalError, SQLError
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.plan import Plan, make_plan
 from dpsql.policy import ColumnPolicy, Policy
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Key, fold
 from dpsql.privacy.accountant import Request
 from dpsql.release import ReleaseRecord
-from dpsql.running.discovery import Asked, Finder, Prospect, about, reserved, type_of
+from dpsql.running.discovery import Asked, Finder, Prospect, about, after, reserved, type_of
 from dpsql.workload.expr.regions import KeyDomain
 
 SHARE = Fraction(3, 10)
@@ -41,15 +42,18 @@ class Finding:
     asked: Asked
     prospect: Prospect
     rest: Request
+    options: PlanOptions
+    policy: str  # as it was declared then
 
     @property
     def note(self) -> str:
         """What a plan says of it."""
         found = self.prospect
+        before = "" if found.aside is None else f", {found.aside[0].guarantee} before all else"
         return (
-            f"{found.table}.{found.column} is found first, at {found.charge.guarantee} beside the cost above: values "
-            f"of more than about {about(found.threshold)} {found.unit}s, which are the rows of the result then; the "
-            "rows planned here stand for each of them"
+            f"{found.table}.{found.column} is found first, at {found.charge.guarantee} beside the cost above{before}: "
+            f"values of more than about {about(found.threshold)} {found.unit}s, which are the rows of the result then; "
+            "the rows planned here stand for each of them"
         )
 
 
@@ -64,20 +68,16 @@ def waiting(policy: Policy) -> list[tuple[str, ColumnPolicy]]:
 
 
 def plan_with_finding(
-    policy: Policy, schemas: Schemas, request: Request, finder: Finder, plan: Callable[[Policy, Request], Plan]
+    sql: str, policy: Policy, schemas: Schemas, request: Request, finder: Finder, options: PlanOptions
 ) -> Plan | None:
     """The plan over stand-ins, with the columns to be found in ``finds``; None where no GROUP BY waits for one.
 
-    ``plan`` makes the plan of the batch under a policy at a budget. Raises as it and ``Finder.prospect``.
+    Raises as ``make_plan`` and ``Finder.prospect``: SQLError, too, where the batch needs the domain of another column.
     """
-    tables = dict(policy.tables)
-    for name, column in waiting(policy):
-        stand_in = _STAND_INS.get(column_type(type_of(schemas, tables[name], column)).kind)
-        if stand_in is not None:
-            made = replace(column, values=(stand_in,), other=True, lower=None, upper=None, step=None)
-            tables[name] = replace(tables[name], columns={**tables[name].columns, column.name: made})
+    state, left = finder.books.state(), _part(request, 1 - SHARE)
+    stood = waiting(policy)
     try:
-        first = plan(replace(policy, tables=tables), _part(request, 1 - SHARE))
+        first = make_plan(sql, _stood_in(policy, schemas, stood), schemas, state, left, options)
     except SQLError:
         return None
     grouped = {
@@ -86,25 +86,48 @@ def plan_with_finding(
         for key in core.keys
         if isinstance(key, KeyDomain)
     }
-    columns = [(name, column.name) for name, column in waiting(policy) if (fold(name), fold(column.name)) in grouped]
+    columns = [(name, column) for name, column in stood if (fold(name), fold(column.name)) in grouped]
     if not columns:
         return None
+    if len(columns) < len(stood):  # the others have no domain once these are found
+        first = make_plan(sql, _stood_in(policy, schemas, columns), schemas, state, left, options)
     each = _part(request, SHARE / len(columns))
     delta = reserved(finder.books)[1].left / (4 * len(columns))
     finds = []
-    for name, column_name in columns:
+    for name, column in columns:
         groups = None if policy.table(name).unit == "row" else 1
-        asked = Asked(f"{name}.{column_name}", Request(each.epsilon, None, each.rho), delta, groups)
-        finds.append(Finding(asked, finder.prospect(asked), _part(request, 1 - SHARE)))
+        asked = Asked(f"{name}.{column.name}", Request(each.epsilon, None, each.rho), delta, groups)
+        finds.append(Finding(asked, finder.prospect(asked), left, options, finder.declared.to_toml()))
     return replace(first, finds=tuple(finds), notes=(*first.notes, *(find.note for find in finds)))
 
 
-def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[ReleaseRecord], None]) -> Request:
-    """Find the columns that a plan waits for; the budget that is left for its numbers.
+def _stood_in(policy: Policy, schemas: Schemas, columns: Iterable[tuple[str, ColumnPolicy]]) -> Policy:
+    """The policy with a stand-in for what will be found of each column."""
+    tables = dict(policy.tables)
+    for name, column in columns:
+        stand_in = _STAND_INS.get(column_type(type_of(schemas, tables[name], column)).kind)
+        if stand_in is not None:
+            made = replace(column, values=(stand_in,), other=True, lower=None, upper=None, step=None)
+            tables[name] = replace(tables[name], columns={**tables[name].columns, column.name: made})
+    return replace(policy, tables=tables)
 
-    Raises OperationalError where nothing was found of one: what was charged for finding stays charged.
+
+def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[ReleaseRecord], None]) -> Finding:
+    """Find the columns that a plan waits for; the last of them, which has the budget of its numbers.
+
+    Raises IntegrityError for a plan of another policy, BudgetError where the budget holds not all that is to be
+    charged, both before any of it, and OperationalError where nothing was found of a column: what was charged for
+    finding stays charged.
     """
     finds = [find for find in plan.finds if isinstance(find, Finding)]
+    if any(find.policy != finder.declared.to_toml() for find in finds):
+        raise IntegrityError("the plan was made under another policy; plan again (nothing was charged)")
+    if any(finder.known(find.asked) is None for find in finds):
+        state, _, _ = reserved(finder.books)
+        for find in finds:
+            state.check(find.prospect.charge)
+            state = after(state, find.prospect.charge)
+        state.within(plan.reads).check(plan.charge)
     for find in finds:
         found, record = finder.find(find.asked, fresh=False, label=label)
         register(record)
@@ -113,7 +136,7 @@ def find_all(plan: Plan, finder: Finder, label: str, register: Callable[[Release
                 f"no value of {find.prospect.table}.{find.prospect.column} has enough {find.prospect.unit}s at this "
                 "budget, so there is nothing to group by; the discovery stays charged, the batch was not: ask with more"
             )
-    return finds[0].rest
+    return finds[-1]
 
 
 def _part(request: Request, share: Fraction) -> Request:

@@ -40,9 +40,11 @@ def rows_plan(
 ) -> Plan:
     """The plan of the histogram, or of the rows that count."""
     where = ".".join(identifier(part) for part in held.name.split("."))
+    shown = replace(held, minimum=None)  # ``rows_table`` hides small counts: their errors are needed
     if not has_units(policy, held):
-        return make_plan(f"SELECT COUNT(*) AS n FROM {where}", policy, schemas, state, request, PlanOptions())  # noqa: S608
-    counting = {**policy.tables, held.name: replace(held, max_rows_per_unit=ENDS[-1] + 1, at_most=())}
+        plain = replace(policy, tables={**policy.tables, held.name: shown})
+        return make_plan(f"SELECT COUNT(*) AS n FROM {where}", plain, schemas, state, request, PlanOptions())  # noqa: S608
+    counting = {**policy.tables, held.name: replace(shown, max_rows_per_unit=ENDS[-1] + 1, at_most=())}
     cases = " ".join(f"WHEN n <= {end} THEN {at}" for at, end in enumerate(ENDS))
     own = identifier(held.unit)
     sql = (
@@ -85,9 +87,11 @@ class RowCounts:
 
     @classmethod
     def read(cls, table: str, unit: str, shown: ReleaseTable) -> RowCounts:
-        """What a table of ``rows_table`` shows."""
+        """What a table of ``rows_table`` shows; counts that are not shown stand for 0."""
         columns = {
-            column: [float(str(v)) for v in values] for column, kind, values in shown.columns if kind == "DOUBLE"
+            column: [0.0 if v is None else float(str(v)) for v in values]
+            for column, kind, values in shown.columns
+            if kind == "DOUBLE"
         }
         if "rows" in columns:
             return cls(table, unit, shown.name, (), columns["rows_stderr"][0], columns["rows"][0])

@@ -220,6 +220,14 @@ class Batches:
         }
         return job_of(plan, self.holdings.sources, description, label)
 
+    def rehearse(self, plan: Plan, *, errors: bool, estimates: str, named: bool = True) -> None:
+        """Refuse what could not be shown, before a charge: taken names (``named``), and over zeros the rest."""
+        check_estimates(plan, estimates)
+        if named:
+            self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
+        # A name or value may have no stored form.
+        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
+
     def _measured(
         self,
         plan: Plan,
@@ -234,10 +242,7 @@ class Batches:
         """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
-        if turn is None:
-            self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
-        # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
-        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
+        self.rehearse(plan, errors=errors, estimates=estimates, named=turn is None)
         if not paid:
             ledger.state().within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)

@@ -95,7 +95,10 @@ def _cover(con: Connection, options: argparse.Namespace) -> None:
             {**spent, "missed": [vars(one) for one in found.missed], "budget": output.budget_json(con.budget)}
         )
         return
-    rows = [[f"{m.table}.{m.column}", *(f"{v:,.0f}" for v in (m.rows, m.stderr, m.low, m.high))] for m in found.missed]
+    rows = [
+        [f"{m.table}.{m.column}", *("" if v is None else f"{v:,.0f}" for v in (m.rows, m.stderr, m.low, m.high))]
+        for m in found.missed
+    ]
     heads = ("domain", "rows outside", "std error", "low", "high")
     print(output.grid(heads, ["VARCHAR", *["DOUBLE"] * 4], rows))
     if not options.quiet:

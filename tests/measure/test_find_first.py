@@ -26,13 +26,15 @@ sex = { values = ["f", "m"], nulls = false }
 SHORT = "SELECT diagnosis, COUNT(*) AS n FROM visits WHERE sex = 'f' GROUP BY diagnosis"
 
 
-def connected(folder: Path, values: str = "['flu', 'cold', 'rare ' || i][1 + i % 3]") -> dpsql.Connection:
+def connected(
+    folder: Path, values: str = "['flu', 'cold', 'rare ' || i][1 + i % 3]", policy: str = POLICY
+) -> dpsql.Connection:
     held = duckdb.connect(":memory:")
     held.execute(
         f"CREATE TABLE visits AS SELECT i // 2 AS patient, {values} AS diagnosis, (i % 2)::INTEGER AS code, "
         "['f', 'm'][1 + (i // 2) % 2] AS sex FROM range(12000) t(i)"
     )
-    (folder / "visits.toml").write_text(POLICY, encoding="utf-8")
+    (folder / "visits.toml").write_text(policy, encoding="utf-8")
     return dpsql.connect(held, policy=folder / "visits.toml")
 
 
@@ -86,3 +88,37 @@ def test_what_cannot_be_found_is_refused_as_ever(tmp_path: Path) -> None:
         dpsql.Policy.parse(POLICY.replace('"discover"', '"found"'))
     policy = dpsql.Policy.parse(POLICY)
     assert dpsql.Policy.parse(policy.to_toml()) == policy
+
+
+def test_nothing_is_found_for_a_batch_that_is_refused(tmp_path: Path) -> None:
+    con = connected(tmp_path)
+    con.discover("visits.code", epsilon=0.2, delta=1e-9, max_groups=1)
+    con.run("CREATE VIEW taken AS SELECT COUNT(*) AS n FROM visits", epsilon=3.0)
+    spent = con.budget.spent
+    with pytest.raises(dpsql.IntegrityError, match="taken exists already"):
+        con.run(f"CREATE VIEW taken AS {SHORT}", epsilon=1.0)
+    with pytest.raises(dpsql.InterfaceError, match="estimates='best'"):
+        con.run(SHORT, epsilon=1.0, estimates="best")
+    with pytest.raises(dpsql.BudgetError, match=r"a release at epsilon 2\.1,"):  # finding would have been paid
+        con.run(SHORT, epsilon=3.0)
+    assert con.budget.spent == spent
+    (tmp_path / "other").mkdir()
+    other = connected(tmp_path / "other", policy=POLICY.replace("visits-1", "visits-2"))
+    with pytest.raises(dpsql.IntegrityError, match="under another policy"):
+        other.run(con.plan(SHORT, epsilon=1.0))
+    assert not other.ledger_path.exists()
+
+
+def test_a_batch_that_needs_another_domain_finds_none(tmp_path: Path) -> None:
+    con = connected(tmp_path)
+    with pytest.raises(dpsql.SQLError, match="a quantile of code needs its values declared"):
+        con.run("SELECT diagnosis, MEDIAN(code) AS m FROM visits GROUP BY diagnosis", epsilon=1.0)
+    assert not con.ledger_path.exists()
+
+
+def test_the_numbers_are_planned_as_they_were_shown(tmp_path: Path) -> None:
+    con = connected(tmp_path)
+    plan = con.plan(f"{SHORT}; SELECT COUNT(*) AS m FROM visits", epsilon=1.0, objective="max")
+    assert "delta 5e-7 set aside for finding groups before all else" in str(plan)
+    shown = con.run(plan)["q2"].df()
+    assert shown["m_stderr"][0] == pytest.approx(plan.stderr["q2"][0], rel=0.04)  # 0.06 without it

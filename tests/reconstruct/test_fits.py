@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -120,3 +120,15 @@ def test_a_column_that_noise_hides_has_a_regularised_value_and_no_ends() -> None
 def test_a_fit_checks_its_shape() -> None:
     with pytest.raises(InterfaceError, match="needs 6 moments"):
         Fit((Leaf(0),), (0.0, 0.0), (1.0, 1.0), "r2")
+
+
+@pytest.mark.parametrize("what", ["coefficient", "stderr", "p_value", "r2"])
+def test_a_column_named_twice_is_regularised(what: str) -> None:
+    """Moments that are singular to the last digit: a number without ends, and no error of the solver."""
+    for n, s, q, sy, qy in product((0.0, 3.0, 1e6), (0.0, 1.0, 7.0), (1.0, 1e6), (2.0,), (5.0,)):
+        # z = (1, x, x, y), i <= j
+        moments = np.array([[n, s, s, sy, q, q, qy, q, qy, q]])
+        formula = Fit(tuple(map(Leaf, range(10))), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), what, 1 if what != "r2" else 0)
+        found = evaluate(formula, moments, np.eye(10), gaussian_noise(1, Fraction(1, 10)))
+        assert not np.isinf(found.value).any()
+        assert what == "p_value" or not np.isfinite(found.high).any() or what == "r2"

@@ -9,9 +9,12 @@ import pytest
 from scipy import stats
 
 from dpsql.arrays import Floats
+from dpsql.privacy import cubes
 from dpsql.privacy.noise import gaussian_noise, pure_noise
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.formulas import Comparison, Formula, Gini, Independence, Leaf
+from dpsql.reconstruct.spread import excess
+from dpsql.replicates.noise import replicates
 
 NOISE = gaussian_noise(1, Fraction(1, 10**6))
 LEAVES = tuple(Leaf(at) for at in range(12))
@@ -125,3 +128,48 @@ def test_laplace_noise_rejects_one_in_twenty_too(deviation: float) -> None:
     two = np.stack(sums(generator.uniform(-0.5, 0.5, (TIMES, 280)))
                    + sums(generator.uniform(-0.5, 0.5, (TIMES, 320))), axis=1)  # fmt: skip
     assert 0.04 <= rejected(Comparison(WELCH, 2.0, "p_value"), two) <= 0.06
+
+
+@pytest.mark.parametrize("blocks", [(12,), (3, 3, 3, 3)])
+def test_noise_in_blocks_rejects_no_more(blocks: tuple[int, ...]) -> None:
+    """Coordinates of a block are large together: at the level of 1 % a normal law rejects 3 %."""
+    noise = pure_noise(1, Fraction(1, 1000), blocks)
+    table = np.random.default_rng(9).multinomial(600, np.full(12, 1 / 12), TIMES).astype(float)
+    scale = 30.0 / np.sqrt(noise.variances)
+    moved = table + replicates(noise, 30, TIMES, 12) * scale
+    found = evaluate(Independence(LEAVES, 3, "p_value"), moved, np.repeat(np.diag(scale), TIMES, axis=0), noise).value
+    found = found[np.isfinite(found)]
+    assert np.mean(found < 0.01) <= stats.binom.ppf(1 - 1e-6, TIMES, 0.012) / TIMES
+    assert 0.035 <= np.mean(found < 0.05) <= 0.06
+
+
+@pytest.mark.parametrize("blocks", [(), (3,), (2, 1), (1, 1, 1)])
+def test_the_excess_is_that_of_the_law(blocks: tuple[int, ...]) -> None:
+    """E |A z|^4 from the moments of uniform points of cubes, over all radii."""
+    noise = pure_noise(400, Fraction(1), blocks)
+    deviations = np.sqrt(noise.variances) if blocks else np.full(3, noise.variance**0.5)
+    A = np.array([[1.0, -2.0, 0.5], [0.3, 1.0, 1.5]])
+    G = (A / deviations).T @ (A / deviations)  # of coordinates as they are drawn
+    held = blocks or (1, 1, 1)
+    owner = np.repeat(range(len(held)), held)
+    radii = {size: cubes.radii(size, noise.parameter) for size in held}
+    moments = {}
+    for size, (r, chance) in radii.items():
+        two, four = r * (r + 1) / 3, r * (r + 1) * (3 * r * r + 3 * r - 1) / 15
+        moments[size] = float(chance @ two), float(chance @ two**2), float(chance @ four)
+    whole = 0.0
+    for i, k in np.ndindex(3, 3):
+        one, other = held[owner[i]], held[owner[k]]
+        if i == k:
+            whole += G[i, i] ** 2 * moments[one][2]
+        else:
+            both = moments[one][1] if owner[i] == owner[k] else moments[one][0] * moments[other][0]
+            whole += (G[i, i] * G[k, k] + 2 * G[i, k] ** 2) * both
+    normal = np.trace(A @ A.T) ** 2 + 2 * np.sum((A @ A.T) ** 2)
+    assert excess(A, noise) == pytest.approx(whole - normal, rel=1e-3)
+
+
+def test_a_table_beyond_floats_has_no_test() -> None:
+    counts = np.array([[3e30, -2e30, 3e30, 0.0, -1e30, 3e30]])
+    found = evaluate(Independence(LEAVES[:6], 2, "p_value"), counts, np.eye(6) * 1e-6, NOISE).value
+    assert found.shape == (1,)

@@ -16,6 +16,7 @@ MERGED = [
     "WITH r AS (SELECT g, s / n AS r FROM t) SELECT SUM(r) AS total FROM r",
     "SELECT r FROM (SELECT g, r FROM (SELECT g, s / n AS r FROM t) a) b ORDER BY r LIMIT 2",
     "WITH r AS (SELECT a.g, a.n / b.n AS r FROM t a JOIN t b USING (g)) SELECT g, r AS share FROM r ORDER BY g",
+    "SELECT 2 * r AS n FROM (SELECT s / n AS r FROM t) x ORDER BY n",
     "SELECT g, RANK() OVER (ORDER BY r) AS k FROM (SELECT g, s / n AS r FROM t) x ORDER BY g",
 ]
 LEFT = [
@@ -25,6 +26,11 @@ LEFT = [
     "WITH r AS (SELECT g, s / n AS r FROM t) SELECT a.r - b.r AS d FROM r a, r b ORDER BY d",
     "SELECT r * 2 AS r FROM (SELECT s / n AS r FROM t) x ORDER BY r",
     "SELECT * FROM (SELECT g, s / n AS r FROM t) x ORDER BY g",
+    "SELECT 2 * r AS n, n + 1 AS more FROM (SELECT s / n AS r FROM t) x ORDER BY 1",
+    "SELECT 2 * r AS n FROM (SELECT s / n AS r FROM t) x WHERE n > 4 ORDER BY 1",
+    "SELECT 2 * r AS n FROM (SELECT s / n AS r FROM t) x ORDER BY n + 0",
+    "SELECT q + 1 AS m FROM (SELECT s / n AS r, 2 * r AS q FROM t) x ORDER BY m",
+    "SELECT r + 1 AS m FROM (SELECT s / n AS r FROM t WHERE r > 2) x ORDER BY m",
     "SELECT r, (SELECT MAX(n) FROM t) AS most FROM (SELECT s / n AS r FROM t) x ORDER BY r",
 ]
 

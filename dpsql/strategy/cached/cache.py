@@ -54,7 +54,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.cached.cache_entries import FORMAT, packed, read, unpack_certificate, unpack_matrix
-from dpsql.strategy.core.blocks import evened
+from dpsql.strategy.core.blocks import evened, standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.frame import Frame
 from dpsql.strategy.core.integer import full_rank
@@ -255,8 +255,8 @@ def admitted(
         raise ValueError("rank is lost")
     frame, coords = _framed(evened(mixing, blocks), basis, W)
     error = float(sensitivity**2 * frame.trace(W))
-    own = dict(considered)[chosen]
-    if not (0 < error <= (1.0 + tolerance) * own and own == min(value for _, value in considered)):
+    own, first = dict(considered)[chosen], min(standing(*one) for one in considered)
+    if not (0 < error <= (1.0 + tolerance) * own and standing(chosen, own) == first):
         raise ValueError("not the best of what was compared")
     lower = None
     if noise == "gaussian":

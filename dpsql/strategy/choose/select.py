@@ -20,6 +20,7 @@ from dpsql.strategy.choose.by_source import plan_by_source, strategy_by_source
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
 from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task, drafts
 from dpsql.strategy.core.base import NOISES, OBJECTIVES, PURE
+from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import check_entries, finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -199,7 +200,7 @@ def select(
 
 
 def _best(task: Task, method: str) -> MatrixStrategy:
-    """The draft of least error among the methods that are tried, in integers.
+    """The draft that stands first among the methods that are tried, in integers: that of least error, but for blocks.
 
     One whose rows are too unlike in size to be rounded leaves its place to the next (parts that a union hardly sees).
     """
@@ -208,10 +209,10 @@ def _best(task: Task, method: str) -> MatrixStrategy:
     found = drafts(task, method)
     if noise == "laplace" and W.units is not None and method == "auto":
         pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
-        if error < (1.0 - 1e-6) * min(draft[0] for draft in found):
+        if error < (1.0 - 1e-6) * min(standing(draft[1], draft[0]) for draft in found):
             found.append((error, BY_SOURCE, pieces))
     considered = tuple((label, value) for value, label, _ in found)
-    ranked = sorted(found, key=lambda draft: draft[0])
+    ranked = sorted(found, key=lambda draft: standing(draft[1], draft[0]))
     deadline = task.time.less(task.finish).deadline
     for error, name, pieces in ranked[:-1]:
         with contextlib.suppress(InternalError):

@@ -13,6 +13,7 @@ from scipy import sparse
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg.columns import distinct_columns
+from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, normalise
@@ -31,8 +32,6 @@ WORK = 3.0e10  # multiplications that one search without a certificate may take,
 _IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
 
-
-NORM_BLOCKS = "norm-blocks"
 CATALOGUE = (
     "optimal",
     "identity",
