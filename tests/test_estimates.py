@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from helpers import repeatable_noise
 
 import dpsql
 from dpsql import measure
@@ -74,6 +75,11 @@ def test_whole_numbers_beside_earlier_sums(tmp_path: Path) -> None:
     found = con.run(plan, estimates="whole")["q1"].df()["n"]
     assert (found >= 0).all()
     assert set(found % 1) == {0}
+
+
+@pytest.fixture(autouse=True)
+def same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    repeatable_noise(monkeypatch, 5)
 
 
 @pytest.mark.parametrize("noise", ["pure", "gaussian"])
