@@ -343,17 +343,23 @@ def norm(plan: dpsql.Plan, vectors: np.ndarray) -> int:
     held = plan.strategy.measured.written
     assert held is not None
     mixing, basis = (np.asarray(m.toarray() if hasattr(m, "toarray") else m) for m in held)
-    return norm_of(plan.noise.kind, mixing, basis, vectors)
+    return norm_of(plan.noise.kind, mixing, basis, vectors, plan.noise.blocks)
 
 
-def norm_of(noise: str, mixing: np.ndarray, basis: np.ndarray, vectors: np.ndarray) -> int:
-    """The largest L1, or squared L2, norm of mixing @ basis @ c: exact, of those that floats cannot tell from it."""
+def norm_of(
+    noise: str, mixing: np.ndarray, basis: np.ndarray, vectors: np.ndarray, blocks: tuple[int, ...] = ()
+) -> int:
+    """The largest L1, or squared L2, norm of mixing @ basis @ c: exact, of those that floats cannot tell from it.
+
+    By ``blocks``, if any: the sum over them of the largest entry.
+    """
     gaussian = noise == "gaussian"
-    change = (vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64)
-    sizes = (change**2).sum(axis=1) if gaussian else abs(change).sum(axis=1)
+    change = abs((vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64))
+    starts = np.cumsum([0, *(blocks or (1,) * mixing.shape[0])])[:-1]
+    sizes = (change**2).sum(axis=1) if gaussian else np.maximum.reduceat(change, starts, axis=1).sum(axis=1)
     near = np.flatnonzero(sizes >= sizes.max() * (1 - 1e-9))[:20]
-    exact = (vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object)
-    return int(max((v * v).sum() if gaussian else abs(v).sum() for v in exact))
+    exact = abs((vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object))
+    return int(max((v * v).sum() if gaussian else np.maximum.reduceat(v, starts).sum() for v in exact))
 
 
 def paid(plan: dpsql.Plan) -> Fraction:

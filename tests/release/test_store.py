@@ -96,7 +96,7 @@ def test_write_and_read(store: ReleaseStore) -> None:
                 3,
                 1e-3,
             ),
-            *(["by_state", "q1"], "SELECT 1", 4.0, 3.0, 1.0, "one row of t"),
+            *(["by_state", "q1"], "SELECT 1", 4.0, 3.0, 1.0, "one row of t", None),
         )
     ]
     assert listing.types[:2] == ("BIGINT", "TIMESTAMP")

@@ -8,6 +8,7 @@ from helpers import repeatable_noise
 from replicate_world import BATCH, OTHER, POLICY, connect
 
 import dpsql
+from dpsql.driver.cursor import Cursor
 from dpsql.reconstruct.fieller import fieller
 from dpsql.reconstruct.linear_errors import LinearErrors
 
@@ -189,6 +190,24 @@ def test_a_cursor_shows_errors_of_what_it_computes(con):
         with pytest.warns(UserWarning, match="without errors: .* another result"):
             cursor.execute("SELECT n + random() AS r FROM by_g")
         assert [d[0] for d in cursor.description] == ["r"]
+
+
+def test_who_listens_hears_why_there_are_no_errors_and_is_not_warned(con, recwarn):
+    heard = []
+    with Cursor(con, errors=True, said=heard.append) as cursor:
+        cursor.execute("SELECT n + random() AS r FROM by_g")
+    assert len(heard) == 1
+    assert "without errors: " in heard[0]
+    assert not recwarn
+
+
+def test_a_row_that_noise_picked_has_a_wider_interval_than_one_that_was_named(con):
+    """Of groups that noise can hardly tell apart one is picked; its interval counts the contenders."""
+    picked = one(con.sql("SELECT g, n FROM few ORDER BY n DESC LIMIT 1", errors=True))
+    named = one(con.sql(f"SELECT g, n FROM few WHERE g = '{picked['g']}'", errors=True))
+    assert picked["n_stderr"] == pytest.approx(named["n_stderr"])
+    assert picked["n_low"] < named["n_low"]
+    assert picked["n_high"] > named["n_high"]
 
 
 def test_nothing_is_spent_and_no_batch_is_measured(con):

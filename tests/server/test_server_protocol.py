@@ -55,6 +55,14 @@ def test_a_batch_without_a_budget_is_refused_and_says_how_to_give_one(ann: Clien
     assert "SET dpsql.epsilon" in error["M"]
 
 
+def test_domains_are_shown_with_where_they_come_from(ann: Client) -> None:
+    said = ann.ask("SHOW dpsql.domains")
+    assert said.columns == ["table_name", "column_name", "domain", "source"]
+    rows = {row[1]: row[2:] for row in said.rows}
+    assert rows["state"] == ('state = { values = ["BE", "FR", "ZH"], nulls = false }', "policy")
+    assert rows["id"] == ("id = {}", "")
+
+
 def test_several_statements_are_one_batch_with_one_charge(ann: Client, running: Running) -> None:
     before = running.server.service.con.budget.account("pure").spent
     ann.ask("SET dpsql.epsilon = 0.5")
