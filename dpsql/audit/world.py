@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,13 +85,17 @@ class World:
         return noise.parameter * (charge.epsilon or Fraction(0))
 
     def size(self, change: Sequence[int]) -> int:
-        """How large a change of B x is: squared L2 for Gaussian noise, else L1.
+        """How large a change of B x is: squared L2 for Gaussian noise, else L1, or by the blocks of the noise.
 
         In rounds one candidate counts at a time: the largest change, each a share of its reach (in parts of ``paid``).
         """
         if isinstance(self.job, AdaptiveJob):
             whole = int(self.paid)
             return max((abs(d) * (whole // reach) for d, reach in zip(change, self.job.reach, strict=True)), default=0)
+        if self.job.blocks:
+            ends = itertools.accumulate(self.job.blocks)
+            parts = (change[end - size : end] for size, end in zip(self.job.blocks, ends, strict=True))
+            return sum(max(map(abs, part)) for part in parts)
         return sum(d * d if self.gaussian else abs(d) for d in change)
 
     def exact(self) -> list[int]:

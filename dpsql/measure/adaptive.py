@@ -34,7 +34,7 @@ from dpsql.errors import IntegrityError
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.noise import Noise, laplace_noise
+from dpsql.privacy.noise import Noise, pure_noise
 from dpsql.privacy.selection import Selection
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.integers import Factored
@@ -78,7 +78,7 @@ class AdaptiveJob:
     @property
     def noise(self) -> Noise:
         """The law of the noise of the number of rows, measured once; others have the scale of their own reach."""
-        return laplace_noise(self.reach[0], self.each_measure)
+        return pure_noise(self.reach[0], self.each_measure)
 
     @property
     def selection(self) -> Selection:
@@ -101,6 +101,7 @@ def measure_adaptively(
     """
     room._check_schemas(job, engine)
     check_reach(job)
+    room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     transcript = shielded(partial(_observed, job, engine, noise_of(job)), room.FAILED)
     ledger.record(release, payload(release, transcript))
@@ -136,7 +137,7 @@ def check_reach(job: AdaptiveJob) -> None:
 
 def noise_of(job: AdaptiveJob) -> dict[int, list[int]]:
     """Noise for every reach that a candidate has: one draw for the number of rows, one a round."""
-    laws = {reach: laplace_noise(reach, job.each_measure) for reach in sorted(set(job.reach))}
+    laws = {reach: pure_noise(reach, job.each_measure) for reach in sorted(set(job.reach))}
     return {reach: law.sample(job.rounds + 1) for reach, law in laws.items()}
 
 

@@ -16,7 +16,7 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
-from dpsql.privacy.noise import laplace_noise
+from dpsql.privacy.noise import pure_noise
 from dpsql.reconstruct import NoiseModel
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled, compile_batch
@@ -124,7 +124,7 @@ def make_adaptive_plan(
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
     prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
-    understood, policy = prepared.understood, prepared.policy
+    understood, policy, state = prepared.understood, prepared.policy, state.within(prepared.reads)
     compiled = prepared.compiled
     if isinstance(compiled, Structured) and method == "mwem-strategy":
         raise DataError(
@@ -165,7 +165,7 @@ def make_adaptive_plan(
         blocks=lambda: _blocks(compiled, options),
         progress=options.progress,
     )
-    noise = laplace_noise(strategy.reach[0], strategy.each_measure)
+    noise = pure_noise(strategy.reach[0], strategy.each_measure)
     over_rays = compiled.rows @ cone_of(compiled).rays
     over_rays = over_rays.astype(np.float64).tocsr()
     over_rays.data *= np.repeat(compiled.scale, np.diff(over_rays.indptr))
@@ -189,6 +189,7 @@ def make_adaptive_plan(
         notes=understood.notes,
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         rows_per_unit=prepared.rows_per_unit,
+        reads=prepared.reads,
     )
 
 
