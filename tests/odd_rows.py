@@ -189,7 +189,7 @@ class World:
             if rows:
                 marks = ", ".join(["(" + ", ".join("?" * len(rows[0])) + ")"] * len(rows))
                 duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
-        con = self.cons[plan.noise.kind]
+        con = self.cons[plan.strategy.noise]
         job = con._batches.job(plan, "", "")
         x = np.zeros(job.integers.shape[1], dtype=object)
         for scan in scans_of(job.layouts):
