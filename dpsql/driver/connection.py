@@ -37,9 +37,9 @@ from dpsql.errors import (
 )
 from dpsql.measure import Engine
 from dpsql.measure.sources import Holdings
+from dpsql.planning.adaptive import make_adaptive_plan
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.expected_workload import workload_sql
-from dpsql.planning.mwem import make_adaptive_plan
 from dpsql.planning.needed_budget import NeededBudget, plain, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
@@ -219,10 +219,11 @@ class Connection(Exceptions):
         hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
         it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, these rest on them, too,
         at the same charge, and the plan's errors are those of all measurements together
-        (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "mwem" and
-        "mwem-strategy" (``dpsql.strategy.adaptive.mwem``), whose errors depend on the data and are estimated only;
-        ``rounds`` of theirs. ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more
-        count; noise falls, and what is left out of larger units is not estimated. Earlier releases are not used then.
+        (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "adaptive"
+        (``dpsql.strategy.adaptive.marginals``) for counts over many columns, or the papers' "mwem" and "mwem-strategy";
+        their errors depend on the data and are estimated only; ``rounds`` are theirs. ``rows_per_unit``: of each unit
+        at most so many rows count, where the policy lets more count; noise falls, and what is left out of larger units
+        is not estimated. Earlier releases are not used then.
         Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
         DataError, BudgetError, all before anything is spent.
         """
@@ -243,7 +244,7 @@ class Connection(Exceptions):
         if method != "auto":
             return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
-            raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
+            raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
         plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         return self._batches.past.with_earlier(plan) if earlier else plan
 
