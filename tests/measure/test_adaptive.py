@@ -486,3 +486,18 @@ def test_the_audit_holds_and_has_power(tmp_path: Path) -> None:
     assert report.holds, str(report)
     assert report.figures["share_of_an_answer"] == pytest.approx(1.0)
     assert 0 < report.figures["epsilon_found"] <= 1
+
+
+UNITS = POLICY.replace('unit = "row"', 'unit = "u"\nmax_rows_per_unit = 2')
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.5}], ids=["pure", "gaussian"])
+def test_the_audit_holds_of_adaptive_runs(budget: dict[str, float]) -> None:
+    """Brute force over neighbours, exact quotients, laws and ledger, for units of two rows."""
+    policy = Policy.parse(UNITS if "epsilon" in budget else UNITS.replace("epsilon = 4.0", "rho = 4.0"))
+    schemas = {"t": {"g": "VARCHAR", "v": "INTEGER", "other": "INTEGER", "u": "INTEGER"}}
+    sizes = {"trials": 200, "pairs": 40, "draws": 20_000}
+    report = audit(policy, PAIRS, method="adaptive", rounds=6, schemas=schemas, **budget, **sizes)
+    assert report.holds, str(report)
+    assert report.figures["share_of_an_answer"] == pytest.approx(1.0)

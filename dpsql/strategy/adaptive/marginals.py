@@ -38,6 +38,7 @@ from dpsql.linalg.blocks import Plain, Residual
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.reconstruct.adaptive_marginals import MarginalModel, on_simplex
 from dpsql.strategy.adaptive.steps import ROUNDS, Step, later
+from dpsql.strategy.core.stand_ins import noise_like, stand_in_tables
 from dpsql.strategy.marginals.multipliers import homes
 from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.structured import Structured
@@ -48,8 +49,7 @@ MOST_CANDIDATES, MOST_NUMBERS = 2**12, 2**22
 _COLUMNS, _SELECTS = Fraction(1, 10), Fraction(1, 10)  # shares of the budget, and of a round
 _GRID = 1 - Fraction(1, 2**20)  # what the grid of a selection's epsilon may leave to measurements is below 2^-20
 _ROUGH = 30  # steps of an estimate between two rounds
-_SEED, _NOISE_SEED = 20220131, 20241003
-_SAMPLE = 2**18  # rows that a stand-in is made of
+_NOISE_SEED = 20241003
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,7 +337,7 @@ def _judged(run: AdaptiveMarginals) -> tuple[float, Floats, float]:
     """(mean L1 error, mean squared errors (m,), misfit) of a run on stand-ins: the worst of them, the numbers' own."""
     batch = run.planned
     total, errors, misfits = 0.0, np.zeros(batch.numbers), []
-    for tables in stand_in_tables(run.model, run.rows):
+    for tables in stand_in_tables(run.model.sizes, run.candidates, run.rows):
         course = simulated(run, tables)
         off = run.numbers_of(course.fit.tables()) - run.numbers_of(tables)
         errors = np.maximum(errors, _by_span(batch, off**2))
@@ -380,27 +380,6 @@ def _wide(axes: Axes, sizes: tuple[int, ...]) -> Axes:
     return tuple(axis for axis in axes if sizes[axis] > 1)
 
 
-def stand_in_tables(model: MarginalModel, rows: int) -> list[dict[Axes, Floats]]:
-    """Marginals of public data that nobody has: columns by Zipf's law, apart, and with a share of kinds in common."""
-    made = []
-    for shared in (0.0, 0.4):
-        draws = np.random.default_rng(_SEED)
-        size = max(1, min(rows, _SAMPLE))
-        kind, of_kind = draws.integers(0, 6, size), draws.random(size) < shared
-        columns = {}
-        for axis in sorted({i for S in model.candidates for i in S}):
-            d = model.sizes[axis]
-            law = 1.0 / np.arange(1, d + 1)
-            columns[axis] = np.where(of_kind, kind * 7 % d, draws.choice(d, size, p=law / law.sum()))
-        tables = {}
-        for S in model.candidates:
-            flat = np.ravel_multi_index([columns[i] for i in S], model.shape(S))
-            counts = np.bincount(flat, minlength=prod(model.shape(S))).reshape(model.shape(S))
-            tables[S] = np.rint(counts * (rows / size))
-        made.append(tables)
-    return made
-
-
 def simulated(run: AdaptiveMarginals, tables: dict[Axes, Floats]) -> MarginalCourse:
     """A run over public tables, with noise of floats from a public seed: for estimates."""
     draws, course = np.random.default_rng(_NOISE_SEED), run.course()
@@ -412,8 +391,7 @@ def simulated(run: AdaptiveMarginals, tables: dict[Axes, Floats]) -> MarginalCou
             off = np.add.reduceat(np.abs(exact - np.asarray(step.known)), starts)
             scores = (np.array(run.weights) * off - np.array(step.penalties)) / np.array(run.steep)
             number = int(np.argmax(float(step.selection) * scores / 2 + draws.gumbel(size=len(scores))))
-        true, deviation = tables[run.candidates[number]].ravel(), sqrt(run.variance)
-        law = draws.normal(0.0, deviation, true.size) if run.noise == "gaussian" else draws.laplace(
-            0.0, deviation / sqrt(2), true.size)  # fmt: skip
-        course.learn(number, step.times, np.rint(step.times * true + law).astype(np.int64).tolist())
+        true = tables[run.candidates[number]].ravel()
+        noisy = step.times * true + noise_like(run.noise, run.variance, true.size, draws)
+        course.learn(number, step.times, np.rint(noisy).astype(np.int64).tolist())
     return course

@@ -40,6 +40,7 @@ from dpsql.strategy.adaptive.steps import ROUNDS as HOW_MANY
 from dpsql.strategy.adaptive.steps import Step, later
 from dpsql.strategy.choose.select import select
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.core.stand_ins import stand_in_rays
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of
@@ -278,15 +279,6 @@ def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[]
     return sparse.csr_array(sparse.vstack([total, rows[sorted(seen.values())]], format="csr"))
 
 
-def _stand_ins(rays: int, rows: int, draws: np.random.Generator) -> list[Floats]:
-    """Public data that nobody has: ``rows`` rows even, by Zipf's law over shuffled rays, and in few rays."""
-    zipf = 1.0 / np.arange(1, rays + 1)
-    few = np.zeros(rays)
-    few[: max(1, round(rays**0.5))] = 1.0
-    made = [np.ones(rays), zipf[draws.permutation(rays)], few[draws.permutation(rays)]]
-    return [held * (rows / float(held.sum())) for held in made]
-
-
 def _simulated(run: Mwem, rows: int, answers: Matrix, runs: int) -> tuple[Floats, float]:
     """Mean squared errors (m,) of the batch's numbers over ``runs`` of each kind of stand-in, and their misfit.
 
@@ -296,7 +288,7 @@ def _simulated(run: Mwem, rows: int, answers: Matrix, runs: int) -> tuple[Floats
     total, misfits = np.zeros(answers.shape[0]), []
     units = run.reach[0] / run.model.scale  # rows of a unit
     for _ in range(runs):
-        for w in _stand_ins(answers.shape[1], rows, draws):
+        for w in stand_in_rays(answers.shape[1], rows, draws):
             asked = run.model.queries @ w
             fit = run.model.start(round(float(asked[0]) * run.model.scale + _laplace(draws, run, 0)))
             found = []
