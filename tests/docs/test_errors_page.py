@@ -84,7 +84,7 @@ def test_every_code_has_an_example_of_its_own(tmp_path: Path) -> None:
 
 # Where the calls of an analyst lead; SQLErrors are on the page by their codes, PolicyErrors are the custodian's.
 REACHED = (
-    *("driver/connection", "driver/cursor", "planning/plan", "planning/mwem", "planning/needed_budget"),
+    *("driver/connection", "driver/cursor", "planning/plan", "planning/adaptive", "planning/needed_budget"),
     *("planning/explain", "planning/picture", "planning/text", "earlier/same_question", "earlier/combined_plan"),
     *("running/result_tables", "release/books", "release/store", "release/reading", "release/result"),
     *(
