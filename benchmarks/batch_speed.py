@@ -53,15 +53,19 @@ def exact(sql: str, rows: int | None) -> Callable[[], None]:
     return work
 
 
+def _silent(_: str) -> None:
+    """Whoever listens has the batch planned anew, where the connection would give its last plan again."""
+
+
 def measure(sql: str, rows: int | None, folder: Path, repeats: int = 3) -> tuple[float, ...]:
     """(planning, planning both noises, again, after planning, exact) in seconds, and the error of q1 in rows."""
     held = batch_error.policy(rows)
     connection = dpsql.connect(policy=held, ledger=folder / f"{rows}-{len(sql)}.ledger")
-    planning = seconds(lambda: connection.plan(sql, epsilon=1), repeats)
-    both = seconds(lambda: connection.plan(sql, epsilon=1, delta=1e-9), repeats)
+    planning = seconds(lambda: connection.plan(sql, epsilon=1, progress=_silent), repeats)
+    both = seconds(lambda: connection.plan(sql, epsilon=1, delta=1e-9, progress=_silent), repeats)
     os.environ["DPSQL_CACHE"] = str(folder / "strategies")
-    connection.plan(sql, epsilon=1, delta=1e-9)
-    again = seconds(lambda: connection.plan(sql, epsilon=1, delta=1e-9), repeats)
+    connection.plan(sql, epsilon=1, delta=1e-9, progress=_silent)
+    again = seconds(lambda: connection.plan(sql, epsilon=1, delta=1e-9, progress=_silent), repeats)
     os.environ["DPSQL_CACHE"] = "off"
     plan = connection.plan(sql, epsilon=1)
     after = seconds(lambda: connection.run(plan, fresh=True), repeats)

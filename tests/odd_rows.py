@@ -19,6 +19,7 @@ import dpsql
 from dpsql import measure
 from dpsql.measure.reading import scans_of
 from dpsql.measure.synthetic import SyntheticEngine
+from dpsql.planning import plan as planning
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.workload.cells import tell_apart as cells
@@ -145,7 +146,8 @@ WAYS = ("blocks", "matrix", "boxes")
 
 
 def sent(way: str, patch: pytest.MonkeyPatch) -> None:
-    """Compile every batch this way if it can be, whatever its size."""
+    """Compile every batch this way if it can be, whatever its size, and not as one that was planned before."""
+    patch.setattr(planning, "_KEPT", 0)
     patch.setattr(choice, "FEW_CELLS", 0 if way == "blocks" else 10**9)
     patch.setattr(choice, "_is_structured", lambda _: True)
     patch.setattr(cells, "BOXES_FROM", 0 if way == "boxes" else 10**9)

@@ -305,6 +305,7 @@ def test_the_core_needs_four_packages() -> None:
             rooms = {
                 "yaml": ("policy",),
                 "pyspark": ("engines",),
+                "pyarrow": (*shown, "server"),
                 **dict.fromkeys(("pygwire", "mcp", "uvicorn"), ("server",)),
             }.get(top, shown)
             assert room in rooms, f"{path.relative_to(PACKAGE)} imports {name}"

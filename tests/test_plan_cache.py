@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.planning import plan as plans
 from dpsql.planning import prepare as planning
 
 POLICY = """
@@ -81,3 +82,26 @@ def test_a_time_limit_is_shared(connection, monkeypatch):
 def test_time_limits_out_of_range_are_refused(connection, limit):
     with pytest.raises(dpsql.DataError, match="time_limit"):
         connection.plan(SQL, epsilon=1, time_limit=limit)
+
+
+def test_the_same_text_is_planned_once_as_long_as_nothing_has_changed(connection, monkeypatch):
+    made, plain = [], plans.make_plan
+    monkeypatch.setattr(plans, "make_plan", lambda *asked: made.append(asked) or plain(*asked))
+    first = connection.plan(SQL, epsilon=1)
+    again = connection.plan(SQL, epsilon=1)
+    assert len(made) == 1
+    assert str(first) == str(again)
+    release = connection.run(again)
+    connection.plan(SQL, epsilon=1, earlier=False)  # another option
+    connection.plan(SQL, epsilon=0.5, earlier=False)
+    connection.plan(f"{SQL} ", epsilon=1, earlier=False)
+    assert len(made) == 4
+    held = connection.plan(SQL, epsilon=1, earlier=False)
+    assert len(made) == 4
+    assert held.affordable
+    assert connection.budget.account("pure").remaining < connection.budget.account("pure").total
+    connection.run("SELECT COUNT(*) FROM t WHERE a < 3", epsilon=0.9)
+    poor = connection.plan(SQL, epsilon=1, earlier=False)  # what the accounts can pay has changed
+    assert len(made) > 4
+    assert not poor.affordable
+    assert release.views

@@ -42,7 +42,7 @@ from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.expected_workload import workload_sql
 from dpsql.planning.needed_budget import NeededBudget, plain, request_of
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, make_plan
+from dpsql.planning.plan import LastPlans, Plan
 from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.policy import Policy
@@ -106,6 +106,7 @@ class Connection(Exceptions):
         self._domains = FoundDomains(policy, self._books)
         self._behind = Earlier(self._books, policy, self._holdings.schemas)
         self._replicates = Replicates(self._books, self._store, self._behind)
+        self._plans = LastPlans()
         self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
         self._books.warn_of_changes()
 
@@ -246,7 +247,7 @@ class Connection(Exceptions):
             return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
             raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
-        plan = make_plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
         return self._batches.past.with_earlier(plan) if earlier else plan
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))

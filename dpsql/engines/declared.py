@@ -19,9 +19,10 @@ import sqlglot
 from sqlglot import exp
 
 from dpsql.engines import csv_files
-from dpsql.engines import duckdb as files
 from dpsql.engines.base import TableSource
+from dpsql.engines.duckdb import FileEngine
 from dpsql.engines.files import WILDCARDS, located
+from dpsql.engines.schemas import ALIAS, described
 
 Bound: TypeAlias = "int | Decimal | dt.date | dt.datetime"
 
@@ -61,18 +62,17 @@ def read_declared(database: Path | None, sources: Mapping[str, Path]) -> dict[st
         if path.name.lower().endswith((".csv", ".csv.gz")):
             found[name] = Declared(dict.fromkeys(csv_files.header(source), "VARCHAR"))
         else:
-            found[name] = Declared(files.FileEngine(None).schemas([source])[name])
+            found[name] = Declared(FileEngine(None).schemas([source])[name])
     return found
 
 
 def _tables(database: Path) -> dict[str, Declared]:
     found = {}
-    # A source without a path stands for the database: only it is attached.
-    with files.FileEngine(database)._open([TableSource("")]) as connection:
+    with described(database) as connection:
         tables = connection.execute(
             "SELECT table_schema, table_name FROM system.information_schema.tables "
             "WHERE table_catalog = ? AND table_type = 'BASE TABLE' ORDER BY table_schema != 'main', 1, 2",
-            [files.ALIAS],
+            [ALIAS],
         ).fetchall()
         for schema, table in tables:
             name = table if schema == "main" else f"{schema}.{table}"
@@ -94,7 +94,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, schema: str, table: str) -> 
     rows = connection.execute(
         "SELECT column_name, data_type FROM system.main.duckdb_columns() "
         "WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index",
-        [files.ALIAS, schema, table],
+        [ALIAS, schema, table],
     ).fetchall()
     return {str(name): str(kind) for name, kind in rows}
 
@@ -112,7 +112,7 @@ def _constraints(connection: duckdb.DuckDBPyConnection, schema: str, table: str)
         "SELECT constraint_type, constraint_column_names, coalesce(expression, constraint_text) "
         "FROM system.main.duckdb_constraints() WHERE database_name = ? "
         "AND schema_name = ? AND table_name = ? ORDER BY constraint_index",
-        [files.ALIAS, schema, table],
+        [ALIAS, schema, table],
     ).fetchall()
     return [(str(kind), tuple(columns), str(text)) for kind, columns, text in rows]
 

@@ -29,11 +29,11 @@ from dpsql.engines import csv_files, parquet
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.files import located
 from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, run_within
+from dpsql.engines.schemas import ALIAS, attach, described, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
 from dpsql.workload.expr.value_sql import select_text
 
-ALIAS = "dpsql_source"
 SUPPORTED = ((1, 5), (3, 0))
 # Functions of generated scans; a user's macro of one of these names is refused.
 USED_FUNCTIONS = (
@@ -73,7 +73,7 @@ class OpenEngine:
 
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
-        return {source.name: _schema(self.connection, self.located[source.name], self.catalog) for source in sources}
+        return {source.name: schema_of(self.connection, self.located[source.name], self.catalog) for source in sources}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
@@ -95,8 +95,10 @@ class FileEngine:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
         found = [located(source) for source in sources]
-        with self._open(found) as connection:
-            return {source.name: _schema(connection, source, ALIAS) for source in found}
+        # A scan that would have no place to spill is refused here, before its charge.
+        files = [path for source in found for path in source.files]
+        with _private_directory(), described(self._database(found), files) as connection:
+            return {source.name: schema_of(connection, source, ALIAS) for source in found}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
@@ -113,24 +115,29 @@ class FileEngine:
 
     @contextlib.contextmanager
     def _open(self, sources: Sequence[TableSource]) -> Iterator[duckdb.DuckDBPyConnection]:
-        check_version()
+        database = self._database(sources)
         files = [path for source in sources for path in source.files]
-        needs_database = any(source.path is None for source in sources)
-        if needs_database and self.database is None:
-            name = next(source.name for source in sources if source.path is None)
-            raise PolicyError(
-                f"tables.{name} has no source and no database was given; pass the database, or add source to the policy"
-            )
         with _private_directory() as spill, _isolated(spill, self.limits) as connection:
             if files:
                 listed = ", ".join(string(str(path)) for path in files)
                 connection.execute(f"SET allowed_paths = [{listed}]")
-            if needs_database and self.database is not None:
-                _attach(connection, self.database)
+            if database is not None:
+                attach(connection, database)
             _know_utc_only(connection)
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
             yield connection
+
+    def _database(self, sources: Sequence[TableSource]) -> Path | None:
+        """The file of the database, where a source lies in it. Raises PolicyError where there is none."""
+        check_version()
+        within = [source.name for source in sources if source.path is None]
+        if within and self.database is None:
+            raise PolicyError(
+                f"tables.{within[0]} has no source and no database was given; pass the database, or add source to the "
+                "policy"
+            )
+        return self.database if within else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +159,7 @@ class ConnectionEngine:
     def schemas(self, sources: Sequence[TableSource]) -> dict[str, dict[str, str]]:
         """Column types by column name, for every table; the data are not read."""
         with self._open() as (cursor, catalog):
-            return {source.name: _schema(cursor, located(source), catalog) for source in sources}
+            return {source.name: schema_of(cursor, located(source), catalog) for source in sources}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
@@ -236,27 +243,6 @@ def _know_utc_only(connection: duckdb.DuckDBPyConnection) -> None:
             connection.execute(f"SET {name} = {string(value)}")
 
 
-def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
-    if not database.is_file():
-        raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
-    said = ""
-    try:
-        connection.execute(f"ATTACH {string(str(database))} AS {ALIAS} (READ_ONLY)")
-    except duckdb.Error as error:
-        # The path itself may hold any word that is looked for below.
-        said = str(error).replace(str(database), "")
-    if not said:
-        return
-    if "lock" in said:
-        raise OperationalError(f"{database} is open for writing in another process; close it there, then try again")
-    if "already" in said or "same database file" in said or "handle" in said:
-        raise OperationalError(
-            f"{database} is open for writing in this process; pass that connection: "
-            "dpsql.connect(connection, policy=..., ledger=...)"
-        )
-    raise OperationalError(f"{database} cannot be opened as a DuckDB database; check the file and DuckDB's version")
-
-
 def _refuse_macros(cursor: duckdb.DuckDBPyConnection) -> None:
     names = ", ".join(string(name) for name in USED_FUNCTIONS)
     row = cursor.execute(
@@ -312,78 +298,8 @@ def _located(asked: Scan) -> Scan:
 def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
     if source.path is not None:
         return parquet.reader(connection, source) if source.csv_types is None else csv_files.reader(source)
-    schema, table = _schema_and_table(source)
+    schema, table = schema_and_table(source)
     return f"{identifier(catalog)}.{identifier(schema)}.{identifier(table)}"
-
-
-def _schema(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> dict[str, str]:
-    if source.csv_types is not None and source.path is not None:
-        return csv_files.schema(source)
-    if source.path is None:
-        _check_base_table(connection, source, catalog)
-    found: dict[str, str] = {}
-    failed = False
-    try:
-        if source.path is not None:
-            found = parquet.schema(connection, source)
-        else:
-            reference = _reference(connection, source, catalog)
-            rows = connection.execute(f"DESCRIBE SELECT * FROM {reference}").fetchall()  # noqa: S608
-            found = {str(row[0]): str(row[1]) for row in rows}
-    except (duckdb.Error, ValueError):
-        failed = True
-    if failed:
-        where = f"the source {source.path}" if source.path else "the database"
-        raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
-    computed = set() if source.path is not None else _generated(connection, source, catalog)
-    return {name: kind for name, kind in found.items() if name not in computed}
-
-
-def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
-    """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row.
-
-    Before DuckDB 2 the catalog does not tell a generated column from one with a default, except by
-    the table's text; there, a table with a generated column loses its columns with defaults too.
-    """
-    schema, table = _schema_and_table(source)
-    rows = connection.execute(
-        "SELECT column_name, is_generated, column_default IS NOT NULL FROM system.information_schema.columns "
-        "WHERE table_catalog = ? AND system.main.lower(table_schema) = system.main.lower(?) "
-        "AND system.main.lower(table_name) = system.main.lower(?)",
-        [catalog, schema, table],
-    ).fetchall()
-    found = {str(name) for name, generated, _ in rows if generated == "ALWAYS"}
-    doubtful = {str(name) for name, generated, has_default in rows if generated is None and has_default}
-    if doubtful:
-        written = connection.execute(
-            "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? "
-            "AND system.main.lower(schema_name) = system.main.lower(?) "
-            "AND system.main.lower(table_name) = system.main.lower(?)",
-            [catalog, schema, table],
-        ).fetchall()
-        if any("GENERATED ALWAYS AS" in str(row[0]).upper() for row in written):
-            found |= doubtful
-    return found
-
-
-def _schema_and_table(source: TableSource) -> tuple[str, str]:
-    schema, _, table = source.name.rpartition(".")
-    return schema or "main", table
-
-
-def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> None:
-    """A table, not a view: a view may hold any SQL, and the policy says nothing of it."""
-    schema, table = _schema_and_table(source)
-    found = connection.execute(
-        "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
-        "AND system.main.lower(table_schema) = system.main.lower(?) "
-        "AND system.main.lower(table_name) = system.main.lower(?)",
-        [catalog, schema, table],
-    ).fetchone()
-    if found is None:
-        raise PolicyError(f"tables.{source.name}: the database has no such table; correct the policy's name for it")
-    if found[0] != "BASE TABLE":
-        raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")
 
 
 def _scan(

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from dpsql.arrays import Array, Ints, Matrix
+from dpsql.arrays import Array, Csr, Ints, Matrix
 
 _SEED = 20_130  # public and fixed: hashes only speed up a comparison that is then made exactly
 
@@ -34,42 +34,65 @@ def distinct_columns(matrix: Matrix, *, up_to_sign: bool = False) -> Distinct:
     """Group equal non-zero columns of an integer csr matrix (q x n), exactly.
 
     With ``up_to_sign`` columns c and -c fall together as well (their norms are the same).
-    Columns are grouped by a random linear hash in integers modulo 2^64 and every column is
-    then compared with the first of its group. Cost O(nnz + n log n).
+    Columns are grouped by a random linear hash in integers modulo 2^64, under which that of -c is that of c negated;
+    those that fell together are then compared exactly. Cost O(nnz + n log n).
     """
-    csc = sparse.csc_array(matrix)
-    csc.sort_indices()
-    csc.eliminate_zeros()
-    n = csc.shape[1]
-    counts = np.diff(csc.indptr)
+    csr = sparse.csr_array(matrix)
+    if csr.nnz and not csr.data.all():
+        csr = csr.copy() if csr is matrix else csr
+        csr.eliminate_zeros()
+    n = csr.shape[1]
+    data = csr.data.astype(np.int64, copy=False)
+    counts = np.bincount(csr.indices, minlength=n)
     used = np.flatnonzero(counts)
-    data = csc.data.astype(np.int64, copy=False)
-    if up_to_sign and used.size and data.min() < 0:
-        sign = np.ones(n, dtype=np.int64)
-        sign[used] = np.sign(data[csc.indptr[used]])
-        data = data * np.repeat(sign, counts)
-    rng = np.random.default_rng(_SEED)
-    code = rng.integers(1, 2**63, size=csc.shape[0], dtype=np.uint64)
-    running = np.concatenate([[np.uint64(0)], np.cumsum(code[csc.indices] * data.view(np.uint64))])
-    hashes = running[csc.indptr[1:]] - running[csc.indptr[:-1]]
-    _, first, inverse = np.unique(hashes[used], return_index=True, return_inverse=True)
+    code = np.random.default_rng(_SEED).integers(1, 2**63, size=csr.shape[0], dtype=np.int64)
+    hashes = (sparse.csr_array((data, csr.indices, csr.indptr), shape=csr.shape).T @ code)[used].view(np.uint64)
+    signed = up_to_sign and used.size > 0 and bool(data.min() < 0)
+    grouped = np.minimum(hashes, np.negative(hashes)) if signed else hashes
+    _, first, inverse = np.unique(grouped, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     label = np.full(n, -1, dtype=np.int64)
     label[used] = rank[inverse]
     keep = used[first[order]]
-    # The comparison that makes the grouping exact: same length, same rows, same values.
-    if used.size:
-        mate = keep[label[used]]
-        same = counts[used] == counts[mate]
-        if bool(same.all()):
-            offset = np.repeat(csc.indptr[mate] - csc.indptr[used], counts[used])
-            place = np.arange(data.size)
-            same_entries = (csc.indices == csc.indices[place + offset]) & (data == data[place + offset])
-            if bool(same_entries.all()):
-                return Distinct(keep, label)
-    return _distinct_slowly(csc.indptr, csc.indices, data)
+    if keep.size == used.size:
+        return Distinct(keep, label)
+    mate = keep[label[used]]
+    sign = None
+    if signed:
+        sign = np.ones(n, dtype=np.int64)
+        at = np.empty(n, dtype=np.uint64)
+        at[used] = hashes
+        sign[used[hashes != at[mate]]] = -1
+    # The comparison that makes the grouping exact.
+    if bool((counts[used] == counts[mate]).all()) and _alike(csr, data, keep, label, sign):
+        return Distinct(keep, label)
+    csc = sparse.csc_array(csr)
+    csc.sort_indices()
+    held = csc.data.astype(np.int64, copy=False)
+    if signed:
+        lead = np.ones(n, dtype=np.int64)
+        lead[used] = np.sign(held[csc.indptr[used]])
+        held = held * np.repeat(lead, np.diff(csc.indptr))
+    return _distinct_slowly(csc.indptr, csc.indices, held)
+
+
+def _alike(csr: Csr, data: Ints, keep: Ints, label: Ints, sign: Ints | None) -> bool:
+    """Is every column the one kept for its class, times its sign? All have as many entries as that one."""
+    several = np.flatnonzero((np.bincount(label[label >= 0], minlength=keep.size) > 1)[label] & (label >= 0))
+    whole = sparse.csr_array((data, csr.indices, csr.indptr), shape=csr.shape)
+    csc = sparse.csc_array(whole if 2 * several.size > label.size else whole[:, several])
+    if csc.shape[1] == label.size:
+        several = np.arange(label.size)
+    mate = np.searchsorted(several, keep[label[several]])
+    lengths = np.diff(csc.indptr)
+    mate[lengths == 0] = 0
+    other = np.arange(csc.nnz) + np.repeat(csc.indptr[mate] - csc.indptr[:-1], lengths)
+    if not (csc.indices == csc.indices[other]).all():
+        return False
+    values = csc.data[other] if sign is None else csc.data[other] * np.repeat(sign[several], lengths)
+    return bool((csc.data == values).all())
 
 
 def _distinct_slowly(indptr: Array, indices: Array, data: Ints) -> Distinct:

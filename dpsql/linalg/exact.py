@@ -18,15 +18,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError
+from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.forms import dense, is_sparse
 
 _CHUNK = 4096
 _LEAST = 4  # bits of the data in a word, at least
 _WRITTEN_OUT = 2**26  # entries of a sparse matrix that is written out
 _ROOT_BITS = 32
+_FEW_PARTS = 16
+_WORTH_PARTING = 2**26  # multiplications of a product from which its parts are looked for
 _SPARSE_COST = 50  # a product of two sparse entries takes as long as so many dense ones
 
 Word = TypeVar("Word", Ints, Floats)
@@ -152,9 +156,13 @@ def max_abs(matrix: Matrix) -> int:
 def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
     """(largest L1, largest squared L2) norm of a column of mixing @ columns, exactly.
 
-    Cost: one p x v x N product; where nothing is negative and columns hold few entries,
-    O(nnz v) instead. Shapes as in ``product_chunks``.
+    Cost: one p x v x N product, of each part over its distinct columns where ``mixing`` falls into few parts; where
+    nothing is negative and columns hold few entries, O(nnz v) instead. Shapes as in ``product_chunks``.
     """
+    parted = parts_of(mixing, columns)
+    if parted is not None:
+        l1, l2 = (_largest_sum([(each_norm(*part[:2], order), part[2]) for part in parted]) for order in (1, 2))
+        return l1, l2
     sparse_norms = few_entries(mixing, columns)
     if sparse_norms is not None:
         return int(sparse_norms[0]), int(sparse_norms[1])
@@ -167,6 +175,43 @@ def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
         a, b = _norms_of(chunk)
         l1, l2 = max(l1, a), max(l2, b)
     return l1, l2
+
+
+def parts_of(mixing: Matrix, columns: Sparse) -> list[tuple[Array, Sparse, Ints]] | None:
+    """Parts of a block diagonal ``mixing``: (part, distinct columns of its rows, each column's place or -1).
+
+    The norm (or its square) of a column of the product is the sum of those of its parts. None where the product is
+    small, or there is one part, or many. Cost O(p v + nnz).
+    """
+    if is_sparse(mixing) or mixing.ndim != 2 or mixing.size * columns.shape[1] < _WORTH_PARTING:
+        return None
+    p = mixing.shape[0]
+    left, right = np.nonzero(mixing)
+    size = p + mixing.shape[1]
+    graph = sparse.coo_array((np.ones(left.size, dtype=np.int8), (left, right + p)), shape=(size, size))
+    component = connected_components(graph, directed=False)[1]
+    small = np.bincount(component) <= 2  # an entry alone: all of these are one part
+    label = np.unique(np.where(small[component], -1, component), return_inverse=True)[1]
+    number = int(label.max()) + 1
+    if not 1 < number <= _FEW_PARTS:
+        return None
+    held = sparse.csr_array(columns)
+    found: list[tuple[Array, Sparse, Ints]] = []
+    for one in range(number):
+        rows, inside = np.flatnonzero(label[:p] == one), np.flatnonzero(label[p:] == one)
+        mine = sparse.csr_array(held[inside])
+        alike = distinct_columns(mine)
+        found.append((mixing[np.ix_(rows, inside)], sparse.csc_array(mine[:, alike.keep]), alike.label))
+    return found
+
+
+def _largest_sum(parts: Sequence[tuple[list[int], Ints]]) -> int:
+    """The largest sum, over all columns, of what the parts have for it (0 for the label -1), exactly."""
+    fits = sum(max(values, default=0) for values, _ in parts) < 2**62
+    total = np.zeros(parts[0][1].size, dtype=np.int64 if fits else object)
+    for values, label in parts:
+        total += np.array([*values, 0], dtype=total.dtype)[label]
+    return int(total.max(initial=0))
 
 
 def each_norm(mixing: Matrix, columns: Sparse, order: int) -> list[int]:

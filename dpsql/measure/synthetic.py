@@ -23,6 +23,7 @@ from dpsql import measure as room
 from dpsql.arrays import Csr, Matrix
 from dpsql.engines import duckdb as real
 from dpsql.engines.base import IntArray, Scan, TableSource
+from dpsql.engines.schemas import schema_of
 from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, Step, _rounds, measure_adaptively
 from dpsql.measure.job import Job, Scanned
@@ -54,7 +55,7 @@ class SyntheticEngine:
         """Column types by column name, for every table."""
         for source in sources:
             if source.name not in self._known:
-                self._known[source.name] = real._schema(self.connection, source, "memory")
+                self._known[source.name] = schema_of(self.connection, source, "memory")
         return {source.name: self._known[source.name] for source in sources}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:

@@ -118,21 +118,43 @@ def _of_prefixes(parts: int, noise: str) -> float:
 
 def _of_spans(compiled: Compiled, noise: str) -> Floats:
     """Delta_c of every span, for each of its numbers."""
+    if compiled.units.listable:
+        return np.asarray(_listed(compiled)[0 if noise == "laplace" else 1])
     errors = np.zeros(len(compiled.scale))
     weighted = sparse.csr_array(sparse.diags_array(compiled.scale) @ compiled.rows)
-    if compiled.units.listable:  # as ``longest`` has it, for all spans at once
-        moved = weighted if compiled.units.plain else sparse.csr_array(weighted @ compiled.units.columns)
-        powers = abs(moved) * compiled.units.common if noise == "laplace" else moved.power(2) * compiled.units.common**2
-        ends = np.append([span.start for span in compiled.spans], len(errors))
-        ones = np.ones(len(errors), dtype=np.int64)
-        by_span = sparse.csr_array((ones, np.arange(len(errors)), ends), shape=(len(compiled.spans), len(errors)))
-        reach = (by_span @ powers).max(axis=1).toarray().ravel()
-        return np.asarray(np.repeat(reach if noise == "laplace" else reach**0.5, np.diff(ends)))
     for span in compiled.spans:
         rows = weighted[span.start : span.stop]
         reach = compiled.units.longest(rows, 1) if noise == "laplace" else compiled.units.longest(rows, 2) ** 0.5
         errors[span.start : span.stop] = reach
     return errors
+
+
+def _listed(compiled: Compiled) -> Floats:
+    """Delta_c of every span for both kinds of noise (2, m), as ``Contributions.longest`` has it; worked out once."""
+    if "one by one" not in compiled.kept:
+        compiled.kept["one by one"] = _both_norms(compiled) * compiled.units.common
+    found: Floats = compiled.kept["one by one"]
+    return found
+
+
+def _both_norms(compiled: Compiled) -> Floats:
+    """The longest L1 and L2 norm of what a listed vector moves of each span, for each of its numbers (2, m)."""
+    units = compiled.units
+    moved = sparse.csr_array(compiled.rows if units.plain else compiled.rows @ units.columns)
+    size = np.abs(moved.data) * np.repeat(np.abs(compiled.scale), np.diff(moved.indptr))
+    reach, last = np.zeros((2, len(compiled.scale))), np.zeros(moved.shape[1], dtype=np.int64)
+    for span in compiled.spans:
+        inside = slice(moved.indptr[span.start], moved.indptr[span.stop])
+        columns, entries = moved.indices[inside], size[inside]
+        if not entries.size:
+            continue
+        last[columns] = np.arange(columns.size)
+        if span.stop - span.start == 1 or (last[columns] == np.arange(columns.size)).all():
+            reach[:, span.start : span.stop] = entries.max()  # no vector moves two of its numbers
+        else:
+            reach[0, span.start : span.stop] = np.bincount(columns, entries).max()
+            reach[1, span.start : span.stop] = np.bincount(columns, entries**2).max() ** 0.5
+    return reach
 
 
 def _of_blocks(compiled: Structured, noise: str) -> Floats:
@@ -166,7 +188,9 @@ def balanced(compiled: Batch, noise: str, times: Floats | None = None) -> Batch:
     units = counts[columns.of_row] / np.where(lengths > 0, lengths, 1.0)
     if isinstance(compiled, Structured):
         return replace(compiled, blocks=tuple(replace(b, weight=float(units[b.start])) for b in compiled.blocks))
-    return replace(compiled, objective=compiled.scale * units)
+    weighed = replace(compiled, objective=compiled.scale * units)
+    weighed.kept.update(compiled.kept)
+    return weighed
 
 
 def beside_one_by_one(squares: Floats, compiled: Compiled, noise: str) -> Floats:

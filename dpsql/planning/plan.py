@@ -28,6 +28,7 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.strategy import Strategy
+from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.expr.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpsql.release import Result
+
+
+_KEPT, _LARGE = 4, 2**22  # plans of one connection; entries of W
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +153,40 @@ def make_plan(
         if held is strategy
         else plan_of(Origin(prepared, state, request), charge, held, options.alpha, alternatives)
     )
+
+
+class LastPlans:
+    """The last plans of one connection: the same text is planned once, as long as nothing it depends on has changed.
+
+    What a plan depends on is public, and all of it is compared: text, policy, column types, request, options, and what
+    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[tuple[object, Plan], ...] = ()
+
+    def plan(
+        self,
+        sql: str,
+        policy: Policy,
+        schemas: Mapping[str, Mapping[str, str]],
+        state: BudgetState,
+        request: Request,
+        options: PlanOptions,
+    ) -> Plan:
+        """As ``make_plan``."""
+        if options.time_limit is not None or options.progress is not None:
+            return make_plan(sql, policy, schemas, state, request, options)
+        # The cheapest first, as it decides most often; a policy that is another object may still be the same.
+        affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
+        key = sql, request, options, affords, state.budget, {n: dict(kinds) for n, kinds in schemas.items()}, policy
+        for known, plan in self._held[:_KEPT]:
+            if known == key and plan.origin is not None:
+                return replace(plan, origin=replace(plan.origin, state=state))
+        plan = make_plan(sql, policy, schemas, state, request, options)
+        if not isinstance(plan.compiled, Compiled) or plan.compiled.rows.nnz <= _LARGE:
+            self._held = ((key, plan), *self._held)[:_KEPT]
+        return plan
 
 
 def plan_of(

@@ -184,7 +184,7 @@ def _after(answer: Answer, noisy: Mapping[str, Stacked], made: Mapping[str, Stac
         columns = [*stacked([part.columns for part in parts]), *bits]
         tables[name] = Table(columns, [*flags.items(), *((bit, False) for bit, _ in union.bits)])
     tables |= {name: part.table for name, part in left.items()}
-    with Sandbox() as sandbox:
+    with Sandbox(once=True) as sandbox:
         query = Query(parsed(relation.sql(True)), tables)
         query.stack(sandbox)
         said = None

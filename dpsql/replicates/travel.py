@@ -285,7 +285,7 @@ def _null(values: Floats) -> Numbers:
 def _worked_out(query: Query, asked: _Asked, end: float) -> tuple[Result, str]:
     """The answer with its errors, or alone, and why. ``end``: until when."""
     bare, alpha = asked.bare, asked.alpha
-    with Sandbox() as sandbox:
+    with Sandbox(once=True) as sandbox:
         query.stack(sandbox)
         ran = query.run(sandbox, "dpsql_all", end, places=True)
         if ran.failed > alpha / 2 * ran.times:

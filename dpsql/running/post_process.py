@@ -104,7 +104,7 @@ def _run(sql: str, tables: Tables, room: int) -> tuple[Columns | None, str, int]
         for name, columns in tables.items():
             write_table(sandbox.connection, name, columns)
         try:
-            if sandbox.run(f"CREATE TEMP TABLE dpsql_result AS {sql}", OUTER_SECONDS):
+            if sandbox.run(f"CREATE TABLE dpsql_result AS {sql}", OUTER_SECONDS):
                 return None, f"takes longer than {OUTER_SECONDS:.0f} s", 0
             described, count, size = _measured(sandbox)
             refused = _too_large(count, size, room)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from dpsql.driver.result_sets import ResultSet
 from dpsql.errors import Error, ProgrammingError, SQLError
 from dpsql.planning.plan import Plan
+from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
 from dpsql.server.protocol.settings import Settings
 from dpsql.server.protocol.sqlstate import state_of
 from dpsql.server.protocol.statements import Part, parts_of
-from dpsql.server.rate import Rate
 from dpsql.server.service import FIRST, NO_SESSION_BUDGET, Answer, Asker, Service
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Agent:
     service: Service
     name: str
     journal: Journal
-    rate: Rate
+    allowance: Allowance
 
     async def tables(self) -> Mapping[str, object]:
         """Tables that may be asked, and released views, with columns, types and what is public of their values."""
@@ -145,7 +145,7 @@ def tools(agent: Agent) -> MCPServer[Any]:
     async def told(work: Callable[[], Awaitable[Mapping[str, object]]]) -> dict[str, Any]:
         failure: Error
         try:
-            agent.rate.take()
+            agent.allowance.take()
             return dict(await work())
         except Error as error:
             failure = error

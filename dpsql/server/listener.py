@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pygwire import ConnectionPhase, TransactionStatus, messages
 
 from dpsql.errors import DataError, Error, OperationalError, printable
+from dpsql.server.allowance import Allowances
 from dpsql.server.commands import Conversation
 from dpsql.server.journal import Journal
 from dpsql.server.protocol.limits import Limits
@@ -22,7 +23,6 @@ from dpsql.server.protocol.scram import MECHANISM, Exchange, SignInError, Verifi
 from dpsql.server.protocol.settings import REPORTED
 from dpsql.server.protocol.sqlstate import fields, fields_of
 from dpsql.server.protocol.wire import ClientGoneError, MalformedError, Reader, Wire
-from dpsql.server.rate import Rates
 from dpsql.server.service import Service
 from dpsql.server.session import Session
 
@@ -62,7 +62,7 @@ class Server:
         self._signed_in: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._secret = os.urandom(32)
-        self.rates = Rates(self.limits.statements)
+        self.allowances = Allowances(self.limits.statements, self.limits.kept)
         self._number = 0
 
     async def start(self) -> None:
@@ -112,8 +112,11 @@ class Server:
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert isinstance(reader, Reader)  # noqa: S101 - made in start()
         wire = Wire(reader, writer, self.limits)
-        if len(self._strangers) >= self.limits.connections:  # whoever waits longest gives way to who may be quicker
-            self._strangers.pop(next(iter(self._strangers))).abort()
+        if len(self._strangers) >= self.limits.connections:
+            # Whoever waits longest gives way, of the address that most wait from: it crowds out nobody but itself.
+            crowd = Counter(stranger.peer for stranger in self._strangers.values()).most_common(1)[0][0]
+            oldest = next(task for task, stranger in self._strangers.items() if stranger.peer == crowd)
+            self._strangers.pop(oldest).abort()
         task = asyncio.ensure_future(self._client(wire))
         self._clients[task] = self._strangers[task] = wire
         task.add_done_callback(self._left)
@@ -145,9 +148,10 @@ class Server:
             self._strangers.pop(task, None)
         self._signed_in[name] += 1
         key = self._key()
+        session: Session | None = None
         try:
             held = Conversation(self.service, name, start.params.get("database") or name)
-            session = Session(wire, held, self.journal, self.limits, self.rates.of(name))
+            session = Session(wire, held, self.journal, self.limits, self.allowances.of(name))
             if not self._may_begin(wire, name, held, start):
                 return
             self._sessions[key] = session
@@ -158,6 +162,7 @@ class Server:
         finally:
             self._sessions.pop(key, None)
             self._signed_in[name] -= 1
+            self.allowances.of(name).leave(session)
 
     def _may_begin(self, wire: Wire, name: str, held: Conversation, start: messages.StartupMessage) -> bool:
         if len(self._sessions) >= self.limits.connections or self._signed_in[name] > self.limits.per_account:

@@ -7,6 +7,7 @@ private tables, planned or measured, waits its turn with one worker, since a con
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,10 @@ _RELEASED = (
     "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = 'dpsql_releases' "
     "AND schema_name = 'dp' ORDER BY table_name, column_index"
 )
+_PLACES = re.compile(
+    r"duckdb_databases|pragma_database_list|duckdb_settings|current_setting|allowed_paths", re.IGNORECASE
+)
+_OF_THE_SERVER = "this tells of files of the server; information_schema.tables says what there is to ask"
 CANCELLED = "the statement was cancelled; what was charged stays charged, and asking again is then free"
 FIRST = "the custodian approves each batch before it is charged: run it to ask for that; SHOW dpsql.requests says more"
 NO_SESSION_BUDGET = (
@@ -182,6 +187,13 @@ class Service:
         """Whether the batch asks private tables."""
         return not asks_catalogue(part.text) and (await self._read(lambda: self._route(asker.name, part.text))).private
 
+    async def shown(self, asker: Asker, part: Part) -> int:
+        """How many results a batch shows: those of statements that make no view."""
+        if asks_catalogue(part.text):
+            return part.queries
+        going = await self._read(lambda: self._route(asker.name, part.text))
+        return sum(piece.query is None or not piece.query.named for piece in going.pieces)
+
     async def plan(self, asker: Asker, part: Part) -> tuple[Plan | Release | None, str]:
         """What ``answer`` would do: the plan that it would pay for, the release that answers, None for what is free.
 
@@ -261,6 +273,8 @@ class Service:
         settings = asker.settings
 
         def ask(text: str) -> Result:
+            if _PLACES.search(text):
+                raise SessionError(_OF_THE_SERVER, "42501")
             found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha

@@ -13,6 +13,7 @@ from pygwire.messages import PGMessage
 
 from dpsql.driver.result_sets import ResultSet, Row
 from dpsql.errors import Error
+from dpsql.server.allowance import Allowance
 from dpsql.server.commands import Conversation
 from dpsql.server.journal import Journal
 from dpsql.server.protocol.cursors import closed, declared, fetched
@@ -23,7 +24,6 @@ from dpsql.server.protocol.results import copied, data_row, description, encoder
 from dpsql.server.protocol.sqlstate import FAULTS, SessionError, fault, fields, fields_of
 from dpsql.server.protocol.statements import Part, parts_of, without
 from dpsql.server.protocol.wire import Wire
-from dpsql.server.rate import Rate
 from dpsql.server.service import CANCELLED, Answer
 
 # Each part of COPY by itself, so that no text takes more than one look at each of its letters.
@@ -50,11 +50,17 @@ class Portal:
     holds: bool = False
     """Whether it outlives its transaction."""
 
+    @property
+    def values(self) -> int:
+        """How many values it holds."""
+        results = [] if self.answer is None else [result for _, result in self.answer.results if result is not None]
+        return sum(len(result.rows) * len(result.names) for result in results)
+
 
 class Session:
     """Answers one client until it leaves. ``cancel`` may be called from outside."""
 
-    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits, rate: Rate) -> None:
+    def __init__(self, wire: Wire, held: Conversation, journal: Journal, limits: Limits, allowance: Allowance) -> None:
         self._wire = wire
         self._held = held
         self._journal = journal
@@ -63,7 +69,7 @@ class Session:
         self._portals: dict[str, Portal] = {}
         self._skipping = False
         self._cancelled = asyncio.Event()
-        self._rate = rate
+        self._allowance = allowance
         self._own: dict[str, Callable[[Part], Awaitable[None]]] = {
             "COPY": self._copy,
             "DECLARE": self._declare,
@@ -122,7 +128,12 @@ class Session:
     def _ready(self) -> None:
         if self._held.status == "I":
             self._portals = {name: portal for name, portal in self._portals.items() if portal.holds}
+        self._keep()
         self._wire.send(messages.ReadyForQuery(status=self._held.status))
+
+    def _keep(self) -> None:
+        """Note in the account's allowance what the open portals hold."""
+        self._allowance.keep(self, sum(portal.values for portal in self._portals.values()))
 
     async def _guarded(self, work: Coroutine[None, None, None], text: str) -> bool:
         """Whether ``work`` succeeds; what it raises is sent to the client."""
@@ -142,7 +153,7 @@ class Session:
 
     async def _asked(self, part: Part) -> Answer:
         """The answer to a part, noted in the audit log; what is cancelled meanwhile goes on without the client."""
-        self._rate.take()
+        self._allowance.take()
         self._cancelled.clear()
         work = asyncio.ensure_future(self._held.answer(part))
         stop = asyncio.ensure_future(self._cancelled.wait())
@@ -376,6 +387,8 @@ class Session:
         """The answer to a portal's statement, which is asked once."""
         if portal.answer is None:
             assert portal.part is not None  # noqa: S101 - an empty statement is not run
+            self._keep()
+            self._allowance.check_room()
             portal.answer = await self._asked(portal.part)
             self._notify(portal.answer)
             self._tell(portal.part)

@@ -161,7 +161,7 @@ class Agents:
     async def _answered(self, name: str, scope: Message, body: bytes, send: Send) -> None:
         made = self._made.get(name)
         if made is None:
-            agent = Agent(self.server.service, name, self.server.journal, self.server.rates.of(name))
+            agent = Agent(self.server.service, name, self.server.journal, self.server.allowances.of(name))
             made = self._made.setdefault(name, tools(agent))
         app = made.streamable_http_app(stateless_http=True, json_response=True, host=self.server.host)
         parts = [{"type": "http.request", "body": body, "more_body": False}]

@@ -150,6 +150,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
     "--mcp-port": {"type": int},
+    "--flight-port": {"type": int},
     "--connections": {"type": int, "default": 200},
     "--per-account": {"type": int, "default": 50},
     "--statement-bytes": {"type": int, "default": 1_000_000},
@@ -376,6 +377,7 @@ dpsql serve  answer analysts over PostgreSQL's protocol, until SIGTERM or Ctrl-C
 --tls-cert FILE  certificate, and those between it and the root (PEM)
 --tls-key FILE  its key (PEM)
 --mcp-port PORT  the port of agents' tools, by the Model Context Protocol over HTTP (needs the extra: dpsql[mcp])
+--flight-port PORT  the port of Arrow Flight SQL, for whole results as Arrow (needs the extra: dpsql[flight])
 --status PLACE  port, or host:port, of /healthz and Prometheus' /metrics; not encrypted, without data
 --log FILE  audit log, a line of JSON for each statement; default: beside the ledger
 --connections N  most sessions at once (default: 200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
+import os
 import signal
 import ssl
 import sys
@@ -17,6 +18,7 @@ from dpsql.surfaces import inputs, output
 
 if TYPE_CHECKING:
     from dpsql.server.accounts import Accounts
+    from dpsql.server.flight import Flights
     from dpsql.server.listener import Server
     from dpsql.server.status import Status
 
@@ -30,10 +32,14 @@ def serve(options: argparse.Namespace) -> None:
     if options.mcp_port is not None:
         _check_mcp()
     with inputs.connected(options) as con:
-        asyncio.run(_served(con, options))
+        ended = asyncio.run(_served(con, options))
+    if not ended:  # a client that takes no more of its rows is not waited for
+        sys.stdout.flush()
+        os._exit(0)
 
 
-async def _served(con: Connection, options: argparse.Namespace) -> None:
+async def _served(con: Connection, options: argparse.Namespace) -> bool:
+    """Serve until told to stop; whether all calls had ended then."""
     from dpsql.server.accounts import Accounts
     from dpsql.server.journal import Journal
     from dpsql.server.listener import Server, tls_context
@@ -60,11 +66,15 @@ async def _served(con: Connection, options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     agents, status = _agents(server, accounts, tls, options), _status(server, accounts, options)
+    flights = _flights(server, accounts, options)
     await server.start()
     ports = {"port": server.port}
     if agents is not None:
         await agents.start()
         ports["mcp_port"] = agents.port
+    if flights is not None:
+        await flights.start()
+        ports["flight_port"] = flights.port
     if status is not None:
         await status.start()
         ports["status_port"] = status.port
@@ -73,11 +83,17 @@ async def _served(con: Connection, options: argparse.Namespace) -> None:
     if not options.quiet:
         print("dpsql: stopping; running statements may end first", file=sys.stderr)
     ends = [server.stop(options.grace), *([agents.stop(options.grace)] if agents is not None else [])]
-    await asyncio.gather(*ends)
+    flown = asyncio.ensure_future(_stopped(flights, options.grace))
+    await asyncio.gather(flown, *ends)
     if status is not None:
         await status.stop()
     await loop.run_in_executor(None, service.close)
     journal.close()
+    return flown.result()
+
+
+async def _stopped(flights: Flights | None, seconds: float) -> bool:
+    return flights is None or await flights.stop(seconds)
 
 
 def _agents(server: Server, accounts: Accounts, tls: ssl.SSLContext | None, options: argparse.Namespace) -> Any:
@@ -86,6 +102,16 @@ def _agents(server: Server, accounts: Accounts, tls: ssl.SSLContext | None, opti
     from dpsql.server.web import Agents
 
     return Agents(server, accounts.owner, options.mcp_port, tls)
+
+
+def _flights(server: Server, accounts: Accounts, options: argparse.Namespace) -> Flights | None:
+    if options.flight_port is None:
+        return None
+    if importlib.util.find_spec("pyarrow") is None:
+        raise InterfaceError("Arrow Flight SQL needs pyarrow; install it with: pip install 'dpsql[flight]'")
+    from dpsql.server.flight import Flights
+
+    return Flights(server, accounts.owner, options.flight_port, options.tls_cert, options.tls_key)
 
 
 def _status(server: Server, accounts: Accounts, options: argparse.Namespace) -> Status | None:
@@ -109,9 +135,9 @@ def mcp(options: argparse.Namespace) -> None:
     _check_mcp()
     from dpsql.server.accounts import Accounts
     from dpsql.server.agents import Agent, tools
+    from dpsql.server.allowance import Allowance
     from dpsql.server.journal import Journal
     from dpsql.server.protocol.limits import Limits
-    from dpsql.server.rate import Rate
     from dpsql.server.service import Service
 
     with inputs.connected(options) as con:
@@ -122,7 +148,7 @@ def mcp(options: argparse.Namespace) -> None:
             raise ProgrammingError(f"the analyst {options.analyst} {why}; 'dpsql analyst list' shows who there is")
         journal = Journal(_path(options.log) or con.ledger_path.with_suffix(".audit.jsonl"))
         service = Service(con, accounts=accounts)
-        tools(Agent(service, options.analyst, journal, Rate(Limits().statements))).run("stdio")
+        tools(Agent(service, options.analyst, journal, Allowance(Limits().statements))).run("stdio")
         service.close()
         journal.close()
 
@@ -141,6 +167,8 @@ def _said(host: str, ports: dict[str, int], analysts: int, options: argparse.Nam
         )
         if "mcp_port" in ports:
             print(f"dpsql: agents at http{'s' if secure else ''}://{host}:{ports['mcp_port']}/mcp")
+        if "flight_port" in ports:
+            print(f"dpsql: Arrow Flight SQL at grpc{'+tls' if secure else ''}://{host}:{ports['flight_port']}")
         if "status_port" in ports:
             print(f"dpsql: /healthz and /metrics at port {ports['status_port']}")
         if not analysts:

@@ -32,3 +32,20 @@ def test_blocks_follow_shared_columns_and_couplings():
     number, label = columns.disjoint_blocks(M, np.array([0, 1, 2, 2]))
     assert number == 2
     assert label[2] == label[3]
+
+
+def test_equal_columns_are_those_that_a_dictionary_finds():
+    rng = np.random.default_rng(3)
+    for turn in range(200):
+        M = rng.integers(-1, 2, size=(rng.integers(1, 5), rng.integers(1, 40))) * rng.integers(0, 2)
+        M = np.abs(M) if turn % 3 == 0 else M
+        for up_to_sign in (False, True):
+            seen: dict[tuple[int, ...], int] = {}
+            label = []
+            for column in M.T.tolist():
+                lead = next((value for value in column if value), 0)
+                key = tuple(-value for value in column) if up_to_sign and lead < 0 else tuple(column)
+                label.append(seen.setdefault(key, len(seen)) if lead else -1)
+            found = columns.distinct_columns(sparse.csr_array(M), up_to_sign=up_to_sign)
+            assert found.label.tolist() == label
+            assert found.keep.tolist() == [label.index(one) for one in range(len(seen))]

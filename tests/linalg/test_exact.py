@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import linalg, sparse
 
 from dpsql.linalg import exact
 
@@ -47,3 +47,18 @@ def test_sparse_mixing():
     mixing = sparse.csr_array(np.array([[2, 0], [0, -3]]))
     columns = sparse.csc_array(np.array([[1, 1], [0, 1]]))
     assert exact.column_norms(mixing, columns) == (5, 13)
+
+
+def test_norms_of_parts_add_up_exactly(monkeypatch):
+    rng = np.random.default_rng(5)
+    monkeypatch.setattr(exact, "_WORTH_PARTING", 0)
+    parted = 0
+    for turn in range(200):
+        shapes = [(int(rng.integers(1, 4)), int(rng.integers(1, 4))) for _ in range(rng.integers(1, 5))]
+        M = linalg.block_diag(*(rng.integers(-5, 6, size=shape) for shape in shapes)).astype(np.int64)
+        M = M[rng.permutation(M.shape[0])][:, rng.permutation(M.shape[1])] * (2**42 if turn % 3 == 0 else 1)
+        Y = rng.integers(-3, 4, size=(M.shape[1], rng.integers(1, 30)))
+        parted += exact.parts_of(M, sparse.csc_array(Y)) is not None
+        B = M.astype(object) @ Y.astype(object)
+        assert exact.column_norms(M, sparse.csc_array(Y)) == (max(abs(B).sum(axis=0)), max((B * B).sum(axis=0)))
+    assert parted > 100

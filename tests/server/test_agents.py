@@ -16,8 +16,8 @@ from server_world import connection, database
 from dpsql.errors import BudgetError, ProgrammingError, SQLError
 from dpsql.server.accounts import Accounts, Wish
 from dpsql.server.agents import MOST_ROWS, Agent
+from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
-from dpsql.server.rate import Rate
 from dpsql.server.service import Service
 from dpsql.surfaces.cli import main
 
@@ -28,7 +28,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     accounts = Accounts.of(con.policy, con.ledger_path, None)
     accounts.add("robot", Wish(epsilon=4, pure_epsilon=1))
     service = Service(con, accounts=accounts)
-    yield Agent(service, "robot", Journal(tmp_path / "log.jsonl"), Rate(1_000))
+    yield Agent(service, "robot", Journal(tmp_path / "log.jsonl"), Allowance(1_000))
     service.close()
 
 

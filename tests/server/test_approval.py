@@ -14,8 +14,8 @@ from wire_client import Client, Running, served
 
 from dpsql.errors import OperationalError
 from dpsql.server.agents import Agent
+from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
-from dpsql.server.rate import Rate
 from dpsql.server.service import FIRST
 from dpsql.surfaces.cli import main
 
@@ -168,7 +168,7 @@ def test_nobody_sees_what_another_waits_for(running: Running, custodian: Custodi
 
 def test_an_agent_is_told_and_asks_again(running: Running, custodian: Custodian, folder: Path) -> None:
     text = "SELECT COUNT(*) AS n FROM visits WHERE age = 60"
-    agent = Agent(running.server.service, "bob", Journal(None), Rate(1_000))
+    agent = Agent(running.server.service, "bob", Journal(None), Allowance(1_000))
     budget = {"epsilon": "0.25"}
     plan = running.do(agent.plan(text, budget))
     assert (plan["affordable"], plan["warning"]) == (True, FIRST)

@@ -13,8 +13,8 @@ import dpsql
 from dpsql.errors import InterfaceError
 from dpsql.release.books import place_of
 from dpsql.server.agents import Agent
+from dpsql.server.allowance import Allowance
 from dpsql.server.journal import Journal
-from dpsql.server.rate import Rate
 
 NAMES = ("ann", "bob", "Ann", "eve")
 SECRET = "CREATE VIEW anns_view AS SELECT state, COUNT(*) AS anns_column FROM visits GROUP BY state"
@@ -126,7 +126,7 @@ def test_what_nobody_of_them_released_is_everybodys(running: Running, folder: Pa
 
 def test_an_agent_sees_what_its_account_sees(running: Running) -> None:
     service = running.server.service
-    ann, bob = (Agent(service, name, Journal(None), Rate(1_000)) for name in ("ann", "bob"))
+    ann, bob = (Agent(service, name, Journal(None), Allowance(1_000)) for name in ("ann", "bob"))
     assert "anns_column" in str(running.do(ann.tables()))
     assert "anns_column" not in str(running.do(bob.tables()))
 

@@ -197,6 +197,23 @@ def test_adbc_fetches_arrow_and_lists_what_there_is(running: Running) -> None:
         assert {("main", "visits"), ("dp", "by_state")} <= tables
 
 
+def test_adbc_reads_whole_results_over_flight_sql(running: Running) -> None:
+    client = pytest.importorskip("adbc_driver_flightsql.dbapi")
+    from dpsql.server.flight import Flights
+
+    flights = Flights(running.server, {"a token": "ann"}.get, 0)
+    running.do(flights.start())
+    options = {"adbc.flight.sql.authorization_header": "Bearer a token"}
+    options["adbc.flight.sql.rpc.call_header.dpsql-epsilon"] = "0.5"
+    with client.connect(f"grpc://127.0.0.1:{flights.port}", db_kwargs=options, autocommit=True) as con:
+        with con.cursor() as cursor:
+            cursor.execute("SELECT state, SUM(age) AS years FROM visits GROUP BY state")
+            assert cursor.fetch_arrow_table().column("state").to_pylist() == ["BE", "FR", "ZH"]
+        with con.cursor() as cursor, pytest.raises(client.Error, match="no column nope"):
+            cursor.execute("SELECT nope FROM visits")
+    running.do(flights.stop(5.0))
+
+
 # -- JDBC ----------------------------------------------------------------------------------------------
 
 JARS = (Path("/usr/share/java/postgresql.jar"), Path("/usr/share/java/scram-client.jar"))

@@ -98,6 +98,24 @@ def test_half_open_connections_are_let_go_and_stop_nobody(running: Running, coun
         waiting.close()
 
 
+def test_an_address_crowds_out_nobody_but_itself(tmp_path: Path) -> None:
+    """127.0.0.2 keeps silent connections, more than there is room for; one of 127.0.0.1 waits longer than all."""
+    start = struct.pack("!II", 8 + 10, 0x30000) + b"user\0ann\0\0"
+    with (
+        served(lambda: server(tmp_path, Limits(connections=4, sign_in=20.0))) as running,
+        socket.create_connection(("127.0.0.1", running.port), timeout=10) as ann,
+        contextlib.ExitStack() as crowd,
+    ):
+        there = ("127.0.0.1", running.port)
+        ann.sendall(start[:7])
+        for _ in range(12):
+            crowd.enter_context(socket.create_connection(there, timeout=10, source_address=("127.0.0.2", 0)))
+        with Client(running.port) as bob:  # all of the crowd are taken by now
+            assert bob.ask("SELECT 1").rows == [("1",)]
+        ann.sendall(start[7:])
+        assert ann.recv(100)[:1] == b"R"
+
+
 def test_a_message_that_stalls_ends_the_connection(running: Running) -> None:
     with Client(running.port) as ann:
         ann.socket.sendall(b"Q\0\0\0\x40SELECT")

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
-from server_world import POLICY, accounts, connection, database
+from server_world import POLICY, accounts, connection, database, server
 from wire_client import Client, Running, Said, served
 
 import dpsql
@@ -157,6 +157,26 @@ def test_a_fault_of_the_program_is_one_fixed_text(
         assert "HIV" not in repr(error) + caplog.text
         assert "RuntimeError" in caplog.text
         assert ann.ask("SELECT 1").rows == [("1",)]
+
+
+def test_files_of_the_server_are_not_told(tmp_path: Path) -> None:
+    with served(lambda: server(tmp_path)) as running, Client(running.port) as ann:
+        ann.ask("SET dpsql.epsilon = 1")
+        ann.ask("CREATE VIEW by_state AS SELECT state, COUNT(*) AS n FROM visits GROUP BY state")
+        for text in (
+            "SELECT * FROM duckdb_databases()",
+            'SELECT path FROM "Duckdb_Databases"()',
+            "SELECT * FROM pragma_database_list",
+            "SELECT value FROM duckdb_settings()",
+            "SELECT *, current_setting('allowed_paths') FROM by_state",
+            "PRAGMA database_list",
+            "SELECT * FROM dp.by_state, glob('*')",
+            "SELECT database_name FROM duckdb_tables()",
+            "DESCRIBE by_state",
+        ):
+            said = ann.ask(text)
+            assert str(tmp_path) not in str(said.messages), text
+            assert said.errors or text[:8] in ("SELECT d", "DESCRIBE"), text
 
 
 def test_accounts_that_race_for_the_last_of_it(tmp_path: Path) -> None:

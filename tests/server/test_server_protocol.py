@@ -393,6 +393,25 @@ def test_limits_of_statements(tmp_path: Path) -> None:
             assert (said.letters, said.errors[0]["C"]) == ("E", "08P01")
 
 
+def test_open_portals_of_an_account_hold_so_much_over_all_its_sessions(tmp_path: Path) -> None:
+    declare = "DECLARE c{} CURSOR WITH HOLD FOR SELECT * FROM range(60)"
+    with served(lambda: server(tmp_path, Limits(kept=100))) as running:
+        with Client(running.port) as ann, Client(running.port) as again, Client(running.port, "bob") as bob:
+            for at in range(3):
+                assert ann.ask(declare.format(at)).errors == []
+            assert [ann.ask(f"FETCH 1 FROM c{at}").rows for at in (0, 1)] == [[("0",)]] * 2
+            for client, text in ((ann, "FETCH 1 FROM c2"), (again, "SELECT 1")):
+                (found,) = client.prepared(text).errors
+                assert (found["C"], "close some" in found["M"]) == ("53400", True)
+            assert bob.prepared("SELECT 1").rows == [("1",)]
+            ann.ask("CLOSE c0")
+            assert again.prepared("SELECT 1").rows == [("1",)]
+            assert ann.ask("FETCH 1 FROM c2").rows == [("0",)]
+            assert again.prepared("SELECT 1").errors
+        with Client(running.port) as ann:  # what a session held goes with it
+            assert ann.prepared("SELECT 1").rows == [("1",)]
+
+
 def test_a_client_that_idles_is_let_go(tmp_path: Path) -> None:
     with served(lambda: server(tmp_path, Limits(idle=0.2))) as running, Client(running.port) as ann:
         assert ann.answer().letters == ""

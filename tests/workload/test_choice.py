@@ -82,8 +82,18 @@ def test_a_histogram_past_the_cap_names_the_columns_to_drop(con: duckdb.DuckDBPy
     assert isinstance(compiled(batch, con), Compiled)  # three conditions make few cells
     many = "; ".join(f"SELECT COUNT(*) FROM t WHERE w0 < {3 * k} AND w1 < {2 * k} AND w2 < {k} AND c0 = 1 AND c1 = 2"
                      for k in range(1, 130))  # fmt: skip
+    many += "; SELECT COUNT(*) FROM t"  # what no other statement counts is counted, too
     with pytest.raises(SQLError, match=rf"cells, at most {MAX_HISTOGRAM:,} are planned .*drop or coarsen w2"):
         compile_structured(*_parts(many, con))
+
+
+def test_regions_that_no_number_counts_are_no_cells(con: duckdb.DuckDBPyConnection) -> None:
+    some = "SELECT c0, COUNT(*) FROM t WHERE w0 BETWEEN 10 AND 200 GROUP BY c0"
+    alone, beside = (compile_structured(*_parts(text, con)) for text in (some, some + "; SELECT COUNT(*) FROM t"))
+    (told,), (all_told,) = alone.sizes, beside.sizes
+    at = alone.names[0].index("w0")
+    assert (told[at], all_told[at]) == (1, 2)
+    assert alone.numbers + 1 == beside.numbers
 
 
 def test_the_largest_error_is_not_minimised_block_by_block(con: duckdb.DuckDBPyConnection) -> None:

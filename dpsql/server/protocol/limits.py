@@ -17,7 +17,8 @@ class Limits:
     ``connections`` at once, ``per_account`` of one account; ``statement`` bytes of one message; ``statements`` that
     an account may send a minute; ``sign_in`` until the password is there; ``idle`` between two messages; ``stalled``
     within one message, or until a client takes what it was sent; ``query`` of a query over the releases; ``prepared``
-    statements and portals that a session may keep; ``readers``: threads for what is free.
+    statements and portals that a session may keep; ``kept`` values that all open portals of an account may hold
+    before it opens another; ``readers``: threads for what is free.
     """
 
     connections: int = 200
@@ -29,6 +30,7 @@ class Limits:
     stalled: float = 60.0
     query: float = 60.0
     prepared: int = 1_000
+    kept: int = 5_000_000
     readers: int = 4
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -33,36 +34,66 @@ _COUNTS = re.compile(
 )
 
 
-class Sandbox:
-    """One DuckDB in memory, opened when it is first needed; tables are added as they come."""
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "threads": "1",
+    "memory_limit": MEMORY,
+    "lock_configuration": "true",
+}
+_MOST_SPARE = 4
+_spare: list[duckdb.DuckDBPyConnection] = []
+"""Instances that nobody uses and that hold no table: opening one takes longer than reading most statements."""
 
-    def __init__(self) -> None:
-        self._opened: duckdb.DuckDBPyConnection | None = None
+_forgotten: list[duckdb.DuckDBPyConnection] = []
+
+
+def _forked() -> None:
+    # Those of the parent are neither used nor closed in a child: their threads are not there.
+    _forgotten.extend(_spare)
+    _spare.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class Sandbox:
+    """One DuckDB in memory, taken when it is first needed; tables are added as they come, and go at its end.
+
+    ``once``: for an instance that others may interrupt, late perhaps, and that nobody uses again.
+    """
+
+    def __init__(self, *, once: bool = False) -> None:
+        self._taken: duckdb.DuckDBPyConnection | None = None
+        self._once = once
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB itself. Opening it takes longer than reading most statements, and many never need it."""
-        if self._opened is None:
-            self._opened = duckdb.connect(
-                ":memory:",
-                config={
-                    "enable_external_access": "false",
-                    "autoinstall_known_extensions": "false",
-                    "autoload_known_extensions": "false",
-                    "python_enable_replacements": "false",
-                    "threads": "1",
-                    "memory_limit": MEMORY,
-                    "lock_configuration": "true",
-                },
-            )
-        return self._opened
+        """The DuckDB itself. Many statements never need it."""
+        if self._taken is None:
+            try:
+                self._taken = _spare.pop()
+            except IndexError:
+                self._taken = duckdb.connect(":memory:", config=_CONFIG)
+            self._taken.execute("ATTACH ':memory:' AS held; USE held")
+        return self._taken
 
     def __enter__(self) -> Sandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        taken, self._taken = self._taken, None
+        if taken is None:
+            return
+        with contextlib.suppress(duckdb.Error):
+            if not self._once and len(_spare) < _MOST_SPARE:
+                taken.execute("BEGIN; ROLLBACK; USE memory; DETACH held")  # fails within a transaction
+                _spare.append(taken)
+                return
+        taken.close()
 
     def create(self, name: str, columns: Columns) -> None:
         """An empty table of (name, type) columns."""
@@ -82,7 +113,7 @@ class Sandbox:
         self.connection.execute(f"DROP TABLE {identifier(name)}")
 
     def run(self, statement: str, seconds: float) -> bool:
-        """Run ``statement``; True where it was stopped after ``seconds``. Raises duckdb.Error for other failures."""
+        """Run ``statement``; True where it took longer than ``seconds``. Raises duckdb.Error for other failures."""
         connection = self.connection
         late = threading.Event()
 
@@ -101,7 +132,8 @@ class Sandbox:
             return True
         finally:
             timer.cancel()
-        return False
+            self._once = self._once or late.is_set()
+        return late.is_set()  # an interrupt that DuckDB saw too late to stop for
 
     def describe(self, sql: str) -> tuple[list[tuple[str, str]], str]:
         """(name, type) of the columns of a query, and what DuckDB says against it, in one line."""

@@ -75,6 +75,15 @@ class Piece:
         quick = None if self.root.ndim == 1 else exact.few_entries(self.root, self.columns)
         if quick is not None:
             return float(quick[0]), float(quick[1])
+        parted = None if self.root.ndim == 1 else exact.parts_of(self.root, self.columns)
+        if parted is not None:
+            sums = np.zeros((2, self.columns.shape[1]))
+            for root, few, label in parted:
+                size = np.abs(root @ few.toarray())
+                norms = np.zeros((2, size.shape[1] + 1))  # the last for columns of zeros
+                norms[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
+                sums += norms[:, label]
+            return float(sums[0].max()), float(sums[1].max())
         l1 = l2 = 0.0
         columns = sparse.csc_array(self.columns)
         for at in range(0, columns.shape[1], 4096):

@@ -121,8 +121,9 @@ def _reduce(W: Workload, deadline: float, last: float) -> tuple[Block, ...]:
         raise DataError("strategy: every query of the workload is zero; nothing is to be measured")
     moved = W.moved(span)
     found = distinct_columns(moved, up_to_sign=True)
-    moved = sparse.csr_array(moved[:, found.keep])
-    number, label = disjoint_blocks(moved, coupling)
+    held = sparse.csc_array(sparse.csc_array(moved)[:, found.keep])
+    number, label = disjoint_blocks(held, coupling)
+    moved = sparse.csr_array(held) if number > 1 else moved
     sizes = np.bincount(label, minlength=number)
     single = np.flatnonzero(sizes[label] == 1)
     out: list[Block] = []
@@ -230,7 +231,7 @@ def _columns(basis: Sparse, W: Workload, keep: Ints | None) -> tuple[Sparse, Int
     moved = W.moved(basis)
     if keep is None:
         keep = distinct_columns(moved, up_to_sign=True).keep
-    return sparse.csc_array(moved[:, keep]), keep
+    return sparse.csc_array(sparse.csc_array(moved)[:, keep]), keep
 
 
 def _merge_rows(span: Csr, weight: Floats) -> tuple[Csr, Floats]:

@@ -47,7 +47,7 @@ class Compiled:
     the strategy minimises errors by, that is weight x scale / single-query sensitivity where
     sums are involved. ``units``: what one unit can change of all tables. ``contributions`` (n x c), or None for unit
     vectors: its columns, over ``units.common``; where it is not listable, and for ``Boxes``, some of them. ``groups``
-    (m,) labels rows over the same columns.
+    (m,) labels rows over the same columns. ``kept``: what is worked out of rows, scale and units once.
     """
 
     queries: tuple[Query, ...]
@@ -59,6 +59,7 @@ class Compiled:
     units: Contributions = field(repr=False)
     contributions: sparse.csr_array | None = field(repr=False)
     groups: IntArray = field(repr=False)
+    kept: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def cells(self) -> int:

@@ -115,8 +115,46 @@ class _Table:
         return found | set(self.keys)
 
     @cached_property
-    def axes(self) -> list[AxisTruths]:
+    def cut(self) -> list[AxisTruths]:
+        """The axes with all regions that a row can be in."""
         return axes_of(self.table, self.asked, self.keys)
+
+    @cached_property
+    def axes(self) -> list[AxisTruths]:
+        """The axes with the regions that some number counts: where each asks for some values of a column, as for its
+        groups, rows of other values are in no cell, as are those outside of a closed domain.
+        """
+        counted = [np.zeros(truths.axis.size, dtype=bool) for truths in self.cut]
+        for span in self.spans:
+            keys = self.queries[span.query].keys
+            for use in self.uses[span.start]:
+                told = self._told(use.condition, keys)
+                for at, regions in enumerate(counted):
+                    regions |= told.get(at, True)
+        return [truths.within(regions) for truths, regions in zip(self.cut, counted, strict=True)]
+
+    def _told(self, condition: Condition, keys: Sequence[Key]) -> dict[int, BoolArray]:
+        """Of single axes the regions outside of which no row is counted."""
+        told: dict[int, BoolArray] = {}
+        for part in condition.operands if isinstance(condition, And) else (condition,):
+            if isinstance(part, LineAtom):
+                at = self.place[part.column]
+                told[at] = told.get(at, True) & self.cut[at].truth(part)
+        for key in keys:
+            if isinstance(key, KeyDomain):
+                at, group = self.place[key.column], self.cut[self.place[key.column]].key_of_region
+                if group is not None:
+                    told[at] = told.get(at, True) & (group >= 0)
+            elif isinstance(key, CaseKey) and all(isinstance(held, LineAtom) for held in key.conditions):
+                axes = {self.place[held.column] for held in key.conditions if isinstance(held, LineAtom)}
+                if len(axes) == 1:
+                    at = axes.pop()
+                    some = np.zeros(self.cut[at].axis.size, dtype=bool)
+                    for held in key.conditions:
+                        if isinstance(held, LineAtom):
+                            some[self.cut[at].regions(held)] = True
+                    told[at] = told.get(at, True) & some
+        return told
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -126,7 +164,7 @@ class _Table:
     @cached_property
     def place(self) -> dict[object, int]:
         """The number of each axis, by its name."""
-        return {_name(truths): at for at, truths in enumerate(self.axes)}
+        return {_name(truths): at for at, truths in enumerate(self.cut)}
 
     @cached_property
     def widest(self) -> int:

@@ -8,7 +8,7 @@ has no region for values outside it: such rows belong to no cell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -138,6 +138,18 @@ class AxisTruths:
         if atom.on_null and self.axis.size and self.representatives[-1] > len(self.axis.cuts):
             found.append(np.array([self.axis.null_region]))
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+    def within(self, counted: BoolArray) -> AxisTruths:
+        """The axis of a line with the ``counted`` regions alone, numbered anew: rows of others have no region."""
+        axis = self.axis
+        if not isinstance(axis, LineAxis) or counted.all() or not counted.any():
+            return self
+        number = np.append(np.where(counted, np.cumsum(counted) - 1, -1), -1)  # the last for no region
+        held = replace(
+            axis, pieces=number[axis.pieces], null_region=int(number[axis.null_region]), size=int(counted.sum())
+        )
+        group = None if self.key_of_region is None else self.key_of_region[counted]
+        return AxisTruths(held, self.representatives[counted], self.spans, group)
 
 
 def opaque_axis(predicate: Predicate, line: Line) -> AxisTruths:

@@ -1,0 +1,207 @@
+"""Claim: a natural question never hangs, is not refused for its shape, and its certificate is not loose.
+
+    python benchmarks/natural.py [words of a question ...] [--rows 1000000]
+
+Forty questions that people in health, retail, transport and surveys ask, over made-up tables of a million rows with
+unit = "row" and declared bounds, Gaussian noise (epsilon 1, delta 1e-9): seconds of planning and of everything after
+it, numbers, and the gap, that is by how much the error may exceed the least of any Gaussian matrix mechanism. Nothing
+is kept between questions, and each is planned with a limit of 60 seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+
+import dpsql
+
+POLICY = """
+dataset = "natural"
+database = "{folder}/natural.duckdb"
+[budget]
+epsilon = 1000000.0
+delta = 1e-5
+[tables.people]
+unit = "row"
+expected_rows = 1_000_000
+[tables.people.columns]
+state = {{ lower = 0, upper = 49 }}
+v = {{ lower = 0, upper = 1000 }}
+day = {{ lower = 2015-01-01, upper = 2024-12-31 }}
+age = {{ lower = 0, upper = 99 }}
+sex = {{ values = ["f", "m"] }}
+region = {{ lower = 0, upper = 8 }}
+income = {{ lower = 0, upper = 200_000 }}
+score = {{ lower = 0, upper = 20 }}
+minute = {{ lower = 0, upper = 1439 }}
+product = {{ lower = 1, upper = 40 }}
+"""
+
+TABLE = """
+CREATE TABLE people AS SELECT
+    CAST(hash(i) % 50 AS INTEGER) AS state, CAST(hash(i + 1e9) % 1001 AS INTEGER) AS v,
+    CAST(DATE '2015-01-01' + CAST(hash(i + 2e9) % 3653 AS INTEGER) AS DATE) AS day,
+    CAST(hash(i + 3e9) % 100 AS INTEGER) AS age, CASE WHEN hash(i + 4e9) % 2 = 0 THEN 'f' ELSE 'm' END AS sex,
+    CAST(hash(i + 5e9) % 9 AS INTEGER) AS region, CAST(hash(i + 6e9) % 200001 AS INTEGER) AS income,
+    CAST(hash(i + 7e9) % 21 AS INTEGER) AS score, CAST(hash(i + 8e9) % 1440 AS INTEGER) AS minute,
+    CAST(1 + hash(i + 9e9) % 40 AS INTEGER) AS product
+FROM range({rows}) t(i)
+"""
+
+YEARS = ";\n".join(
+    f"SELECT state, COUNT(*) AS n, SUM(v) AS s FROM people "
+    f"WHERE day BETWEEN DATE '{year}-01-01' AND DATE '{year}-12-31' GROUP BY state"
+    for year in range(2015, 2025)
+)
+
+QUESTIONS = {
+    "count": "SELECT COUNT(*) AS n FROM people",
+    "count and total by state": "SELECT state, COUNT(*) AS n, SUM(v) AS s FROM people GROUP BY state",
+    "average by state": "SELECT state, AVG(v) AS a FROM people GROUP BY state",
+    "day and state, ten years": "SELECT day, state, COUNT(*) AS n FROM people GROUP BY day, state",
+    "day and state, one year": (
+        "SELECT day, state, COUNT(*) AS n FROM people WHERE day BETWEEN DATE '2023-01-01' AND DATE '2023-12-31' "
+        "GROUP BY day, state"
+    ),
+    "tiles of a year by state": YEARS,
+    "rollup of v and state": "SELECT v, state, COUNT(*) AS n, SUM(income) AS s FROM people GROUP BY ROLLUP (v, state)",
+    "running count of days": "SELECT dp_prefixes(day), COUNT(*) AS n FROM people GROUP BY dp_prefixes(day)",
+    "month and state, year and state, quarters": (
+        "SELECT date_trunc('month', day) AS m, state, COUNT(*) AS n FROM people GROUP BY m, state;\n"
+        "SELECT year(day) AS y, state, COUNT(*) AS n FROM people GROUP BY y, state;\n"
+        "SELECT date_trunc('quarter', day) AS q, COUNT(*) AS n, AVG(v) AS a FROM people GROUP BY q;\n"
+        "SELECT COUNT(*) AS n FROM people"
+    ),
+    "income by decade of age": (
+        "SELECT age // 10 AS d, AVG(income) AS a, MEDIAN(income) AS med FROM people GROUP BY d;\n"
+        "SELECT region, sex, AVG(income) AS a FROM people GROUP BY region, sex"
+    ),
+    "age pyramid": "SELECT sex, age, COUNT(*) AS n FROM people GROUP BY sex, age",
+    "age bands by region": (
+        "SELECT region, CASE WHEN age < 18 THEN 'child' WHEN age < 65 THEN 'adult' ELSE 'old' END AS band, "
+        "COUNT(*) AS n, AVG(income) AS a FROM people GROUP BY region, band"
+    ),
+    "admissions by week": "SELECT date_trunc('week', day) AS w, COUNT(*) AS n FROM people GROUP BY w",
+    "admissions by weekday and hour": (
+        "SELECT dayofweek(day) AS d, minute // 60 AS h, COUNT(*) AS n FROM people GROUP BY d, h"
+    ),
+    "share of high scores": (
+        "SELECT state, SUM(CASE WHEN score >= 15 THEN 1 ELSE 0 END) / COUNT(*) AS share FROM people GROUP BY state"
+    ),
+    "scores by sex and region": "SELECT sex, region, score, COUNT(*) AS n FROM people GROUP BY sex, region, score",
+    "histogram of scores": "SELECT score, COUNT(*) AS n FROM people GROUP BY score",
+    "deviation of income by region": "SELECT region, STDDEV(income) AS s, AVG(income) AS a FROM people GROUP BY region",
+    "sales by product": "SELECT product, COUNT(*) AS n, SUM(income) AS s FROM people GROUP BY product",
+    "sales by product and month": (
+        "SELECT product, date_trunc('month', day) AS m, COUNT(*) AS n, SUM(v) AS s FROM people GROUP BY product, m"
+    ),
+    "sales by day": "SELECT day, COUNT(*) AS n, SUM(v) AS s FROM people GROUP BY day",
+    "sales by product and state": (
+        "SELECT product, state, COUNT(*) AS n, SUM(v) AS s FROM people GROUP BY product, state"
+    ),
+    "baskets above limits": ";\n".join(f"SELECT COUNT(*) AS n FROM people WHERE v > {x}" for x in range(0, 1000, 50)),
+    "best products": (
+        "SELECT product, SUM(income) AS s FROM people GROUP BY product ORDER BY s DESC LIMIT 5;\n"
+        "SELECT product, sex, COUNT(*) AS n FROM people GROUP BY product, sex"
+    ),
+    "cube of region, sex, score": (
+        "SELECT region, sex, score, COUNT(*) AS n FROM people GROUP BY CUBE (region, sex, score)"
+    ),
+    "rollup of region and state": (
+        "SELECT region, state, COUNT(*) AS n, SUM(v) AS s FROM people GROUP BY ROLLUP (region, state)"
+    ),
+    "grouping sets": (
+        "SELECT state, sex, score, COUNT(*) AS n FROM people "
+        "GROUP BY GROUPING SETS ((state, sex), (state, score), (sex, score), ())"
+    ),
+    "trips by minute": "SELECT minute, COUNT(*) AS n FROM people GROUP BY minute",
+    "trips by quarter of an hour and region": (
+        "SELECT minute // 15 AS q, region, COUNT(*) AS n FROM people GROUP BY q, region"
+    ),
+    "rush hours": ";\n".join(
+        f"SELECT COUNT(*) AS n FROM people WHERE minute BETWEEN {60 * h} AND {60 * h + 90}" for h in range(22)
+    ),
+    "delays by product": (
+        "SELECT product, AVG(v) AS a, SUM(CASE WHEN v > 500 THEN 1 ELSE 0 END) AS late FROM people GROUP BY product"
+    ),
+    "origins and destinations": "SELECT state, product, COUNT(*) AS n FROM people GROUP BY state, product",
+    "passengers by day and region": "SELECT day, region, COUNT(*) AS n FROM people GROUP BY day, region",
+    "one quarter by day and sex": (
+        "SELECT day, sex, COUNT(*) AS n FROM people WHERE day BETWEEN DATE '2023-04-01' AND DATE '2023-06-30' "
+        "GROUP BY day, sex"
+    ),
+    "answers by sex, age and region": (
+        "SELECT sex, region, COUNT(*) AS n FROM people GROUP BY sex, region;\n"
+        "SELECT age // 10 AS d, COUNT(*) AS n FROM people GROUP BY d;\n"
+        "SELECT score, sex, COUNT(*) AS n FROM people GROUP BY score, sex;\n"
+        "SELECT AVG(income) AS a FROM people"
+    ),
+    "median of scores": "SELECT MEDIAN(score) AS med FROM people",
+    "share of each sex by decade": (
+        "SELECT age // 10 AS d, SUM(CASE WHEN sex = 'f' THEN 1 ELSE 0 END) / COUNT(*) AS f FROM people GROUP BY d"
+    ),
+    "income of adults by year": (
+        "SELECT year(day) AS y, AVG(income) AS a, COUNT(*) AS n FROM people WHERE age >= 18 GROUP BY y"
+    ),
+    "pairs of four questions": (
+        "SELECT sex, region, COUNT(*) AS n FROM people GROUP BY sex, region;\n"
+        "SELECT sex, score, COUNT(*) AS n FROM people GROUP BY sex, score;\n"
+        "SELECT region, score, COUNT(*) AS n FROM people GROUP BY region, score;\n"
+        "SELECT state, sex, COUNT(*) AS n FROM people GROUP BY state, sex"
+    ),
+    "before and after a law": (
+        "SELECT state, day >= DATE '2020-07-01' AS after, COUNT(*) AS n, AVG(income) AS a FROM people "
+        "GROUP BY state, after"
+    ),
+}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    asked = parser.parse_args()
+    os.environ["DPSQL_CACHE"] = "off"
+    chosen = [name for name in QUESTIONS if all(word in name for word in asked.words)]
+    print(f"{len(chosen)} of {len(QUESTIONS)} questions, {asked.rows:,} rows")
+    print()
+    print("| question | numbers | plan s | CPU s | run s | gap |")
+    print("|---|---:|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        with duckdb.connect(f"{folder}/natural.duckdb") as connection:
+            connection.execute(TABLE.format(rows=asked.rows))
+        policy = dpsql.Policy.parse(POLICY.format(folder=folder))
+        for number, name in enumerate(chosen):
+            connection = dpsql.connect(policy=policy, ledger=made(Path(folder) / str(number)) / "natural.ledger")
+            print(line(connection, name), flush=True)
+
+
+def made(folder: Path) -> Path:
+    """``folder``, made now."""
+    folder.mkdir()
+    return folder
+
+
+def line(connection: dpsql.Connection, name: str) -> str:
+    """One line of the table."""
+    start, cpu = time.perf_counter(), time.process_time()
+    try:
+        plan = connection.plan(QUESTIONS[name], epsilon=1, delta=1e-9, time_limit=60)
+    except dpsql.Error as error:
+        return f"| {name} | | {time.perf_counter() - start:.2f} | | | {str(error).splitlines()[0]} |"
+    planned, cpu = time.perf_counter() - start, time.process_time() - cpu
+    start = time.perf_counter()
+    connection.run(plan)
+    run = time.perf_counter() - start
+    gap = "" if plan.gap is None else f"{100 * plan.gap:.3f} %"
+    return f"| {name} | {plan.compiled.numbers:,} | {planned:.2f} | {cpu:.2f} | {run:.2f} | {gap} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What columns a table has, of which types, as DuckDB describes it: no row is read.
+
+Opening a DuckDB takes ten times as long as describing a table, and a batch has tables described several times, so the
+instances that described the tables of some files stay open for the next time. Each can reach those files alone, and a
+database is attached to it for that moment only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+
+from dpsql.engines import csv_files, parquet
+from dpsql.engines.base import TableSource
+from dpsql.errors import OperationalError, PolicyError
+from dpsql.quoting import identifier, string
+
+ALIAS = "dpsql_source"
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "python_scan_all_frames": "false",
+    "enable_external_file_cache": "false",  # a file may have been replaced since
+    "temp_directory": "",
+    "threads": "1",
+}
+_BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")  # what DuckDB looks for when it attaches a file
+_MOST_KEPT = 4
+_Files = tuple[Path, ...]
+_kept: dict[_Files, duckdb.DuckDBPyConnection] = {}
+"""Instances that nobody uses, by the files that each can reach; those used last stand last."""
+_forgotten: list[duckdb.DuckDBPyConnection] = []
+
+
+def _forked() -> None:
+    # Those of the parent are neither used nor closed in a child: their threads are not there.
+    _forgotten.extend(_kept.values())
+    _kept.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+@contextlib.contextmanager
+def described(database: Path | None, files: Sequence[Path] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An instance for ``schema_of`` that reaches these files alone; the database is attached under ``ALIAS``.
+
+    Raises OperationalError where it cannot be attached.
+    """
+    reached = (*files, *([] if database is None else (Path(f"{database}{end}") for end in _BESIDE)))
+    connection = _kept.pop(reached, None) or _opened(reached)
+    with contextlib.ExitStack() as unless_kept:
+        unless_kept.callback(connection.close)
+        if database is not None:
+            attach(connection, database)
+        yield connection
+        if database is not None:
+            connection.execute(f"DETACH {ALIAS}")
+        for old in list(_kept)[: max(0, len(_kept) + 1 - _MOST_KEPT)]:
+            oldest = _kept.pop(old, None)
+            if oldest is not None:
+                oldest.close()
+        if _kept.setdefault(reached, connection) is connection:  # another thread may have kept its own
+            unless_kept.pop_all()
+
+
+def _opened(files: _Files) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config=_CONFIG)
+    if files:
+        listed = ", ".join(string(str(path)) for path in files)
+        connection.execute(f"SET allowed_paths = [{listed}]")
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+    return connection
+
+
+def attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
+    """Attach a file read-only under ``ALIAS``. Raises OperationalError."""
+    if not database.is_file():
+        raise OperationalError(f"{database} is not a file; give the path of the DuckDB database")
+    said = ""
+    try:
+        connection.execute(f"ATTACH {string(str(database))} AS {ALIAS} (READ_ONLY)")
+    except duckdb.Error as error:
+        # The path itself may hold any word that is looked for below.
+        said = str(error).replace(str(database), "")
+    if not said:
+        return
+    if "lock" in said:
+        raise OperationalError(f"{database} is open for writing in another process; close it there, then try again")
+    if "already" in said or "same database file" in said or "handle" in said:
+        raise OperationalError(
+            f"{database} is open for writing in this process; pass that connection: "
+            "dpsql.connect(connection, policy=..., ledger=...)"
+        )
+    raise OperationalError(f"{database} cannot be opened as a DuckDB database; check the file and DuckDB's version")
+
+
+def schema_of(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> dict[str, str]:
+    """Column types by name of a table of ``catalog`` or a file. Raises OperationalError, PolicyError."""
+    if source.csv_types is not None and source.path is not None:
+        return csv_files.schema(source)
+    if source.path is None:
+        _check_base_table(connection, source, catalog)
+    found: dict[str, str] = {}
+    failed = False
+    try:
+        if source.path is not None:
+            found = parquet.schema(connection, source)
+        else:
+            reference = ".".join(map(identifier, (catalog, *schema_and_table(source))))
+            rows = connection.execute(f"DESCRIBE SELECT * FROM {reference}").fetchall()  # noqa: S608
+            found = {str(row[0]): str(row[1]) for row in rows}
+    except (duckdb.Error, ValueError):
+        failed = True
+    if failed:
+        where = f"the source {source.path}" if source.path else "the database"
+        raise OperationalError(f"the schema of {source.name} cannot be read from {where}; check that it exists")
+    computed = set() if source.path is not None else _generated(connection, source, catalog)
+    return {name: kind for name, kind in found.items() if name not in computed}
+
+
+def _generated(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> set[str]:
+    """Generated columns, which no batch may use: their expressions run in the scan and may fail on a row.
+
+    Before DuckDB 2 the catalog does not tell a generated column from one with a default, except by
+    the table's text; there, a table with a generated column loses its columns with defaults too.
+    """
+    schema, table = schema_and_table(source)
+    rows = connection.execute(
+        "SELECT column_name, is_generated, column_default IS NOT NULL FROM system.information_schema.columns "
+        "WHERE table_catalog = ? AND system.main.lower(table_schema) = system.main.lower(?) "
+        "AND system.main.lower(table_name) = system.main.lower(?)",
+        [catalog, schema, table],
+    ).fetchall()
+    found = {str(name) for name, generated, _ in rows if generated == "ALWAYS"}
+    doubtful = {str(name) for name, generated, has_default in rows if generated is None and has_default}
+    if doubtful:
+        written = connection.execute(
+            "SELECT sql FROM system.main.duckdb_tables() WHERE database_name = ? "
+            "AND system.main.lower(schema_name) = system.main.lower(?) "
+            "AND system.main.lower(table_name) = system.main.lower(?)",
+            [catalog, schema, table],
+        ).fetchall()
+        if any("GENERATED ALWAYS AS" in str(row[0]).upper() for row in written):
+            found |= doubtful
+    return found
+
+
+def schema_and_table(source: TableSource) -> tuple[str, str]:
+    schema, _, table = source.name.rpartition(".")
+    return schema or "main", table
+
+
+def _check_base_table(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> None:
+    """A table, not a view: a view may hold any SQL, and the policy says nothing of it."""
+    schema, table = schema_and_table(source)
+    found = connection.execute(
+        "SELECT table_type FROM system.information_schema.tables WHERE table_catalog = ? "
+        "AND system.main.lower(table_schema) = system.main.lower(?) "
+        "AND system.main.lower(table_name) = system.main.lower(?)",
+        [catalog, schema, table],
+    ).fetchone()
+    if found is None:
+        raise PolicyError(f"tables.{source.name}: the database has no such table; correct the policy's name for it")
+    if found[0] != "BASE TABLE":
+        raise PolicyError(f"tables.{source.name} is a {str(found[0]).lower()}; the policy must name a table")
