@@ -76,6 +76,7 @@ class AdaptiveMarginals:
     rows: int
     misfit: float = 0.0
     method: str = "adaptive"
+    blocks: tuple[int, ...] = ()
     objective: str = "total"
     gap: None = None
     lower_bound: None = None
