@@ -188,7 +188,7 @@ def test_the_minimum_of_every_table_that_decides_which_rows_count_holds(tmp_path
     for sql in (
         "SELECT g, COUNT(*) AS n FROM visits JOIN people USING (patient) GROUP BY g",
         f"SELECT sex, COUNT(*) AS n FROM people WHERE patient IN ({small}) GROUP BY sex",
-        f"SELECT sex, COUNT(*) AS n FROM people WHERE EXISTS ({small} AND visits.patient = people.patient) GROUP BY sex",
+        f"SELECT sex, COUNT(*) AS n FROM people p WHERE EXISTS ({small} AND visits.patient = p.patient) GROUP BY sex",
     ):
         shown = dict(row[:2] for row in con.run(sql, epsilon=100)["q1"].fetchall())
         assert None in shown.values(), sql
