@@ -33,6 +33,8 @@ CREATE VIEW shares AS SELECT ward, 2 * COUNT(*) AS twice, COUNT_IF(cost > 50) / 
 FROM visits GROUP BY 1;
 CREATE VIEW sums AS SELECT ward, SUM(cost) AS alone, COUNT_IF(cost > 50) - COUNT_IF(cost <= 50) AS apart
 FROM visits GROUP BY ward;
+CREATE VIEW multiples AS SELECT ward, 9 * COUNT(*) AS nine, SUM(100) AS hundred,
+COUNT_IF(cost >= 0) + 5 * COUNT(*) AS six FROM visits GROUP BY ward;
 CREATE VIEW ranks AS SELECT ward, MEDIAN(cost) AS middle FROM visits GROUP BY ward;
 CREATE VIEW ordered AS SELECT ward, n, n - 1 AS less FROM by_ward ORDER BY n DESC NULLS LAST
 """
@@ -60,6 +62,7 @@ def test_small_counts_and_what_rests_on_them_are_null_with_a_mark(con: dpsql.Con
     for name, numbers in {
         "by_ward": ("n", "mean", "total"),
         "shares": ("twice", "share"),
+        "multiples": ("nine", "hundred", "six"),
         "ranks": ("middle",),
     }.items():
         table = {row["ward"]: row for _, row in con.sql(f"SELECT * FROM dp.{name}").df().iterrows()}
