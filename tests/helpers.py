@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import numpy as np
+import pytest
 from scipy import sparse
 
 import dpsql
@@ -29,6 +32,11 @@ from dpsql.workload.expr.total import BASE
 from dpsql.workload.expr.values import CountRows, Name
 
 HEADER = 'dataset = "test-1"\n[budget]\nepsilon = 4.0\n'
+
+
+def repeatable_noise(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """The noise of releases is the same in every run of the tests."""
+    patch.setattr("dpsql.privacy.noise.os", SimpleNamespace(urandom=random.Random(seed).randbytes))
 
 
 def settled(con: dpsql.Connection) -> dpsql.Connection:

@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from helpers import repeatable_noise
 
 import dpsql
 
@@ -36,7 +37,8 @@ def connected(folder: Path, expected: str) -> dpsql.Connection:
 
 
 @pytest.mark.long
-def test_an_average_comes_out_as_far_off_as_was_guessed(tmp_path: Path) -> None:
+def test_an_average_comes_out_as_far_off_as_was_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repeatable_noise(monkeypatch, 3)
     con = connected(tmp_path / "a", f"expected_rows = {ROWS}")
     plan = con.plan(BATCH, epsilon=1)
     rows = {(row["result"], row["column"]): row for row in plan.rows()}

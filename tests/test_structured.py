@@ -449,7 +449,7 @@ def test_what_cannot_be_planned_says_what_to_leave_out(
 
 
 @pytest.mark.parametrize(("sizes", "order"), [((2, 2, 2, 2, 2, 2), 2), ((3, 4, 5, 6), 2), ((4, 3, 2, 5), 3)])
-def test_marginals_under_laplace_noise_are_planned_as_blocks_of_attributes(sizes: tuple[int, ...], order: int) -> None:
+def test_marginals_under_pure_noise_are_planned_as_blocks_of_attributes(sizes: tuple[int, ...], order: int) -> None:
     names = [f"c{i}" for i in range(len(sizes))]
     own = duckdb.connect()
     own.execute(f"CREATE TABLE wide ({', '.join(f'{name} INTEGER' for name in names)})")

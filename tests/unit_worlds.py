@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 import dpsql
 from dpsql import measure
@@ -172,9 +173,10 @@ class World:
         for name in COLUMNS:
             rows = [(number, *row) for number, person in persons.items() for row in person.get(name, ())]
             self.duck.execute(f"DELETE FROM {name}")
-            for at in range(0, len(rows), 4000):
-                text = ", ".join(f"({', '.join(map(_literal, row))})" for row in rows[at : at + 4000])
-                self.duck.execute(f"INSERT INTO {name} VALUES {text}")
+            if rows:
+                columns = [pa.array(column) for column in zip(*rows, strict=True)]
+                self.duck.register("filled", pa.table(columns, names=[str(i) for i in range(len(columns))]))
+                self.duck.execute(f"INSERT INTO {name} FROM filled")
 
     def plan(self, ask: Ask, noise: str, folder: Path, **options: Any) -> dpsql.Plan:
         """The plan of a batch. Raises what ``Connection.plan`` raises."""
@@ -202,13 +204,13 @@ class World:
             select = replace(_with_unit(asked.select), columns=(person, *asked.select.columns))
             by_person = replace(asked, select=replace(select, group_by=asked.select.group_by + 1))
             found = engine_module._scan(self.duck, by_person, "memory")
-            order = np.argsort(found["person"], kind="stable")
-            numbers, starts = np.unique(found["person"][order], return_index=True)
-            for number, mine in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
-                if number < 0:
-                    continue
-                part = {name: column[mine] for name, column in found.items()}
-                measure._add(x[number], layout, part, compiled.common_steps)
+            persons, names = found["person"], [name for name in found if name != "person"]
+            # What a row of a scan adds does not depend on the others: rows that are alike are worked out once.
+            rows, which = np.unique(np.column_stack([found[name] for name in names]), axis=0, return_inverse=True)
+            added = np.zeros((len(rows), x.shape[1]), dtype=object)
+            for row, into in zip(rows, added, strict=True):
+                measure._add(into, layout, dict(zip(names, row[:, None], strict=True)), compiled.common_steps)
+            np.add.at(x, persons[persons >= 0], added[which.ravel()[persons >= 0]])
         return x
 
 
@@ -221,10 +223,6 @@ def _with_unit(select: Select) -> Select:
         return select
     assert isinstance(select.source, Select)
     return replace(select, columns=(*same(UNIT), *select.columns), source=_with_unit(select.source))
-
-
-def _literal(value: Any) -> str:
-    return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
 
 
 @dataclass
@@ -345,17 +343,23 @@ def norm(plan: dpsql.Plan, vectors: np.ndarray) -> int:
     held = plan.strategy.measured.written
     assert held is not None
     mixing, basis = (np.asarray(m.toarray() if hasattr(m, "toarray") else m) for m in held)
-    return norm_of(plan.noise.kind, mixing, basis, vectors)
+    return norm_of(plan.noise.kind, mixing, basis, vectors, plan.noise.blocks)
 
 
-def norm_of(noise: str, mixing: np.ndarray, basis: np.ndarray, vectors: np.ndarray) -> int:
-    """The largest L1, or squared L2, norm of mixing @ basis @ c: exact, of those that floats cannot tell from it."""
+def norm_of(
+    noise: str, mixing: np.ndarray, basis: np.ndarray, vectors: np.ndarray, blocks: tuple[int, ...] = ()
+) -> int:
+    """The largest L1, or squared L2, norm of mixing @ basis @ c: exact, of those that floats cannot tell from it.
+
+    By ``blocks``, if any: the sum over them of the largest entry.
+    """
     gaussian = noise == "gaussian"
-    change = (vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64)
-    sizes = (change**2).sum(axis=1) if gaussian else abs(change).sum(axis=1)
+    change = abs((vectors.astype(np.float64) @ basis.T.astype(np.float64)) @ mixing.T.astype(np.float64))
+    starts = np.cumsum([0, *(blocks or (1,) * mixing.shape[0])])[:-1]
+    sizes = (change**2).sum(axis=1) if gaussian else np.maximum.reduceat(change, starts, axis=1).sum(axis=1)
     near = np.flatnonzero(sizes >= sizes.max() * (1 - 1e-9))[:20]
-    exact = (vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object)
-    return int(max((v * v).sum() if gaussian else abs(v).sum() for v in exact))
+    exact = abs((vectors[near] @ basis.T.astype(object)) @ mixing.T.astype(object))
+    return int(max((v * v).sum() if gaussian else np.maximum.reduceat(v, starts).sum() for v in exact))
 
 
 def paid(plan: dpsql.Plan) -> Fraction:

@@ -83,14 +83,14 @@ def _calibration(world: World) -> Check:
         return Check("no part of the run is left out of what is charged", holds, f"{len(steps)} steps")
     paid, claimed = world.paid, world.plan.sensitivity
     same = paid == claimed and world.job.noise == world.plan.noise
-    measure = "squared L2" if world.gaussian else "L1"
+    measure = "squared L2" if world.gaussian else "block" if world.plan.noise.blocks else "L1"
     return Check("the noise is calibrated to exactly what is charged", same, f"{measure} sensitivity {claimed:.6g}")
 
 
 def _charged(world: World, ledger: Ledger) -> Check:
     entry = ledger.entries()[-1]
     kept = unpack(ledger.release(entry.id).payload or b"")[1]
-    same = entry.charge == world.plan.charge and kept.parameter == world.plan.noise.parameter
+    same = entry.charge == world.plan.charge and kept.law == world.plan.noise
     return Check("the ledger has that charge and that noise", same, entry.charge.guarantee)
 
 

@@ -6,7 +6,7 @@ The draws are those of ``dpsql.measure`` itself, from measurements of rows of ze
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,6 +16,7 @@ from scipy import special
 from dpsql.arrays import Floats
 from dpsql.audit.world import World
 from dpsql.measure import Job, synthetic
+from dpsql.privacy import cubes
 from dpsql.privacy.noise import Noise
 
 BINS = 40
@@ -37,33 +38,37 @@ def draw(world: World, count: int) -> list[list[int]]:
     still = synthetic.StillEngine(world.tables.engine)
     assert isinstance(world.job, Job)  # noqa: S101 - runs in rounds are audited by dpsql.audit.privacy
     job = synthetic.with_pure_noise(world.job, count)
-    return [synthetic.noisy(job, still)[-count:] for _ in range(2)]
+    more = job.integers.shape[0] - world.job.integers.shape[0]
+    return [synthetic.noisy(job, still)[-more:] for _ in range(2)]
 
 
 def fit(world: World, count: int) -> Fit:
     """Hold 2 x ``count`` draws against the law that the plan states.
 
-    Correlations of products are asymptotically normal: sum(a b) / (variance sqrt(n)) has deviation 1.
+    Products of uncorrelated numbers, signs fair: sum(a b) over the root of sum((a b)^2) has deviation 1.
     """
     first, second = draw(world, count)
     noise = world.plan.noise
     a, b = (np.array([float(value) for value in values]) for values in (first, second))
-    spread = float(np.sqrt((a @ a) * (b @ b))) or 1.0
-    lag = float(np.sqrt((a[1:] @ a[1:]) * (a[:-1] @ a[:-1]))) or 1.0
-    return Fit(
-        2 * count,
-        chi_square([*first, *second], noise),
-        float(a[1:] @ a[:-1] / lag * math.sqrt(count - 1)),
-        float(a @ b / spread * math.sqrt(count)),
-    )
+    return Fit(2 * len(a), chi_square([*first, *second], noise), _deviations(a[1:] * a[:-1]), _deviations(a * b))
+
+
+def _deviations(products: Floats) -> float:
+    return float(products.sum()) / (float(np.linalg.norm(products)) or 1.0)
 
 
 def chi_square(draws: Sequence[int], noise: Noise) -> float:
     """The p-value of the draws under the law of ``noise``, by about 40 bins of whole numbers.
 
     Every bin expects at least 20 draws or is merged with its neighbour. Power at 100,000 draws: a scale that is 5 %
-    off in either direction has p below 1e-6.
+    off in either direction has p below 1e-6. Of noise in blocks the draws are blocks of the largest size: their largest
+    entries are held against the law of these, and the first ones against that of one coordinate.
     """
+    if noise.blocks:
+        size = max(noise.blocks)
+        held = np.array([float(value) for value in draws]).reshape(-1, size)
+        parts = ((np.abs(held).max(axis=1), cubes.below_largest), (held[:, 0], cubes.below))
+        return min(1.0, 2 * min(_p_of(values, size, noise, law) for values, law in parts))
     edges = _edges(noise)
     expected = np.diff(np.concatenate([[0.0], _below(noise, edges), [1.0]])) * len(draws)
     at = np.searchsorted(np.array(edges, dtype=object), np.array(list(draws), dtype=object), side="left")
@@ -71,6 +76,20 @@ def chi_square(draws: Sequence[int], noise: Noise) -> float:
     if (counts[expected < 1e-7] > 0).any():
         return 0.0  # a value that the law gives once in ten million audits
     return chi_square_of(counts, expected)
+
+
+def _p_of(values: Floats, size: int, noise: Noise, law: Callable[[int, Fraction, Floats], Floats]) -> float:
+    """The p-value of ``values`` under the distribution function ``law`` of blocks."""
+    far = float(noise.parameter) * (size + 12 * size**0.5 + 20)
+    grid = np.unique(np.rint(np.linspace(-far, far, 2000)))
+    cumulative = law(size, noise.parameter, grid) if law is cubes.below else np.zeros(grid.size)
+    if law is not cubes.below:
+        cumulative[grid >= 0] = law(size, noise.parameter, grid[grid >= 0])
+    edges = np.unique(grid[np.searchsorted(cumulative, np.arange(1, BINS) / BINS).clip(0, grid.size - 1)])
+    below = np.interp(edges, grid, cumulative)
+    expected = np.diff(np.concatenate([[0.0], below, [1.0]])) * len(values)
+    counts = np.bincount(np.searchsorted(edges, values, side="left"), minlength=len(edges) + 1).astype(float)
+    return 0.0 if (counts[expected < 1e-7] > 0).any() else chi_square_of(counts, expected)
 
 
 def chi_square_of(counts: Floats, expected: Floats) -> float:

@@ -14,6 +14,9 @@ m epsilon. It is found from the means of y_i, signed by d_i, and b from the mean
 to three coordinates, P(E | D') - e^epsilon P(E | D) is tested besides, E being that all pass their values under D':
 pure privacy allows no event more than 0, whatever the noise.
 
+Blocks. epsilon is the sum over blocks of max |d_i| / b: of each block the coordinate that moves most is taken, and b
+from the mean |noise| over what its law has.
+
 Runs in rounds. What a run releases has a law that can be written down: integer noise for every answer, the exponential
 mechanism for every selection, the estimate fixed by what came before. So for a transcript and two neighbouring
 databases the quotient of its probabilities is computed, not sampled, and no transcript may have a quotient above
@@ -39,6 +42,8 @@ from dpsql.audit.world import World
 from dpsql.errors import InternalError
 from dpsql.measure import synthetic
 from dpsql.measure.adaptive import AdaptiveJob, Step
+from dpsql.privacy import cubes
+from dpsql.privacy.noise import Noise
 
 GAUSSIAN_AIM, LAPLACE_AIM = 4.0, 12.0
 MOST_UNITS = (KEYS - SHARED) // OWN - 4
@@ -76,7 +81,10 @@ def distance(world: World, worst: Found, trials: int) -> Distance:
     moved = _measured(world, _beside(world, worst, units), trials) + shift
     if world.gaussian:
         return Distance("mu", trials, units, units * claimed, *_gaussian(plain, moved, shift, units * claimed))
-    found, z, power = _laplace(plain, moved, shift, units * claimed)
+    if world.plan.noise.blocks:
+        found, z, power = _in_blocks(plain, moved, shift, units * claimed, world.plan.noise)
+    else:
+        found, z, power = _laplace(plain, moved, shift, units * claimed)
     event = None
     alone = np.array([float(value) for value in step])
     if (alone != 0).sum() <= 3:
@@ -149,6 +157,20 @@ def _laplace(plain: Floats, moved: Floats, shift: Floats, claimed: float) -> tup
         (found - claimed) / error,
         claimed / math.sqrt(4.0 * moving.sum() / trials + 4 * claimed**2 / noise.size),
     )
+
+
+def _in_blocks(plain: Floats, moved: Floats, shift: Floats, claimed: float, noise: Noise) -> tuple[float, float, float]:
+    trials, ends = len(plain), np.cumsum(noise.blocks)
+    most = [end - m + int(np.argmax(np.abs(shift[end - m : end]))) for m, end in zip(noise.blocks, ends, strict=True)]
+    most = [at for at in most if shift[at]]
+    each = np.repeat([cubes.mean_size(m, noise.parameter) for m in noise.blocks], noise.blocks)
+    sizes = (np.abs(plain).mean(axis=0) + np.abs(moved - shift).mean(axis=0)) / 2
+    scale = float(noise.parameter) * float((sizes / each).mean())
+    found = float(((moved - plain)[:, most] @ np.sign(shift[most])).mean()) / scale
+    spread = 2.0 * float(noise.variances[most].sum()) / scale**2
+    draws = 2 * trials * len(noise.blocks)
+    error = math.sqrt(spread / trials + claimed**2 / draws)
+    return found, (found - claimed) / error, claimed / math.sqrt(spread / trials + 4 * claimed**2 / draws)
 
 
 def _scale(mean: float) -> float:

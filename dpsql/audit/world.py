@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -84,7 +85,7 @@ class World:
         return noise.parameter * (charge.epsilon or Fraction(0))
 
     def size(self, change: Sequence[int]) -> int:
-        """How large a change of B x is: squared L2 for Gaussian noise, else L1.
+        """How large a change of B x is: squared L2 for Gaussian noise, else L1, or by the blocks of the noise.
 
         In rounds one candidate counts at a time: the largest change, each a share of its reach (in parts of ``paid``).
         """
@@ -92,6 +93,10 @@ class World:
             whole = int(self.paid)
             moved = (sum(map(abs, change[self.job.part(i)])) for i in range(len(self.job.reach)))
             return max((d * (whole // reach) for d, reach in zip(moved, self.job.reach, strict=True)), default=0)
+        if self.job.blocks:
+            ends = itertools.accumulate(self.job.blocks)
+            parts = (change[end - size : end] for size, end in zip(self.job.blocks, ends, strict=True))
+            return sum(max(map(abs, part)) for part in parts)
         return sum(d * d if self.gaussian else abs(d) for d in change)
 
     def exact(self) -> list[int]:

@@ -5,6 +5,7 @@
 ``tightness``  how near the singular value bound is to the least error, and strategies that meet it
 ``accuracy``   accuracy with high probability, beside data-dependent mechanisms
 ``pure``       volume bounds for pure epsilon, as orders
+``additive``   bounds with constants for pure epsilon: of Laplace strategies, and of any noise that is added
 ``profiles``   the order of strategies, column uniformity, redundant queries
 
 Plans need ``singular`` alone; the modules of ``papers`` are imported when one of their names is first asked for.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from dpsql.bounds.additive import laplace_bound, pure_bound
 from dpsql.bounds.pure import (
     bhaskara_bound,
     geometric_order,
@@ -61,7 +63,9 @@ __all__ = [
     "dual_bound",
     "geometric_order",
     "hardt_talwar_bound",
+    "laplace_bound",
     "low_rank_guarantee",
+    "pure_bound",
     "singular_value_order",
     "supreme_svd_bound",
     "svd_bound",

@@ -1,17 +1,14 @@
-"""Connection: plan a batch, run it, query its releases, see the budget."""
+"""Connection: plan a batch, run it, query its releases."""
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 from dpsql.arguments import (
-    each_text,
     either,
     flag,
     function,
@@ -25,124 +22,43 @@ from dpsql.arguments import (
     whole,
 )
 from dpsql.driver.cursor import Cursor
-from dpsql.driver.dbapi import Exceptions
+from dpsql.driver.discovering import Discovering
+from dpsql.driver.keeping import Keeping
 from dpsql.errors import (
     DataError,
     Error,
-    IntegrityError,
     InterfaceError,
     OperationalError,
     ProgrammingError,
     SQLError,
 )
-from dpsql.measure import Engine
-from dpsql.measure.sources import Holdings
 from dpsql.planning.adaptive import AdaptivePlan, make_adaptive_plan
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.expected_workload import workload_sql
-from dpsql.planning.needed_budget import NeededBudget, plain, request_of
+from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import LastPlans, Plan
+from dpsql.planning.plan import Plan, make_plan
 from dpsql.planning.prepare import prepare
 from dpsql.planning.target_errors import Wanted, wanted_of
-from dpsql.policy import Policy
-from dpsql.privacy.accountant import BudgetState, Request
-from dpsql.privacy.analysts import finds_nothing
-from dpsql.privacy.ledger import Entry
-from dpsql.release import ReleaseStore, Result
-from dpsql.release.books import Books, budget_of, place_of
-from dpsql.release.custody import Custody
-from dpsql.release.limits import QUERY_SECONDS, check_seconds
+from dpsql.privacy.accountant import Request
+from dpsql.release import Result
 from dpsql.release.names import is_unnamed
 from dpsql.release.release import Release
-from dpsql.replicates import Replicates
-from dpsql.running.answer_free import Earlier, asks_for_free
-from dpsql.running.discovered_bounds import BoundsFinder
-from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
-from dpsql.running.found_domains import FoundDomain, FoundDomains
-from dpsql.running.local_release import LocalRelease, Maker
+from dpsql.running.answer_free import asks_for_free
+from dpsql.running.discovery import Finder
+from dpsql.running.find_first import find_all, plan_with_finding, waiting
 from dpsql.running.prospects import expected_estimates, prospects, table_of
-from dpsql.running.run import Batches
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
 from dpsql.sql.parse.routing import tables_asked
 
 
-class Connection(Exceptions):
+class Connection(Discovering, Keeping):
     """Private tables, a policy, a ledger and the releases made of them. Make it with ``connect``.
 
     Trust: this object runs in the custodian's process and can read the private tables; hand
     analysts its plans, releases and error messages, not the object.
     """
-
-    def __init__(
-        self,
-        engine: Engine,
-        policy: Policy,
-        ledger: Path,
-        releases: Path,
-        *,
-        anchor: Path | None,
-        label: str,
-        budget_per_release: tuple[object, object, object] = (None, None, None),
-        cursor_errors: bool = False,
-        query_timeout: float | None = QUERY_SECONDS,
-    ) -> None:
-        self.ledger_path = ledger
-        self._shared_releases = releases
-        private = policy.budget.private_releases
-        self.releases_path = place_of(releases, label) if private else releases
-        self._label = label
-        self._store = ReleaseStore(self.releases_path)
-        self._budget_per_release = budget_per_release
-        self._cursor_errors = cursor_errors
-        self._query_timeout = check_seconds("query_timeout", query_timeout)
-        self._lock = threading.RLock()
-        self._closed = False
-        self._holdings = Holdings(engine, policy)
-        books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
-        self._books = Books(*books, label if private else None)
-        self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
-        self._domains = FoundDomains(policy, self._books)
-        self._behind = Earlier(self._books, policy, self._holdings.schemas)
-        self._replicates = Replicates(self._books, self._store, self._behind)
-        self._plans = LastPlans()
-        self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
-        self._books.warn_of_changes()
-
-    @property
-    def policy(self) -> Policy:
-        """What is public of the tables by now: the custodian's policy, with the domains that were found (``discover``).
-
-        Another process may find one, so the ledger is looked at each time.
-        """
-        held = self._domains.refresh()
-        if held is not self._holdings.policy:
-            self._holdings.policy = held
-            self._batches.past.under(held)
-            self._behind.under(held)
-        return held
-
-    @property
-    def found_domains(self) -> tuple[FoundDomain, ...]:
-        """The domains of ``policy`` that were found and not declared, each with its release and data version."""
-        self._domains.refresh()
-        return self._domains.found
-
-    def __repr__(self) -> str:
-        return f"<dpsql.Connection to {self._domains.declared.dataset!r}, ledger {str(self.ledger_path)!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection; ledger and releases are files and stay."""
-        self._closed = True
 
     def _of(self, label: str) -> Connection:
         """The same tables and ledger under another label; of private releases those that the label may see."""
@@ -182,11 +98,6 @@ class Connection(Exceptions):
         no budget is given.
         """
         return self.cursor().execute(sql, parameters, epsilon=epsilon, delta=delta, rho=rho)
-
-    def schemas(self) -> dict[str, dict[str, str]]:
-        """The column types of all private tables, held against the policy. Reads no row."""
-        self._check_open()
-        return self._holdings.schemas()
 
     @taking(progress=maybe(function()), earlier=flag(), method=text(), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def plan(
@@ -247,8 +158,21 @@ class Connection(Exceptions):
             return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
             raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
-        plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        try:
+            plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
+        except SQLError:
+            first = self._finds_first(sql, request, options)
+            if first is None:
+                raise
+            return first
         return self._batches.past.with_earlier(plan) if earlier else plan
+
+    def _finds_first(self, sql: str, request: Request, options: PlanOptions) -> Plan | None:
+        """The plan of a batch that groups by columns which the policy lets it find, None for any other."""
+        if not waiting(self.policy):
+            return None
+        finder = Finder(self._holdings, self._books, self._domains.declared)
+        return plan_with_finding(sql, self.policy, self.schemas(), request, finder, options)
 
     @taking(progress=maybe(function()), earlier=flag(), measure=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def budget_for(
@@ -302,10 +226,20 @@ class Connection(Exceptions):
         at = None if delta is None else Request.of(1, delta).delta
         prepared = prepare(sql, self.policy, self.schemas(), options.progress, rows_per_unit=options.rows_per_unit)
         known = self._batches.past.known(prepared, targets.alpha) if options.earlier else None
-        return find_budget(prepared, self.budget, targets, options, delta=at, measure=measure, known=known)
+        return find_budget(
+            prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
+        )
 
+    @taking(objective=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def prospects(
-        self, sql: str, epsilon: object = None, delta: object = None, rho: object = None, **options: Any
+        self,
+        sql: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        objective: str | None = None,
+        rows_per_unit: int | None = None,
     ) -> Result:
         """Which way of answering a batch is expected to be nearest, before anything is spent: a row a way. Free.
 
@@ -314,9 +248,10 @@ class Connection(Exceptions):
         estimates (``dpsql.running.prospects``). Reads no row. Raises as ``plan``, and DataError where there is nothing
         to compare.
         """
-        plan = self.plan(sql, epsilon, delta, rho, **options)
+        asked = partial(self.plan, sql, epsilon, delta, rho, objective=objective, rows_per_unit=rows_per_unit)
+        plan = asked(earlier=False)
         try:
-            adaptive = self.plan(sql, epsilon, delta, rho, **options, method="adaptive")
+            adaptive = asked(method="adaptive")
         except (DataError, SQLError):
             adaptive = None
         return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None))
@@ -367,6 +302,12 @@ class Connection(Exceptions):
                     "and delta=..., or rho=..., or the error that is wanted, max_error=..."
                 )
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
+        if plan.finds:
+            said = self._custodian(said)
+            self._batches.rehearse(plan, errors=errors, estimates="unbiased" if estimates == "auto" else estimates)
+            finder = Finder(self._holdings, self._books, self._domains.declared)
+            found = find_all(plan, finder, said, self._batches.register)
+            plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, found.rest, found.options)
         if estimates == "auto":
             estimates = "unbiased" if plan.estimated else expected_estimates(plan)
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
@@ -429,112 +370,7 @@ class Connection(Exceptions):
                 self._own[name] = {label: now.get(was, was) for label, was in held.items()}
         return [replace(release, replicates=self._replicates.draws) for _, release in better]
 
-    @taking(table=text(), name=maybe(text()), label=maybe(text()))
-    def synthesize(
-        self,
-        table: str,
-        columns: Sequence[str],
-        epsilon: object,
-        *,
-        ids: Sequence[str] = (),
-        name: str | None = None,
-        label: str | None = None,
-    ) -> LocalRelease:
-        """Release a randomised copy of some columns of a table, once; ``.sql`` of what is returned is then free.
-
-        Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
-        randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are.
-        Charges epsilon times the rows that a unit may have to the account ``local_epsilon`` (replace one unit's values:
-        the number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows
-        in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
-        many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
-        """
-        said = self._said(label)
-        made, record = self._local().make(table, columns, plain(epsilon), ids=ids, name=name, label=said)
-        self._batches.register(record)
-        return made
-
-    @taking(name=maybe(text()))
-    def synthetic(self, name: str | None = None) -> LocalRelease:
-        """The local release that was made under this name or of this table; the newest of several. Free."""
-        return self._local().find(name)
-
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), bounds=flag(), fresh=flag(), label=maybe(text()))
-    def discover(
-        self,
-        target: str,
-        epsilon: object = None,
-        delta: object = None,
-        rho: object = None,
-        *,
-        max_groups: int | None = None,
-        bounds: bool = False,
-        fresh: bool = False,
-        label: str | None = None,
-    ) -> Discovery:
-        """Find the values of a column privately, as "visits.diagnosis", once; they are its domain from then on.
-
-        Shows the values that enough units have (rows, where a row is the unit), with noisy counts; all others are
-        OTHER. Neighbours, guarantee and proof: ``dpsql.privacy.threshold``. ``epsilon`` and ``delta`` are those of this
-        release alone; in a rho policy ``rho``, and ``delta`` is the chance that the threshold fails. ``max_groups``: in
-        how many values of the column one unit counts at most, needed where a unit may have several rows. The domain is
-        kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
-        are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
-
-        ``bounds``: find bounds of a number or a time instead, for SUM and AVG to clamp to, never the least or the
-        largest value: a histogram over a fixed scale (``dpsql.running.discovered_bounds``), at a budget as of ``run``.
-
-        Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
-        with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
-        of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
-        is found for everybody; all before any charge.
-        """
-        said = self._label if label is None else label
-        self._check_open()
-        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
-            raise finds_nothing(said)
-        if bounds:
-            if max_groups is not None:
-                raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
-            _ = self.policy
-            request = Request.of(*map(plain, (epsilon, delta, rho)))
-            maker = BoundsFinder(self._batches, self._domains.declared)
-            found, record = maker.find(target, request, fresh=fresh, label=said)
-            self._batches.register(record, again=True)
-            return found
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
-        found, record = finder.find(asked, fresh=fresh, label=said)
-        self._batches.register(record)
-        return found
-
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)))
-    def plan_discovery(
-        self,
-        target: str,
-        epsilon: object = None,
-        delta: object = None,
-        rho: object = None,
-        *,
-        max_groups: int | None = None,
-    ) -> Prospect:
-        """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
-        return finder.prospect(asked)
-
-    def _finder(
-        self, target: str, budget: tuple[object, object, object], max_groups: int | None
-    ) -> tuple[Finder, Asked]:
-        self._check_open()
-        epsilon, delta, rho = map(plain, budget)
-        chance = None if delta is None else Request.of(1, delta).delta
-        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups)
-        return Finder(self._holdings, self._books, self._domains.declared), asked
-
-    def _local(self) -> Maker:
-        self._check_open()
-        return Maker(self._holdings, self._books)
-
-    @taking(query=one_of(str), parameters=maybe(several()), errors=flag(), alpha=real())
+    @taking(query=one_of(str), parameters=maybe(several()), errors=flag(), alpha=real(), population=maybe(one_of(str)))
     def sql(
         self,
         query: str,
@@ -542,25 +378,30 @@ class Connection(Exceptions):
         *,
         errors: bool = False,
         alpha: float = 0.05,
+        population: str | None = None,
     ) -> Result:
         """Run one SELECT over the releases (views of schema dp). Free; sees no private row.
 
         ``errors``: beside each number c that noise reaches its ``c_stderr`` and the ends ``c_low`` and ``c_high`` of an
         interval at level 1 - ``alpha``, worked out from replicates of the releases (``dpsql.replicates``); where noise
         decides which rows there are, ``c_present``, the share of the replicates that have the row.
+        ``population="sample"``: the rows are a sample, and intervals are about the population (docs/inference.md).
 
         q1, q2, ... are the unnamed results of this connection's last run, and of the newest release before the first
         one; where several labels have such results, they are refused with what to write instead, such as r3.q1.
         Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
         """
         self._check_open()
+        if population is not None and (population != "sample" or not errors):
+            raise DataError('population="sample" goes with errors=True; no other population is known')
         self._books.catch_up()
         try:
             found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
             if not errors:
                 return found
             text = fill(query).fill(parameters) if parameters else query
-            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout)
+            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout,
+                                                          sample=population is not None)  # fmt: skip
             if alone:
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
             return answer
@@ -594,86 +435,6 @@ class Connection(Exceptions):
         except Error as error:
             return answer, f"without errors: {error}"
 
-    @property
-    def ledger(self) -> Custody:
-        """The ledger's ``backup(FILE)``, ``restore(FILE)`` and ``verify()``, for its custodian."""
-        self._check_open()
-        return Custody(self._books)
-
-    @property
-    def budget(self) -> BudgetState:
-        """Total, spent and remaining budget; ``.accounts`` for the detail, ``.by_label()`` for who spent it.
-
-        ``.charges`` says for what, ``.unreleased`` what was charged and never released.
-        """
-        self._check_open()
-        return self._books.state()
-
-    def releases(self) -> list[Entry]:
-        """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""
-        self._check_open()
-        return list(self._books.state().charges)
-
-    def rebuild(self) -> int:
-        """Make the releases database anew from the ledger; the number of releases in it.
-
-        Raises LedgerError where there is no ledger: nothing was released.
-        """
-        self._check_open()
-        return self._books.rebuild()
-
-    @taking(name=text(), to=text(), release=maybe(whole(0, 2**63 - 1)))
-    def rename(self, name: str, to: str, *, release: int | None = None) -> None:
-        """Show the results called ``name`` in the releases as ``to`` from now on: all of them, or those of one release.
-
-        Free, and written to the ledger, so that a rebuild keeps it. A run of the same batch, which is free, gives its
-        results their first names back. Raises ProgrammingError where nothing is called ``name``, IntegrityError
-        where something is called ``to``.
-        """
-        self._check_open()
-        if to.lower() in (known.lower() for known in (*self.policy.tables, *self.policy.views)):
-            raise IntegrityError(f"{' '.join(to.split())} is a table or view of the policy; choose another name")
-        self._books.rename(name, to, release, self._holdings.attachable)
-
-    @taking(names=each_text(), release=maybe(whole(0, 2**63 - 1)))
-    def drop(self, *names: str, release: int | None = None) -> None:
-        """Take results out of the releases: by name, of one release if given; without names all results of ``release``.
-
-        Nothing is refunded: the ledger keeps charge and noisy measurement, from which the same batch is answered again
-        at no cost, and that shows the results again. A rebuild keeps them out. Raises ProgrammingError where there is
-        nothing of that name.
-        """
-        self._check_open()
-        if not names and release is None:
-            raise InterfaceError("drop() needs the names of results, or release= for all results of one release")
-        self._books.drop(names, release, self._holdings.attachable)
-
-    @taking(was=text())
-    def renew(self, was: str) -> None:
-        """Declare that the policy's ``dataset`` is a new version of the data set ``was``, a public event.
-
-        For a policy whose ``dataset`` was changed because the data were: spending goes on where it was, answers of
-        before are kept and no longer used again. ``was``: the name that the ledger knows; it never returns.
-        Raises LedgerError where the ledger knows another, or has had the new name before.
-        """
-        self._check_open()
-        self._books.renew(was)
-
-    def changed_files(self) -> tuple[str, ...]:
-        """Which files were written to since this version of the data was first used: table names, "" for the database.
-
-        For the custodian, who is warned of them in the log, too; answers, charges and errors never depend on it. Either
-        the rows changed and a new version is to be declared (``renew``), or they did not (``confirm_files``). Looks at
-        times of files, not at rows; of tables in memory and of Spark nothing is noticed.
-        """
-        self._check_open()
-        return tuple(self._books.changed_files())
-
-    def confirm_files(self) -> None:
-        """Say that files were written to and the tables are as they were; LedgerError where there is no ledger."""
-        self._check_open()
-        self._books.confirm_files()
-
     def commit(self) -> None:
         """Nothing to do: every charge and every release is committed when it is made (PEP 249)."""
         self._check_open()
@@ -684,23 +445,3 @@ class Connection(Exceptions):
         There is no transaction to undo; a refund would let whoever has seen an answer ask again for free.
         """
         self._check_open()
-
-    def _said(self, label: str | None) -> str:
-        """The label of a charge; another one than the connection's only where releases are everybody's."""
-        if label is not None and label != self._label and self._books.whose is not None:
-            raise InterfaceError(
-                f"releases are private to their label in this policy, and the connection's is {self._label!r}; connect "
-                "with label=... to release under another"
-            )
-        return self._label if label is None else label
-
-    def _view_names(self) -> tuple[str, ...]:
-        """Names of the released views, sorted; from the ledger, as the releases file may be busy or behind."""
-        if not self.ledger_path.exists():
-            return self._store.names()
-        entries = self._books.entries()
-        return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InterfaceError("the connection is closed; connect again")

@@ -65,6 +65,7 @@ class Cursor:
         alpha: float | None = None,
         progress: Callable[[str], None] | None = None,
         label: str | None = None,
+        said: Callable[[str], None] | None = None,
     ) -> None:
         self._connection = connection
         self.arraysize = 1
@@ -74,6 +75,7 @@ class Cursor:
         self._usual = connection._budget_per_release if usual is None else usual
         self._alpha = alpha
         self._progress = progress
+        self._said = said
         self._label = connection._label if label is None else label
         self._closed = False
         self._sets: list[ResultSet] = []
@@ -329,11 +331,17 @@ class Cursor:
             ]
 
     def _asked(self, text: str) -> Result:
-        """The answer of a query over the releases, with its errors; where there can be none, with a warning."""
+        """The answer of a query over the releases, with its errors; where there can be none, it is said why.
+
+        By a warning, or to ``said``.
+        """
         alpha = _ALPHA if self._alpha is None else self._alpha
         found, why = self._connection.errors_beside(text, self._connection.sql(text), alpha=alpha)
         if why:
-            warnings.warn(why, stacklevel=5)
+            if self._said is not None:
+                self._said(why)
+            else:
+                warnings.warn(why, stacklevel=5)
         return found
 
     @contextmanager

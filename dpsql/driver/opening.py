@@ -5,15 +5,18 @@ Who has no policy yet drafts one from public schemas alone (``draft_policy``), f
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 
 from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
-from dpsql.errors import InterfaceError, OperationalError, PolicyError, quoted
+from dpsql.errors import DataError, InterfaceError, OperationalError, PolicyError, quoted
 from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session, read_declared
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy, skeleton
@@ -40,6 +43,7 @@ def connect(
     rho_per_release: object = None,
     cursor_errors: bool = False,
     query_timeout: float | None = QUERY_SECONDS,
+    today: dt.date | str | None = None,
 ) -> Connection:
     """Connect to private tables under a policy.
 
@@ -53,7 +57,8 @@ def connect(
     instance, such as "4GB". ``scan_timeout``: seconds after which a scan is stopped; its charge stands.
     ``epsilon_per_release`` and ``delta_per_release``, or ``rho_per_release``: what a cursor spends on a batch that
     names no budget and that no earlier release answers. ``cursor_errors``: whether cursors show the columns of
-    errors. ``query_timeout``: seconds after which a query over the releases is stopped, None for never.
+    errors. ``query_timeout``: seconds after which a query over the releases is stopped, None for never. ``today``: the
+    day that decides which periods of a growing table are closed, by default the day that it is (UTC).
     Raises PolicyError, DataError, OperationalError. Reads no data and spends nothing.
     """
     toml = isinstance(database, str | os.PathLike) and str(os.fspath(database)).lower().endswith(".toml")
@@ -73,6 +78,7 @@ def connect(
     if any(amount is not None for amount in budget_per_release):
         Request.of(*budget_per_release)
     held = policy if isinstance(policy, Policy) else Policy.load(Path(policy))
+    held = held if today is None else replace(held, today=day_of(today))
     if held.path is None and ledger is None:
         raise InterfaceError("the policy is not a file, so the ledger has no place of its own; give ledger=path")
     ledger_path = Path(ledger) if ledger is not None else Path(held.path or "").with_suffix(".ledger")
@@ -112,6 +118,16 @@ def connect(
         cursor_errors=cursor_errors,
         query_timeout=query_timeout,
     )
+
+
+def day_of(today: object) -> dt.date:
+    """A day as a date or its ISO 8601 text. Raises DataError."""
+    with contextlib.suppress(ValueError):
+        if isinstance(today, str):
+            return dt.date.fromisoformat(today)
+    if isinstance(today, dt.date) and not isinstance(today, dt.datetime):
+        return today
+    raise DataError(f"today={str(today)[:40]!r} is no day; write a date such as 2024-01-31, without time or zone")
 
 
 def _check_files(policy: Policy) -> None:

@@ -82,7 +82,7 @@ class EarlierReleases:
         found = combining(search.prepared, way.strategy, self.pasts, self.first)
         if found is None:
             return None
-        kinds = {one.noise for one in found.joint.observations} | {way.route.noise}
+        kinds = {one.noise.kind for one in found.joint.observations} | {way.route.noise}
         kind = "gaussian" if kinds == {"gaussian"} else "laplace"
         alpha = level_for(search.prepared, search.goal, search.targets, kind, found.compiled.rows.shape[1])
         return WayWithEarlier(way, found, alpha)

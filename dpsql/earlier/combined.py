@@ -13,7 +13,6 @@ from scipy import sparse
 from dpsql.arrays import Csr, Floats
 from dpsql.errors import InternalError, SQLError
 from dpsql.planning.prepare import Prepared, cores_of
-from dpsql.privacy.noise import Noise
 from dpsql.reconstruct.combined import MOST_COLUMNS, CombinedAnswers, Observed, White, answers_alone, combined_answers
 from dpsql.sql import Answer
 from dpsql.sql.outer.answers import Understood
@@ -104,7 +103,7 @@ def alone(prepared: Prepared, past: Past, alpha: float) -> Combination | None:
         return None
     held = past.measurement
     matrix = sparse.csr_array(past.integers.mixing) @ sparse.csr_array(past.integers.basis)
-    one = Observed(matrix, held.common_steps, held.y, Noise(held.noise, held.parameter))
+    one = Observed(matrix, held.common_steps, held.y, held.law)
     workload = sparse.csr_array(compiled.rows).astype(np.float64).multiply(compiled.scale[:, None])
     answers = answers_alone(workload, one, compiled.common_steps)
     if answers is None:
@@ -120,7 +119,7 @@ def workload_of(joint: Joint) -> Csr:
 
 def observed_of(joint: Joint) -> list[Observed]:
     """Every earlier measurement, as it is combined."""
-    return [Observed(o.matrix, o.divisor, o.y, Noise(o.noise, o.parameter)) for o in joint.observations]
+    return [Observed(o.matrix, o.divisor, o.y, o.noise) for o in joint.observations]
 
 
 def joined(
@@ -133,11 +132,15 @@ def joined(
     more rows than count, only releases that kept the same ones are combined: those of the nearest, or, ``beside`` a
     new measurement of the batch, those that it keeps.
     """
-    return _joined(prepared, tuple(pasts), first, beside)
+    assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
+    kept = kept_first(prepared.compiled.layouts) if beside else {}
+    return _joined(prepared, tuple(pasts), first, tuple(kept.items()))
 
 
-@functools.lru_cache(maxsize=4)  # a plan asks what is free, too
-def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], beside: bool) -> Joint | None:
+@functools.lru_cache(maxsize=4)  # a plan asks what is free, too, and where units lose no rows that is the same
+def _joined(
+    prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], own: tuple[tuple[str, str], ...]
+) -> Joint | None:
     understood = prepared.understood
     assert isinstance(prepared.compiled, Compiled)  # noqa: S101 - narrows the type for the checker
     names = {query.table for query in understood.queries}
@@ -150,7 +153,7 @@ def _joined(prepared: Prepared, pasts: tuple[Past, ...], first: frozenset[int], 
         return past.release not in first, not read <= held, len(held), -past.release
 
     near = []
-    kept = kept_first(prepared.compiled.layouts) if beside else {}
+    kept = dict(own)
     for past in sorted(mine, key=far):
         if past.keeps(kept):
             near.append(past)

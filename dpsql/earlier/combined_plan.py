@@ -139,7 +139,7 @@ class Combining:
 
     def answers(self, charge: Charge) -> AnswersWithEarlier | None:
         """The answers, the strategy being measured at ``charge``; None where not all numbers are determined."""
-        noise = charge.calibrate(scaled_sensitivity(self.strategy, self.compiled))
+        noise = charge.calibrate(scaled_sensitivity(self.strategy, self.compiled), self.strategy.blocks)
         new = Observed(self.matrix, self.compiled.common_steps, (0,) * self.matrix.shape[0], noise)
         return answers_of_all(self.joint, [*observed_of(self.joint), new], self.compiled.common_steps)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +22,7 @@ from dpsql.errors import InternalError, SQLError
 from dpsql.linalg.columns import distinct_columns
 from dpsql.planning.prepare import understood_of
 from dpsql.policy import Policy
+from dpsql.privacy.noise import Noise
 from dpsql.release.payload import Measurement
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.resolve.batch_tables import united
@@ -70,14 +70,13 @@ class Past:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """y = matrix @ (divisor x) + z: an earlier measurement over joint cells. ``noise`` is "gaussian" or "laplace"."""
+    """y = matrix @ (divisor x) + z: an earlier measurement over joint cells. ``noise``: the law of z."""
 
     release: int
     matrix: sparse.csr_array = field(repr=False)
     divisor: int
     y: tuple[int, ...] = field(repr=False)
-    noise: str
-    parameter: Fraction
+    noise: Noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +154,7 @@ def join(understood: Understood, pasts: Sequence[Past]) -> Joint | None:
             return None
         matrix = sparse.csr_array(past.integers.mixing @ (past.integers.basis @ onto))
         found = past.measurement
-        observations.append(
-            Observation(past.release, matrix, found.common_steps, found.y, found.noise, found.parameter)
-        )
+        observations.append(Observation(past.release, matrix, found.common_steps, found.y, found.law))
     return Joint(layouts, sparse.csr_array(rows[start:]), scale[start:], tuple(observations))
 
 

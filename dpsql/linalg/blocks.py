@@ -20,11 +20,11 @@ from math import prod
 from typing import TypeAlias
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix
 from dpsql.linalg.exact import max_abs
-from dpsql.linalg.forms import dense, row_squares
+from dpsql.linalg.forms import dense, quick, row_squares
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Mixed:
         return np.moveaxis(np.tensordot(self.inverse, y, axes=(1, axis)), 0, axis)
 
     def weights(self, rows: Matrix) -> Floats:
-        return np.asarray(rows @ self.inverse)
+        return np.asarray(quick(rows) @ self.inverse)
 
     def squares(self, rows: Matrix) -> Floats:
         """The squared norms of ``weights``."""
@@ -229,7 +229,8 @@ class RowBlock:
 
     Axes and keys of the factors are disjoint; every key of ``key_sizes`` is in one of them, and rows run through the
     keys with the last fastest. ``component`` 0 are the counts of ``table``, k > 0 the sums of its k-th measure.
-    ``weight``: what errors of these rows are multiplied by before they are compared with others'.
+    ``weight``: what errors of these rows are multiplied by before they are compared with others'. ``outputs``: how
+    many columns of the result they are, one after the other, which are the first key where there are several.
     """
 
     start: int
@@ -240,6 +241,23 @@ class RowBlock:
     weight: float
     key_sizes: tuple[int, ...]
     factors: tuple[RowFactor, ...]
+    outputs: int = 1
+
+    @cached_property
+    def split(self) -> tuple[RowBlock, ...]:
+        """A block for each output."""
+        if self.outputs == 1:
+            return (self,)
+        lead = next(factor for factor in self.factors if 0 in factor.keys)
+        others = [_renamed(factor, -1) for factor in self.factors if factor is not lead]
+        rows, length = lead.matrix.shape[0] // self.outputs, (self.stop - self.start) // self.outputs
+        keys, out = tuple(key - 1 for key in lead.keys[1:]), []
+        for at in range(self.outputs):
+            start, mine = self.start + at * length, lead.matrix[at * rows : (at + 1) * rows]
+            factors = (RowFactor(lead.axes, keys, mine), *others)
+            parts = start, start + length, self.table, self.component, self.coefficient, self.weight
+            out.append(RowBlock(*parts, self.key_sizes[1:], factors))
+        return tuple(out)
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
@@ -260,6 +278,34 @@ class RowBlock:
             held = part.reshape([self.key_sizes[key] for key in factor.keys]).transpose(order)
             out = out * held.reshape(shape)
         return np.asarray(np.broadcast_to(out, self.key_sizes)).ravel() * scalar
+
+
+def joined(blocks: Sequence[RowBlock], sizes: Sequence[int]) -> RowBlock | None:
+    """Blocks whose rows follow each other as one, whose first key says which; None where they differ in two factors.
+
+    They have the same keys; ``sizes`` are those of all axes of their table.
+    """
+    first, last = blocks[0], blocks[-1]
+    places = [{factor.axes: factor for factor in block.factors} for block in blocks]
+    axes = dict.fromkeys(axes for held in places for axes in held)
+    unlike = [key for key in axes if len({id(held.get(key)) for held in places}) > 1]
+    if len(unlike) != 1 or len({axis for key in axes for axis in key}) < sum(map(len, axes)):
+        return None
+    (own,) = unlike
+    found = [held[own] for held in places if own in held]
+    if len({factor.keys for factor in found}) > 1 or (len(found) < len(blocks) and found[0].keys):
+        return None
+    whole = sparse.csr_array(np.ones((1, prod(sizes[axis] for axis in own))))  # a condition that holds for all rows
+    stack = sparse.vstack([held[own].matrix if own in held else whole for held in places], format="csr")
+    lead = RowFactor(own, (0, *(key + 1 for key in found[0].keys)), sparse.csr_array(stack))
+    others = tuple(_renamed(factor, 1) for factor in first.factors if factor.axes != own)
+    parts = first.start, last.stop, first.table, first.component, first.coefficient, first.weight
+    return RowBlock(*parts, (len(blocks), *first.key_sizes), (lead, *others), len(blocks))
+
+
+def _renamed(factor: RowFactor, by: int) -> RowFactor:
+    """The same factor where keys stand further back."""
+    return RowFactor(factor.axes, tuple(key + by for key in factor.keys), factor.matrix)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ NULL); norms are convex, so the corners of the box decide. A unit moves at most 
 as they are (``dpsql.workload.expr.rows``), in all layouts that share it, so that D is the largest norm over the finite
 set of its contributions (``dpsql.workload.families.contributions``), or a bound of it. y = L B x + noise, with integer
 noise calibrated to D by the charge: rounded Gaussian noise of variance D^2 / mu^2 is mu-GDP (post-processing of the
-Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP.
+Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP. So is noise in
+blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the largest change of each block of rows.
 
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the
@@ -20,6 +21,7 @@ in the frames of ``_observe`` alone.
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -40,9 +42,15 @@ from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
+from dpsql.policy.periods import Periods
+from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.periods import Reads
 from dpsql.workload.cells.boxes import Boxes
+from dpsql.workload.compile.confined import interval_of, is_confined
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.expr.conditions import union
+from dpsql.workload.expr.lines import line_of
 
 __all__ = [
     "ConnectionEngine",
@@ -85,7 +93,8 @@ def measure(
     """
     _check_schemas(job, engine)
     _check_sensitivity(job)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
+    check_periods(job)
+    release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
     y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
     ledger.record(release, payload(release, y))
@@ -119,6 +128,25 @@ def _check_sensitivity(job: Job) -> None:
     order = 1 if job.charge.noise == "laplace" else 2
     if not job.rough <= float(Fraction(job.sensitivity, job.common_steps**order)) * (1.0 + 1e-4):
         raise IntegrityError("the plan's sensitivity is not that of its strategy; plan again (nothing was charged)")
+
+
+def check_periods(job: Scanned) -> None:
+    """Hold the scans to the periods that the charge names: no row elsewhere is in a cell. Depends on public values."""
+    reads = Reads.of(job.description)
+    if reads is None:
+        return
+    periods = Periods(reads.column, reads.every, dt.date.fromisoformat(reads.first))
+    numbers = [periods.named(name) for name in reads.read]
+    for layout in job.layouts:
+        source = layout.source if layout.source.of is None else layout.source.of.of
+        types = {fold(name): kind for name, kind in job.schemas[source.table].items()}
+        line = line_of(types[fold(reads.column)])
+        days = union([interval_of(periods, line, number) for number in numbers if number is not None])
+        if source.table != reads.table or None in numbers or not is_confined(layout, reads.column, days):
+            raise IntegrityError(
+                f"the batch counts rows outside of the periods of {reads.table} that it is charged to; plan again "
+                "(nothing was charged)"
+            )
 
 
 def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:

@@ -41,7 +41,7 @@ from dpsql.errors import IntegrityError
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import Selection
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.integers import Factored, Integers
@@ -124,7 +124,7 @@ class AdaptiveJob:
         moved = step.times * self.reach[number]
         if self.charge.noise == "gaussian":
             return gaussian_noise(moved * moved, step.measure)
-        return laplace_noise(moved, step.measure)
+        return pure_noise(moved, step.measure)
 
     def selection(self, step: Step) -> Selection:
         """The law of a step's selection."""
@@ -165,8 +165,8 @@ class AdaptiveJob:
 
 
 def _whole(values: Sequence[int]) -> np.ndarray:
-    """Whole numbers as an array that adds and subtracts them exactly."""
-    small = max(max(values), -min(values)) < 2**40  # and fewer than 2^22 of them
+    """Whole numbers as an array in which the distance of two such, and its sums, are exact."""
+    small = max(max(values), -min(values)) < 2**61 // len(values)
     return np.array(values, dtype=np.int64 if small else object)
 
 
@@ -180,6 +180,7 @@ def measure_adaptively(
     """
     room._check_schemas(job, engine)
     check_reach(job)
+    room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
     transcript = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, transcript))

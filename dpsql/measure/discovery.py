@@ -127,9 +127,24 @@ def discover(
     longer the one of the job, InternalError where DuckDB runs the scan on no table (nothing is charged), BudgetError
     and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
-    tables = job.source.tables
+    held = finding_engine(engine)
+    check_job(job, held)
+    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
+    values, counts = shielded(partial(_observe, job, held), FAILED)
+    ledger.record(release, payload(release, values, counts))
+    return release, values, counts
+
+
+def finding_engine(engine: Engine) -> FileEngine | ConnectionEngine:
+    """The engine, which speaks DuckDB's SQL; NotSupportedError for any other, before a charge."""
     if not isinstance(engine, FileEngine | ConnectionEngine):
         raise NotSupportedError("values are found in DuckDB and in files; a table of Spark needs them listed")
+    return engine
+
+
+def check_job(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> None:
+    """Hold a job against the tables' types, before the charge. Raises IntegrityError, InternalError."""
+    tables = job.source.tables
     found = engine.schemas([job.sources[table] for table in tables])
     for table in tables:
         if found[table] != job.schemas[table]:
@@ -137,12 +152,6 @@ def discover(
     for asked in (job.histogram, job.values_from(1)):
         if not runs_over_nulls(asked, job.schemas):
             raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
-    if job.aside is not None:
-        set_aside(ledger, job.aside)
-    release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    values, counts = shielded(partial(_observe, job, engine), FAILED)
-    ledger.record(release, payload(release, values, counts))
-    return release, values, counts
 
 
 def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:

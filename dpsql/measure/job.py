@@ -29,6 +29,8 @@ class Scanned(Protocol):
     def schemas(self) -> Mapping[str, Mapping[str, str]]: ...
     @property
     def sources(self) -> Mapping[str, TableSource]: ...
+    @property
+    def description(self) -> Json: ...
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,12 @@ class Job:
     """One measurement: y = B (L x) + noise over the cells of ``layouts``.
 
     ``integers`` are B (p x n), ``common_steps`` is L. ``sensitivity``
-    is that of L B, exact: L1 for Laplace, squared L2 for Gaussian noise. The noise is
+    is that of L B, exact: L1 for Laplace, squared L2 for Gaussian noise; ``blocks``, if any, are the sizes of the
+    blocks of rows of B in whose norm it is taken instead (``dpsql.privacy.noise``). The noise is
     not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
-    ``description`` is the public JSON that the ledger keeps beside the charge.
+    ``description`` is the public JSON that the ledger keeps beside the charge. ``charge_id``: the id of a charge
+    that may be asked for again, where it has one.
     """
 
     layouts: tuple[Layout, ...]
@@ -51,13 +55,15 @@ class Job:
     sources: Mapping[str, TableSource] = field(repr=False)
     description: Json = field(repr=False)
     label: str = ""
+    blocks: tuple[int, ...] = ()
+    charge_id: str = ""
 
     @property
     def noise(self) -> Noise:
         """The law of the noise, calibrated by the charge to the sensitivity."""
-        return self.charge.calibrate(self.sensitivity)
+        return self.charge.calibrate(self.sensitivity, self.blocks)
 
     @cached_property
     def rough(self) -> float:
         """The sensitivity of B worked out again from what is measured; once, however often the job is measured."""
-        return rough_sensitivity(self.charge.noise, self.integers, self.layouts)
+        return rough_sensitivity(self.charge.noise, self.integers, self.layouts, self.blocks)

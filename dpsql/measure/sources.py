@@ -58,16 +58,18 @@ class Holdings:
         """Names and times of the last change of the files behind the tables, by place: a table with a source, or "".
 
         "" is the database. A place whose files cannot be listed is left out, as are tables that no file holds: those in
-        memory and those of Spark. Nothing of it may reach an analyst; what is kept is ``dpsql.privacy.file_marks``.
+        memory, those of Spark, and those that grow by periods. Nothing of it may reach an analyst; what is kept is
+        ``dpsql.privacy.file_marks``.
         """
         found: dict[str, str] = {}
         with contextlib.suppress(OSError):
             database = self.engine.file() if isinstance(self.engine, FileEngine | ConnectionEngine) else None
-            if database is not None and any(source.path is None for source in self.sources.values()):
+            still = [source for name, source in self.sources.items() if self.policy.table(name).periods is None]
+            if database is not None and any(source.path is None for source in still):
                 # What a writer has committed and not yet merged stands in a file beside it.
                 found[""] = _times([database]) + _times([Path(f"{database}.wal")], missing="none")
         for name, source in self.sources.items():
-            if source.path is not None:
+            if source.path is not None and self.policy.table(name).periods is None:
                 with contextlib.suppress(OSError, OperationalError):
                     found[name] = _times(located(source).files)
         return found

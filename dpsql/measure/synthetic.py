@@ -18,6 +18,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+from scipy import sparse
 
 from dpsql import measure as room
 from dpsql.arrays import Csr, Matrix
@@ -191,8 +192,15 @@ class _Watched:
 
 
 def with_pure_noise(job: Job, count: int) -> Job:
-    """The job with ``count`` more measurements, all of nothing: rows of zeros, which no unit can move."""
-    return replace(job, integers=_WithZeros(job.integers, count))
+    """The job with ``count`` more measurements, all of nothing: rows of zeros, which no unit can move.
+
+    Of noise in blocks they are as many blocks of the largest size as fit, the last of them rounded up.
+    """
+    if not job.blocks:
+        return replace(job, integers=_WithZeros(job.integers, count))
+    size = max(job.blocks)
+    more = -(-count // size)
+    return replace(job, integers=_WithZeros(job.integers, more * size, True), blocks=job.blocks + (size,) * more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +209,7 @@ class _WithZeros:
 
     integers: Integers
     count: int
+    below: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -209,8 +218,13 @@ class _WithZeros:
 
     @property
     def written(self) -> tuple[Matrix, Csr] | None:
-        """Those of the integers: rows of zeros move nothing."""
-        return self.integers.written
+        """Those of the integers: rows of zeros move nothing, and stand below them for blocks alone."""
+        held = self.integers.written
+        if held is None or not self.below:
+            return held
+        mixing = sparse.csr_array(held[0])
+        nothing = sparse.csr_array((self.count, mixing.shape[1]), dtype=np.int64)
+        return sparse.csr_array(sparse.vstack([mixing, nothing], format="csr")), held[1]
 
     def check(self) -> None:
         self.integers.check()

@@ -149,6 +149,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
         usual = (self.epsilon, self.delta, self.rho)
         budget = {"epsilon": line.epsilon, "delta": line.delta, "rho": line.rho}
         unpaid = False
+        without: list[str] = []
         with progress_for(self.shell, display) as progress:
             cursor = Cursor(
                 con,
@@ -156,6 +157,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 usual=None if usual == (None, None, None) else usual,
                 alpha=_alpha(line.alpha, self.alpha),
                 progress=plainly(progress),
+                said=without.append,
             )
             try:
                 if line.dry_run:
@@ -171,6 +173,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
                 "DPSqlMagic.epsilon = 0.1 for all cells (--dry-run --epsilon 0.1 shows the errors first, for free)"
             )
         results = self._results(con, cursor)
+        results.footer += "".join(f" · {why}" for why in dict.fromkeys(without))
         if line.save is not None:
             said = view_said(line.save)
             if is_file(line.save):

@@ -19,7 +19,7 @@ from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
-from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import MU_SQUARED
 from dpsql.reconstruct import NoiseModel
 from dpsql.strategy import MatrixStrategy
@@ -147,7 +147,7 @@ def make_adaptive_plan(
     if method not in METHODS:
         raise DataError(f"method {method!r} is not known; use 'auto', {' or '.join(map(repr, METHODS))}")
     prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
-    understood, policy = prepared.understood, prepared.policy
+    understood, policy, state = prepared.understood, prepared.policy, state.within(prepared.reads)
     compiled = prepared.compiled
     if method == "adaptive" and not isinstance(compiled, Structured):
         compiled = compile_structured(understood.queries, understood.tables)
@@ -198,7 +198,7 @@ def make_adaptive_plan(
             blocks=lambda: _blocks(compiled, options),
             progress=options.progress,
         )
-        noise = laplace_noise(strategy.reach[0], strategy.each_measure)
+        noise = pure_noise(strategy.reach[0], strategy.each_measure)
         over_rays = compiled.rows @ cone_of(compiled).rays
         over_rays = over_rays.astype(np.float64).tocsr()
         over_rays.data *= np.repeat(compiled.scale, np.diff(over_rays.indptr))
@@ -222,6 +222,7 @@ def make_adaptive_plan(
         notes=understood.notes,
         expected_rows={name: t.expected_rows for name, t in policy.tables.items() if t.expected_rows is not None},
         rows_per_unit=prepared.rows_per_unit,
+        reads=prepared.reads,
     )
 
 
@@ -245,7 +246,7 @@ def _selecting(noise: str, epsilon: Fraction) -> Fraction:
 
 
 def _first_noise(noise: str, unit: int, budget: Fraction) -> Noise:
-    return gaussian_noise(unit * unit, budget) if noise == "gaussian" else laplace_noise(unit, budget)
+    return gaussian_noise(unit * unit, budget) if noise == "gaussian" else pure_noise(unit, budget)
 
 
 def _blocks(compiled: Compiled, options: PlanOptions) -> MatrixStrategy:

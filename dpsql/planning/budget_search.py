@@ -37,7 +37,7 @@ from dpsql.planning.payment import NEAR, Route, least_amount, routes_of, up
 from dpsql.planning.plan import Plan, plan_of
 from dpsql.planning.planned_batch import Alternative, Origin
 from dpsql.planning.prepare import Prepared, held_balanced, scaled_sensitivity, true_error
-from dpsql.planning.target_errors import Goal, Wanted, goal_of
+from dpsql.planning.target_errors import Goal, Wanted, goal_of, rows_for
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.amounts import GRID, LARGEST, show
 from dpsql.privacy.charge import Charge
@@ -71,13 +71,14 @@ class Way:
 
     def ratio(self, units: int) -> float:
         """The largest half-width over what is asked of it, of all numbers."""
-        noise = self.route.step(units).calibrate(self._sensitivity)
+        noise = self.route.step(units).calibrate(self._sensitivity, self.strategy.blocks)
         common = self.strategy.as_measured(self.compiled).common_steps
 
         def rows(number: int) -> Matrix:
             if number not in self._rows:
                 assert not isinstance(self.answers, LineAnswers)  # noqa: S101 - formulas over a line are refused
-                self._rows[number] = self.answers.rows(self.goal.derived[number].parts, noise)
+                derived = self.goal.derived[number]
+                self._rows[number] = rows_for(derived.column, self.answers, derived.parts, noise)
             return self._rows[number]
 
         return ratio_of(self.goal, self.answers.widths(noise, self.alpha, common), rows, noise, self.alpha, common)

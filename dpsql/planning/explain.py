@@ -16,9 +16,23 @@ import numpy as np
 from dpsql.planning.planned_batch import PlannedBatch
 from dpsql.planning.text import figure
 from dpsql.quoting import identifier
-from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
+from dpsql.reconstruct.formulas import (
+    Comparison,
+    Fit,
+    Formula,
+    Gini,
+    Independence,
+    Leaf,
+    Negative,
+    Number,
+    Product,
+    Quotient,
+    Root,
+    Sum,
+    Variance,
+)
 from dpsql.sql import Answer
-from dpsql.sql.outer.relation import ERRORS, OTHER
+from dpsql.sql.outer.relation import ERRORS, HIDDEN, OTHER
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Output, RangeKey, Ranked
@@ -217,6 +231,15 @@ def _formula(formula: Formula, nested: bool = False) -> str:
         case Variance(count, total, squares, _, sample):
             parts = ", ".join(_formula(part) for part in (count, total, squares))
             return f"{'sample ' if sample else ''}variance from ({parts})"
+        case Fit(moments, what=what, at=at):
+            number = f" {at}" if what in ("coefficient", "stderr", "p_value") else ""
+            return f"{what}{number} of least squares from {_listed(moments)}"
+        case Comparison(groups, what=what):
+            return f"{what} of Welch's test from {_listed([part for group in groups for part in group])}"
+        case Independence(counts, what=what):
+            return f"{what} of independence from {_listed(counts)}"
+        case Gini(prefixes):
+            return f"Gini's coefficient from the prefix counts {_listed(prefixes)}"
         case Sum(parts):
             text = " + ".join(_formula(part, True) for part in parts).replace("+ -", "- ")
         case Product(parts):
@@ -224,6 +247,11 @@ def _formula(formula: Formula, nested: bool = False) -> str:
         case Quotient(numerator, denominator):
             text = f"{_formula(numerator, True)} / {_formula(denominator, True)}"
     return f"({text})" if nested else text
+
+
+def _listed(parts: Sequence[Formula]) -> str:
+    """The first and the last of the numbers that a statistic is made of."""
+    return _formula(parts[0]) if len(parts) == 1 else f"{_formula(parts[0])} to {_formula(parts[-1])}"
 
 
 def _interval(formula: Formula) -> str:
@@ -236,6 +264,10 @@ def _interval(formula: Formula) -> str:
             return "the roots of the ends of the variance's interval"
         case Variance():
             return "Fieller's interval about the estimated mean"
+        case Fit(what="stderr" | "p_value") | Comparison() | Independence():
+            return "its law includes the noise, so that it has no interval"
+        case Fit() | Gini():
+            return "Fieller's interval of the ratio that it is, linearised"
         case Root():
             return "the roots of the ends of an interval"
     return "the intervals of its parts, combined"
@@ -258,7 +290,7 @@ def _outer(answer: Answer) -> str:
     for core in answer.cores[:1]:
         for column in core.columns:
             shown = column.key.name if isinstance(column, KeyOutput) else column.title
-            for suffix in ("", *OTHER, *ERRORS):
+            for suffix in ("", *OTHER, *ERRORS, *HIDDEN):
                 sql = sql.replace(identifier(column.name + suffix), _bare((shown or column.name) + suffix))
     sql = re.sub(r'"([a-z_][a-z_0-9]*)"', r"\1", sql)
     sql = re.sub(r"\b(\w+) AS \1\b", r"\1", sql)

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dpsql.errors import DataError
 from dpsql.planning.planned_batch import PlannedBatch
-from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of
+from dpsql.planning.target_errors import Reading, Wanted, answer_at, at_guess, parts_of, rows_for
 from dpsql.reconstruct import LineAnswers
 from dpsql.workload.expr.batch import Core, Derived, Output, Ranked
 
@@ -69,10 +69,11 @@ class Guesses:
         estimates = reading.estimates(name, core, column)
         parts, common = parts_of(column, slices), plan.compiled.common_steps
         apart = np.concatenate([np.asarray(plan.naive_errors[part]) for part in parts])
-        each = sparse.diags_array(apart * common / plan.noise.variance**0.5, format="csr")
+        alone = plan.charge.calibrate(plan.sensitivity)  # one by one nothing is in blocks
+        each = sparse.diags_array(apart * common / alone.variance**0.5, format="csr")
         (stderr, half_width), (naive, _) = (
-            at_guess(column, estimates, core.rows, made, plan.noise, plan.alpha, common)
-            for made in (plan.answers.rows(parts, plan.noise), each)
+            at_guess(column, estimates, core.rows, made, law, plan.alpha, common)
+            for made, law in ((rows_for(column, plan.answers, parts, plan.noise), plan.noise), (each, alone))
         )
         value = float(answer_at(column, estimates[None, :])[0]) if declared else None
         return Guess(rows, value, stderr, half_width, naive) if np.isfinite(stderr) else None

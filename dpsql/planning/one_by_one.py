@@ -24,6 +24,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Floats, Ints
+from dpsql.linalg.blocks import RowFactor
 from dpsql.reconstruct import RangeErrors
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.line_batch import Lined
@@ -163,12 +164,18 @@ def _of_blocks(compiled: Structured, noise: str) -> Floats:
     reach = np.zeros(compiled.numbers)
     order = 1 if noise == "laplace" else 2
     for block in compiled.blocks:
-        longest = math.prod(
-            float(np.max(abs(factor.matrix).power(order).sum(axis=0), initial=0.0)) ** (1 / order)
-            for factor in block.factors
-        )
-        reach[block.start : block.stop] += abs(block.coefficient) * longest * rows[block.table]
+        longest = np.full(block.outputs, abs(block.coefficient) * rows[block.table])
+        for factor in block.factors:
+            longest *= _longest(factor, block.outputs if 0 in factor.keys else 1, order)
+        reach[block.start : block.stop] += np.repeat(longest, (block.stop - block.start) // block.outputs)
     return reach
+
+
+def _longest(factor: RowFactor, outputs: int, order: int) -> Floats:
+    """The longest column of a factor in a norm, for each output (outputs,)."""
+    each = sparse.kron(sparse.eye_array(outputs), np.ones((1, factor.matrix.shape[0] // outputs)), format="csr")
+    sums = sparse.csr_array(each @ abs(factor.matrix).power(order)).max(axis=1).toarray().ravel()
+    return np.asarray(sums ** (1 / order))
 
 
 def balanced(compiled: Batch, noise: str, times: Floats | None = None) -> Batch:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.arguments import maybe, real, taking, whole
 from dpsql.planning.explain import explain
+from dpsql.planning.fine_noise import finest
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
@@ -127,7 +128,7 @@ def make_plan(
     began, time_limit = monotonic(), options.time_limit
     deadline = Deadline.within(began, time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
-    objective = options.objective or "balanced"
+    state, objective = state.within(prepared.reads), options.objective or "balanced"
     batches = {noise: prepared.weighed(noise, objective) for noise in ("gaussian", "laplace")}
     ways = []
     charges = tuple(charge_for(request, state.budget))
@@ -138,6 +139,7 @@ def make_plan(
             share = max(time_limit - (monotonic() - began), 1e-9) / (len(charges) - number)
         mine = replace(options, time_limit=share, objective=objective)
         strategy = batches[charge.noise].chooser.strategy(charge.noise, mine)
+        strategy = finest(batches[charge.noise], charge, strategy, mine)
         error = true_error(strategy, batches[charge.noise].compiled, batches[weighs].compiled)
         ways.append((charge.unit_variance * error, charge, strategy))
     ways.sort(key=lambda way: (not state.affords(way[1]), way[0]))
@@ -159,7 +161,8 @@ class LastPlans:
     """The last plans of one connection: the same text is planned once, as long as nothing it depends on has changed.
 
     What a plan depends on is public, and all of it is compared: text, policy, column types, request, options, and what
-    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones.
+    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones, nor those of
+    tables with periods, as these are closed by the day and paid for apart.
     """
 
     def __init__(self) -> None:
@@ -175,7 +178,8 @@ class LastPlans:
         options: PlanOptions,
     ) -> Plan:
         """As ``make_plan``."""
-        if options.time_limit is not None or options.progress is not None:
+        grows = any(table.periods is not None for table in policy.tables.values())
+        if options.time_limit is not None or options.progress is not None or grows:
             return make_plan(sql, policy, schemas, state, request, options)
         # The cheapest first, as it decides most often; a policy that is another object may still be the same.
         affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
@@ -201,7 +205,7 @@ def plan_of(
     prepared = origin.prepared.weighed(strategy.noise, strategy.objective)
     origin, compiled = replace(origin, prepared=prepared), strategy.as_measured(prepared.compiled)
     policy, schemas, understood = prepared.policy, prepared.schemas, prepared.understood
-    noise = charge.calibrate(scaled_sensitivity(strategy, compiled))
+    noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
     answers = strategy.answers_of(compiled)
     common = compiled.common_steps
     widths = answers.widths(noise, alpha, common)
@@ -229,4 +233,5 @@ def plan_of(
         origin=origin,
         wanted=wanted,
         rows_per_unit=prepared.rows_per_unit,
+        reads=prepared.reads,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -18,10 +19,12 @@ from dpsql.planning.target_errors import Wanted
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
+from dpsql.privacy.periods import Reads
 from dpsql.reconstruct import Answers, LineAnswers, RangeErrors
 from dpsql.release.by_result import ByResult
 from dpsql.sql import Answer
-from dpsql.strategy import Strategy
+from dpsql.strategy import MatrixStrategy, Strategy
+from dpsql.strategy.core.blocks import deviations
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.line_batch import Lined
@@ -29,6 +32,9 @@ from dpsql.workload.compile.relation import relation_text
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.compile.units import wider_than_true
 from dpsql.workload.expr.batch import Core, Measured
+
+_BOUNDED = 2048  # cells up to which pure plans are bounded from below
+_HUGE = 20.0  # half of an epsilon from which integers have next to no noise
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,9 @@ class PlannedBatch:
     ``expected_rows`` are the policy's guesses, by table. ``wanted``: the half-widths that the budget was found for
     (``dpsql.planning.budget_search``), None where a budget was given. ``rests_on``: the earlier releases that the
     answers rest on besides the new measurement, and ``without_earlier`` the plan without them. ``rows_per_unit``: how
-    many rows of a unit count, where the call lets fewer count than the policy.
+    many rows of a unit count, where the call lets fewer count than the policy. ``reads``: the periods of a growing
+    table that are read, to which the charge is confined; None where it is for everything. ``finds``: the columns whose
+    groups are found before (``dpsql.running.find_first``); the plan is of stand-ins for them then.
     """
 
     sql: str
@@ -91,6 +99,8 @@ class PlannedBatch:
     rests_on: tuple[int, ...] = ()
     without_earlier: PlannedBatch | None = field(default=None, repr=False)
     rows_per_unit: int | None = None
+    reads: Reads | None = None
+    finds: tuple[object, ...] = ()
 
     @property
     def estimated(self) -> bool:
@@ -134,7 +144,8 @@ class PlannedBatch:
 
     @property
     def gap(self) -> float | None:
-        """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for Laplace.
+        """Gaussian: error <= (1 + gap) x the least of any Gaussian matrix mechanism; None for pure noise, which
+        ``least_of_pure`` bounds.
 
         The bound is over all that one unit can change of all tables (``dpsql.workload.families.contributions``), or
         over more, where ``against`` says so. For batches of blocks and of long lines it is for units with rows in one
@@ -161,6 +172,28 @@ class PlannedBatch:
         yardstick. Cost: one eigendecomposition. NaN for a batch of blocks for which no bound is known.
         """
         return float(self.strategy.expected / self.strategy.singular_bound(bounds.svd_bound))
+
+    @functools.cached_property
+    def least_of_pure(self) -> tuple[float, str] | None:
+        """(r, of what): the total squared error is at most r times the least of any Laplace strategy, for a strategy
+        in blocks of any in blocks, Laplace ones included (``bounds.laplace_bound``, ``bounds.pure_bound``).
+
+        The bounds are of noise on the reals. Integers have less at large epsilon: where a record moves them by 1 in all
+        at least, no less than (x / sinh x)^2 of it, x = epsilon / 2, as geometric noise has; the plan's own is as it is
+        drawn. None for Gaussian noise, and where cells are not listed or too many. Cost: the Gaussian optimum to 1 %.
+        """
+        strategy = self.strategy
+        planned = strategy.planned if isinstance(strategy, MatrixStrategy) else None
+        if strategy.noise == "gaussian" or planned is None or planned.shape[1] > _BOUNDED or planned.units is not None:
+            return None
+        x = float(self.charge.epsilon or 0) / 2
+        if not 0 < x < _HUGE:
+            return None
+        times = strategy.expected * (math.sinh(x) / x) ** 2 / (2.0 * float(self.noise.parameter) ** 2)
+        if not strategy.blocks:
+            return times * self.noise.variance / bounds.laplace_bound(planned), "any Laplace strategy"
+        times *= float((self.noise.variances / deviations(strategy.blocks) ** 2).max())
+        return times / bounds.pure_bound(planned), "any strategy in blocks"
 
     @functools.cached_property
     def stderr(self) -> ByResult[Floats | RangeErrors]:

@@ -5,6 +5,7 @@ Public and free, as all of planning: SQL text, policy and column types decide, n
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,11 @@ import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import InternalError, SQLError
+from dpsql.planning.by_period import by_period
 from dpsql.planning.one_by_one import HELD, Columns, balanced, beside_one_by_one
 from dpsql.planning.options import PlanOptions
 from dpsql.policy import Policy
+from dpsql.privacy.periods import Reads
 from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
 from dpsql.sql.outer.answers import Understood
@@ -42,7 +45,10 @@ _ROUNDS = 6
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A batch understood and compiled under a policy, before any budget."""
+    """A batch understood and compiled under a policy, before any budget.
+
+    ``reads``: the periods that it reads and is charged to, None where that is everything (``by_period``).
+    """
 
     sql: str
     policy: Policy = field(repr=False)
@@ -50,6 +56,7 @@ class Prepared:
     understood: Understood = field(repr=False)
     compiled: Compiled | Structured | Lined = field(repr=False)
     rows_per_unit: int | None = None
+    reads: Reads | None = None
     _weighed: dict[str, Prepared] = field(default_factory=dict, init=False, repr=False)
 
     def weighed(self, noise: str, objective: str | None) -> Prepared:
@@ -88,16 +95,18 @@ def prepare(
     SQLError past ``deadline``, too, with how far it came. ``rows_per_unit``: as in ``PlanOptions``.
     """
     say, policy = progress or (lambda _: None), policy.counting(rows_per_unit)
-    tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
+    known = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
     with _pointing(sql):
         text, clauses = read_options(sql)
-        understood = understand(parse(text), policy, tables, deadline)
+        understood = understand(parse(text), policy, known, deadline)
         check_long(understood.answers)
     for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
         if options is not None:
             for query in (query for core in answer.cores for query in core.queries):
                 check_table(options, understood.tables[query.table].policy)
     say(f"{len(understood.answers)} statements understood")
+    tables, reads = by_period(policy, understood.tables, understood.queries)
+    understood = replace(understood, tables=tables)
     line = line_of_batch(understood.queries)
     compiled: Compiled | Structured | Lined
     if line is not None:
@@ -108,13 +117,15 @@ def prepare(
         why = "".join(f" ({note})" for note in understood.notes[:3])
         raise SQLError(f"no number of the batch depends on the data; there is nothing to measure{why}")
     say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
-    return Prepared(sql, policy, schemas, understood, compiled, rows_per_unit)
+    return Prepared(sql, policy, schemas, understood, compiled, rows_per_unit, reads)
 
 
 def understood_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Understood:
-    """What the statements of a batch ask; its OPTIONS are not held against the policy. Raises as ``prepare``."""
+    """What the statements of a batch ask, whatever its OPTIONS and whenever its periods end. Raises as ``prepare``."""
     tables = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
-    return understand(parse(read_options(sql)[0]), policy, tables)
+    found = understand(parse(read_options(sql)[0]), policy, tables)
+    whenever = replace(policy, today=dt.date.max)
+    return replace(found, tables=by_period(whenever, found.tables, found.queries)[0])
 
 
 @contextmanager
@@ -157,8 +168,10 @@ class Chooser:
             )
             return replace(blocks, objective=label)
         assert self._workload is not None  # noqa: S101 - narrows the type for the checker
+        # A line multiplies the norm of what is measured of every value; only L1 and L2 multiply.
+        pure = noise == "laplace" and not isinstance(self.compiled, Lined)
         found = select(
-            *(self._workload, noise, method if method in CATALOGUE else "auto"),
+            *(self._workload, "pure" if pure else noise, method if method in CATALOGUE else "auto"),
             tolerance=options.tolerance,
             time_limit=options.time_limit,
             progress=options.progress,
@@ -248,7 +261,7 @@ def scaled_sensitivity(strategy: Strategy, compiled: Compiled | Structured | Lin
         # The strategy's own is over all contributions.
         found = (strategy.l1 if order == 1 else strategy.l2_squared) * compiled.units.common**order
     else:
-        found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts)
+        found = sensitivity_of(strategy.noise, strategy.measured, compiled.layouts, strategy.blocks)
     return int(found * compiled.common_steps**order)
 
 

@@ -126,7 +126,7 @@ def _groups(uses: list[Use]) -> int:
 def _errors(plan: PlannedBatch, compiled: Compiled) -> Floats:
     """Standard errors of ``compiled`` planned at the plan's charge."""
     chosen = Chooser(compiled, cached=False).strategy(plan.charge.noise, PlanOptions(tolerance=TOLERANCE))
-    noise = plan.charge.calibrate(scaled_sensitivity(chosen, compiled))
+    noise = plan.charge.calibrate(scaled_sensitivity(chosen, compiled), chosen.blocks)
     return np.asarray(chosen.answers_of(compiled).errors(noise, compiled.common_steps))
 
 
@@ -273,7 +273,7 @@ def _planned_under(plan: PlannedBatch, table: str, columns: Mapping[str, Mapping
         chosen = Chooser(again.compiled, cached=False).strategy(
             plan.charge.noise, PlanOptions(tolerance=TOLERANCE, objective=plan.strategy.objective)
         )
-        noise = plan.charge.calibrate(scaled_sensitivity(chosen, again.compiled))
+        noise = plan.charge.calibrate(scaled_sensitivity(chosen, again.compiled), chosen.blocks)
         return chosen.answers_of(again.compiled).errors(noise, chosen.as_measured(again.compiled).common_steps)
     except Error:
         return None

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from dpsql.arguments import is_real
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Matrix
 from dpsql.errors import DataError, nearest, quoted
 from dpsql.planning.prepare import Prepared, cores_of
 from dpsql.policy.values import fold
 from dpsql.privacy.noise import Noise, gaussian_noise
-from dpsql.reconstruct import evaluate, quantile
+from dpsql.reconstruct import RowsOfAnswers, evaluate, quantile, rank_rows
+from dpsql.reconstruct.formulas import narrowed
 from dpsql.sql import Answer
 from dpsql.workload.expr.batch import CaseKey, Core, Derived, Key, KeyOutput, Measured, Output, Ranked, Table
 from dpsql.workload.expr.terms import Measures
@@ -141,9 +142,19 @@ class DerivedGoal:
         return parts_of(self.column, self.slices)
 
 
+def rows_for(column: Derived | Ranked, answers: RowsOfAnswers, parts: Sequence[slice], noise: Noise) -> Matrix:
+    """The rows of its ``parts``, as ``at_guess`` takes them."""
+    return rank_rows(answers, parts, noise) if isinstance(column, Ranked) else answers.rows(parts, noise)
+
+
 def parts_of(column: Derived | Ranked, slices: tuple[slice, ...]) -> tuple[slice, ...]:
     """The numbers that an average, ratio or quantile is made of."""
-    return tuple(slices[at] for at in column.prefixes) if isinstance(column, Ranked) else slices
+    return tuple(slices[at] for at in _outputs(column))
+
+
+def _outputs(column: Derived | Ranked) -> tuple[int, ...]:
+    """The numbers of the outputs that it is made of."""
+    return column.prefixes if isinstance(column, Ranked) else narrowed(column.formula)[1]
 
 
 def at_guess(
@@ -171,7 +182,7 @@ def _worked_out(
             discrete=column.discrete,
         )
         return ranks.stderr, ranks.low, ranks.high, ranks.value
-    done = evaluate(column.formula, table, rows, noise, alpha, bounds=column.bounds, divisor=divisor)
+    done = evaluate(narrowed(column.formula)[0], table, rows, noise, alpha, bounds=column.bounds, divisor=divisor)
     return done.stderr, done.low, done.high, done.value
 
 
@@ -325,7 +336,7 @@ class Reading:
         if isinstance(column, Ranked):
             rows = self.rows(name, core, core.places[column.prefixes[0]][0])
             return np.asarray(rows * np.arange(1, len(column.prefixes) + 1) / len(column.prefixes))
-        return np.array([self.answer(name, core, output) for output in core.outputs])
+        return np.array([self.answer(name, core, core.outputs[at]) for at in _outputs(column)])
 
 
 def overlapping(key: Key) -> bool:
@@ -358,7 +369,7 @@ def _steered(goal: DerivedGoal) -> Iterator[tuple[slice, float]]:
     slopes = np.abs(values[:k] - values[k:]) / (2 * step)
     used = np.flatnonzero(np.isfinite(slopes) & (slopes > 0))
     for at in used:
-        yield goal.slices[at], goal.asked / (float(slopes[at]) * math.sqrt(used.size))
+        yield goal.parts[at], goal.asked / (float(slopes[at]) * math.sqrt(used.size))
 
 
 def hint_notes(results: Sequence[Answer], cores: Sequence[tuple[Core, tuple[slice, ...]]], widths: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -81,6 +82,12 @@ def plan_facts(plan: PlannedBatch, rows: Sequence[Json] = (), *, details: bool =
         facts.append(("Charge", f"{plan.charge.measure} {plan.charge.amount:.6g} of the {plan.charge.account} account"))
     if plan.wanted is not None:  # the error that the budget was found for
         facts.append(("Wanted", wanted_text(plan.wanted, plan.alpha)))
+    if plan.reads is not None:
+        most = plan.reads.most
+        units = "" if most in (None, 1) else f"; the budget holds for units with rows in up to {most} of them"
+        facts.append(
+            ("Periods", f"{plan.reads}, charged to {'it' if len(plan.reads.read) == 1 else 'each'} alone{units}")
+        )
     facts.append(("Batch", _batch(plan)))
     if details:
         facts.append(("Cells", _cells(plan)))
@@ -293,7 +300,18 @@ def _scan(layout: Layout) -> str:
 
 
 def _kind(plan: PlannedBatch) -> str:
-    return {"gaussian": "Gaussian", "laplace": "Laplace"}[plan.strategy.noise]
+    if plan.strategy.blocks:
+        return f"noise in {_blocks(plan.strategy.blocks)}, by the K-norm mechanism of the max-norm"
+    return {"gaussian": "Gaussian noise", "laplace": "Laplace noise"}[plan.strategy.noise]
+
+
+def _blocks(sizes: tuple[int, ...]) -> str:
+    """The blocks of measurements, in words: "a block of 7, 2 blocks of 3 and 12 blocks of 1"."""
+    counts = sorted(Counter(sizes).items(), reverse=True)
+    shown = [f"a block of {size:,}" if count == 1 else f"{count:,} blocks of {size:,}" for size, count in counts[:3]]
+    if len(counts) > 3:
+        shown.append(f"{len(counts) - 3} more sizes")
+    return listed(shown)
 
 
 def _certified(plan: PlannedBatch, gap: float, of: str) -> str:
@@ -308,12 +326,12 @@ def _noise(plan: PlannedBatch) -> str:
     """The kind of noise, and how near its error is to the least."""
     strategy, gap = plan.strategy, (plan.without_earlier or plan).gap
     if getattr(strategy, "described", ""):
-        return f"integer {_kind(plan)} noise on questions that are chosen privately by the data; errors are estimated"
+        return f"integer {_kind(plan)} on questions that are chosen privately by the data; errors are estimated"
     if gap is not None:
-        return f"integer {_kind(plan)} noise; {_certified(plan, gap, 'any plan with such noise')}"
+        return f"integer {_kind(plan)}; {_certified(plan, gap, 'any plan with such noise')}"
     if strategy.noise == "gaussian":
         return "integer Gaussian noise; how near the error is to the least possible is not certified for such a batch"
-    return "integer Laplace noise, in the way of least error of all that were tried"
+    return f"integer {_kind(plan)}, in the way of least error of all that were tried"
 
 
 def _strategy(plan: PlannedBatch) -> str:
@@ -328,10 +346,16 @@ def _strategy(plan: PlannedBatch) -> str:
         proof = "the error is exact; how near it is to the least possible is not certified for such a batch"
     elif gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
+        least = (plan.without_earlier or plan).least_of_pure
+        proof += (
+            ""
+            if least is None
+            else f"; its total squared error is at most {least[0]:.2f} times the least of {least[1]}"
+        )
     else:
         proof = _certified(plan, gap, "any Gaussian matrix mechanism") + _why_wide(plan, gap)
     measured = f"{_count(strategy.shape[0], 'measurement')}{parts}"
-    return f"{strategy.method}, {measured} with integer {_kind(plan)} noise; {proof}"
+    return f"{strategy.method}, {measured} with integer {_kind(plan)}; {proof}"
 
 
 def squared_error(objective: str) -> str:

@@ -88,7 +88,7 @@ def curve(plan: PlannedBatch, points: int = 17, span: float = 8.0) -> Result:
         try:
             request = Request(rho=amount) if route.measure == "rho" else Request(amount, origin.request.delta)
             charge = route.price(request)
-            noise = charge.calibrate(sensitivity)
+            noise = charge.calibrate(sensitivity, plan.strategy.blocks)
         except Error:
             continue  # below the ledger's grid, or beyond what noise is drawn for
         common = plan.strategy.as_measured(plan.compiled).common_steps

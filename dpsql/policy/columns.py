@@ -27,6 +27,7 @@ class ColumnPolicy:
     ``other_label`` (given as ``other``, of texts), or NULL with a companion column that is TRUE;
     ``nulls = False`` says that the schema guarantees that there are none. ``public``: everybody knows the column's
     value in every row, such as an id; a local release may keep it as it is, nothing else treats it in another way.
+    ``groups = "discover"``: GROUP BY finds the values first where there are none (``dpsql.running.find_first``).
     ``where`` is the full key of the column in the policy, for messages.
     """
 
@@ -39,6 +40,7 @@ class ColumnPolicy:
     nulls: bool = True
     type: str | None = None
     public: bool = False
+    groups: str | None = None
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
     other_label: str | None = field(default=None, repr=False)
@@ -59,6 +61,8 @@ class ColumnPolicy:
         with found.each():
             if self.values is not None:
                 fix(self, "values", self._checked_values(self.values))
+        if self.groups not in (None, "discover"):
+            found.errors.append(f'{self.key("groups")} is {self.groups!r}; write "discover", or leave it out')
         with found.each():
             self._read_bounds()
         if not found.errors:  # bounds and values are compared once each is right by itself

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from dpsql.errors import PolicyError, nearest
 from dpsql.policy.columns import ColumnPolicy
+from dpsql.policy.periods import Periods
 from dpsql.policy.settings import Findings, fix, flag, folded, names, positive, references, text
 from dpsql.policy.values import dotted, fold, kind_of, number, shown
 
@@ -149,8 +150,11 @@ class TablePolicy:
     ``max_rows_per_unit`` rows in the answers, and ``at_most`` says how they spread. "visits.patient_id" is a unit that
     another table holds, found through declared references. ``key`` are the columns that no two rows share,
     ``references`` says which column refers to which (table, column of its key). ``expected_rows`` is a public guess for
-    plans, ``rows_public`` allows releases that publish the number of rows, ``counts`` names the column of
-    a pre-aggregated table that says how many units a row stands for.
+    plans, ``minimum`` the least count that results show (``dpsql.running.minimum``), ``rows_public`` allows releases
+    that publish the number of rows, ``counts`` names the column of
+    a pre-aggregated table that says how many units a row stands for. ``periods`` cut a table that grows; then
+    ``max_rows_per_unit`` rows of a unit count in each period, and the budget holds for units with rows in at most
+    ``max_periods_per_unit`` of them (``dpsql.privacy.periods``).
 
     Key and references are the custodian's word: data that break them change answers, never the
     guarantee (``dpsql.workload.expr.rows``). Which tables share a unit: ``dpsql.policy.units``.
@@ -162,12 +166,15 @@ class TablePolicy:
     max_rows_per_unit: int | None = None
     at_most: tuple[AtMost, ...] = ()
     expected_rows: int | None = None
+    minimum: int | None = None
     rows_public: bool = False
     public: bool = False
     source: str | None = None
     counts: str | None = None
     unique: tuple[str, ...] = ()
     references: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    periods: Periods | None = None
+    max_periods_per_unit: int | None = None
     _: KW_ONLY
     where: str = field(default="", compare=False, repr=False)
 
@@ -188,11 +195,16 @@ class TablePolicy:
         for name in ("rows_public", "public"):
             with found.each():
                 flag(self.key(name), getattr(self, name))
-        for name in ("max_rows_per_unit", "expected_rows"):
+        for name in ("max_rows_per_unit", "expected_rows", "minimum", "max_periods_per_unit"):
             with found.each():
                 if getattr(self, name) is not None:
                     positive(self.key(name), getattr(self, name))
+        with found.each():
+            if self.periods is not None:
+                fix(self, "periods", Periods.of(self.key("periods"), self.periods))
         found.refuse()  # what follows holds settings against each other
+        with found.each():
+            self._check_periods()
         with found.each():
             fix(self, "at_most", at_most(self.key("at_most"), self.at_most, self.max_rows_per_unit))
         with found.each():
@@ -208,6 +220,11 @@ class TablePolicy:
     def key(self, *parts: str) -> str:
         """The full key of a setting of this table: ``tables.visits.unit``."""
         return f"{self.where}.{dotted(*parts)}"
+
+    @property
+    def periods_per_unit(self) -> int | None:
+        """For units with rows in how many periods the whole budget holds; None where it is for any number."""
+        return 1 if self.unit == "row" else self.max_periods_per_unit
 
     def column(self, name: str) -> ColumnPolicy:
         """The column of that name in any case; PolicyError with the nearest names where there is none."""
@@ -248,8 +265,10 @@ class TablePolicy:
             "max_rows_per_unit": self.max_rows_per_unit is not None,
             "at_most": bool(self.at_most),
             "rows_public": self.rows_public,
+            "minimum": self.minimum is not None,
             "counts": self.counts is not None,
             "references": bool(self.references),
+            "periods": self.periods is not None,
         }
         for name, is_given in given.items():
             if is_given:
@@ -269,6 +288,24 @@ class TablePolicy:
         if self.unit == "row" and self.counts is None and self.max_rows_per_unit not in (None, 1):
             raise PolicyError(
                 f'{self.key("max_rows_per_unit")} needs a unit column; a unit of "row" has one row, leave it out'
+            )
+
+    def _check_periods(self) -> None:
+        if self.periods is None:
+            if self.max_periods_per_unit is not None:
+                raise PolicyError(f"{self.key('max_periods_per_unit')} needs periods; declare them, or leave it out")
+            return
+        if self.counts is not None:
+            raise PolicyError(f"{self.key('periods')}: a table of counts has no periods; leave one of them out")
+        if fold(self.periods.column) not in {fold(name) for name in self.columns}:
+            raise PolicyError(
+                f"{self.key('periods')} names the column {self.periods.column}, which is not declared; add "
+                f"{dotted(self.periods.column)} = {{}} to {self.key('columns')}"
+            )
+        if self.unit == "row" and self.max_periods_per_unit not in (None, 1):
+            raise PolicyError(
+                f'{self.key("max_periods_per_unit")} needs a unit column; a unit of "row" is in one period, leave it '
+                "out"
             )
 
     def _check_source(self, source: str) -> None:
@@ -302,7 +339,8 @@ class TablePolicy:
     def _own_columns(self) -> list[str]:
         """The columns that the settings name; a unit with a dot is another table's."""
         unit = None if self.unit == "row" or "." in self.unit else self.unit
-        return [c for c in (unit, self.counts, *self.unique, *self.references) if c is not None]
+        day = None if self.periods is None else self.periods.column
+        return [c for c in (unit, self.counts, day, *self.unique, *self.references) if c is not None]
 
 
 def at_most(where: str, value: object, most: int | None) -> tuple[AtMost, ...]:

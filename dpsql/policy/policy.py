@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import glob
 import tomllib
@@ -31,12 +32,15 @@ TABLE_KEYS = (
     "max_rows_per_unit",
     "at_most",
     "expected_rows",
+    "minimum",
     "rows_public",
     "public",
     "source",
     "counts",
     "key",
     "references",
+    "periods",
+    "max_periods_per_unit",
     "columns",
 )
 VIEW_KEYS = ("sql",)
@@ -47,7 +51,7 @@ NEEDED = {
     "budget": "write [budget] with epsilon = 1.0, or rho = 0.1",
     "tables": "declare at least one, such as [tables.visits]",
 }
-COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public")
+COLUMN_KEYS = ("values", "lower", "upper", "step", "other", "nulls", "type", "public", "groups")
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Policy:
 
     ``views`` are row-wise SELECTs by name, which a batch may read as if they were tables. ``database``: the DuckDB file
     with the tables that name no source. ``anchor``: a file kept elsewhere that detects an older copy of the ledger put
-    back. A connection may name other places.
+    back. A connection may name other places. ``today``: the day that decides which periods are closed; None for the
+    day that it is (UTC).
     """
 
     dataset: str
@@ -66,6 +71,7 @@ class Policy:
     views: Mapping[str, str] = field(default_factory=dict)
     database: str | None = None
     anchor: str | None = None
+    today: dt.date | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         text("dataset", self.dataset)
@@ -124,6 +130,11 @@ class Policy:
                 f"{dotted('tables', name)} is not declared, so the table cannot be used; {nearest(name, self.tables)}"
             )
         return found
+
+    @property
+    def day(self) -> dt.date:
+        """The day that decides which periods are closed."""
+        return self.today or dt.datetime.now(dt.UTC).date()
 
     @functools.cached_property
     def units(self) -> Mapping[str, Unit | None]:

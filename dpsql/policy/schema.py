@@ -42,7 +42,7 @@ def check_schema(policy: Policy, schemas: Schemas) -> None:
         if fold(table.name) not in known:
             found.errors.append(f"{table.where}: there is no such table; {nearest(table.name, schemas)}")
             continue
-        for check in (_check_table, _check_columns):
+        for check in (_check_table, _check_periods, _check_columns):
             with found.each():
                 check(table, known[fold(table.name)][1])
     if all(fold(name) in known for name in policy.tables):  # keys may lead to any of them
@@ -68,6 +68,20 @@ def _check_table(table: TablePolicy, schema: Mapping[str, str]) -> None:
             raise PolicyError(f"{table.key('counts')}: there is no column {table.counts}; {hint}")
         if counted.kind != "integer":
             raise PolicyError(f"{table.key('counts')}: {table.counts} is {counted}; name a column of whole numbers")
+
+
+def _check_periods(table: TablePolicy, schema: Mapping[str, str]) -> None:
+    if table.periods is None:
+        return
+    types = {fold(name): column_type(text) for name, text in schema.items()}
+    found = types.get(fold(table.periods.column))
+    if found is not None and found.kind == "timestamptz":
+        raise PolicyError(
+            f"{table.key('periods')}: {table.periods.column} is {found}, whose days depend on a time zone; store the "
+            "day, or the time of your zone without one, and name that column"
+        )
+    if found is not None and found.kind not in ("date", "timestamp"):
+        raise PolicyError(f"{table.key('periods')}: {table.periods.column} is {found}; name a DATE or a TIMESTAMP")
 
 
 def _check_columns(table: TablePolicy, schema: Mapping[str, str]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 
+from dpsql.errors import one_line
 from dpsql.policy.columns import ColumnPolicy
 from dpsql.policy.model import BUDGET_FIGURES, BUDGET_RULES, AtMost, BudgetPolicy, TablePolicy
+from dpsql.policy.periods import Periods
 from dpsql.policy.proposals import Proposal, propose
 from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.values import Bound, Key, dotted, quote, shown
@@ -139,14 +143,23 @@ def _column_lines(
     return [f"{CONFIRM}{key} = {{{' ' + typed[2:] + ' ' if typed else ''}}}  # {found}"]
 
 
+@dataclass(frozen=True)
+class Remark:
+    """What is written above a line of a policy; ``confirm``: the line itself is for the custodian to confirm."""
+
+    text: str
+    confirm: bool = False
+
+
 def policy_text(
     dataset: str,
     budget: BudgetPolicy,
     tables: Mapping[str, TablePolicy],
     views: Mapping[str, str],
     places: Mapping[str, str | None],
+    remarks: Mapping[str, Remark] = MappingProxyType({}),
 ) -> str:
-    """TOML text of a policy that parses to an equal one."""
+    """TOML text of a policy that parses to an equal one; ``remarks`` on its lines, by their full keys."""
     lines = [f"dataset = {quote(dataset)}", *(f"{name} = {quote(at)}" for name, at in places.items() if at is not None)]
     lines += ["", "[budget]"]
     for name in BUDGET_FIGURES:
@@ -155,13 +168,22 @@ def policy_text(
             lines.append(f"{name} = {shown(value)}")
     lines += [f"{name} = true" for name in BUDGET_RULES if getattr(budget, name)]
     for table in tables.values():
-        lines += ["", f"[{dotted('tables', table.name)}]", *_table_lines(table)]
+        lines += ["", f"[{dotted('tables', table.name)}]"]
+        for line in _table_lines(table):
+            lines += _remarked(line, remarks.get(table.key(line.partition(" = ")[0])))
         if table.columns:
             lines.append(f"[{dotted('tables', table.name, 'columns')}]")
-            lines += [column_text(column) for column in table.columns.values()]
+        for column in table.columns.values():
+            lines += _remarked(column_text(column), remarks.get(column.where))
     for name, sql in views.items():
         lines += ["", f"[{dotted('views', name)}]", f"sql = {quote(sql)}"]
     return "\n".join(lines) + "\n"
+
+
+def _remarked(line: str, remark: Remark | None) -> list[str]:
+    if remark is None:
+        return [line]
+    return [f"# {one_line(remark.text)}", f"{CONFIRM}{line}" if remark.confirm else line]
 
 
 def _table_lines(table: TablePolicy) -> list[str]:
@@ -170,7 +192,9 @@ def _table_lines(table: TablePolicy) -> list[str]:
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {quote(value)}")
-    for name in ("max_rows_per_unit", "expected_rows"):
+    if table.periods is not None:
+        lines.append(f"periods = {_periods_text(table.periods)}")
+    for name in ("max_rows_per_unit", "max_periods_per_unit", "expected_rows", "minimum"):
         value = getattr(table, name)
         if value is not None:
             lines.append(f"{name} = {value}")
@@ -184,6 +208,12 @@ def _table_lines(table: TablePolicy) -> list[str]:
         listed = (f"{dotted(name)} = {quote('.'.join(target))}" for name, target in table.references.items())
         lines.append(f"references = {{ {', '.join(listed)} }}")
     return lines
+
+
+def _periods_text(periods: Periods) -> str:
+    parts = [f"column = {quote(periods.column)}", f"every = {quote(periods.every)}", f"first = {periods.first}"]
+    parts += [f"wait = {periods.wait}"] if periods.wait else []
+    return f"{{ {', '.join(parts)} }}"
 
 
 def _bound_text(bound: AtMost) -> str:
@@ -210,6 +240,8 @@ def _settings(column: ColumnPolicy) -> str:
         parts.append("nulls = false")
     if column.public:
         parts.append("public = true")
+    if column.groups is not None:
+        parts.append(f"groups = {quote(column.groups)}")
     if column.type is not None:
         parts.append(f"type = {quote(column.type)}")
     return "{ " + ", ".join(parts) + " }" if parts else "{}"

@@ -23,14 +23,13 @@ from dpsql.errors import BudgetError, PolicyError
 from dpsql.privacy import chain
 from dpsql.privacy.budget import Budget, BudgetAccount
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.periods import Reads, spending
 from dpsql.privacy.state import BudgetState
 
 _CAP = "cap on one release"
-_SPENT = """SELECT purse, sum(units) FROM charges
-WHERE label = ? OR (json_extract(description, '$.lost') AND id IN (
+_OF = """WHERE label = ? OR (json_extract(description, '$.lost') AND id IN (
     SELECT row FROM chain WHERE kind = 'charge' AND link > (
-        SELECT min(link) FROM chain JOIN analysts ON kind = 'analyst' AND row = analysts.id WHERE analysts.name = ?)))
-GROUP BY purse"""
+    SELECT min(link) FROM chain JOIN analysts ON kind = 'analyst' AND row = analysts.id WHERE analysts.name = ?)))"""
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,9 @@ def state(connection: sqlite3.Connection, analyst: Analyst) -> BudgetState:
     What a ledger had spent that was lost (`ledger_restore`) may have been spent by any analyst of that time, and so it
     counts for each of them.
     """
-    spent = dict(connection.execute(_SPENT, (analyst.name, analyst.name)))
+    held = spending(connection, _OF, (analyst.name, analyst.name))
     accounts = tuple(
-        BudgetAccount(name, total, min(total, spent.get(name, 0))) for name, total in analyst.budget.totals.items()
+        BudgetAccount(name, total, min(total, held.spent(name))) for name, total in analyst.budget.totals.items()
     )
     return BudgetState(analyst.budget, accounts)
 
@@ -135,8 +134,9 @@ def check(connection: sqlite3.Connection, label: str, charge: Charge, descriptio
     held = state(connection, analyst)
     if held.account(charge.account) is None:
         raise BudgetError(f"the analyst {label} has no {charge.account} account; ask for another guarantee")
-    if not held.affords(charge):
-        raise BudgetError(f"the analyst {label}: {held.refusal(charge)}")
+    within = held.within(Reads.of(description))
+    if not within.affords(charge):
+        raise BudgetError(f"the analyst {label}: {within.refusal(charge)}")
 
 
 def finds_nothing(label: str) -> BudgetError:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from dpsql.privacy.anchor import Mark
+from dpsql.privacy.periods import Reads, Spending
 
 CHAIN_FORMAT = 1  # how rows are hashed; the same in every schema version, so that old links stay valid
 
@@ -79,11 +80,12 @@ def append(connection: sqlite3.Connection, kind: str, row_id: int, row: tuple[ob
 
 
 def newest(connection: sqlite3.Connection) -> Mark:
-    """The last link of the chain, and what was spent and numbered by then."""
+    """The last link of the chain, and what was charged (in all, whichever periods it read) and numbered by then."""
     ledger, link, head = connection.execute(
         "SELECT (SELECT ledger FROM identity), link, head FROM chain ORDER BY link DESC LIMIT 1"
     ).fetchone()
-    spent = dict(connection.execute("SELECT name, spent FROM purses"))
+    spent = dict.fromkeys((name for (name,) in connection.execute("SELECT name FROM purses")), 0)
+    spent |= dict(connection.execute("SELECT purse, sum(units) FROM charges GROUP BY purse"))
     return Mark(ledger, link, head, last_number(connection), spent)
 
 
@@ -111,8 +113,8 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
     ``kinds`` of rows that the file's schema version has. Cost O(charges), plus one read of every payload.
     """
     head = genesis(connection)
-    accounts = dict(connection.execute("SELECT name, spent FROM purses"))
-    spent = dict.fromkeys(accounts, 0)
+    accounts = {name: (total, spent) for name, total, spent in connection.execute("SELECT * FROM purses")}
+    charged = Spending()
     counts = dict.fromkeys(kinds, 0)
     links = connection.execute("SELECT link, kind, row, head FROM chain ORDER BY link")
     for number, (link, kind, row_id, stored) in enumerate(links, start=1):
@@ -122,15 +124,15 @@ def fault(connection: sqlite3.Connection, kinds: Sequence[str], *, payloads: boo
             return f"is damaged at link {number}: its hash chain breaks"
         counts[kind] += 1
         if kind == "charge":
-            _, _, _, _, _, account, units, cost, _ = row
+            _, _, _, _, _, account, units, cost, description = row
             if (account, units) != (json.loads(cost)["purse"], json.loads(cost)["units"]):
                 return f"is damaged at link {number}: a charge contradicts itself"
-            spent[account] += units
+            charged.add(account, units, Reads.of(json.loads(description)))
     for kind in kinds:
         table = TABLES[kind]
         if connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] != counts[kind]:  # noqa: S608
             return f"is damaged: {table} has rows outside the hash chain"
-    if spent != accounts:
+    if any(charged.within(name, total) != spent for name, (total, spent) in accounts.items()):
         return "is damaged: spent is not the sum of its charges"
     if payloads:
         held = "SELECT id, payload, digest FROM releases"

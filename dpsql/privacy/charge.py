@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.errors import DataError
 from dpsql.privacy.amounts import GRID, LARGEST, to_units
 from dpsql.privacy.calibrate import pure_as_rho
-from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 
 ACCOUNTS = ("pure", "gaussian", "local")
 
@@ -19,7 +19,8 @@ class Charge:
     """One way to pay for a release: so many units of one account, for one kind of noise.
 
     account: "pure", "gaussian" or "local". units: integers of 1e-12 of the account's measure.
-    noise: "laplace", "gaussian" or "response" (local randomised response); "none" of what is `free`.
+    noise: "laplace" (pure noise, of the 1-norm or in blocks), "gaussian" or "response" (local randomised response);
+    "none" of what is `free`.
     epsilon: what Laplace noise or a response is calibrated to, on the grid; None for Gaussian, which
     is calibrated to exactly `mu_squared`. guarantee: what the release alone satisfies, for people. delta: the chance by
     which a threshold fails (`threshold`), taken from the policy's reserve beside the units (`reserve`); else None.
@@ -90,15 +91,16 @@ class Charge:
             return float(1 / self.mu_squared)
         return float(2 / self.epsilon**2)
 
-    def calibrate(self, sensitivity: int) -> Noise:
+    def calibrate(self, sensitivity: int, blocks: tuple[int, ...] = ()) -> Noise:
         """The noise that this charge pays for. Raises DataError.
 
-        sensitivity: *squared* L2 for Gaussian noise, L1 for Laplace; exact, from the integer strategy.
+        sensitivity: *squared* L2 for Gaussian noise; L1 for Laplace noise, or, with ``blocks`` of more than one
+        coordinate, the sum over these of the largest coordinate (`noise.pure_noise`). Exact, from the integer strategy.
         """
         if self.noise == "gaussian":
             return gaussian_noise(sensitivity, self.mu_squared)
         if self.noise == "laplace" and self.epsilon is not None:
-            return laplace_noise(sensitivity, self.epsilon)
+            return pure_noise(sensitivity, self.epsilon, blocks)
         raise DataError("a local release or a free answer draws no additive noise; charge a release with local_charge")
 
     def as_dict(self) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""Exact draws from uniform random words: a rounded Gaussian and a discrete Laplace, one at a time, and their steps.
+"""Exact draws from uniform random words: rounded Gaussian, discrete Laplace, blocks of the max-norm, and their steps.
 
 No float takes part in a draw. A uniform real on (0, 1) is the list of its 64-bit digits drawn so far; it grows when a
 comparison needs more. Equal reals have probability 0, so every comparison ends.
@@ -188,23 +188,54 @@ def exp_minus(word: Words, numerator: int, denominator: int) -> bool:
     return k % 2 == 1
 
 
-def laplace(word: Words, t: int, s: int) -> int:
-    """Discrete Laplace of scale t/s. Canonne, Kamath and Steinke 2020, Algorithm 2.
+def geometric(word: Words, t: int, s: int) -> int:
+    """P(X >= x) = exp(-x s/t), x = 0, 1, ... Canonne, Kamath and Steinke 2020, Algorithm 2.
 
     u in [0, t) kept with exp(-u/t), plus t times a geometric number of exp(-1) coins, is geometric
-    with P(X >= x) = exp(-x/t); floor(X/s) is geometric with ratio exp(-s/t). A fair sign makes it
-    two-sided; one of the two zeros is rejected, or 0 would count twice.
+    with P(X >= x) = exp(-x/t); floor(X/s) is geometric with ratio exp(-s/t).
     """
     while True:
         u = below(word, t)
-        if not exp_minus(word, u, t):
-            continue
-        v = 0
-        while exp_minus(word, 1, 1):
-            v += 1
-        magnitude = (u + t * v) // s
+        if exp_minus(word, u, t):
+            break
+    v = 0
+    while exp_minus(word, 1, 1):
+        v += 1
+    return (u + t * v) // s
+
+
+def laplace(word: Words, t: int, s: int) -> int:
+    """Discrete Laplace of scale t/s. Canonne, Kamath and Steinke 2020, Algorithm 2.
+
+    A fair sign makes a geometric variable two-sided; one of the two zeros is rejected, or 0 would count twice.
+    """
+    while True:
+        magnitude = geometric(word, t, s)
         if word() & 1:
             if magnitude:
                 return -magnitude
         else:
             return magnitude
+
+
+def cube_radius(word: Words, size: int, t: int, s: int) -> int:
+    """P(r) proportional to (2r + 1)^size q^r, r = 0, 1, ..., for q = exp(-s/t).
+
+    The sum of size + 1 geometric variables of ratio q has the value r with probability proportional to
+    C(r + size, size) q^r. It is kept with (2r + 1)^size / prod over i = 1..size of (2r + 2i), coin by coin, each at
+    most 1; as prod (r + i) = size! C(r + size, size), what is kept has the law. About exp(-size s / 2t) are kept.
+    """
+    while True:
+        r = sum(geometric(word, t, s) for _ in range(size + 1))
+        if all(below(word, 2 * (r + i)) <= 2 * r for i in range(1, size + 1)):
+            return r
+
+
+def cube(word: Words, size: int, t: int, s: int) -> list[int]:
+    """z in Z^size with probability proportional to q^(max |z_i|), q = exp(-s/t).
+
+    A point of the cube {-r..r}^size, uniformly, for r from ``cube_radius``: z then has the probability of all r that
+    reach it, the sum over r >= max |z_i| of q^r = q^(max |z_i|) / (1 - q), but for a constant. Exact at any scale.
+    """
+    r = cube_radius(word, size, t, s)
+    return [below(word, 2 * r + 1) - r for _ in range(size)]

@@ -123,3 +123,46 @@ def _reaches(way: Way) -> bool:
         return way.law.least > 0
     except DataError:
         return False
+
+
+@dataclass(frozen=True)
+class Share:
+    """One charge for several thresholds and measurements: ``units`` of mu squared for each, ``fails`` a threshold."""
+
+    charge: Charge
+    units: int
+    fails: Fraction
+
+    def threshold(self, groups: int) -> GaussianThreshold:
+        """The threshold that one part pays for."""
+        return GaussianThreshold(groups, Fraction(self.units, GRID), self.fails)
+
+    @property
+    def request(self) -> Request:
+        """What one measurement is planned with."""
+        return Request(rho=Fraction(self.units, 2 * GRID))
+
+
+def shared(request: Request, delta: Fraction, budget: Budget, parts: int, thresholds: int, left: Fraction) -> Share:
+    """``request`` in ``parts`` of equal mu squared, of which ``thresholds`` find values; Gaussian.
+
+    Guarantee: parts that do not fail are mu_i-GDP, fixed before any is seen, so that together they are mu-GDP with
+    mu^2 the sum of mu_i^2 (Dong, Roth and Su 2022, Cor. 3.3), of the largest that (epsilon, delta - d) allows; chances
+    of failure add up (`threshold`) to d, half of delta where something can fail. In a rho policy d is delta.
+    ``left``: what the reserve still holds. Raises BudgetError, DataError.
+    """
+    if "gaussian" not in budget.totals:
+        raise BudgetError("a survey is paid from a Gaussian account, which this policy does not keep")
+    fails = Fraction(0) if not thresholds else delta if request.rho is not None else delta / 2
+    if fails > left:
+        raise BudgetError(_short(fails, left))
+    if request.rho is not None:
+        units, chance = to_units(2 * request.rho), f" but for a chance of {show(fails)}" if fails else ""
+        said = f"rho {show(request.rho)} (zCDP){chance}"
+    else:
+        units = mu_units(request.epsilon or Fraction(0), delta - fails)
+        said = f"epsilon {show(request.epsilon or Fraction(0))}, delta {show(delta)}"
+    if units < parts:
+        raise DataError(f"{_amount(request)} is too small for a survey of {parts} parts; ask with more")
+    charge = Charge("gaussian", units, "gaussian", said, None, fails or None)
+    return Share(charge, units // parts, fails / max(1, thresholds))

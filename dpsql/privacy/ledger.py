@@ -26,12 +26,23 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from dpsql.arrays import Json
 from dpsql.errors import BudgetError, DataError, LedgerError
-from dpsql.privacy import analysts, chain, file_marks, ledger_copies, ledger_schema, requests, reserve
+from dpsql.privacy import (
+    analysts,
+    chain,
+    file_marks,
+    ledger_copies,
+    ledger_schema,
+    periods,
+    requests,
+    reserve,
+    schedules,
+)
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy.analysts import Analyst
 from dpsql.privacy.budget import Budget
@@ -49,6 +60,7 @@ from dpsql.privacy.ledger_checks import (
 )
 from dpsql.privacy.ledger_file import LedgerFile
 from dpsql.privacy.requests import BatchRequest
+from dpsql.privacy.schedules import Schedule
 from dpsql.privacy.state import BudgetState
 
 __all__ = ["LARGEST_PAYLOAD", "Entry", "Ledger"]
@@ -176,22 +188,41 @@ class Ledger:
 
     # -- spending --------------------------------------------------------------------------------
 
-    def charge(self, charge: Charge, charge_id: str, description: Json, *, label: str = "") -> int:
+    def charge(
+        self,
+        charge: Charge,
+        charge_id: str,
+        description: Json,
+        *,
+        label: str = "",
+        before: tuple[Charge, Json] | None = None,
+    ) -> int:
         """Spend, durably, and return the release's number. To be called before any noise is drawn.
 
         charge_id: the caller's key, new for each release. The same key with the same content returns the
         same number and spends nothing more, so a caller that never learned the outcome can ask again; only
-        one measurement can ever be recorded for it. label: who asked. description: public, JSON.
+        one measurement can ever be recorded for it. label: who asked. description: public, JSON. before: a charge, with
+        its description, that is made first under no label, in the same transaction: both or neither (`reserve`).
 
         Granted iff spent + units <= total in its account, and units are within the policy's cap on one release;
-        otherwise BudgetError, and nothing is spent. Where ``label`` is an analyst's name, within that analyst's own
-        budget, too (`analysts`); PolicyError for tables that are not theirs. Where the policy asks for approval,
-        only under a request that was approved, which is charged with it (`requests`).
-        LedgerError: locked, read-only, full, or charge_id used for something else. IntegrityError for a local release
-        of columns that were released before (`check_once`). What a threshold takes of delta is held to `reserve`.
+        otherwise BudgetError, and nothing is spent. Where the description names periods, ``spent`` rises by what the
+        unit loses more that has lost most (`periods`), and IntegrityError where the policy cuts others than before.
+        Where ``label`` is an analyst's name, within that analyst's own budget, too (`analysts`); PolicyError for tables
+        that are not theirs. Where the policy asks for approval, only under a request that was approved, which is
+        charged with it (`requests`). LedgerError: locked, read-only, full, or charge_id used for something else.
+        IntegrityError for a local release of columns that were released before (`check_once`). What a threshold takes
+        of delta is held to `reserve`.
         """
         check_text("charge_id", charge_id)
         check_text("label", label, least=0)
+        works = [] if before is None else [self._granting(before[0], f"{charge_id} before", before[1], "")]
+        works.append(self._granting(charge, charge_id, description, label))
+        return self._write(lambda connection: [work(connection) for work in works][-1])
+
+    def _granting(
+        self, charge: Charge, charge_id: str, description: Json, label: str
+    ) -> Callable[[sqlite3.Connection], int]:
+        """What makes a charge inside a transaction; see `charge`."""
         try:
             text, malformed = chain.canonical(dict(description)), False
         except (TypeError, ValueError):
@@ -202,7 +233,7 @@ class Ledger:
             raise DataError("a free answer is no charge; store it with answer()")
         # Checked once more as it is written: what was altered since it was made neither spends nor stays in the file.
         charge = Charge.from_dict(charge.as_dict())
-        cost = chain.canonical(charge.as_dict())
+        cost, reads = chain.canonical(charge.as_dict()), periods.Reads.of(description)
 
         def work(connection: sqlite3.Connection) -> int:
             self._check_identity(connection)
@@ -223,12 +254,18 @@ class Ledger:
                 reserve.check_untouched(connection, self.budget)
             analysts.check(connection, label, charge, description)
             state = self._state(connection)
+            account = state.account(charge.account)
+            more = periods.check(
+                *(periods.spending(connection), charge.account, charge.units),
+                *(0 if account is None else account.total_units, reads),
+            )
             granted = connection.execute(
                 "UPDATE purses SET spent = spent + ?1 WHERE name = ?2 AND spent + ?1 <= total",
-                (charge.units, charge.account),
+                (more, charge.account),
             )
-            if granted.rowcount != 1:
-                raise BudgetError(state.refusal(charge))
+            if more is None or granted.rowcount != 1:  # spent + NULL is below nothing
+                state = replace(state, charges=tuple(read_entries(connection, self._file)))
+                raise BudgetError(state.within(reads).refusal(charge))
             number = 1 + chain.last_number(connection)
             row = (number, charge_id, chain.now(), self.dataset, label, charge.account, charge.units, cost, text)
             connection.execute(
@@ -240,7 +277,7 @@ class Ledger:
                 requests.spend(connection, self.dataset, label, charge, description, number)
             return number
 
-        return self._write(work)
+        return work
 
     def request(self, charge: Charge, description: Json, text: tuple[str, str], *, label: str) -> None:
         """Hold a charge that is about to be made until it is approved, where the policy asks for that (`requests`).
@@ -396,6 +433,41 @@ class Ledger:
             return analyst
 
         return self._write(work)
+
+    def declare_schedule(self, schedule: Schedule) -> None:
+        """Write down a standing batch, or that it is removed. Spends nothing. Raises as `schedules.declare`."""
+        check_text("the name of a schedule", schedule.name)
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_identity(connection)
+            schedules.declare(connection, schedule)
+
+        self._write(work)
+
+    def schedules(self) -> list[Schedule]:
+        """Every standing batch, those that were removed, too."""
+
+        def work(connection: sqlite3.Connection) -> list[Schedule]:
+            self._check_identity(connection)
+            return list(schedules.newest(connection).values())
+
+        return self._file.run(work)
+
+    def last_written(self) -> str:
+        """The latest time (UTC, ISO 8601) of anything that was written to it."""
+        times = ("created FROM identity", *(f"time FROM {table}" for table in chain.TABLES.values()))
+        asked = " UNION ALL ".join(f"SELECT {part}" for part in times)
+
+        def work(connection: sqlite3.Connection) -> str:
+            self._check_identity(connection)
+            return str(connection.execute(f"SELECT max(created) FROM ({asked})").fetchone()[0])  # noqa: S608 - fixed
+
+        return self._file.run(work)
+
+    def charged(self, charge_id: str) -> Entry | None:
+        """The charge of that id, without its measurement; None where there is none."""
+        found = self._entries("WHERE charges.charge = ?", (charge_id,), free=None)
+        return found[0] if found else None
 
     def note_files(self, files: Mapping[str, str], *, again: bool = False) -> None:
         """Mark files that have no mark under this data set's name, and ``again`` those that changed (`file_marks`)."""

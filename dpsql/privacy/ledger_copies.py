@@ -19,19 +19,21 @@ from dpsql.privacy.anchor import Mark
 from dpsql.privacy.budget import Budget
 from dpsql.privacy.ledger_checks import check_identity, check_kind, check_whole, is_held
 from dpsql.privacy.ledger_file import LedgerFile, remedy, sync
+from dpsql.privacy.periods import spending
 
 
 @dataclass(frozen=True)
 class Copy:
     """What an intact ledger file holds: its data set's newest name, its newest link, the head of every link.
 
-    ``held``: whether it was ever held to an anchor.
+    ``held``: whether it was ever held to an anchor. ``by_period``: whether a charge of it names periods (`periods`).
     """
 
     dataset: str
     mark: Mark
     heads: tuple[str, ...]
     held: bool
+    by_period: bool
 
     def holds(self, mark: Mark) -> bool:
         """Whether ``mark`` is of this ledger and one of its links."""
@@ -58,7 +60,7 @@ def read_copy(file: LedgerFile, budget: Budget) -> Copy:
         check_whole(connection, file, version, payloads=True)
         held = "event" in ledger_schema.kinds(version) and is_held(connection)
         heads = tuple(head for (head,) in connection.execute("SELECT head FROM chain ORDER BY link"))
-        return Copy(dataset, chain.newest(connection), heads, held)
+        return Copy(dataset, chain.newest(connection), heads, held, bool(spending(connection).by_period))
 
     return file.run(work)
 

@@ -205,7 +205,8 @@ def _charged(
     left, charged = {}, {}
     spent = backup.mark.spent or {}
     for account, total in budget.totals.items():
-        left[account] = max(0, total - spent.get(account, 0))
+        # What was lost may have read any period, also one of which nothing is spent yet (`periods`).
+        left[account] = total if backup.by_period else max(0, total - spent.get(account, 0))
         said = None if lost is None or isinstance(lost, bool) else _units(budget, account, lost)
         if gap.counted is not None:
             units = max(gap.counted.get(account, 0), said or 0)
@@ -259,7 +260,7 @@ def _charge(connection: sqlite3.Connection, dataset: str, budget: Budget, accoun
     (said,) = _said(budget, {account: units})
     epsilon = None if account == "gaussian" else Fraction(units, GRID)
     charge = Charge(account, units, noise, f"{said}, lost", epsilon)
-    connection.execute("UPDATE purses SET spent = spent + ? WHERE name = ?", (units, account))
+    connection.execute("UPDATE purses SET spent = min(total, spent + ?) WHERE name = ?", (units, account))
     number = 1 + chain.last_number(connection)
     text = chain.canonical({"lost": True, "names": []})
     key = f"lost-{secrets.token_hex(16)}"

@@ -8,7 +8,8 @@ names the results of a release are shown, and which are no longer shown. Version
 ``files``: marks of the files of a data set (`file_marks`). Version 5 has the table ``events``: since when the file is
 held to an anchor (`anchor`), and that it was made of a backup (`ledger_restore`). Version 6 has the
 table ``analysts``: who has which budget inside the policy's (`analysts`). Version 7 has the table ``requests``:
-batches that wait for the custodian's approval (`requests`).
+batches that wait for the custodian's approval (`requests`). Version 8 has no table more: charges may name periods
+(`periods`), so that what is spent is no longer their sum, and standing batches are among the events (`schedules`).
 
 An upgrade is one transaction over a file whose chain was verified under its old version: it adds, never
 rewrites a row, and links itself to the chain, so that an anchor of before still finds its link. A process
@@ -118,6 +119,7 @@ VERSIONS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (_FIFTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event")),
     (_SIXTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event", "analyst")),
     (_SEVENTH, ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event", "analyst", "request")),
+    ((), ("charge", "release", "dataset", "upgrade", "answer", "views", "file", "event", "analyst", "request")),
 )
 SCHEMA_VERSION = len(VERSIONS)
 

@@ -15,6 +15,7 @@ from dpsql.privacy.budget import Budget, BudgetAccount, mu_units
 from dpsql.privacy.calibrate import gaussian_epsilon
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry
+from dpsql.privacy.periods import Reads, Spending, share_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,12 +27,14 @@ class BudgetState:
     additive: half of mu^2 spent is more than half of epsilon. ``remaining`` is what can still be
     asked for: the pure account plus the largest epsilon that the Gaussian one grants at once.
     The local account stands apart, in ``accounts``, whose own numbers do add up. ``charges`` are all rows of the
-    ledger, oldest first, without payloads: by whom, for what, at what cost, released or not.
+    ledger, oldest first, without payloads: by whom, for what, at what cost, released or not. ``reads``: the periods
+    that the accounts are for, None where they are for everything (`within`).
     """
 
     budget: Budget
     accounts: tuple[BudgetAccount, ...]
     charges: tuple[Entry, ...] = ()
+    reads: Reads | None = None
 
     @property
     def purses(self) -> tuple[BudgetAccount, ...]:
@@ -42,6 +45,32 @@ class BudgetState:
     def unreleased(self) -> tuple[Entry, ...]:
         """Charges without a recorded answer: running now, or spent by a crash or an interrupt for nothing."""
         return tuple(entry for entry in self.charges if entry.released is None and not entry.measures_nothing)
+
+    def within(self, reads: Reads | None) -> BudgetState:
+        """The same where a release reads these periods alone: accounts hold what one may still take of each of them."""
+        if reads is None:
+            return self
+        held = self.spending
+        accounts = []
+        for account in self.accounts:
+            total = share_of(account.total_units, reads)
+            accounts.append(
+                replace(
+                    account,
+                    total_units=total,
+                    spent_units=total - held.room(account.name, account.total_units, reads),
+                )
+            )
+        return replace(self, accounts=tuple(accounts), reads=reads)
+
+    @property
+    def spending(self) -> Spending:
+        """What the charges add up to, everywhere and by period."""
+        return Spending.among(
+            (entry.charge.account, entry.charge.units, Reads.of(entry.description))
+            for entry in self.charges
+            if entry.charge.noise != "none"
+        )
 
     def by_label(self) -> tuple[Share, ...]:
         """What each label has spent of each account, in order of their first charges."""
@@ -136,8 +165,9 @@ class BudgetState:
         else:
             measure = left.split()[0] + " "
             asked = measure + show(Fraction(charge.units, GRID * (2 if measure == "rho " else 1)))
+        part = "" if self.reads is None else f" for {self.reads}"
         message = (
-            f"a release at {charge.guarantee} needs {asked} of the {account.name} account, which has"
+            f"a release at {charge.guarantee} needs {asked} of the {account.name} account{part}, which has"
             f" {left.removeprefix(measure)} left of {total.removeprefix(measure)}; "
         )
         other = ""
@@ -166,6 +196,8 @@ class BudgetState:
         if account.name == "gaussian" and delta is not None:
             at = f" at delta {show(delta)}"
             whole = f"epsilon {show((self.budget.epsilon or Fraction(0)) - self.budget.pure)}{at}"
+            if self.reads is not None and self.reads.most != 1:
+                whole = f"epsilon {_floored(self._grantable(account.total_units))}{at}"
             most = _floored(self._grantable(account.remaining_units)) if account.remaining_units else "0"
             shares = f"{show(100 * spent / total, 3)}%", f"{show_left(100 * left / total, 3)}%"
             return whole, *shares, f", enough for one release of epsilon {most}{at}"
@@ -199,7 +231,8 @@ class BudgetState:
         found, lines = self.by_label(), []
         for share in found[:MOST_LINES]:
             account = self.account(share.account)
-            spent = "" if account is None else self.figures(replace(account, spent_units=share.units))[1]
+            most = None if account is None else replace(account, spent_units=min(share.units, account.total_units))
+            spent = "" if most is None else self.figures(most)[1]
             charges = "1 charge" if share.count == 1 else f"{share.count} charges"
             names = f" for {listed(share.results, 3)}" if share.results else ""
             lines.append(f"  {one_line(f'by {share.label or NO_LABEL}: {share.account} {spent} in {charges}{names}')}")
@@ -230,7 +263,10 @@ NO_LABEL = "(no label)"
 
 @dataclass(frozen=True)
 class Share:
-    """What one label has spent of one account: ``units`` of 1e-12 over ``count`` charges, for ``results``.
+    """What one label has spent of one account: ``units`` of 1e-12 by ``count`` charges, for ``results``.
+
+    Charges of different periods count as far as one unit is in them (`periods`), so that labels may add up to more than
+    the account has spent.
 
     A label is what the caller said of itself. Inside one process nothing can check it: whoever may call ``run`` may
     write any label. Where it must be trusted, the custodian's server sets it.
@@ -244,20 +280,20 @@ class Share:
 
     @property
     def cost(self) -> float:
-        """Spent, in the account's measure; these add up to what the account has spent."""
+        """Spent, in the account's measure."""
         return self.units / GRID
 
 
 def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
-    """The charges added up by label and account, in order of their first charge; every result is named once."""
-    units: dict[tuple[str, str], int] = {}
+    """What charges come to by label and account, in order of their first charge; every result is named once."""
+    spent: dict[str, Spending] = {}
     count: dict[tuple[str, str], int] = {}
     results: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         if entry.charge.noise == "none":  # free answers are nobody's spending
             continue
         key = (entry.label, entry.charge.account)
-        units[key] = units.get(key, 0) + entry.charge.units
+        spent.setdefault(entry.label, Spending()).add(*key[1:], entry.charge.units, Reads.of(entry.description))
         count[key] = count.get(key, 0) + 1
         results.setdefault(key, {}).update(dict.fromkeys(entry.results))
-    return tuple(Share(*key, units[key], count[key], tuple(results[key])) for key in units)
+    return tuple(Share(*key, spent[key[0]].spent(key[1]), count[key], tuple(results[key])) for key in count)

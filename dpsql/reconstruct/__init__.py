@@ -4,13 +4,13 @@ Nothing here sees private data or spends: the inputs are the public reconstructi
 matrix, the public noise, and the already noisy measurement.
 """
 
-from .answers import Answers, MatrixAnswers
+from .answers import Answers, MatrixAnswers, RowsOfAnswers
 from .derived import Derived, evaluate
 from .intervals import half_widths, simultaneous_alpha
 from .least_squares import solve
 from .line_answers import LineAnswers, RangeErrors
 from .quantiles import Quantiles, quantile
-from .residual_answers import ResidualAnswers
+from .residual_answers import ResidualAnswers, rank_rows
 from .spread import NoiseModel, covariance, standard_errors
 
 __all__ = [
@@ -22,10 +22,12 @@ __all__ = [
     "Quantiles",
     "RangeErrors",
     "ResidualAnswers",
+    "RowsOfAnswers",
     "covariance",
     "evaluate",
     "half_widths",
     "quantile",
+    "rank_rows",
     "simultaneous_alpha",
     "solve",
     "standard_errors",

@@ -18,7 +18,19 @@ from .least_squares import solve
 from .spread import NoiseModel, standard_errors
 
 
-class Answers(Protocol):
+class RowsOfAnswers(Protocol):
+    """What combinations of answers need of them."""
+
+    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
+        """Rows of R for several columns of one result (k slices of g answers), one slice below the other.
+
+        They are good for the error of any combination of the k answers of a group under ``noise``; where the law of a
+        combination depends on its variance alone (Gaussian noise) they may be other rows of the same inner products.
+        """
+        ...
+
+
+class Answers(RowsOfAnswers, Protocol):
     """The reconstruction R (m x p) of m answers from p measurements y = B (L x) + z. ``divisor`` is L."""
 
     def estimate(self, y: Sequence[int], divisor: int) -> Floats:
@@ -29,14 +41,6 @@ class Answers(Protocol):
 
     def widths(self, noise: NoiseModel, alpha: float, divisor: int) -> Floats:
         """Half-widths (m,) of the pointwise intervals at level 1 - alpha."""
-        ...
-
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix:
-        """Rows of R for several columns of one result (k slices of g answers), one slice below the other.
-
-        They are good for the error of any combination of the k answers of a group under ``noise``; where the law of a
-        combination depends on its variance alone (Gaussian noise) they may be other rows of the same inner products.
-        """
         ...
 
 

@@ -1,10 +1,11 @@
 """Answers from several measurements at once: generalised least squares over all of them.
 
-Measurement i is y_i = A_i (L_i x) + z_i, its noise independent of the others', of deviation s_i. Divided by L_i and by
-the deviation of z_i / L_i it is a unit-variance observation of S_i x, S_i = (L_i / s_i) A_i. Stack the S_i to S. The
-best linear unbiased estimate of W x, where W lies in the row space of S, is R v for v the stacked observations and
-R = W S^+ (Gauss and Markov; Aitken 1935): its covariance R R^T is the least that any unbiased linear estimate has, for
-Gaussian and Laplace noise alike. Combining never hurts: no W x has more error than from any of the measurements alone.
+Measurement i is y_i = A_i (L_i x) + z_i, its noise independent of the others', uncorrelated within (in blocks too), of
+deviation s_i, one for all or one a coordinate. Divided by L_i and by the deviation of z_i / L_i it is a unit-variance
+observation of S_i x, S_i = (L_i / s_i) A_i. Stack the S_i to S. The best linear unbiased estimate of W x, where W lies
+in the row space of S, is R v for v the stacked observations and R = W S^+ (Gauss and Markov; Aitken 1935): its
+covariance R R^T is the least that any unbiased linear estimate has, for any noise. Combining never hurts: no W x has
+more error than from any of the measurements alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dpsql.arrays import Flags, Floats, Ints, Matrix
 
 from .intervals import half_widths
 from .least_squares import solve
-from .spread import NoiseModel, as_rows
+from .spread import NoiseModel, as_rows, in_deviations
 
 MOST_COLUMNS = 1_200
 """Cells over which measurements are combined: to decompose their Gram matrix costs their cube, a second or two."""
@@ -53,7 +54,10 @@ class Observed:
 
 @dataclass(frozen=True)
 class White:
-    """The law of an observation in units of its own deviation times ``deviation``."""
+    """The law of observations in units of their own deviations times ``deviation``.
+
+    Of kind "blocks" it says that they are uncorrelated and log-concave together.
+    """
 
     kind: str
     deviation: float
@@ -85,13 +89,17 @@ class CombinedAnswers:
     @property
     def law(self) -> White:
         """What ``rows`` are to be read with: the lattice of the coarsest observation, the kind of all, or Laplace's."""
+        return White(self._kind, min(float(each.min()) for each in deviations_of(self.observed)))
+
+    @property
+    def _kind(self) -> str:
         kinds = {one.noise.kind for one in self.observed}
-        return White("gaussian" if kinds == {"gaussian"} else "laplace", min(_deviations(self.observed)))
+        return "blocks" if "blocks" in kinds else "gaussian" if kinds == {"gaussian"} else "laplace"
 
     def values(self) -> Floats:
         """The estimates (m,); each is within rounding of R of what the observations say."""
         found = np.zeros(len(self.answered))
-        for part, one, deviation in zip(self.parts(), self.observed, _deviations(self.observed), strict=True):
+        for part, one, deviation in zip(self.parts(), self.observed, deviations_of(self.observed), strict=True):
             found += solve(self.weights[:, part] / deviation, one.y)
         return self._spread(found)
 
@@ -106,19 +114,20 @@ class CombinedAnswers:
     def widths(self, noise: NoiseModel | None, alpha: float, divisor: int = 1) -> Floats:
         """Half-widths (m,) at level 1 - alpha, rounded outward where the lattice of the noise is coarse.
 
-        Only Gaussian noise: a normal quantile. Otherwise the error is a sum of Laplace variables and one Gaussian; the
-        Gaussian stands as a sum of 128 Laplace variables: at any alpha that moves the coverage by less than 0.001.
+        Only Gaussian noise: a normal quantile. Any in blocks: that of log-concave laws. Otherwise the error is a sum of
+        Laplace variables and one Gaussian; the Gaussian stands as a sum of 128 Laplace variables: at any alpha that
+        moves the coverage by less than 0.001.
         """
         gaussian = self._gaussian()
-        far = White("gaussian" if gaussian.all() else "laplace", 1e6)  # a lattice too fine to matter
+        far = White(self._kind, 1e6)  # a lattice too fine to matter
         rows = self.weights
-        if not gaussian.all() and gaussian.any():
+        if self._kind == "laplace" and gaussian.any():
             normal = np.sqrt((self.weights[:, gaussian] ** 2).sum(axis=1) / _PARTS)
             rows = np.concatenate([self.weights[:, ~gaussian], np.repeat(normal[:, None], _PARTS, axis=1)], axis=1)
         smooth = half_widths(rows / far.deviation, far, alpha)
         largest = np.zeros(len(smooth))
-        for part, deviation in zip(self.parts(), _deviations(self.observed), strict=True):
-            largest = np.maximum(largest, np.abs(self.weights[:, part]).max(axis=1, initial=0.0) / deviation)
+        for part, deviation in zip(self.parts(), deviations_of(self.observed), strict=True):
+            largest = np.maximum(largest, np.abs(self.weights[:, part] / deviation).max(axis=1, initial=0.0))
         return self._spread(np.where(largest > _COARSE * smooth, smooth + largest / 2, smooth))
 
     def rows(self, parts: Sequence[slice], noise: NoiseModel | None = None) -> Matrix:
@@ -174,9 +183,12 @@ def combined_answers(W: Matrix, observed: Sequence[Observed], divisor: int = 1) 
     height = sum(one.matrix.shape[0] for one in observed)
     if not observed or rows.shape[1] > MOST_COLUMNS or height > MOST_ROWS or len(answered) * height > MOST_ENTRIES:
         return None
-    scales = [one.divisor / d for one, d in zip(observed, _deviations(observed), strict=True)]
+    scales = [one.divisor / d for one, d in zip(observed, deviations_of(observed), strict=True)]
     S = np.concatenate(
-        [scale * np.asarray(_dense(one.matrix), dtype=np.float64) for one, scale in zip(observed, scales, strict=True)]
+        [
+            scale[:, None] * np.asarray(_dense(one.matrix), dtype=np.float64)
+            for one, scale in zip(observed, scales, strict=True)
+        ]
     )
     wanted = np.asarray(rows[answered].toarray(), dtype=np.float64)
     weights, remainder = _weights(wanted, S)
@@ -196,7 +208,8 @@ def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers
     height = one.matrix.shape[0]
     if height > MOST_ALONE or len(answered) * height > MOST_ENTRIES:
         return None
-    S = sparse.csr_array(one.matrix).astype(np.float64) * (one.divisor / _deviations([one])[0])
+    scale = sparse.diags_array(one.divisor / deviations_of([one])[0])
+    S = sparse.csr_array(scale @ sparse.csr_array(one.matrix).astype(np.float64))
     gram, wanted = np.asarray((S @ S.T).todense()), np.asarray((rows[answered] @ S.T).todense())
     values, vectors = np.linalg.eigh(gram)
     kept = values > _RANK * values.max(initial=0.0)
@@ -239,6 +252,7 @@ def _dense(matrix: Matrix) -> Floats:
     return found if isinstance(found, np.ndarray) else found.toarray()
 
 
-def _deviations(observed: Sequence[Observed]) -> list[float]:
-    """Of the noise on one integer of each measurement."""
-    return [math.sqrt(one.noise.variance) for one in observed]
+def deviations_of(observed: Sequence[Observed]) -> list[Floats]:
+    """Of the noise on every integer of each measurement, (p,)."""
+    ones = [np.ones((1, one.matrix.shape[0])) for one in observed]
+    return [np.asarray(in_deviations(row, one.noise))[0] for row, one in zip(ones, observed, strict=True)]

@@ -11,6 +11,7 @@ a denominator is poorly known:
 - a sum: the joint half-width of the parts' gradients, each stretched on either side by the ratio of the part's own
   reach to its linear half-width. Linear parts are not stretched; for two independent normal parts this is the
   method of variance estimates recovery (Zou and Donner 2008). The stretching under dependence is ours;
+- a fit, Gini's coefficient: Fieller's interval of the quotient that they are, linearised (``fits``, ``hypotheses``);
 - a product: linear half-width plus the product of the parts' half-widths, which bounds the term that the
   linear one leaves out.
 
@@ -30,9 +31,14 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .fieller import Ratios, fieller, largest_variance, variances
+from .fits import fitted
 from .formulas import (
     Bounds,
+    Comparison,
+    Fit,
     Formula,
+    Gini,
+    Independence,
     Negative,
     Product,
     Quotient,
@@ -42,16 +48,20 @@ from .formulas import (
     affine,
     check_bounds,
 )
+from .hypotheses import compared, concentrated, independence
 from .linear_errors import LinearErrors
 from .spread import NoiseModel
+
+_FITS: dict[str, Bounds] = {"r2": (0.0, 1.0), "corr": (-1.0, 1.0)}
 
 
 @dataclass(frozen=True, eq=False)
 class Derived:
     """One number a group: value, standard error, and the ends of its (1 - alpha) interval, each (g,).
 
-    NaN stands for NULL, in any of them: an end that is not finite has no number, and where there is no
-    standard error there is no value either. Within finite bounds nothing is ever NULL.
+    NaN stands for NULL, in any of them: an end that is not finite has no number, an interval without an end on one
+    side has no standard error, and where there is neither an error nor an end there is no value either. Within finite
+    bounds nothing is ever NULL.
     """
 
     value: Floats
@@ -114,10 +124,8 @@ def evaluate(
         stderr = np.where(part.wide, half, errors.deviations(errors.combine(part.gradient)))
     if bounds is not None:
         stderr = np.minimum(stderr, (bounds[1] - bounds[0]) / 2)
-    known = np.isfinite(stderr) & np.isfinite(part.value)
-    return Derived(
-        np.where(known, part.value, np.nan), np.where(known, stderr, np.nan), _ends(part.low), _ends(part.high)
-    )
+    known = np.isfinite(part.value) & (np.isfinite(stderr) | np.isfinite(part.low) | np.isfinite(part.high))
+    return Derived(np.where(known, part.value, np.nan), _ends(stderr), _ends(part.low), _ends(part.high))
 
 
 def _ends(ends: Floats) -> Floats:
@@ -145,7 +153,29 @@ def _part(formula: Formula, values: Floats, errors: LinearErrors) -> _Part:
             return _root(_part(of, values, errors), errors)
         case Variance():
             return _variance(formula, values, errors)
+        case Fit(what=what):
+            bounds = _FITS.get(what)
+            found = fitted(formula, values, errors)
+            # A coefficient that the noise hides keeps its regularised value; one within bounds stands for them all.
+            part = _known(found) if bounds else replace(_known(found), wide=np.zeros_like(found.bounded))
+            return _bounded(part, bounds)
+        case Gini():
+            return _bounded(_filled(_known(concentrated(formula, values, errors)), (0.0, 1.0)), (0.0, 1.0))
+        case Comparison():
+            return _bare(compared(formula, values, errors), values)
+        case Independence():
+            return _bare(independence(formula, values, errors), values)
     raise InterfaceError(f"{type(formula).__name__} is no part of a formula; use those of reconstruct.formulas")
+
+
+def _known(found: Ratios) -> _Part:
+    return _Part(found.value, found.gradient, found.low, found.high, ~found.bounded)
+
+
+def _bare(value: Floats, values: Floats) -> _Part:
+    """What a test says: a number whose law includes the noise already, without an interval of its own."""
+    none = np.full_like(value, np.inf)
+    return _Part(value, np.zeros_like(values), -none, none, np.zeros(len(value), dtype=np.bool_))
 
 
 def _linear(weights: Floats, constant: float, values: Floats, errors: LinearErrors) -> _Part:

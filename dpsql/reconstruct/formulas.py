@@ -7,16 +7,20 @@ frozen tree over them. ``derived.evaluate`` works it out for all groups of the q
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from fractions import Fraction
-from typing import TypeAlias, Union
+from typing import TypeAlias, Union, cast
 
 import numpy as np
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
-Formula: TypeAlias = Union["Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Root", "Variance"]
+Formula: TypeAlias = Union[
+    "Leaf", "Number", "Negative", "Sum", "Product", "Quotient", "Root", "Variance", "Statistic"
+]  # fmt: skip
+Statistic: TypeAlias = Union["Fit", "Comparison", "Independence", "Gini"]
 Bounds: TypeAlias = tuple[float, float]
 
 
@@ -113,6 +117,69 @@ class Variance:
             raise DataError(f"a variance needs the width of its column's bounds, finite and not negative: {self.width}")
 
 
+@dataclass(frozen=True)
+class Fit:
+    """A number of the least-squares fit of y on an intercept and x_1, ..., x_k, from sums, squares and products.
+
+    With z = (1, x_1 - c_1, ..., x_k - c_k, y - c_y), ``moments`` are the sums of z_i z_j, i <= j, row by row; each must
+    be linear in the outputs. ``centres``: c_1, ..., c_k, c_y; ``scales``: how far each lies from its centre at most.
+    ``what``: "coefficient" (number ``at``; 0 is the intercept), its "stderr" (noise and sampling together) and
+    "p_value"; "r2"; and of one x: "corr", "covar_pop", "covar_samp".
+    """
+
+    moments: tuple[Formula, ...]
+    centres: tuple[float, ...]
+    scales: tuple[float, ...]
+    what: str
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        size = len(self.centres) + 1
+        if len(self.moments) != size * (size + 1) // 2 or len(self.scales) != len(self.centres):
+            raise InterfaceError(f"a fit of {size - 2} columns needs {size * (size + 1) // 2} moments")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Welch's test of two means: (n, sum of (v - c), sum of (v - c)^2) of each group. ``what``: "t", "df", "p_value".
+
+    ``width``: upper minus lower bound of the values. All parts must be linear in the outputs.
+    """
+
+    groups: tuple[tuple[Formula, Formula, Formula], tuple[Formula, Formula, Formula]]
+    width: float
+    what: str
+
+
+@dataclass(frozen=True)
+class Independence:
+    """The test of independence in a table of ``counts``, row by row. ``what``: "chisq" or "p_value"."""
+
+    counts: tuple[Formula, ...]
+    rows: int
+    what: str
+
+    @property
+    def degrees(self) -> int:
+        """Of freedom: (rows - 1) (columns - 1)."""
+        return (self.rows - 1) * (len(self.counts) // self.rows - 1)
+
+
+@dataclass(frozen=True)
+class Gini:
+    """Gini's coefficient of values from 0: ``prefixes[i]`` counts the rows of at most ``values[i]``, ascending."""
+
+    prefixes: tuple[Formula, ...]
+    values: tuple[float, ...]
+
+
+def has_its_law(formula: Formula) -> bool:
+    """Whether a number says by itself what the noise may have done, such as a p-value, and has no interval."""
+    if isinstance(formula, Fit):
+        return formula.what in ("stderr", "p_value")
+    return isinstance(formula, Comparison | Independence)
+
+
 def check_bounds(bounds: Bounds | None) -> None:
     """DataError unless ``bounds`` is None or (low, high) in order; an end may be infinite on its own side."""
     if bounds is None:
@@ -120,6 +187,36 @@ def check_bounds(bounds: Bounds | None) -> None:
     low, high = bounds
     if not (low <= high and low < math.inf and high > -math.inf):
         raise DataError(f"bounds must be ordered, with infinite ends outward only, not {low!r} to {high!r}")
+
+
+def narrowed(formula: Formula) -> tuple[Formula, tuple[int, ...]]:
+    """The formula over the outputs that it names alone, and their numbers, ascending."""
+    found = tuple(sorted(set(leaves(formula))))
+    return _renumbered(formula, {index: place for place, index in enumerate(found)}), found
+
+
+def leaves(formula: object) -> Iterator[int]:
+    """The outputs that a formula, or a tuple of them, is worked out of; one that it names twice comes twice."""
+    if isinstance(formula, Leaf):
+        yield formula.index
+    elif isinstance(formula, tuple):
+        for part in formula:
+            yield from leaves(part)
+    elif is_dataclass(formula):
+        yield from leaves(tuple(vars(formula).values()))
+
+
+def _renumbered(formula: Formula, places: Mapping[int, int]) -> Formula:
+    def moved(value: object) -> object:
+        if isinstance(value, Leaf):
+            return Leaf(places[value.index])
+        if isinstance(value, tuple):
+            return tuple(map(moved, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{name: moved(held) for name, held in vars(value).items()})
+        return value
+
+    return cast(Formula, moved(formula))
 
 
 def affine(formula: Formula, outputs: int) -> tuple[Floats, float] | None:

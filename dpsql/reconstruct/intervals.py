@@ -30,6 +30,7 @@ on 24 numbers a row.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -37,7 +38,7 @@ from scipy.special import ndtri
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
-from dpsql.reconstruct.spread import Matrix, NoiseModel, as_rows, parameter, standard_errors
+from dpsql.reconstruct.spread import KINDS, Matrix, NoiseModel, as_rows, parameter, standard_errors
 
 _WIDTH = 0.5
 _CROSSING = 0.5  # of the way to the nearest pole on the right
@@ -153,6 +154,10 @@ def half_widths(R: object, noise: NoiseModel, alpha: float = 0.05) -> Floats:
     weights without a common lattice; exact convolutions of 20,000 random combinations of
     two to six integer weights showed no exception. Ours.
 
+    Noise in blocks: ``log_concave_quantile`` times the standard error, 2.17 at 95 %. Its probability falls with a norm,
+    so it is log-concave and symmetric, as every linear combination of its coordinates is (Prekopa); the half-width is
+    a bound of theirs.
+
     Cost O(24 nnz) for Laplace, rows of equal sorted absolute weights once; 1000 x 1000
     takes about 0.2 s. Raises DataError for alpha outside (0, 1) or a non-finite R,
     InterfaceError for an R that is no matrix or an unknown kind of noise.
@@ -163,13 +168,32 @@ def half_widths(R: object, noise: NoiseModel, alpha: float = 0.05) -> Floats:
     largest, support = _largest_and_support(matrix)
     if noise.kind == "gaussian":
         smooth = float(-ndtri(level / 2)) * standard_errors(matrix, noise)
+    elif noise.kind == "blocks":
+        smooth = log_concave_quantile(level) * standard_errors(matrix, noise)
     else:
         smooth = value * _laplace(matrix, support, level)
     coarse = largest > 2 * LATTICE_MATTERS * smooth
     widths = np.where(coarse, smooth + largest / 2, smooth)
-    single = coarse & (support == 1)
+    single = coarse & (support == 1) & (noise.kind != "blocks")
     widths[single] = largest[single] * _lattice_quantile(noise.kind, value, level)
     return widths
+
+
+@functools.lru_cache(maxsize=64)
+def log_concave_quantile(alpha: float) -> float:
+    """The largest x with P(|X| > x) = alpha for a symmetric X of log-concave density and variance 1.
+
+    The largest over a convex set is at its extreme points; with one moment given those have a density whose log is
+    flat, then falls linearly, then ends (localisation: Fradelizi and Guedon 2006). Without a flat part the quantile is
+    largest, at every alpha: a Laplace variable within [-t, t] of the scale 1, uniform for t near 0. The largest over t
+    is found on a grid of ratios of 1.01 and rounded up.
+    """
+    t = np.geomspace(1e-3, 60.0, 1107)
+    left = np.exp(-t)
+    mass = 1.0 - left
+    second = (2.0 - left * (t * t + 2.0 * t + 2.0)) / mass
+    x = -np.log(alpha * mass + left) / np.sqrt(second)
+    return float(max(x.max(), math.sqrt(3.0) * (1.0 - alpha))) * (1.0 + 1e-4)
 
 
 def simultaneous_alpha(alpha: float, m: int, kind: str) -> float:
@@ -179,7 +203,7 @@ def simultaneous_alpha(alpha: float, m: int, kind: str) -> float:
     Otherwise the union bound, alpha / m. m = 0 counts as 1.
     """
     level = level_of(alpha)
-    if kind not in ("gaussian", "laplace"):
+    if kind not in KINDS:
         raise InterfaceError(f"unknown noise kind {kind!r}; use 'gaussian' or 'laplace'")
     if m < 0:
         raise InterfaceError(f"the number of answers must not be negative, and it is {m}")

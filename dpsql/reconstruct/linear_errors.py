@@ -17,7 +17,7 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError, InterfaceError
 
 from .intervals import half_widths
-from .spread import Matrix, NoiseModel, as_rows, standard_errors
+from .spread import Matrix, NoiseModel, as_rows, in_deviations, standard_errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +64,12 @@ class LinearErrors:
             raise InterfaceError("there are no outputs to combine")
         return total
 
+    def rows_of(self, group: int) -> Floats:
+        """The rows (k x p) of one group's outputs over the noise, dense."""
+        rows = [part[group : group + 1] for part in self.parts]
+        dense = [row if isinstance(row, np.ndarray) else row.toarray() for row in rows]
+        return np.concatenate(dense) / self.divisor
+
     def deviations(self, rows: Matrix) -> Floats:
         """Standard errors (g,) of combined rows."""
         return standard_errors(rows, self.noise)
@@ -74,11 +80,10 @@ class LinearErrors:
 
     def covariances(self, left: Matrix, right: Matrix) -> Floats:
         """Covariance (g,) of two combinations, group by group."""
+        left, right = in_deviations(left, self.noise), in_deviations(right, self.noise)
         if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-            products = np.einsum("ij,ij->i", left, right)
-        else:
-            products = np.asarray(sp.csr_array(left).multiply(right).sum(axis=1), dtype=np.float64).reshape(-1)
-        return cast("Floats", products * self.noise.variance)
+            return cast("Floats", np.einsum("ij,ij->i", left, right))
+        return np.asarray(sp.csr_array(left).multiply(right).sum(axis=1), dtype=np.float64).reshape(-1)
 
 
 def scale_rows(matrix: Matrix, factor: Floats) -> Matrix:

@@ -64,8 +64,8 @@ def quantile(
     values (d,): the domain, ascending. starts (d,): where values stand for all from ``starts[i]`` to ``values[i]``,
     the first of these; then the value is that of their middles, the interval reaches from the first to the last of
     them, and the standard error counts them as spread evenly. prefixes (g x d): estimates of F_1..F_d, all finite.
-    rows (d g x p): row i g + j is the reconstruction row of F_(i+1) of group j; the measurement was scaled by
-    ``divisor``.
+    rows (d g x p): row i g + j is the reconstruction row of F_(i+1) of group j (or what ``rank_rows`` gives); the
+    measurement was scaled by ``divisor``.
 
     Value for 0 < q < 1: the prefix counts are made monotone by least squares (Barlow et al. 1972) and rounded to whole
     numbers of at least 0; the value is what DuckDB says of a table with those counts: between the order
@@ -103,10 +103,9 @@ def quantile(
         raise InterfaceError("starts must have a number for each value, between the value before and it")
     matrix = _stacked(rows, counts.shape[0], counts.shape[1], divisor)
     if share == 1.0:  # MAX(v) = -MIN(-v)
-        groups, d = counts.shape
-        T = _tails(d)
-        held = _apply(matrix, T, groups)
-        return _mirrored(_quantile(0.0, (-last[::-1], -first[::-1]), counts @ T.T, held, noise, alpha), d)
+        held, tails = _tails(matrix, counts)
+        ends = -last[::-1], -first[::-1]
+        return _mirrored(_quantile(0.0, ends, tails, held, noise, alpha), counts.shape[1])
     return _quantile(share, (first, last), counts, matrix, noise, alpha, discrete)
 
 
@@ -128,8 +127,7 @@ def replicated(
     matrix = _stacked(rows, g, d, divisor)
     share, ends, sign = float(q), (first, last), 1.0
     if share == 1.0:  # as ``quantile`` has it
-        T = _tails(d)
-        matrix, counts = _apply(matrix, T, g), counts @ T.T
+        matrix, counts = _tails(matrix, counts)
         share, ends, sign = 0.0, (-last[::-1], -first[::-1]), -1.0
     spread = np.tile(standard_errors(matrix, noise).reshape(d, g).T, (times, 1))
     return np.asarray(sign * _value(share, ends, counts, spread, discrete)[0].reshape(times, g))
@@ -181,8 +179,9 @@ def _quantile(
 ) -> Quantiles:
     g, d = counts.shape
     value, lower, upper, fraction = _value(q, ends, counts, standard_errors(matrix, noise).reshape(d, g).T, discrete)
-    T = _differences(q, d)
-    D, held = counts @ T.T, _apply(matrix, T, g)
+    none = np.zeros((g, 1))
+    D = np.hstack([none, counts]) - q * counts[:, -1:]
+    held = _less(_stack([_none(matrix, g), matrix]), q, matrix[-g:], d + 1)
     # Ranks are whole, but for what QUANTILE_CONT finds between two values.
     law = (1.0, 0.0) if q == 0 else (0.0, 0.0) if discrete else (-q, 1 - q)
     first, last = _unrefuted(*law, D, half_widths(held, noise, alpha).reshape(d + 1, g).T)
@@ -244,20 +243,31 @@ def _unrefuted(least: float, most: float, D: Floats, h: Floats) -> tuple[Places,
     return left.argmax(axis=1).astype(np.int64), (left.shape[1] - 1 - left[:, ::-1].argmax(axis=1)).astype(np.int64)
 
 
-def _differences(q: float, d: int) -> Floats:
-    """The matrix ((d + 1) x d) that makes D_0..D_d of F_1..F_d."""
-    return np.eye(d + 1, d, -1) - q * np.eye(1, d, d - 1)
+def _tails(matrix: Matrix, counts: Floats) -> tuple[Matrix, Floats]:
+    """Rows and prefix counts of -v: rows at or above v_d, v_(d-1), ..., v_1."""
+    n, d = counts.shape
+    g = matrix.shape[0] // d
+    below = matrix[(np.arange(d - 1)[::-1, None] * g + np.arange(g)).ravel()]
+    held = _less(_stack([below, _none(matrix, g)]), 1.0, matrix[-g:], d)
+    return -held, counts[:, -1:] - np.hstack([counts[:, -2::-1], np.zeros((n, 1))])
 
 
-def _tails(d: int) -> Floats:
-    """The matrix (d x d) that makes the prefix counts of -v: rows at or above v_d, v_(d-1), ..., v_1."""
-    return np.eye(1, d, d - 1) - np.fliplr(np.eye(d, k=1))
+def _less(rows: Matrix, share: float, last: Matrix, times: int) -> Matrix:
+    """A multiple of the last rows taken off ``times`` rows of every group."""
+    g = last.shape[0]
+    return rows if not share else cast("Matrix", rows - share * last[np.tile(np.arange(g), times)])
 
 
-def _apply(matrix: Matrix, T: Floats, g: int) -> Matrix:
-    """T applied to the prefix counts of every group: (T x I_g) @ rows."""
-    product = sp.kron(sp.csr_array(T), sp.eye_array(g), format="csr") @ matrix
-    return product if isinstance(product, np.ndarray) else sp.csr_array(product)
+def _none(matrix: Matrix, g: int) -> Matrix:
+    """Rows of no count."""
+    return np.zeros((g, matrix.shape[1])) if isinstance(matrix, np.ndarray) else sp.csr_array((g, matrix.shape[1]))
+
+
+def _stack(parts: list[Matrix]) -> Matrix:
+    dense = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(dense) == len(parts):
+        return np.vstack(dense)
+    return sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
 
 
 def _mirrored(found: Quantiles, d: int) -> Quantiles:

@@ -23,6 +23,7 @@ from dpsql.privacy.accountant import Budget, BudgetAccount, BudgetState, fresh_s
 from dpsql.privacy.entries import Names, dropped, renamed
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.privacy.ledger_file import dataset_of
+from dpsql.privacy.periods import Reads, Spending
 from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import unpack
@@ -348,11 +349,12 @@ class Books:
         """The releases of ``entries``, each with what its account had spent by then: the charges up to its own."""
         ledger = self.ledger()
         state = ledger.state()
-        spent: dict[str, int] = {}
-        by_then: dict[int, int] = {}
+        entries, spent, by_then = list(entries), Spending(), dict[int, int]()
+        asked = {entry.id for entry in entries}
         for entry in state.charges:
-            spent[entry.charge.account] = spent.get(entry.charge.account, 0) + entry.charge.units
-            by_then[entry.id] = spent[entry.charge.account]
+            if entry.charge.noise != "none":
+                spent.add(entry.charge.account, entry.charge.units, Reads.of(entry.description))
+            by_then |= {entry.id: spent.spent(entry.charge.account)} if entry.id in asked else {}
         totals = {account.name: account.total_units for account in state.accounts}
         found = []
         for entry in entries:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsql.arrays import Json
 from dpsql.errors import IntegrityError
+from dpsql.privacy.noise import Noise
 
 from .record import ReleaseRecord
 
@@ -19,7 +20,8 @@ FORMAT = 1
 class Measurement:
     """y = mixing @ basis @ (L x) + noise, as it was observed.
 
-    ``y`` (p,) Python ints; ``noise`` "gaussian" or "laplace" with its exact ``parameter``;
+    ``y`` (p,) Python ints; ``noise`` "gaussian", "laplace" or "blocks" with its exact ``parameter``, and the sizes of
+    these ``blocks``;
     ``common_steps`` L; ``strategy`` the hash of mixing and basis, which follow from the batch,
     the policy and the column types of the release. ``kept``: the integers themselves and what they were measured over,
     as JSON holds it (``dpsql.earlier.kept``), so that later questions can rest on y; None where they are too many.
@@ -31,6 +33,12 @@ class Measurement:
     common_steps: int
     strategy: str
     kept: Json | None = field(default=None, repr=False)
+    blocks: tuple[int, ...] = ()
+
+    @property
+    def law(self) -> Noise:
+        """The law of the noise."""
+        return Noise(self.noise, self.parameter, self.blocks)
 
 
 def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = None) -> bytes:
@@ -46,6 +54,8 @@ def pack(record: ReleaseRecord, measurement: Measurement, local: Json | None = N
             "strategy": measurement.strategy,
         },
     }
+    if measurement.blocks:
+        body["measurement"]["blocks"] = list(measurement.blocks)
     if measurement.kept is not None:
         body["measurement"]["kept"] = dict(measurement.kept)
     if local is not None:
@@ -74,6 +84,7 @@ def unpack(payload: bytes) -> tuple[ReleaseRecord, Measurement]:
                 int(found["common_steps"]),
                 found["strategy"],
                 found.get("kept"),
+                tuple(int(size) for size in found.get("blocks", ())),
             )
             return ReleaseRecord.from_bytes(body["release"].encode("utf-8", "surrogatepass")), measurement
     except (ValueError, KeyError, TypeError, AttributeError):

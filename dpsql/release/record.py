@@ -83,7 +83,8 @@ class ReleaseRecord:
     from the least error, None where there is no certificate; queries: rows of the workload;
     sql: the batch as planned; purse_total, purse_spent, purse_remaining: what its account holds in all, what was spent
     of it when this release had been charged, and what was left, as the ledger says when the record is written to a
-    file. unit: what neighbours differ in, in words. released_at is UTC, kept without a zone.
+    file. unit: what neighbours differ in, in words. period: the first day of the period that a standing batch was
+    measured of, as ISO 8601 writes it; "" for any other. released_at is UTC, kept without a zone.
     """
 
     release_id: int
@@ -102,6 +103,7 @@ class ReleaseRecord:
     purse_spent: float | None = None
     purse_remaining: float | None = None
     unit: str = ""
+    period: str = ""
 
     def __post_init__(self) -> None:
         if self.release_id < 1:
@@ -136,6 +138,8 @@ class ReleaseRecord:
         if any(isinstance(table, RangeTable) for table in self.tables):
             body["format"] = RANGES_FORMAT
         body["released_at"] = self.released_at.isoformat()
+        if not self.period:  # as versions wrote it that knew no periods
+            del body["period"]
         for name in _NUMBERS:
             body[name] = _encode(getattr(self, name))
         body["tables"] = [

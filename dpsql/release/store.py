@@ -43,7 +43,7 @@ from .reading import (
 )
 from .record import ReleaseRecord
 from .result import Result
-from .writing import point_views, write_records
+from .writing import point_views, series_of, write_records
 
 _LISTING = "SELECT release_id, released_at, names FROM dp.releases ORDER BY 1"
 _SHOWN = re.compile(r"FROM (?:dpsql_releases\.)?r([1-9][0-9]*)\.")
@@ -137,6 +137,13 @@ class ReleaseStore:
             if release is not None:
                 found[str(name).lower()] = (int(release[1]), str(name).lower())
         return found
+
+    def series(self) -> dict[str, str]:
+        """The SELECT behind each view of releases of several periods, by its name in lower case."""
+        if not self.exists():
+            return {}
+        with self._reading() as connection:
+            return series_of(connection, CATALOG)
 
     def moments(self) -> dict[int, dt.datetime]:
         """When each release of the file was made, by id: with the ids, what tells one ledger from another."""

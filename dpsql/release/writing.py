@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
@@ -29,39 +30,43 @@ ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_total DOUBLE;
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_spent DOUBLE;
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS purse_remaining DOUBLE;
 ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS unit VARCHAR;
+ALTER TABLE main.releases ADD COLUMN IF NOT EXISTS period VARCHAR;
 CREATE OR REPLACE VIEW dp.releases AS SELECT * FROM main.releases ORDER BY release_id;
 """
 # Columns of main.releases are attributes of records, by name: files of older versions have them in another order.
 _COLUMNS = (
     *("release_id", "released_at", "label", "guarantee", "purse", "cost", "noise", "strategy", "queries", "gap"),
-    *("names", "sql", "purse_total", "purse_spent", "purse_remaining", "unit"),
+    *("names", "sql", "purse_total", "purse_spent", "purse_remaining", "unit", "period"),
 )
+LATEST = "_latest"
+"""What the view of the last period is called after its result."""
 
 
 def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[ReleaseRecord]) -> None:
     """Add the releases in one transaction; those that the file holds under the same names stay as they are.
 
     Schema ``r<id>`` gets a table per result. ``dp.<name>`` selects from the release of the
-    highest id that has the name, so the order of writing does not matter. Unnamed results (q1, q2, ...) of
-    one label are not those of another: where releases under several labels have q1, there is no ``dp.q1``. Where a
-    release of the file has other names by now, it is taken out and written anew, and so are the views of the names
-    that it had.
+    highest id that has the name, so the order of writing does not matter; where that one is of a period, from the
+    releases of all periods, with the period as a column, and ``dp.<name>_latest`` from that of the last. Unnamed
+    results (q1, q2, ...) of one label are not those of another: where releases under several labels have q1, there is
+    no ``dp.q1``. Where a release of the file has other names by now, it is taken out and written anew, and so are the
+    views of the names that it had.
     """
     connection.execute("BEGIN TRANSACTION")
     connection.execute(CATALOGUE)
-    present, labels = _held(connection)
-    records = [record for record in records if present.get(record.release_id) != record.names]
-    gone: dict[str, str] = {}
+    held = _held(connection)
+    records = [record for record in records if held.present.get(record.release_id) != record.names]
+    changed: dict[str, str] = {}
     for record in records:
-        for name in present.pop(record.release_id, ()):
-            gone[name.lower()] = name
+        for name in (*held.present.pop(record.release_id, ()), *record.names):
+            changed[name.lower()] = name
         connection.execute(f"DROP SCHEMA IF EXISTS r{record.release_id} CASCADE")
         connection.execute("DELETE FROM main.releases WHERE release_id = ?", [record.release_id])
-    latest = _latest(present)
     for record in records:
-        if record.release_id in present:
+        if record.release_id in held.present:
             continue
-        present[record.release_id], labels[record.release_id] = record.names, record.label or ""
+        held.present[record.release_id], held.labels[record.release_id] = record.names, record.label or ""
+        held.periods[record.release_id] = record.period
         schema = f"r{record.release_id}"
         connection.execute(f"CREATE SCHEMA {schema}")
         for table in record.tables:
@@ -69,51 +74,104 @@ def write_records(connection: duckdb.DuckDBPyConnection, records: Iterable[Relea
                 write_ranges(connection, table, schema)
             else:
                 write_table(connection, table.name, table.columns, schema)
-            if record.release_id > latest.get(table.name.lower(), 0):
-                latest[table.name.lower()] = record.release_id
-                _point(connection, schema, table.name)
-        row = [list(record.names) if name == "names" else getattr(record, name) for name in _COLUMNS]
+        said = {name: getattr(record, name) for name in _COLUMNS}
+        row = list({**said, "names": list(record.names), "period": record.period or None}.values())
         marks = ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO main.releases ({', '.join(_COLUMNS)}) VALUES ({marks})", row)  # noqa: S608
-    left, shared = _latest(present), _shared(present, labels)
-    for lowered, name in gone.items():
-        if lowered in left:
-            _point(connection, f"r{left[lowered]}", name)
-        else:
-            connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
-    for name in sorted(shared):
+    for name in changed.values():
+        _show(connection, name, held)
+    for name in sorted(held.shared):
         connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
     connection.execute("COMMIT")
 
 
-def _held(connection: duckdb.DuckDBPyConnection) -> tuple[dict[int, tuple[str, ...]], dict[int, str]]:
-    """Names of the results and label of each release of the file, by id."""
-    rows = connection.execute("SELECT release_id, names, label FROM main.releases").fetchall()
-    return {number: tuple(names) for number, names, _ in rows}, {number: label or "" for number, _, label in rows}
+@dataclass(frozen=True)
+class _Held:
+    """Names of the results, label and period of each release of a file, by id."""
+
+    present: dict[int, tuple[str, ...]]
+    labels: dict[int, str]
+    periods: dict[int, str]
+
+    @property
+    def shared(self) -> set[str]:
+        """The names of unnamed results that releases under several labels have, in lower case."""
+        found: dict[str, set[str]] = {}
+        for number, names in self.present.items():
+            for name in filter(is_unnamed, names):
+                found.setdefault(name.lower(), set()).add(self.labels[number])
+        return {name for name, used in found.items() if len(used) > 1}
+
+    def of(self, name: str) -> list[int]:
+        """The releases that have a result of that name, in any case, oldest first."""
+        lowered = name.lower()
+        return sorted(number for number, names in self.present.items() if lowered in (other.lower() for other in names))
 
 
-def _shared(present: Mapping[int, Sequence[str]], labels: Mapping[int, str]) -> set[str]:
-    """The names of unnamed results that releases under several labels have, in lower case."""
-    found: dict[str, set[str]] = {}
-    for number, names in present.items():
-        for name in filter(is_unnamed, names):
-            found.setdefault(name.lower(), set()).add(labels[number])
-    return {name for name, used in found.items() if len(used) > 1}
+def _held(connection: duckdb.DuckDBPyConnection, catalogue: str = "") -> _Held:
+    rows = connection.execute(f"SELECT release_id, names, label, period FROM {catalogue}main.releases").fetchall()  # noqa: S608
+    return _Held(
+        {number: tuple(names) for number, names, _, _ in rows},
+        {number: label or "" for number, _, label, _ in rows},
+        {number: period or "" for number, _, _, period in rows},
+    )
 
 
-def _latest(present: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """The newest release that has each name, in lower case."""
-    found: dict[str, int] = {}
-    for release_id, names in present.items():
-        for name in names:
-            found[name.lower()] = max(release_id, found.get(name.lower(), 0))
+def _show(connection: duckdb.DuckDBPyConnection, name: str, held: _Held) -> None:
+    """Make the views of a name anew, or take them out where no release has it by now."""
+    releases = held.of(name)
+    latest = f"{name}{LATEST}"
+    mine = not held.of(latest)  # a result that a batch called so stays what it is
+    if not releases:
+        connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(name)}")
+    elif not held.periods[releases[-1]]:
+        _point(connection, f"r{releases[-1]}", name)
+    else:
+        of_period = {held.periods[number]: number for number in releases if held.periods[number]}
+        connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(name)} AS {series_sql(name, of_period)}")
+        if mine:
+            last = max(of_period)
+            text = series_sql(name, {last: of_period[last]})
+            connection.execute(f"CREATE OR REPLACE VIEW dp.{identifier(latest)} AS {text}")
+        return
+    if mine:
+        connection.execute(f"DROP VIEW IF EXISTS dp.{identifier(latest)}")
+
+
+def series_sql(name: str, of_period: Mapping[str, int]) -> str:
+    """A result of the releases of several periods, the period before its columns, oldest first."""
+    return " UNION ALL ".join(
+        f"SELECT DATE '{period}' AS period, * FROM r{of_period[period]}.{identifier(name)}"  # noqa: S608
+        for period in sorted(of_period)
+    )
+
+
+def series_of(connection: duckdb.DuckDBPyConnection, catalogue: str) -> dict[str, str]:
+    """The SELECT behind each view of several periods, and of the last one, by its name in lower case."""
+    known = connection.execute(
+        "SELECT 1 FROM duckdb_columns() WHERE database_name = ? AND table_name = 'releases' AND column_name = 'period'",
+        [catalogue],
+    ).fetchone()
+    if known is None:  # a file of before
+        return {}
+    held = _held(connection, f"{catalogue}.")
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(n for number, names in held.present.items() if held.periods[number] for n in names):
+        releases = held.of(name)
+        of_period = {held.periods[number]: number for number in releases if held.periods[number]}
+        if held.periods[releases[-1]]:
+            last = max(of_period)
+            found[name.lower()] = series_sql(name, of_period)
+            if not held.of(f"{name}{LATEST}"):
+                found[f"{name}{LATEST}".lower()] = series_sql(name, {last: of_period[last]})
     return found
 
 
 def point_views(connection: duckdb.DuckDBPyConnection, record: ReleaseRecord) -> None:
     """Let ``dp.<name>`` select from this release for all its results that have a view."""
     connection.execute("BEGIN TRANSACTION")
-    shared = _shared(*_held(connection))
+    connection.execute(CATALOGUE)
+    shared = _held(connection).shared
     for table in record.tables:
         if table.name.lower() in shared:
             continue

@@ -61,19 +61,20 @@ def spread_of(
     replicates: Floats,
     present: NDArray[np.bool_],
     divisors: Sequence[tuple[Floats, Floats]],
-    drawn: Drawn,
+    drawn: Drawn | None,
     alpha: float,
     *,
     whole: bool,
 ) -> Spread:
     """Of a column: ``answer`` (rows,), its ``replicates`` (times x rows), NaN where NULL or not ``present``.
 
-    ``divisors``: what its numbers are divided by, in the answer and in the replicates.
+    ``divisors``: what its numbers are divided by, in the answer and in the replicates. ``drawn``: None where the
+    replicates move by more than noise, so that nothing is held to be linear in it.
     """
     known = np.isfinite(answer)
     stderr, low, high = (np.full(len(answer), np.nan) for _ in range(3))
     exact = np.zeros(len(answer), dtype=np.bool_)
-    if not whole and 2 * drawn.white.shape[1] <= len(drawn.white):
+    if drawn is not None and not whole and 2 * drawn.white.shape[1] <= len(drawn.white):
         exact, rows = _linear(answer, replicates, drawn)
         answers = CombinedAnswers(rows, drawn.observed, np.arange(len(answer)), len(answer))
         stderr[exact], half = answers.errors()[exact], answers.widths(None, alpha)[exact]

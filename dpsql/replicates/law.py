@@ -10,7 +10,7 @@ from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError
 from dpsql.privacy.entries import Entry
-from dpsql.reconstruct.combined import Observed
+from dpsql.reconstruct.combined import Observed, deviations_of
 from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
@@ -18,6 +18,7 @@ from dpsql.release.payload import unpack
 from dpsql.running.answer_free import Earlier
 
 from .noise import replicates, seed_of
+from .sampling import sampled
 
 _ALPHA = 0.05
 
@@ -41,21 +42,22 @@ class Law:
         """The measurements, by the seed of their noise."""
         return dict(zip(self.seeds, self.combination.answers.observed, strict=True))
 
-    def values(self, count: int) -> Floats:
-        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*."""
+    def values(self, count: int, *, sample: bool = False) -> Floats:
+        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*; of other samples where ``sample``."""
         answers = self.combination.answers
         moved = np.zeros((count, len(answers.answered)))
         for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
             moved += whitened(one, seed, count) @ answers.weights[:, part].T
         found = np.tile(answers.values(), (1 + count, 1))
         found[1:, answers.answered] += moved
+        if sample:
+            found[1:] += sampled(self.combination, self.seeds[0], count)
         return found
 
 
 def whitened(one: Observed, seed: int, count: int) -> Floats:
-    """Replicates of a measurement's noise (count x p), in units of its deviation."""
-    deviation = float(one.noise.variance**0.5)
-    return replicates(one.noise, seed, count, one.matrix.shape[0]) / deviation
+    """Replicates of a measurement's noise (count x p), in units of its deviations."""
+    return replicates(one.noise, seed, count, one.matrix.shape[0]) / deviations_of([one])[0]
 
 
 class Laws:
@@ -87,7 +89,7 @@ class Laws:
             raise NotSupportedError(
                 f"release {release} has no noise that replicates could draw again; leave errors out"
             )
-        combination = self._past.behind(entry, entries, _ALPHA)
+        combination = self._past.behind(entry, entries, float(entry.description.get("alpha", _ALPHA)))
         if combination is None:
             raise NotSupportedError(
                 f"the noise of release {release} cannot be drawn again: its batch is too large, was measured "

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+from scipy.special import gammaln
 
 from dpsql.arrays import Floats
-from dpsql.reconstruct.spread import NoiseModel, parameter
+from dpsql.reconstruct.spread import BlockNoise, NoiseModel, parameter
 
 
 def seed_of(dataset: str, release: int, y: Sequence[int]) -> int:
@@ -21,16 +22,42 @@ def seed_of(dataset: str, release: int, y: Sequence[int]) -> int:
     return int.from_bytes(hashlib.sha256(repr((dataset, release, tuple(y))).encode()).digest()[:16], "big")
 
 
+def normals(seed: int, count: int, width: int) -> Floats:
+    """Standard normal variables (count x width)."""
+    return np.random.Generator(np.random.PCG64(seed)).standard_normal((count, width))
+
+
 def replicates(noise: NoiseModel, seed: int, count: int, width: int) -> Floats:
-    """z* (count x width): ``count`` replicates of the noise of ``width`` measurements, independent integers as floats.
+    """z* (count x width): ``count`` replicates of the noise of ``width`` measurements, integers as floats.
 
     The first rows are the same whatever ``count`` is. Gaussian: a normal variable of variance sigma^2, rounded.
     Laplace: P(z) proportional to exp(-|z| / b) as the difference of two geometric variables (floored exponential ones,
-    exactly geometric). Floats are good enough here: their law is that of ``dpsql.privacy.noise`` to 1 part in 10^15.
+    exactly geometric). Blocks: points of a cube whose radius has the law of ``draws.cube_radius``.
+    Floats are good enough here: their law is that of ``dpsql.privacy.noise`` to 1 part in 10^15.
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     scale = parameter(noise)
+    if noise.kind == "blocks":
+        assert isinstance(noise, BlockNoise)  # noqa: S101 - as its kind says
+        return np.stack([_in_blocks(generator, noise.blocks, scale) for _ in range(count)])
     if noise.kind == "gaussian":
         return cast("Floats", np.rint(math.sqrt(scale) * generator.standard_normal((count, width))))
     both = np.floor(scale * generator.standard_exponential((count, width, 2)))
     return cast("Floats", both[..., 0] - both[..., 1])
+
+
+def _in_blocks(generator: np.random.Generator, blocks: Sequence[int], scale: float) -> Floats:
+    """One replicate of all blocks: a radius r of probability proportional to (2r + 1)^m exp(-r / scale) for each."""
+    sizes = np.array(blocks)
+    starts = np.concatenate([[0], np.cumsum(sizes + 1)[:-1]])
+    radius, open_ = np.zeros(sizes.size), np.ones(sizes.size, dtype=bool)
+    while open_.any():
+        steps = np.floor(scale * generator.standard_exponential(int((sizes + 1).sum())))
+        found = np.add.reduceat(steps, starts)
+        # log of (2r + 1)^m / prod (2r + 2i), i = 1..m
+        kept = sizes * np.log(found + 0.5) - gammaln(found + sizes + 1) + gammaln(found + 1)
+        taken = open_ & (np.log(generator.random(sizes.size)) < kept)
+        radius[taken] = found[taken]
+        open_ &= ~taken
+    side = np.repeat(2.0 * radius + 1.0, sizes)
+    return cast("Floats", np.floor(side * generator.random(side.size)) - np.repeat(radius, sizes))

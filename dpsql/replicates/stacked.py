@@ -2,7 +2,8 @@
 
 Numbers that a batch measures move by R z*; formulas and quantiles are worked out of these as the release did; what a
 statement does afterwards runs over all replicates (``partitioned``). Columns of errors move along with their number:
-``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas.
+``c_stderr`` stays, ``c_low`` and ``c_high`` keep their distance, which is exact but for formulas. What a test says
+stays, too: its law includes the noise.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import evaluate
+from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
 from dpsql.release import ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
+from dpsql.running.minimum import Mask, hidden
 from dpsql.running.result_tables import Estimates
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
-from dpsql.sql.outer.relation import ERRORS, gathered
+from dpsql.sql.outer.relation import ERRORS, HIDDEN, gathered
 from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.workload.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
 
@@ -54,9 +57,12 @@ class Stacked:
         return Table(self.columns, self.noisy)
 
 
-def results_of(law: Law, count: int, seconds: float) -> dict[str, Stacked]:
-    """All results of a release in ``count`` replicates, by name. NotSupportedError where one cannot be made again."""
-    estimates = law.values(count)
+def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
+    """All results of a release in ``count`` replicates, by name; ``sample``: of other samples of rows, too.
+
+    NotSupportedError where one cannot be made again.
+    """
+    estimates = law.values(count, sample=sample)
     cores = iter(law.combination.cores)
     made: dict[str, Stacked] = {}
     for answer in law.combination.queries:
@@ -108,11 +114,17 @@ def _core(combination: Combination, core: Core, slices: Sequence[slice], estimat
                 columns.append((name, first[name][0], _tiled(first[name][1], times)))
                 noisy.append((name, False))
             continue
-        moved = _moved(combination, core, column, slices, estimates, held)
+        small = None if core.minimum is None else hidden(core, column, estimates[0], combination.widths, slices)
+        still = isinstance(column, Derived) and has_its_law(column.formula)
+        moved = _tiled(held, times) if still else _moved(combination, core, column, slices, estimates, held, small)
         columns.append((info.name, kind, moved))
-        noisy.append((info.name, True))
+        noisy.append((info.name, not still))
         for suffix, name in info.companions:
             beside = _tiled(first[name][1], times)
+            if suffix in HIDDEN:  # what the release shows, whatever noise would have shown
+                columns.append((name, first[name][0], beside))
+                noisy.append((name, False))
+                continue
             if suffix != "_stderr" and isinstance(moved, Numbers) and isinstance(beside, Numbers):
                 shift = moved.data - np.tile(held.data, times)
                 beside = Numbers(beside.data + shift, beside.null)
@@ -130,8 +142,9 @@ def _moved(
     slices: Sequence[slice],
     estimates: Floats,
     first: Numbers | Coded,
+    small: Mask | None,
 ) -> Numbers | Coded:
-    """A private column in all replicates, the first being that of the release."""
+    """A private column in all replicates, the first being that of the release; ``small`` numbers are in none."""
     times = len(estimates)
     if isinstance(column, Measured):
         found = estimates[:, slices[column.output]] + float(core.outputs[column.output].constant)
@@ -153,8 +166,12 @@ def _moved(
             discrete=column.discrete,
         )
         if column.type == "DATE":
-            return coded(_EPOCH + dt.timedelta(days=int(day)) for day in found.ravel())
+            dates = [_EPOCH + dt.timedelta(days=int(day)) for day in found.ravel()]
+            shown = np.ones(len(dates), dtype=np.bool_) if small is None else np.tile(~small, times)
+            return coded(date if seen else None for date, seen in zip(dates, shown.tolist(), strict=True))
     found = found.reshape(times, -1)
+    if small is not None:
+        found[:, small] = np.nan
     assert isinstance(first, Numbers)  # noqa: S101 - as every number that is no date
     found[0] = np.where(first.null, np.nan, first.data) if first.null is not None else first.data
     null = np.isnan(found).ravel()

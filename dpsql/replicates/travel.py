@@ -31,6 +31,7 @@ from dpsql.sql.parse.routing import named_tables
 from .intervals import Drawn, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
+from .merging import merged
 from .partitioned import Query, Ran, is_number, parsed
 from .stacked import Stacked, results_of
 
@@ -58,7 +59,7 @@ class Replicates:
     store: ReleaseStore
     past: Earlier
     laws: Laws = field(init=False)
-    _made: dict[tuple[int, int], dict[str, Stacked]] = field(default_factory=dict)
+    _made: dict[tuple[int, int, bool], dict[str, Stacked]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -89,20 +90,28 @@ class Replicates:
         return Result.from_columns([*shown, *((n, kind, _some(held, kept)) for n, kind, held in columns)])
 
     def with_errors(
-        self, query: str, bare: Result, own: Mapping[str, Mapping[str, int]], alpha: float, seconds: float | None
+        self,
+        query: str,
+        bare: Result,
+        own: Mapping[str, Mapping[str, int]],
+        alpha: float,
+        seconds: float | None,
+        *,
+        sample: bool = False,
     ) -> tuple[Result, str]:
         """The answer ``bare`` of a query over the releases, errors beside the numbers that noise reaches, and "".
 
         ``c_stderr``, ``c_low`` and ``c_high`` beside a number c; ``c_present``, the share of the replicates that have
         the row with a number there, where noise decides which rows there are; of a column that is no number, the share
-        that say the same. ``own``: what q1, q2, ... are to the asker. A query that reads nothing noisy gets its answer
-        alone, and why, in words. Raises SQLError, DataError, NotSupportedError, OperationalError.
+        that say the same. ``own``: what q1, q2, ... are to the asker. ``sample``: intervals add what sampling does. A
+        query that reads nothing noisy gets its answer alone, and why, in words. Raises SQLError, DataError,
+        NotSupportedError, OperationalError.
         """
         if not _LEAST_ALPHA <= alpha < 1:
             raise DataError(
                 f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
             )
-        tree = parsed(query)
+        tree = merged(_by_period(parsed(query), self.store.series(), own))
         shown = self.store.shown_by()
         nodes = [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]
         read = [_release_of(node, shown, own) for node in nodes]
@@ -115,17 +124,22 @@ class Replicates:
         tables = {}
         with self._lock:
             laws = {release: self.laws.of(release) for release, _ in named}
+            if sample and len(laws) > 1:
+                raise NotSupportedError(
+                    'population="sample" takes the results of one release, whose cells it knows together; release '
+                    "them in one batch, or leave it out"
+                )
             count = _count(laws, alpha)
             for release, name in sorted(named):
                 _check_size(laws[release], count)
-                results = self._results(laws[release], count, seconds or QUERY_SECONDS)
+                results = self._results(laws[release], count, seconds or QUERY_SECONDS, sample=sample)
                 tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
 
         def key(node: exp.Table) -> str:
             place = _release_of(node, shown, own)
             return "" if place is None else f"r{place[0]}.{place[1]}"
 
-        asked = _Asked(bare, _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
+        asked = _Asked(bare, None if sample else _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
         failure = ""
         try:
             return _worked_out(Query(tree, tables, key), asked, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
@@ -133,13 +147,27 @@ class Replicates:
             failure = first_line(error)
         raise SQLError(f"errors=True cannot work these out ({failure}); leave errors out")
 
-    def _results(self, law: Law, count: int, seconds: float) -> dict[str, Stacked]:
-        key = (law.record.release_id, count)
+    def _results(self, law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
+        key = (law.record.release_id, count, sample)
         if key not in self._made:
             while len(self._made) >= _KEPT:
                 self._made.pop(next(iter(self._made)))
-            self._made[key] = results_of(law, count, seconds)
+            self._made[key] = results_of(law, count, seconds, sample=sample)
         return self._made[key]
+
+
+def _by_period(tree: exp.Expr, series: Mapping[str, str], own: Mapping[str, Mapping[str, int]]) -> exp.Expr:
+    """The query with each view of releases of several periods written out as a query over these."""
+    for node in [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]:
+        name, schema = node.name.lower(), node.db.lower()
+        if schema in ("", "dp") and name in series and (schema or name not in own):
+            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True))
+            written = exp.Subquery(this=parsed(series[name]), alias=alias)
+            for part in ("joins", "laterals", "pivots"):
+                if node.args.get(part):
+                    written.set(part, node.args[part])
+            node.replace(written)
+    return tree
 
 
 def _release_of(
@@ -204,10 +232,12 @@ def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself."""
+    """A query with its answer, and what its errors rest on. ``unbiased``: the releases show x_hat itself. ``drawn``:
+    None where sampling moves the numbers as well, so that none is linear in the noise alone.
+    """
 
     bare: Result
-    drawn: Drawn
+    drawn: Drawn | None
     alpha: float
     unbiased: bool
 
@@ -230,7 +260,7 @@ class _Asked:
             moved[which, place] = rows.values[at][inside]
             if at in reached and is_number(kind):
                 if not all(f"{name}{suffix}".lower() in taken for suffix in ERRORS):
-                    columns += self._errors(ran, values, at, taken)
+                    columns += self._errors(ran, values, at, taken, self._level(ran, rows))
                 share = (there & ~np.isnan(moved))[1:].mean(axis=0)
             elif at in reached:
                 share, presence = (there & (moved == rows.answer[at]))[1:].mean(axis=0), True
@@ -240,8 +270,18 @@ class _Asked:
                 columns.append((free_name(f"{name}_present", taken), "DOUBLE", Numbers(share)))
         return Result.from_columns(columns)
 
-    def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str]) -> list[tuple[str, str, Any]]:
-        """The columns of errors beside column ``at``."""
+    def _level(self, ran: Ran, rows: Rows) -> float:
+        """Alpha of the ends of a row that noise may have picked.
+
+        Of m rows that contend for k places the picked ones have the larger noise: intervals at level alpha k / m keep
+        the share of shown intervals that miss at alpha (Benjamini and Yekutieli 2005); twice that here, as picking
+        moves numbers to one side, so that the other end hardly ever misses.
+        """
+        picked = 2 * len(self.bare) / max(rows.contenders, 1) if ran.lineage.rows else 1.0
+        return max(self.alpha * min(1.0, picked), _LEAST_ALPHA)
+
+    def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str], alpha: float) -> list[tuple[str, str, Any]]:
+        """The columns of errors beside column ``at``; ends at level ``alpha``."""
         name, kind = self.bare.columns[at], ran.columns[at][1]
         answer = rows.answer[at]
         inside = rows.place >= 0
@@ -265,8 +305,8 @@ class _Asked:
             )
         divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
         whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
-        drawn = replace(self.drawn, white=self.drawn.white[: ran.times - 1])
-        found = spread_of(first, moved[1:], there[1:], divisors, drawn, self.alpha, whole=whole)
+        drawn = None if self.drawn is None else replace(self.drawn, white=self.drawn.white[: ran.times - 1])
+        found = spread_of(first, moved[1:], there[1:], divisors, drawn, alpha, whole=whole)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval
             low, high = np.fmin(low, answer), np.fmax(high, answer)

@@ -12,7 +12,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -290,7 +290,7 @@ class Earlier:
         pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
         record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
         try:
-            prepared = prepare(record.sql, self._policy, schemas)
+            prepared = prepare(record.sql, replace(self._policy, today=dt.date.max), schemas)  # closed when it was made
         except SQLError:
             return None
         if len(every) == len(pasts) == 1 and pasts[0].release == entry.id:

@@ -30,8 +30,8 @@ from dpsql.privacy.accountant import Request
 from dpsql.quoting import identifier, string
 from dpsql.release import ReleaseRecord, ReleaseTable, Result
 from dpsql.release.names import check_name
-from dpsql.release.payload import Measurement, pack, unpack
-from dpsql.running.discovery import Discovery, target_of
+from dpsql.release.payload import Measurement, pack
+from dpsql.running.discovery import Discovery, known_again, target_of, type_of
 from dpsql.running.found_domains import KIND, bounds_in, of_column
 from dpsql.running.run import Batches
 
@@ -86,7 +86,7 @@ def _fits(edge: Fraction, kind: str) -> bool:
 def histogram_sql(table: str, column: str, scale: Scale, name: str) -> str:
     """The batch: rows by bucket, -1 those without a value."""
     held = identifier(column)
-    cases = " ".join(f"WHEN {held} < {_literal(edge)} THEN {i}" for i, edge in enumerate(scale.edges))
+    cases = " ".join(f"WHEN {held} < {literal(edge)} THEN {i}" for i, edge in enumerate(scale.edges))
     where = ".".join(identifier(part) for part in table.split("."))
     return (
         f"CREATE OR REPLACE VIEW {identifier(name)} AS SELECT CASE WHEN {held} IS NULL THEN -1 {cases} "  # noqa: S608
@@ -94,7 +94,8 @@ def histogram_sql(table: str, column: str, scale: Scale, name: str) -> str:
     )
 
 
-def _literal(edge: Bound) -> str:
+def literal(edge: Bound) -> str:
+    """A bound in SQL."""
     if isinstance(edge, Fraction):
         return shown(edge)
     if isinstance(edge, dt.datetime):
@@ -118,19 +119,19 @@ class BoundsFinder:
         held, column = target_of(self.declared, target)
         books = self.batches.books
         asked = f"bounds of {fold(target)} at {request.epsilon} {request.delta} {request.rho}"
-        known = None if fresh else self._known(asked)
+        known = None if fresh else known_again(books, asked)
         if known is not None:
-            record, guarantee = known
-            return _discovery(record, held.name, column, 0.0, guarantee), record
+            entry, record = known
+            return _discovery(record, held.name, column, 0.0, entry.charge.guarantee), record
         schemas = self.batches.holdings.schemas()
-        kind = next(kind for name, kind in schemas[held.name].items() if fold(name) == fold(column.name))
-        plan = self._plan(held.name, column, scale_of(kind, column.where), schemas, request)
+        kind = type_of(schemas, held, column)
+        plan = self.plan(held.name, column, scale_of(kind, column.where), schemas, request)
         aside = reserve.missing(books.budget, books.state().charges) if plan.charge.account == "gaussian" else None
         if aside is not None:
             books.state().check(replace(plan.charge, units=plan.charge.units + aside[0].units))
             set_aside(books.ledger(), aside)
         release = self.batches.run(plan, fresh=fresh, label=label)
-        row = _read(release.only.fetchall(), scale_of(kind, column.where))
+        row = bounds_of(release.only.fetchall(), scale_of(kind, column.where))
         name = f"{held.name}_{column.name}_bounds".replace(".", "_")
         guarantee = f"free, from release {release.id}"
         description = {
@@ -139,29 +140,28 @@ class BoundsFinder:
             **{"rests_on": [release.id], "guarantee": guarantee},
         }
         made: list[ReleaseRecord] = []
+        shown_ = bounds_table(name, row)
 
         def payload(number: int) -> bytes:
-            made.append(_record(number, name, row, guarantee, target, label))
+            made.append(_record(number, shown_, guarantee, target, label))
             return pack(made[0], Measurement((), "none", Fraction(0), 1, ""))
 
         books.ledger().answer(payload, description, label=label)
         return _discovery(made[0], held.name, column, release.cost, release.guarantee), made[0]
 
-    def _known(self, asked: str) -> tuple[ReleaseRecord, str] | None:
-        """The record of the same bounds of this version of the data, and its guarantee."""
-        for entry in reversed(self.batches.books.entries()):
-            said = entry.description
-            if entry.dataset == self.batches.books.dataset and said.get("kind") == KIND and said.get("asked") == asked:
-                record = unpack(self.batches.books.ledger().release(entry.id).payload or b"")[0]
-                return record, entry.charge.guarantee
-        return None
-
-    def _plan(
-        self, table: str, column: ColumnPolicy, scale: Scale, schemas: Mapping[str, Mapping[str, str]], request: Request
+    def plan(
+        self,
+        table: str,
+        column: ColumnPolicy,
+        scale: Scale,
+        schemas: Mapping[str, Mapping[str, str]],
+        request: Request,
+        rows_per_unit: int | None = None,
     ) -> Plan:
+        """The plan of the histogram over a scale, with intervals that hold together at 95 %."""
         name = f"{table}_{column.name}_scale".replace(".", "_")
         check_name(name)
-        options = PlanOptions(CONFIDENCE / (len(scale.edges) + 2))
+        options = PlanOptions(CONFIDENCE / (len(scale.edges) + 2), rows_per_unit=rows_per_unit)
         sql = histogram_sql(table, column.name, scale, name)
         return make_plan(sql, self.batches.holdings.policy, schemas, self.batches.books.state(), request, options)
 
@@ -177,7 +177,7 @@ def _discovery(record: ReleaseRecord, table: str, column: ColumnPolicy, cost: fl
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class Bounds:
     """Bounds, and the share of rows with a value outside of them with its standard error."""
 
     low: Bound
@@ -186,12 +186,18 @@ class _Bounds:
     stderr: float
 
 
-def _read(rows: Sequence[Row], scale: Scale) -> _Bounds | None:
+def bounds_of(rows: Sequence[Row], scale: Scale) -> Bounds | None:
     """The bounds of the buckets that have rows; None where none has. ``rows``: bucket, n, n_stderr, n_low, n_high.
 
-    Buckets are measured apart, each by its own noise, so that errors of their sums are sums of squares.
+    Buckets are measured apart, each by its own noise, so that errors of their sums are sums of squares. Small ones that
+    a ``minimum`` hides are taken for empty ones, with the largest error of those that are shown.
     """
-    counts = {int(row[0]): tuple(map(float, row[1:4])) for row in rows if row[0] is not None and int(row[0]) >= 0}
+    most = max((float(row[2]) for row in rows if row[2] is not None), default=0.0)
+    counts = {
+        int(row[0]): (0.0, most, 0.0) if row[1] is None else tuple(map(float, row[1:4]))
+        for row in rows
+        if row[0] is not None and int(row[0]) >= 0
+    }
     filled = [bucket for bucket, (_, _, low) in counts.items() if low > 0]
     total = sum(n for n, _, _ in counts.values())
     if not filled or total <= 0:
@@ -199,10 +205,11 @@ def _read(rows: Sequence[Row], scale: Scale) -> _Bounds | None:
     first, last = min(filled), max(filled)
     beyond = [(n, error) for bucket, (n, error, _) in counts.items() if not first <= bucket <= last]
     share = min(1.0, max(0.0, sum(n for n, _ in beyond) / total))
-    return _Bounds(*scale.bounds(first, last), share, math.hypot(*(error for _, error in beyond)) / total)
+    return Bounds(*scale.bounds(first, last), share, math.hypot(*(error for _, error in beyond)) / total)
 
 
-def _record(number: int, name: str, found: _Bounds | None, guarantee: str, target: str, label: str) -> ReleaseRecord:
+def bounds_table(name: str, found: Bounds | None) -> ReleaseTable:
+    """The table that shows bounds, without rows where none were found; ``bounds_in`` reads it."""
     rows = [] if found is None else [found]
     columns = (
         ("lower", "VARCHAR", [_text(row.low) for row in rows]),
@@ -210,14 +217,18 @@ def _record(number: int, name: str, found: _Bounds | None, guarantee: str, targe
         ("outside", "DOUBLE", [row.outside for row in rows]),
         ("outside_stderr", "DOUBLE", [row.stderr for row in rows]),
     )
+    return ReleaseTable(name, True, columns)
+
+
+def _record(number: int, table: ReleaseTable, guarantee: str, target: str, label: str) -> ReleaseRecord:
     return ReleaseRecord(
         release_id=number,
         released_at=dt.datetime.now(dt.UTC),
-        tables=(ReleaseTable(name, True, columns),),
+        tables=(table,),
         label=label or None,
         guarantee=guarantee,
         strategy="outermost buckets with rows",
-        queries=len(rows),
+        queries=len(table),
         sql=f"-- the bounds of {target}, found privately",
     )
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from dpsql.arrays import Json
 from dpsql.errors import DataError, IntegrityError, PolicyError
 from dpsql.measure.discovery import DiscoveryJob, discover
 from dpsql.measure.sources import Holdings
 from dpsql.policy import ColumnPolicy, Policy, TablePolicy
 from dpsql.policy.text import column_text
-from dpsql.policy.types import column_type
+from dpsql.policy.types import Schemas, column_type
 from dpsql.policy.units import units_in
 from dpsql.policy.values import Bound, Key, fold, shown
 from dpsql.privacy import reserve
@@ -23,7 +24,6 @@ from dpsql.privacy.accountant import Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry
 from dpsql.privacy.finding import Way, chosen, ways
-from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.state import BudgetState
 from dpsql.privacy.threshold import Integers, intervals
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result
@@ -31,6 +31,7 @@ from dpsql.release.books import Books
 from dpsql.release.claims import claimed
 from dpsql.release.payload import Measurement, pack, unpack
 from dpsql.running.found_domains import KIND, key_of, of_column, values_in
+from dpsql.running.minimum import counted
 from dpsql.sql import table_of
 from dpsql.sql.resolve.row_sources import source_of, stored
 from dpsql.workload.expr.batch import Column
@@ -53,6 +54,7 @@ class Prospect:
     groups: int
     way: Way = field(repr=False)
     aside: tuple[Charge, Mapping[str, Any]] | None = field(default=None, repr=False)
+    minimum: int | None = field(default=None, repr=False)
 
     @property
     def threshold(self) -> int:
@@ -115,8 +117,8 @@ class Discovery:
         return self.column.values or ()
 
     @property
-    def counts(self) -> tuple[float, ...]:
-        """Noisy counts of units (rows, where a row is the unit), in the order of ``values``."""
+    def counts(self) -> tuple[float | None, ...]:
+        """Noisy counts of units (rows, where a row is the unit), in the order of ``values``; None under a minimum."""
         return () if self.outside is not None else tuple(row[1] for row in self.result.fetchall())
 
     def to_toml(self) -> str:
@@ -159,22 +161,10 @@ class Finder:
         """What a discovery would be; see ``Connection.discover`` for what is refused."""
         held, column = target_of(self.declared, asked.target)
         groups = _groups(held, asked.max_groups)
-        budget = self.books.budget
-        reserve.check_possible(budget)
-        state = self.books.state()
-        there, aside = state.reserve, reserve.missing(state.budget, state.charges)
-        if there is None and aside is None:
-            raise reserve.too_late()
-        if aside is not None:
-            state = _after(state, aside[0])
-        left = there.left if there is not None else Fraction(str(aside[1]["delta"])) if aside else Fraction(0)
-        way = chosen(ways(asked.request, asked.delta, budget, groups, left), state)
-        found = Prospect(held.name, column.name, _unit_word(held), groups, way, aside)
-        if held.expected_rows is not None and found.threshold > held.expected_rows:
-            raise DataError(
-                f"at this budget only values with more than about {about(found.threshold)} {found.unit}s can appear, "
-                f"and {held.key('expected_rows')} is {held.expected_rows:,}: ask with more epsilon or more delta"
-            )
+        state, there, aside = reserved(self.books)
+        way = chosen(ways(asked.request, asked.delta, self.books.budget, groups, there.left), state)
+        found = Prospect(held.name, column.name, unit_word(held), groups, way, aside, held.minimum)
+        check_reach(held, found)
         return found
 
     def find(self, asked: Asked, *, fresh: bool, label: str) -> tuple[Discovery, ReleaseRecord]:
@@ -183,16 +173,17 @@ class Finder:
         with claimed(self.books.path, "discovery"):  # one after the other: the first sets delta aside for all
             ledger = self.books.ledger()
             self.books.check_releases(ledger)
-            known = None if fresh else self._known(ledger, asked)
+            known = None if fresh else self.known(asked)
             if known is not None:
                 return known
             prospect = self.prospect(asked)
             held, declared = target_of(self.declared, asked.target)
-            job = self._job(prospect, held, declared, asked, schemas, label)
+            taken = names_taken(self.books.entries())
+            job = self.job(prospect, held, declared, schemas, view_name(held, declared, taken), str(asked), label)
             made: list[ReleaseRecord] = []
 
             def payload(release: int, values: list[str], counts: Integers) -> bytes:
-                record = _record(release, prospect, job, values, counts, label)
+                record = _record(release, prospect, job, found_table(prospect, job, values, counts), label)
                 made.append(record)
                 law = prospect.way.law
                 y = tuple(counts.tolist())
@@ -201,27 +192,27 @@ class Finder:
             number, _, _ = discover(job, self.holdings.engine, ledger, payload)
         return _discovery(number, held, declared, prospect.charge.amount, made[0], job.column.type), made[0]
 
-    def _known(self, ledger: Ledger, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
+    def known(self, asked: Asked) -> tuple[Discovery, ReleaseRecord] | None:
         """The newest discovery of this column on this version of the data, where it was asked in the same way."""
         held, declared = target_of(self.declared, asked.target)
         _groups(held, asked.max_groups)
-        for entry in reversed(ledger.entries()):
-            same = entry.released is not None and entry.dataset == self.books.dataset
-            if same and entry.description.get("kind") == KIND and entry.description.get("asked") == str(asked):
-                record = unpack(ledger.release(entry.id).payload or b"")[0]
-                kind = str(entry.description["type"])
-                return _discovery(entry.id, held, declared, 0.0, record, kind), record
-        return None
+        known = known_again(self.books, str(asked))
+        if known is None:
+            return None
+        entry, record = known
+        return _discovery(entry.id, held, declared, 0.0, record, str(entry.description["type"])), record
 
-    def _job(
+    def job(
         self,
         prospect: Prospect,
         held: TablePolicy,
         declared: ColumnPolicy,
-        asked: Asked,
         schemas: Mapping[str, Mapping[str, str]],
-        label: str,
+        name: str,
+        asked: str = "",
+        label: str = "",
     ) -> DiscoveryJob:
+        """Everything public that a discovery needs; its counts are to be the view ``name``."""
         policy = self.declared
         tables = {name: table_of(table, schemas[name]) for name, table in policy.tables.items()}
         column: Column = tables[held.name].columns[fold(declared.name)]
@@ -232,7 +223,6 @@ class Finder:
             )
         source = source_of(tables[held.name], policy, tables)
         self.holdings.check_apart()
-        name = _view_name(held, declared, self.books.entries())
         description = {
             "kind": KIND,
             "names": [name],
@@ -241,7 +231,7 @@ class Finder:
             "column": declared.name,
             "type": column.type,
             "units": units_in(policy.tables, source.tables),
-            "asked": str(asked),
+            "asked": asked,
             "groups": prospect.groups,
             "least": prospect.way.law.least,
             "noise": prospect.charge.noise,
@@ -277,7 +267,7 @@ def target_of(policy: Policy, target: str) -> tuple[TablePolicy, ColumnPolicy]:
     own = () if unit is None else unit.path[0].columns if unit.path else (unit.column,)
     if fold(column.name) in {fold(part) for part in own}:
         raise PolicyError(
-            f"{column.where} says whose a row is: a value of it is one {_unit_word(held)}, and none can be shown"
+            f"{column.where} says whose a row is: a value of it is one {unit_word(held)}, and none can be shown"
         )
     if [fold(part) for part in held.unique] == [fold(column.name)]:
         raise PolicyError(f"{column.where} is the table's key: a value of it is one row, and none can be shown")
@@ -291,17 +281,55 @@ def _groups(held: TablePolicy, max_groups: int | None) -> int:
         return 1
     if max_groups is None:
         raise DataError(
-            f"max_groups is missing: say in how many values of the column one {_unit_word(held)} counts at most; 1 "
+            f"max_groups is missing: say in how many values of the column one {unit_word(held)} counts at most; 1 "
             "adds least noise, more count more of who has several"
         )
     return max_groups
 
 
-def _unit_word(held: TablePolicy) -> str:
+def unit_word(held: TablePolicy) -> str:
     return "row" if held.unit == "row" else held.unit.rpartition(".")[2]
 
 
-def _after(state: BudgetState, charge: Charge) -> BudgetState:
+def type_of(schemas: Schemas, held: TablePolicy, column: ColumnPolicy) -> str:
+    """The type of a column in its table."""
+    return next(kind for name, kind in schemas[held.name].items() if fold(name) == fold(column.name))
+
+
+def check_reach(held: TablePolicy, found: Prospect) -> None:
+    """DataError where no value of a table can have as many units as a threshold needs."""
+    if held.expected_rows is not None and found.threshold > held.expected_rows:
+        raise DataError(
+            f"at this budget only values with more than about {about(found.threshold)} {found.unit}s can appear, "
+            f"and {held.key('expected_rows')} is {held.expected_rows:,}: ask with more epsilon or more delta"
+        )
+
+
+def reserved(books: Books) -> tuple[BudgetState, reserve.Reserve, tuple[Charge, Json] | None]:
+    """The accounts, the delta that thresholds may use, and what must be charged first to set it aside, if anything.
+
+    The accounts and the reserve are those after that charge. PolicyError, BudgetError where no delta can be had.
+    """
+    reserve.check_possible(books.budget)
+    state = books.state()
+    there, aside = state.reserve, reserve.missing(state.budget, state.charges)
+    if aside is not None:
+        return after(state, aside[0]), reserve.Reserve(Fraction(str(aside[1]["delta"])), Fraction(0)), aside
+    if there is None:
+        raise reserve.too_late()
+    return state, there, None
+
+
+def known_again(books: Books, asked: str) -> tuple[Entry, ReleaseRecord] | None:
+    """The newest discovery of this version of the data that was asked in the same way, and its record."""
+    for entry in reversed(books.entries()):
+        same = entry.released is not None and entry.dataset == books.dataset
+        if same and entry.description.get("kind") == KIND and entry.description.get("asked") == asked:
+            return entry, unpack(books.ledger().release(entry.id).payload or b"")[0]
+    return None
+
+
+def after(state: BudgetState, charge: Charge) -> BudgetState:
     """The accounts once ``charge`` is paid, as far as they hold it."""
     accounts = tuple(
         replace(a, spent_units=min(a.total_units, a.spent_units + charge.units)) if a.name == charge.account else a
@@ -316,17 +344,19 @@ def about(count: int) -> str:
     return f"{-(-count // step) * step:,}"
 
 
-def _view_name(held: TablePolicy, column: ColumnPolicy, entries: list[Entry]) -> str:
-    """A name for the view of the counts that no other result has: visits_diagnosis, visits_diagnosis_2, ..."""
-    taken = {fold(view) for entry in entries if entry.released is not None for view in entry.views}
-    plain = f"{held.name}_{column.name}".replace(".", "_").replace("\0", "")
+def names_taken(entries: list[Entry]) -> set[str]:
+    """The names of all views that a ledger's releases have, in lower case."""
+    return {fold(view) for entry in entries if entry.released is not None for view in entry.views}
+
+
+def view_name(held: TablePolicy, column: ColumnPolicy, taken: Collection[str], what: str = "") -> str:
+    """A name for a view that no other result has: visits_diagnosis, visits_diagnosis_2, ..."""
+    plain = f"{held.name}_{column.name}{what}".replace(".", "_").replace("\0", "")
     names = (plain, *(f"{plain}_{number}" for number in range(2, len(taken) + 3)))
     return next(name for name in names if fold(name) not in taken)
 
 
-def _record(
-    release: int, prospect: Prospect, job: DiscoveryJob, texts: list[str], counts: Integers, label: str
-) -> ReleaseRecord:
+def found_table(prospect: Prospect, job: DiscoveryJob, texts: list[str], counts: Integers) -> ReleaseTable:
     """The counts of what was found, with errors; values that no policy can hold are left out, and are OTHER then."""
     keys = [key_of(text, job.column.type) for text in texts]
     kept = np.array([key is not None for key in keys], dtype=bool)
@@ -343,17 +373,21 @@ def _record(
         (f"{number}_low", "DOUBLE", low.astype(float).tolist()),
         (f"{number}_high", "DOUBLE", high.astype(float).tolist()),
     )
+    return ReleaseTable(str(job.description["names"][0]), True, counted(number, columns, prospect.minimum))
+
+
+def _record(release: int, prospect: Prospect, job: DiscoveryJob, table: ReleaseTable, label: str) -> ReleaseRecord:
     return ReleaseRecord(
         release_id=release,
         released_at=dt.datetime.now(dt.UTC),
-        tables=(ReleaseTable(str(job.description["names"][0]), True, columns),),
+        tables=(table,),
         label=label or None,
         guarantee=prospect.charge.guarantee,
         purse=prospect.charge.account,
         cost=prospect.charge.amount,
         noise=prospect.charge.noise,
         strategy=f"values from {prospect.way.law.least} on, intervals of counts that passed",
-        queries=len(order),
+        queries=len(table),
         sql=f"-- the values of {prospect.table}.{prospect.column}, found privately",
         unit=f"one {prospect.unit} of {prospect.table}",
     )

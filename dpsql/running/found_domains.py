@@ -79,7 +79,7 @@ class FoundDomains:
         self.declared = declared
         self._books = books
         self._seen: tuple[int, int] | None = None
-        self._read: dict[int, FoundDomain | None] = {}
+        self._read: dict[int, tuple[FoundDomain, ...]] = {}
         self.found: tuple[FoundDomain, ...] = ()
         self.policy = declared
 
@@ -102,9 +102,10 @@ class FoundDomains:
             if entry.released is None or entry.description.get("kind") != KIND:
                 continue
             if entry.id not in self._read:
-                self._read[entry.id] = self._domain(entry)
-            domain = self._read[entry.id]
-            if domain is not None:
+                shown = unpack(self._books.ledger().release(entry.id).payload or b"")[0].tables
+                domains = (self._domain(entry, said, shown) for said in parts_of(entry))
+                self._read[entry.id] = tuple(domain for domain in domains if domain is not None)
+            for domain in self._read[entry.id]:
                 newest[fold(domain.table), fold(domain.column.name)] = domain
         found = tuple(newest.values())
         if found == self.found:
@@ -117,25 +118,31 @@ class FoundDomains:
             tables[domain.table] = replace(table, columns=columns)
         self.policy = replace(self.declared, tables=tables)
 
-    def _domain(self, entry: Entry) -> FoundDomain | None:
+    def _domain(self, entry: Entry, said: Json, shown: Sequence[ReleaseTable | RangeTable]) -> FoundDomain | None:
         """What an entry found, None where the policy has no such column any more, or declares its domain."""
-        said = entry.description
         with suppress(PolicyError):
             table = self.declared.table(str(said["table"]))
             column = table.column(str(said["column"]))
             if column.values is not None or column.lower is not None:
                 return None
-            made = self._column(column, said, self._books.ledger().release(entry.id).payload or b"")
+            made = found_column(column, said, shown)
             return None if made is None else FoundDomain(table.name, made, entry.id, entry.dataset)
         return None
 
-    def _column(self, column: ColumnPolicy, said: Json, payload: bytes) -> ColumnPolicy | None:
-        (table,) = unpack(payload)[0].tables
-        if isinstance(table, RangeTable) or not len(table):
-            return None
-        if said.get("bounds"):
-            return of_column(column, bounds=bounds_in(table))
-        return of_column(column, values_in(table, str(said["type"])))
+
+def parts_of(entry: Entry) -> list[Json]:
+    """What a discovery looked for: one column, or those of a survey; each with its table, type and view."""
+    return list(entry.description.get("found", [{**entry.description, "name": entry.description["names"][0]}]))
+
+
+def found_column(column: ColumnPolicy, said: Json, shown: Sequence[ReleaseTable | RangeTable]) -> ColumnPolicy | None:
+    """The column with what the table of ``said`` shows of it; None where nothing was found."""
+    table = next(table for table in shown if table.name == said["name"])
+    if isinstance(table, RangeTable) or not len(table):
+        return None
+    if said.get("bounds"):
+        return of_column(column, bounds=bounds_in(table))
+    return of_column(column, values_in(table, str(said["type"])))
 
 
 def bounds_in(table: ReleaseTable) -> tuple[Bound, Bound] | None:

@@ -61,7 +61,12 @@ def prospects(plan: Plan, adaptive: AdaptivePlan | None = None) -> tuple[Prospec
 
 
 def expected_estimates(plan: Plan) -> str:
-    """What ``estimates="auto"`` shows: "feasible" where they should be nearer by 2 % or more, else "unbiased"."""
+    """What ``estimates="auto"`` shows: "feasible" where they should be nearer by 2 % or more, else "unbiased".
+
+    Also of a plan that rests on earlier releases: what those say is of the data, and no stand-in has it.
+    """
+    if plan.rests_on:
+        return "unbiased"
     try:
         error = next(found.times for found in prospects(plan) if found.way == "feasible")
     except DataError:

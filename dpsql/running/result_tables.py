@@ -9,17 +9,19 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from dpsql.arrays import Array, Floats, Matrix, Values
+from dpsql.arrays import Array, Floats, Values
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.quoting import distinct_names
-from dpsql.reconstruct import RangeErrors, evaluate, quantile
+from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
+from dpsql.reconstruct.formulas import narrowed
 from dpsql.reconstruct.spread import NoiseModel
 from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
 from dpsql.running.feasible import Feasible, feasible, holding
+from dpsql.running.minimum import Mask, hidden
 from dpsql.running.post_process import after_the_noise
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
@@ -96,12 +98,6 @@ class Planned(Protocol):
     def answers(self) -> RowsOfAnswers: ...
     @property
     def compiled(self) -> Scaled: ...
-
-
-class RowsOfAnswers(Protocol):
-    """What combinations of answers need of them; see ``Answers.rows``."""
-
-    def rows(self, parts: Sequence[slice], noise: NoiseModel) -> Matrix: ...
 
 
 class Scaled(Protocol):
@@ -210,10 +206,16 @@ class Estimates:
                     found.append((beside["_other"], "BOOLEAN", others))
                 continue
             value, error, low, high, kind = self._number(core, column, slices)
+            mark: Columns = []
+            if core.minimum is not None:
+                small = hidden(core, column, self.values, self.plan.widths, slices)
+                value, error, low, high = (_without(numbers, small) for numbers in (value, error, low, high))
+                mark = [(beside["_hidden"], "BOOLEAN", coded(small.tolist()))]
             found.append((info.name, kind, _packed(value)))
             found.append((beside["_stderr"], "DOUBLE", _packed(error)))
             found.append((beside["_low"], kind, _packed(low)))
             found.append((beside["_high"], kind, _packed(high)))
+            found += mark
         return found
 
     def _number(self, core: Core, column: Measured | Derived | Ranked, slices: Sequence[slice]) -> _Column:
@@ -237,13 +239,11 @@ class Estimates:
             return value, plan.errors[part], value - width, value + width, "DOUBLE"
         common = plan.compiled.common_steps
         if isinstance(column, Derived):
-            estimates = np.stack(
-                [self.values[part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)], axis=1
-            )
-            rows = plan.answers.rows(slices, plan.noise)
-            done = evaluate(
-                column.formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common
-            )
+            formula, used = narrowed(column.formula)
+            outputs = core.outputs
+            estimates = np.stack([self.values[slices[at]] + float(outputs[at].constant) for at in used], axis=1)
+            rows = plan.answers.rows([slices[at] for at in used], plan.noise)
+            done = evaluate(formula, estimates, rows, plan.noise, plan.alpha, bounds=column.bounds, divisor=common)
             return done.value, done.stderr, done.low, done.high, "DOUBLE"
         parts = [slices[output] for output in column.prefixes]
         prefixes = np.stack([self.values[part] for part in parts], axis=1)
@@ -251,7 +251,7 @@ class Estimates:
             column.q,
             column.values,
             prefixes,
-            plan.answers.rows(parts, plan.noise),
+            rank_rows(plan.answers, parts, plan.noise),
             plan.noise,
             plan.alpha,
             divisor=common,
@@ -262,6 +262,13 @@ class Estimates:
             dates = [[_EPOCH + dt.timedelta(days=int(d)) for d in v] for v in (ranks.value, ranks.low, ranks.high)]
             return dates[0], ranks.stderr, dates[1], dates[2], "DATE"
         return ranks.value, ranks.stderr, ranks.low, ranks.high, "DOUBLE"
+
+
+def _without(values: _Values, small: Mask) -> _Values:
+    """The numbers, or dates, that are shown; the others NULL."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return np.where(small, np.nan, values)
+    return [None if left_out else value for value, left_out in zip(values, small.tolist(), strict=True)]
 
 
 def _packed(values: _Values) -> Numbers | Coded:
@@ -304,6 +311,11 @@ def _range_tables(
         raise InterfaceError(
             f"the {len(compiled.key):,} groups of {compiled.key.text} are estimated without bias only; leave "
             f"estimates={estimates!r} out"
+        )
+    if any(core.minimum is not None for core, _ in plan.cores):
+        raise InterfaceError(
+            f"the {len(compiled.key):,} groups of {compiled.key.text} are too many for a policy that hides small "
+            "counts one by one; ask for coarser ranges"
         )
     sums = plan.answers.estimate(y, compiled.common_steps)
     return tuple(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dpsql.arrays import Json
 from dpsql.earlier import keep
 from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
-from dpsql.errors import BudgetError, IntegrityError
+from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.sources import Holdings
@@ -25,6 +25,15 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One release of a standing batch: the id of its charge, and the period that it is of."""
+
+    charge_id: str
+    schedule: str
+    period: str
 
 
 @dataclass(eq=False)
@@ -74,6 +83,27 @@ class Batches:
                 answer = self._answered(plan, key, errors=errors, estimates=estimates, label=label)
             return answer or self._measured(plan, key, errors=errors, estimates=estimates, label=label)
 
+    def once(self, plan: Plan, turn: Turn, label: str) -> int:
+        """The number of the one release of a standing batch of one period; made and charged now where there is none.
+
+        However often and by however many it is asked for (``dpsql.privacy.schedules``). Raises as ``run``.
+        """
+        with claimed(self.books.path, turn.charge_id):
+            known = self.books.ledger().charged(turn.charge_id) if self.books.path.exists() else None
+            if known is not None and known.released is not None:
+                return known.id
+            self.past.check_held(plan)
+            failure: LedgerError | None = None
+            try:
+                return self._measured(plan, reuse_key(plan, True), label=label, turn=turn, paid=known is not None).id
+            except LedgerError as error:
+                failure = error
+            # Another machine, whose claims are not seen here, may have recorded its own under the same charge.
+            known = self.books.ledger().charged(turn.charge_id)
+            if known is None or known.released is None:
+                raise failure
+            return known.id
+
     def _recorded(self) -> int:
         """How many releases the ledger holds."""
         return sum(entry.released is not None for entry in self.books.entries())
@@ -85,7 +115,11 @@ class Batches:
             return earlier
         combines = estimates == "unbiased" and not plan.estimated and plan.rows_per_unit is None
         free = self.past.as_good_as(plan) if combines else None
-        return None if free is None else self.free(free, errors=errors, label=label)
+        if free is None:
+            return None
+        # The very batch may have been released between the two looks, and then its own release answers it.
+        since = self.earlier(key, plan, errors=errors, estimates=estimates)
+        return self.free(free, errors=errors, label=label) if since is None else since
 
     def earlier(
         self, key: str, plan: Plan | None = None, *, errors: bool = True, estimates: str = "unbiased"
@@ -181,28 +215,48 @@ class Batches:
             "method": strategy.method,
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
+            **({"periods": plan.reads.as_dict()} if plan.reads is not None else {}),
             **({"request": request_key(plan, key)} if self.holdings.policy.budget.approval else {}),
         }
         return job_of(plan, self.holdings.sources, description, label)
 
-    def _measured(self, plan: Plan, key: str, *, errors: bool, estimates: str, label: str) -> Release:
+    def rehearse(self, plan: Plan, *, errors: bool, estimates: str, named: bool = True) -> None:
+        """Refuse what could not be shown, before a charge: taken names (``named``), and over zeros the rest."""
+        check_estimates(plan, estimates)
+        if named:
+            self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
+        # A name or value may have no stored form.
+        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
+
+    def _measured(
+        self,
+        plan: Plan,
+        key: str,
+        *,
+        errors: bool = True,
+        estimates: str = "unbiased",
+        label: str,
+        turn: Turn | None = None,
+        paid: bool = False,
+    ) -> Release:
+        """The release of a plan, charged now; ``paid``: its charge is in the ledger, its measurement is not."""
         ledger = self.books.ledger()
         self.books.check_releases(ledger)
-        self.books.check_free([q.name for q in plan.queries if q.named and not q.replace])
-        # A rehearsal over zeros: a name or value that has no stored form is refused before the charge.
-        release_tables(plan, [0] * plan.strategy.shape[0], errors=errors, rehearsal=True, estimates=estimates)
-        ledger.state().check(plan.charge)
+        self.rehearse(plan, errors=errors, estimates=estimates, named=turn is None)
+        if not paid:
+            ledger.state().within(plan.reads).check(plan.charge)
         job = self.job(plan, key, label, errors=errors, estimates=estimates)
+        job = job if turn is None else _of_turn(job, turn)
         ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
 
         def payload(release: int, y: list[int]) -> bytes:
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
+            record = record if turn is None else replace(record, period=turn.period)
             noise = job.noise
-            observed = Measurement(
-                tuple(y), noise.kind, noise.parameter, job.common_steps, str(job.description["strategy"]), kept
-            )
+            law = (noise.kind, noise.parameter, job.common_steps, plan.strategy.measured.digest(), kept, noise.blocks)
+            observed = Measurement(tuple(y), *law)
             return pack(record, observed)
 
         measuring = (self.holdings.engine, ledger, payload)
@@ -211,6 +265,16 @@ class Batches:
         record, _ = unpack(ledger.release(release).payload or b"")
         self.register(record)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
+
+
+def _of_turn(job: Job | AdaptiveJob, turn: Turn) -> Job | AdaptiveJob:
+    """The job of a standing batch. What another machine may plan otherwise in its last digits is not said beside its
+    charge, which is to be the same on each.
+    """
+    assert isinstance(job, Job)  # noqa: S101 - standing batches are planned by method "auto"
+    kept = {name: value for name, value in job.description.items() if name not in ("strategy", "method", "questions")}
+    said = {**kept, "questions": [], "schedule": turn.schedule, "period": turn.period}
+    return replace(job, description=said, charge_id=turn.charge_id)
 
 
 def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> Job | AdaptiveJob:
@@ -244,6 +308,7 @@ def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, la
         sources=sources,
         description=description,
         label=label,
+        blocks=strategy.blocks,
     )
 
 

@@ -125,6 +125,8 @@ async def _show(held: Conversation, part: Part) -> Answer:
         return _rows("SHOW", await held.service.budget(held.asker))
     if name == "dpsql.requests":
         return _rows("SHOW", await held.service.requests(held.asker))
+    if name == "dpsql.domains":
+        return _rows("SHOW", await held.service.domains())
     if name == "all":
         rows = [(key, value) for key, value in held.settings.values().items()]
         return _rows("SHOW", ResultSet(["name", "setting"], ["VARCHAR", "VARCHAR"], rows))

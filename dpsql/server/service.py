@@ -21,6 +21,7 @@ from dpsql.driver.cursor import NO_BUDGET, Cursor
 from dpsql.driver.result_sets import ResultSet, read
 from dpsql.errors import Error, ProgrammingError, listed
 from dpsql.planning.plan import Plan
+from dpsql.policy.text import column_text
 from dpsql.privacy.accountant import BudgetState
 from dpsql.quoting import identifier
 from dpsql.release import Result
@@ -168,6 +169,10 @@ class Service:
         """The asker's own requests for approval, and where each stands."""
         return await self._read(lambda: self._requests(asker.name))
 
+    async def domains(self) -> ResultSet:
+        """What each private column may hold, as a line of the policy, and whether it was declared or found."""
+        return await self._read(self._domains)
+
     async def looked_up(self, look_up: Callable[[str], T], text: str) -> T:
         """What ``look_up`` finds for a name or a token, in a thread: it may wait for a file."""
         return await self._read(lambda: look_up(text))
@@ -266,6 +271,19 @@ class Service:
         ]
         names = ["request", "time", "state", "cost", "note", "release", "batch"]
         return ResultSet(names, ["BIGINT", *["VARCHAR"] * 4, "BIGINT", "VARCHAR"], rows)
+
+    def _domains(self) -> ResultSet:
+        con = self.con
+        held, found = con.policy, {(one.table, one.column.name): one for one in con.found_domains}
+        rows = []
+        for table in held.tables.values():
+            for column in () if table.public else table.columns.values():
+                origin = found.get((table.name, column.name))
+                has = column.values is not None or column.lower is not None
+                source = "policy" if has else ""
+                source = source if origin is None else f"release {origin.release} on {origin.dataset}"
+                rows.append((table.name, column.name, column_text(column), source))
+        return ResultSet(["table_name", "column_name", "domain", "source"], ["VARCHAR"] * 4, rows)
 
     def _released(self, asker: Asker, going: Route, question: Question) -> Answer:
         shelf = self._shelf(asker.name)

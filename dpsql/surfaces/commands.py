@@ -18,6 +18,7 @@ from dpsql.running.local_release import LocalRelease
 from dpsql.sql.parse.options import read_options
 from dpsql.surfaces import formats, inputs, output
 from dpsql.surfaces.releases import entry_json
+from dpsql.surfaces.schedules import due, periods
 
 
 def plan(options: argparse.Namespace) -> int:
@@ -66,6 +67,8 @@ def run(options: argparse.Namespace) -> None:
 def budget(options: argparse.Namespace) -> None:
     """Show what is left of the budget."""
     with inputs.connected(options) as con:
+        if options.periods:
+            return periods(con, options)
         state = con.budget
         if options.json:
             kept = {"exists": con.ledger_path.exists(), "path": con.ledger_path}
@@ -149,8 +152,10 @@ def planned(con: Connection, options: argparse.Namespace, text: str) -> Plan:
         )
 
 
-def release(options: argparse.Namespace) -> None:
+def release(options: argparse.Namespace) -> int:
     """Release an expected workload once, so that analysts ask within it for free, and say what is free from then on."""
+    if options.due:
+        return due(options)
     with inputs.connected(options) as con:
         written = con.workload(options.workload, table=options.table) if options.workload else ""
         given = options.file is not None or options.sql is not None
@@ -163,7 +168,7 @@ def release(options: argparse.Namespace) -> None:
                 output.print_json({**output.plan_json(held), "sql": text})
             else:
                 output.show(output.plan_text(held))
-            return
+            return 0
         made = con.run(held, fresh=options.fresh, label=options.label)
         derived = con.answers_others(made.id)
         if options.json:
@@ -178,7 +183,7 @@ def release(options: argparse.Namespace) -> None:
                     "budget": output.budget_json(con.budget),
                 }
             )
-            return
+            return 0
         if not options.quiet:
             output.show(output.plan_text(held))
             print()
@@ -192,6 +197,7 @@ def release(options: argparse.Namespace) -> None:
         )
         if not options.quiet:
             print(con.budget)
+    return 0
 
 
 def wanted_error(options: argparse.Namespace) -> dict[str, Any]:

@@ -36,8 +36,6 @@ QUOTED = ("visits_by_coinsurance", "unmet_need")
 OWN = "SELECT health, SUM(visits) AS visits, COUNT(*) AS n FROM rand_hie GROUP BY health"
 SHOWN = ("by_coinsurance", "visits_by_coinsurance", "unmet_need", "free_against_95_never_went")
 
-# The standard error of a ratio a / b is, to first order and whatever the correlation, at most
-# (stderr(a) + |a / b| stderr(b)) / |b|: the triangle inequality of standard deviations.
 STAYED_AWAY = """\
 SELECT coinsurance, 100 * never / n AS percent FROM no_visit_by_coinsurance ORDER BY percent DESC"""
 

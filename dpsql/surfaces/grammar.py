@@ -33,6 +33,8 @@ examples:
   dpsql synthesize visits --policy visits.toml --database visits.duckdb --columns state,age_group --epsilon 1
   dpsql synthesize visits --policy visits.toml --ask "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"
   dpsql audit visits.toml batch.sql --epsilon 1
+  dpsql schedule add monthly.sql --policy visits.toml --name monthly --every period --epsilon 0.5
+  dpsql release --due --policy visits.toml
   dpsql analyst add ann visits.toml --epsilon 0.5
   dpsql serve visits.toml --port 5432
 
@@ -105,6 +107,9 @@ file FILE?  SQL file of the batch, or - for stdin
 --simultaneous  with a wanted error: all intervals together, not each alone
 --expect NAME=ROWS  with a wanted error: rows that a group of result NAME is guessed to have (repeatable)
 {_PLACES}"""
+_TODAY = """
+--today DATE  the day that decides which periods of a growing table are over (default: the day that it is, UTC)
+"""
 _LABEL = """
 --label TEXT  who asks or why, written beside the charge
 """
@@ -166,6 +171,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "--timeout": {"type": seconds},
     **{key: {"default": "unbiased"} for key in ("--estimates", "--estimator")},
     "--method": {"default": "auto"},
+    "--from": {"dest": "first"},
     "--directory": {"default": "demo"},
     **{key: {"action": "append"} for key in ("--max-error", "--expect")},
     "--workload": {"action": "append", "default": []},
@@ -183,6 +189,10 @@ GROUPS = {
     "analyst": (
         "say who may sign in to a server, and what each may spend",
         "The analysts of a server: each has a budget of its own inside the policy's, held to by the ledger.",
+    ),
+    "schedule": (
+        "have a batch released of every period of a growing table",
+        "Standing batches: what 'dpsql release --due' releases of each period once it is over.",
     ),
     "requests": (
         "see, approve or refuse the batches that wait for it",
@@ -230,6 +240,9 @@ ACTIONS = {
     "analyst resume": "analysts.resume",
     "analyst remove": "analysts.remove",
     "analyst token": "analysts.token",
+    "schedule add": "schedules.add",
+    "schedule list": "schedules.list_",
+    "schedule remove": "schedules.remove",
     "requests list": "requests.list_",
     "requests show": "requests.show",
     "requests approve": "requests.approve",
@@ -250,12 +263,12 @@ _OF_ALL = (
 
 _GRAMMAR = f"""
 dpsql plan  show the error of every answer before anything is spent; free
-{_PLANNING}
+{_PLANNING}{_TODAY}
 --explain  say how it is measured (strategy, cells), and of each statement what is private and what follows it
 --what-if  also show error against budget, what each statement costs the others, and what to change
 
 dpsql run  spend the budget of a batch once, show and keep its noisy tables
-{_PLANNING}
+{_PLANNING}{_TODAY}
 --fresh  measure and pay again even where the ledger has the answers
 {_NO_ERRORS}
 --estimates unbiased|feasible|whole|auto  feasible: the nearest numbers that a table could have, none negative; whole:
@@ -267,13 +280,34 @@ dpsql release  release an expected workload once, so that questions within it ar
 --workload FAMILY  what is expected, repeatable: 'ranges(age)', 'prefixes(age)', 'marginals(2, sex, state)' (all
     groupings by up to 2 of them), 'groups(sex, state)', each perhaps 'of count, sum(cost)'; instead of SQL or beside it
 --table NAME  the private table, where the policy has several
+--due  instead: release the standing batches ('dpsql schedule') of every period that is over and not released yet; safe
+    to call at any time, from cron or several machines: each period is charged and released once
+{_TODAY.strip()}
 --dry-run  show the plan and spend nothing
 {_PLANNING}
 --fresh  measure and pay again even where the ledger has it
 {_LABEL}{_SCANNING}
 
-dpsql budget  show what is spent, by whom and for what, and what is left
+dpsql schedule add  release a batch of every period of a growing table, once each; spends nothing yet
+file FILE?  SQL file of the batch, or - for stdin; it reads the table as if it had one period alone
+--sql TEXT  the batch itself, instead of FILE
+--name NAME!  what the schedule is called; a name is given once
+--every period!  how often: once for every period of the table
+{_BUDGET}
+--table NAME  the table, where the policy has several with periods
+--from DATE  the earliest period; default: the first of all
+{_LABEL}{_TODAY}{_PLACES}
+
+dpsql schedule list  show the standing batches, and which periods of each are released, due, or cut off
+{_TODAY}{_PLACES}
+
+dpsql schedule remove  release nothing more of a standing batch; what was released stays
+name NAME  the schedule
 {_PLACES}
+
+dpsql budget  show what is spent, by whom and for what, and what is left
+--periods  of each period of a growing table: what is spent and what is left
+{_TODAY}{_PLACES}
 
 dpsql report plan  a page with the error of every number before anything is spent; free
 {_PLANNING}{_PAGE}
@@ -332,11 +366,22 @@ query QUERY?  the SELECT, or - to read it from stdin
 --ledger FILE  with --errors: ledger file; default: beside the policy
 --anchor FILE  with --errors: as for dpsql run
 
-dpsql policy init  print a first policy from the schema, for the custodian to confirm
+dpsql policy init  print a first policy for the custodian to confirm: from the schema, or with --discover from the rows
 --database FILE  DuckDB file with the private tables
 --source PLACE  Parquet or CSV files, folders of Parquet files, or quoted patterns such as 'visits/*.parquet'; a table
     each, and NAME=PLACE names it; no row is read, of CSV files the header line alone
 --dataset NAME  id of the data set; default: file name and -1
+--discover  find privately what the policy of --policy leaves out, at one charge: values, bounds, rows, rows of a unit
+--policy FILE  with --discover: a policy whose unit and budget are decided
+--epsilon E  with --discover: what it may cost, with --delta
+--delta D  with --discover: (epsilon, delta)-differential privacy of the survey; default: half of the delta for finding
+    groups; with --rho the chance that it fails
+--rho R  with --discover: instead of epsilon in a rho policy
+--max-groups K  with --discover: in how many values of a column one unit counts at most (default: 1)
+--dry-run  with --discover: say what it would cost, with the error of each part, for free
+--fresh  with --discover: find and pay again even where the ledger has the answer
+--ledger FILE  with --discover: ledger file; default: beside the policy
+--anchor FILE  with --discover: the ledger's anchor, if it has one
 
 dpsql policy import  print a first policy made from SmartNoise's YAML metadata
 metadata FILE  YAML of one collection (needs the extra: dpsql[yaml])
@@ -357,9 +402,16 @@ policy POLICY  policy file (TOML)
 --ledger FILE  ledger file; default: beside the policy
 --anchor FILE  the ledger's anchor, if it has one
 
-dpsql policy check  hold a policy against the types of the tables; reads no row
+dpsql policy check  hold a policy against the types of the tables; with a budget count the rows that its domains miss
 policy POLICY  policy file (TOML)
 --database FILE  DuckDB file with the private tables
+--epsilon E  count privately how many rows each domain misses, at that budget: pure, or with the policy's delta
+--delta D  with --epsilon: (epsilon, delta)-differential privacy
+--rho R  instead of both: zero-concentrated differential privacy
+--dry-run  with a budget: show the plan and spend nothing
+--fresh  with a budget: count and pay again even where the ledger has the answers
+--ledger FILE  with a budget: ledger file; default: beside the policy
+--anchor FILE  with a budget: the ledger's anchor, if it has one
 
 dpsql policy show  show what is public by now: the policy, and the domains that were found
 policy POLICY  policy file (TOML)

@@ -30,6 +30,7 @@ def connected(options: argparse.Namespace, **more: Any) -> Connection:
         anchor=options.anchor,
         memory_limit=getattr(options, "memory_limit", None),
         scan_timeout=getattr(options, "scan_timeout", None),
+        today=getattr(options, "today", None),
         **more,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect, draft_policy, policy_advice
 from dpsql.errors import Error, OperationalError, PolicyError, listed, nearest, one_line
 from dpsql.policy import BUDGET_FIGURES, BudgetPolicy, ColumnPolicy, TablePolicy
@@ -24,6 +25,7 @@ from dpsql.surfaces import inputs, output
 
 log = logging.getLogger("dpsql")
 
+_BUDGET = ("epsilon", "delta", "rho")
 _MOST_VALUES, _LONGEST_VALUE = 100, 200  # of a domain that is shown in words
 
 
@@ -35,7 +37,7 @@ def check(options: argparse.Namespace) -> None:
         still_open = {}  # connect says what is wrong with the file
     wrong: tuple[str, ...] = ()
     try:
-        con = connect(options.database, policy=options.policy)
+        con = connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor)
         schemas = con.schemas()
     except PolicyError as error:
         named = {key for keys in still_open.values() for key in keys}
@@ -45,6 +47,11 @@ def check(options: argparse.Namespace) -> None:
     if wrong or still_open:
         raise PolicyError(*wrong, *still_open)
     with con:
+        if any(getattr(options, name) is not None for name in _BUDGET):
+            _cover(con, options)
+            return
+        if options.dry_run or options.fresh:
+            options.usage("--dry-run and --fresh are for a count of the rows that domains miss; give --epsilon, too")
         held = con.policy
         inputs.warn_of_ledger(con)
         advised = policy_advice(held, schemas, options.database)
@@ -72,6 +79,30 @@ def check(options: argparse.Namespace) -> None:
         for name, table in held.tables.items():
             if table.counts is not None:
                 print(f"note: {name} is a table of counts, which this version declares but does not answer")
+
+
+def _cover(con: Connection, options: argparse.Namespace) -> None:
+    """Say how many rows each domain misses, counted privately; or what that would cost."""
+    budget = [getattr(options, name) for name in _BUDGET]
+    if options.dry_run:
+        plan = con.plan_coverage(*budget)
+        output.print_json(output.plan_json(plan)) if options.json else output.show(output.plan_text(plan))
+        return
+    found = con.coverage(*budget, fresh=options.fresh)
+    if options.json:
+        spent = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
+        output.print_json(
+            {**spent, "missed": [vars(one) for one in found.missed], "budget": output.budget_json(con.budget)}
+        )
+        return
+    rows = [
+        [f"{m.table}.{m.column}", *("" if v is None else f"{v:,.0f}" for v in (m.rows, m.stderr, m.low, m.high))]
+        for m in found.missed
+    ]
+    heads = ("domain", "rows outside", "std error", "low", "high")
+    print(output.grid(heads, ["VARCHAR", *["DOUBLE"] * 4], rows))
+    if not options.quiet:
+        print(f"\nrelease {found.id}, {found.guarantee}\n{con.budget}")
 
 
 def show(options: argparse.Namespace) -> None:
@@ -116,7 +147,12 @@ def _origin(found: FoundDomain | None, column: ColumnPolicy) -> str:
 
 
 def init(options: argparse.Namespace) -> None:
-    """Print a first policy, made from the schema alone, for the custodian to confirm."""
+    """Print a first policy for the custodian to confirm, made from the schema alone, or found privately."""
+    if options.discover:
+        _survey(options)
+        return
+    if any(getattr(options, name) is not None for name in _BUDGET) or options.dry_run:
+        options.usage("a budget and --dry-run are for --discover, which spends; a first policy is made without")
     sources: dict[str, str] = {}
     for given in options.source:
         name, place = _named_source(given)
@@ -141,6 +177,34 @@ def init(options: argparse.Namespace) -> None:
         output.print_json({"policy": text, "tables": tables})
     else:
         print(text, end="")
+
+
+def _survey(options: argparse.Namespace) -> None:
+    """Print the whole policy that a survey finds, or what that would cost."""
+    if options.source or options.dataset is not None or options.policy is None:
+        options.usage(
+            "--discover needs a policy whose unit and budget are decided, which it charges: dpsql policy init "
+            "--source PLACE > FILE, confirm them there, then dpsql policy init --discover --policy FILE --epsilon 0.5"
+        )
+    budget = [getattr(options, name) for name in _BUDGET]
+    with connect(options.database, policy=options.policy, ledger=options.ledger, anchor=options.anchor) as con:
+        if options.dry_run:
+            plan = con.plan_survey(*budget, max_groups=options.max_groups or 1)
+            if options.json:
+                parts = [{"table": p.table, "column": p.column, "stderr": p.stderr, "said": str(p)} for p in plan.parts]
+                spent = {"guarantee": plan.charge.guarantee, "purse": plan.charge.account, "cost": plan.charge.amount}
+                output.print_json({**spent, "parts": parts, "skipped": plan.skipped})
+            else:
+                print(plan)
+            return
+        found = con.survey(*budget, max_groups=options.max_groups or 1, fresh=options.fresh)
+        if options.json:
+            spent = {"id": found.id, "guarantee": found.guarantee, "cost": found.cost}
+            output.print_json({"policy": found.to_toml(), **spent, "budget": output.budget_json(con.budget)})
+            return
+        print(found.to_toml(), end="")
+        if not options.quiet:
+            print(f"release {found.id}: {found.guarantee}\n{con.budget}", file=sys.stderr)
 
 
 def _ask_unit(table: str, columns: Mapping[str, str], proposed: Proposal) -> Proposal:
@@ -268,10 +332,15 @@ def _table_line(table: TablePolicy) -> str:
         return "public"
     unit = "one row" if table.unit == "row" else f"all rows of one {table.unit}, at most {table.max_rows_per_unit}"
     parts = [f"privacy unit is {unit}", *(f"at most {bound}" for bound in table.at_most)]
+    if table.periods is not None:
+        most = "" if table.max_periods_per_unit is None else f", units in up to {table.max_periods_per_unit} of them"
+        parts.append(f"released by periods, {table.periods}{most}")
     if table.source is not None:
         parts.append(f"from {table.source}")
     if table.expected_rows is not None:
         parts.append(f"about {table.expected_rows:,} rows are expected")
+    if table.minimum is not None:
+        parts.append(f"counts that may lie under {table.minimum:,} are not shown")
     return ", ".join(parts)
 
 
@@ -280,7 +349,10 @@ def _table_json(table: TablePolicy, schema: dict[str, str]) -> dict[str, object]
         "public": table.public,
         "unit": table.unit,
         "max_rows_per_unit": table.max_rows_per_unit,
+        "minimum": table.minimum,
         "at_most": [{"per": bound.per, "rows": bound.rows, "groups": bound.groups} for bound in table.at_most],
+        "periods": None if table.periods is None else {**table.periods.rule, "wait": table.periods.wait},
+        "max_periods_per_unit": table.max_periods_per_unit,
         "source": table.source,
         "columns": [
             {

@@ -6,6 +6,7 @@ very function that the real code passes.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -141,9 +142,18 @@ def norm_paid_for(plan: dpsql.Plan) -> Fraction:
 def check_sensitivity(world: World, plan: dpsql.Plan, rows: Sequence[tuple[Any, ...]] = ADVERSARIAL) -> None:
     """No row moves B x by more than the noise was calibrated to, and some row moves it that far."""
     square = plan.noise.kind == "gaussian"
-    largest = max(sum(d * d if square else abs(d) for d in delta) for delta in moved(world, plan, rows))
+    largest = max(
+        by_blocks(plan, delta) if plan.noise.blocks else sum(d * d if square else abs(d) for d in delta)
+        for delta in moved(world, plan, rows)
+    )
     assert largest <= norm_paid_for(plan), "a row moves the measurement further than the noise covers"
     assert largest >= norm_paid_for(plan) * Fraction(999, 1000), "the noise is larger than any row needs"
+
+
+def by_blocks(plan: dpsql.Plan, column: Sequence[int]) -> int:
+    """The norm of noise in blocks: the largest entry of each block, added up."""
+    ends = itertools.accumulate(plan.noise.blocks)
+    return sum(max(abs(int(v)) for v in column[end - m : end]) for m, end in zip(plan.noise.blocks, ends, strict=True))
 
 
 def check_brute_force_norms(plan: dpsql.Plan) -> None:
@@ -152,7 +162,7 @@ def check_brute_force_norms(plan: dpsql.Plan) -> None:
     corners = strategy.basis if strategy.contributions is None else strategy.basis @ strategy.contributions
     mixing = strategy.mixing.toarray() if hasattr(strategy.mixing, "toarray") else strategy.mixing
     columns = mixing.astype(object) @ corners.toarray().astype(object)
-    l1 = max(sum(abs(int(v)) for v in column) for column in columns.T)
+    l1 = max(by_blocks(plan, c) if plan.noise.blocks else sum(abs(int(v)) for v in c) for c in columns.T)
     l2 = max(sum(int(v) ** 2 for v in column) for column in columns.T)
     assert (strategy.l1, strategy.l2_squared) == (l1, l2)
     common = plan.compiled.common_steps

@@ -500,7 +500,12 @@ class Calls:
                 *((f"workload.{f}", two) for f in ("equivalent", "contained", "equal_error", "no_harder")),
                 ("workload.column_projection", [W, self.given([0, 1])]),
                 ("workload.nonzero_columns", [W]),
-                *(("strategy.select", [W, self.given("gaussian", "laplace"), self.given("auto", *strategy.CATALOGUE)]),)
+                *(
+                    (
+                        "strategy.select",
+                        [W, self.given("gaussian", "laplace", "pure"), self.given("auto", *strategy.CATALOGUE)],
+                    ),
+                )
                 * 4,
                 *(
                     (f"bounds.{f}", [W])

@@ -83,9 +83,9 @@ def total(world: World, plan: dpsql.Plan) -> None:
 
 def sensitivity_halved(patch: Patch) -> None:
     """Noise for half the sensitivity."""
-    gaussian, laplace = charges.gaussian_noise, charges.laplace_noise
+    gaussian, laplace = charges.gaussian_noise, charges.pure_noise
     patch.setattr(charges, "gaussian_noise", lambda s, mu2: gaussian(s // 4, mu2))
-    patch.setattr(charges, "laplace_noise", lambda s, epsilon: laplace(s // 2, epsilon))
+    patch.setattr(charges, "pure_noise", lambda s, epsilon: laplace(s // 2, epsilon))
 
 
 def squared_forgotten(patch: Patch) -> None:
@@ -479,7 +479,7 @@ def test_every_listed_mutant_has_a_row() -> None:
 
 
 @pytest.mark.long
-def test_laplace_noise_for_half_the_sensitivity_is_caught(tmp_path: Path, monkeypatch: Patch) -> None:
+def test_pure_noise_for_half_the_sensitivity_is_caught(tmp_path: Path, monkeypatch: Patch) -> None:
     world = World.make(tmp_path, "epsilon = 1000000.0")
     check_sensitivity(world, world.con.plan(BATCH, epsilon=1), ADVERSARIAL[::2])
     sensitivity_halved(monkeypatch)

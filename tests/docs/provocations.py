@@ -92,6 +92,60 @@ def _renamed(s: Scene) -> None:
     s.other(lambda text: text.replace("clinic-1", "clinic-9")).run(plan)
 
 
+DAYS = "day >= DATE '2024-01-01' AND day < DATE '2024-02-01'"
+STANDING = "CREATE VIEW v AS SELECT COUNT(*) AS n FROM visits"
+
+
+def _growing(s: Scene, today: str = "2024-03-01", text: str = "") -> dpsql.Connection:
+    """A connection to the clinic whose visits have periods of a month, under a policy and a ledger of its own."""
+    folder = s.folder / "growing"
+    folder.mkdir(exist_ok=True)
+    periods = text or 'periods = { column = "day", every = "1 month", first = 2024-01-01 }'
+    held = (s.folder / "clinic.toml").read_text(encoding="utf-8")
+    (folder / "clinic.toml").write_text(held.replace("[tables.visits]\n", f"[tables.visits]\n{periods}\n"))
+    return dpsql.connect(s.folder / "clinic.duckdb", policy=folder / "clinic.toml", today=today)
+
+
+def _stands(sql: str = STANDING, **more: Any) -> Callable[[Scene], object]:
+    return lambda s: _growing(s).schedules.add(sql, **{"epsilon": 0.1, "delta": 1e-9, "name": "monthly", **more})
+
+
+def _other_periods(s: Scene) -> None:
+    _growing(s).run(f"{COUNT} WHERE {DAYS}", **BUDGET)
+    other = 'periods = { column = "day", every = "1 week", first = 2024-01-01 }'
+    _growing(s, text=other).run(f"{COUNT} WHERE day < '2024-01-08' AND day >= '2024-01-01'", **BUDGET)
+
+
+def _too_many_periods(s: Scene) -> None:
+    other = 'periods = { column = "day", every = "1 day", first = 2000-01-01 }'
+    _growing(s, text=other).plan(f"{COUNT} WHERE day >= '2001-01-01' AND day < '2023-01-01'", **BUDGET)
+
+
+def _stands_twice(s: Scene, sql: str, name: str) -> None:
+    con = _growing(s)
+    con.schedules.add(STANDING, **BUDGET, name="monthly")
+    con.schedules.add(sql, **BUDGET, name=name)
+
+
+GROWING: dict[str, Callable[[Scene], object]] = {
+    "days that are not over": lambda s: _growing(s).plan(COUNT, **BUDGET),
+    "a first period that runs": lambda s: _growing(s, "2024-01-09").plan(COUNT, **BUDGET),
+    "other periods": _other_periods,
+    "too many periods": _too_many_periods,
+    "every day": _stands(every="day"),
+    "before the first period": _stands(first="2020-01-01"),
+    "another table stands": _stands("CREATE VIEW v AS SELECT COUNT(*) AS n FROM patients"),
+    "no name stands": _stands(COUNT),
+    "a column called period": _stands("CREATE VIEW v AS SELECT 1 AS period, COUNT(*) AS n FROM visits"),
+    "two tables stand": _stands(f"{STANDING}; CREATE VIEW w AS SELECT COUNT(*) AS n FROM patients"),
+    "a schedule's name": lambda s: _stands_twice(s, STANDING.replace("VIEW v", "VIEW w"), "monthly"),
+    "a schedule's result": lambda s: _stands_twice(s, STANDING, "again"),
+    "no such schedule": lambda s: _growing(s).schedules.remove("monthly"),
+    "no periods": lambda s: s.con.schedules.add(STANDING, **BUDGET, name="monthly"),
+    "a table without periods": _stands(table="patients"),
+}
+
+
 def _found_as_nothing(s: Scene) -> None:
     s.con.run(COUNT, **BUDGET)
     needed = s.con.budget_for(COUNT, max_error=1000)
@@ -149,6 +203,17 @@ def _beside(query: str, **options: Any) -> Callable[[Scene], object]:
 def _other_policy(s: Scene) -> None:
     s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
     s.again(lambda text: text.replace("upper = 99", "upper = 98")).sql("SELECT n + 1 AS m FROM v", errors=True)
+
+
+def _two_samples(s: Scene) -> None:
+    s.con.run(f"CREATE VIEW v AS {COUNT}", **BUDGET)
+    s.con.run("CREATE VIEW w AS SELECT SUM(qty) AS q FROM visits", **BUDGET)
+    s.con.sql("SELECT q / n AS r FROM v, w", errors=True, population="sample")
+
+
+def _sample_of_sums(s: Scene) -> None:
+    s.con.run("CREATE VIEW v AS SELECT SUM(LEAST(CAST(sex = 'f' AS INT) * 2 - 1, 1)) AS n FROM patients", **BUDGET)
+    s.con.sql("SELECT n FROM v", errors=True, population="sample")
 
 
 def _tiny(s: Scene) -> None:
@@ -540,6 +605,7 @@ def _keyed(s: Scene) -> None:
 
 
 PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
+    **GROWING,
     "values without a delta": _found(delta=None),
     "values of units without max_groups": _found(max_groups=None),
     "max_groups of rows": _found("kinds.flag", max_groups=2),
@@ -559,6 +625,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "values of numbers with a point": lambda s: s.other(
         lambda text: text.replace("weight = { lower = 0, upper = 200, step = 0.5 }", "weight = {}")
     ).discover("visits.weight", epsilon=0.1, delta=1e-10, max_groups=1),
+    "a survey at too little": lambda s: s.con.survey(1e-11, 1e-10),
     "bounds of a text": _found(delta=None, max_groups=None, bounds=True),
     "values of a public table": _found("regions.region"),
     "too much": lambda s: s.con.run(COUNT, epsilon=100, delta=1e-9),
@@ -673,6 +740,10 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "errors far out": _beside("SELECT n FROM v", alpha=0.001),
     "errors of what fails": _beside("SELECT CAST(n - {n} AS UTINYINT) AS m FROM v"),
     "errors under another policy": _other_policy,
+    "another population": _beside("SELECT n FROM v", population="census"),
+    "a sample of units": _beside("SELECT n FROM v", population="sample"),
+    "a sample of two releases": _two_samples,
+    "a sample of sums": _sample_of_sums,
     "errors of a result that failed": _tiny,
     "too many draws": lambda s: s.con.run(COUNT, **BUDGET).draws("q1", 10**8),
     "draws of no ledger": lambda s: replace(s.con.run(COUNT, **BUDGET), replicates=None).draws("q1"),
@@ -763,6 +834,10 @@ ELSEWHERE = {
     "ledger … is locked": "privacy/test_ledger.py",
     "method='mwem-strategy' selects among": "measure/test_adaptive.py",
     "… is estimated without bias only": "test_estimates.py",
+    "the … groups of … are too many for a policy": "test_minimum.py",
+    "no value of … has enough": "measure/test_find_first.py",
+    "there is nothing to find": "measure/test_survey.py",
+    "no private table has a column": "measure/test_survey.py",
     "polars has one column a name": "release/test_result_exchange.py",
     "the result has no Arrow form": "release/test_result_exchange.py",
     "the … groups of … are estimated": "test_long_ranges.py",

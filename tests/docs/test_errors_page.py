@@ -84,7 +84,16 @@ def test_every_code_has_an_example_of_its_own(tmp_path: Path) -> None:
 
 # Where the calls of an analyst lead; SQLErrors are on the page by their codes, PolicyErrors are the custodian's.
 REACHED = (
-    *("driver/connection", "driver/cursor", "planning/plan", "planning/adaptive", "planning/needed_budget"),
+    *(
+        "driver/connection",
+        "driver/held",
+        "driver/discovering",
+        "driver/keeping",
+        "driver/cursor",
+        "planning/plan",
+        "planning/adaptive",
+        "planning/needed_budget",
+    ),
     *("planning/explain", "planning/picture", "planning/text", "earlier/same_question", "earlier/combined_plan"),
     *("running/result_tables", "release/books", "release/store", "release/reading", "release/result"),
     *(
@@ -107,11 +116,12 @@ UNREACHED = {
     "a measurement must be bytes, at most 900 MB; split the batch": "batches are capped far below it",
     "a local release needs local_epsilon in the policy's [budget]; add it there": "docs/local.md has the local release",
     "strategy: select takes a workload; workload.from_matrix makes one of a matrix": "the library alone",
-    "strategy: noise … is not known; use 'gaussian' or 'laplace'": "the library alone",
+    "strategy: noise … is not known; use 'gaussian', 'laplace' or 'pure'": "the library alone",
     "strategy: method is a name, such as 'auto', not this …": "the library alone",
     "strategy: effort must be above 0; 1 is the default": "the library alone",
     "strategy: cache must be a folder's path; leave it out for none": "the library alone",
     "strategy: marginal-blocks is for Laplace noise; use residual-basis for Gaussian noise": "the library alone",
+    "strategy: sign-blocks is for noise='pure', whose noise may be drawn in blocks": "the library alone",
     "strategy: p-identity over … cells is above its cap of …; use union-of-parts": "the library alone",
     "strategy: the workload is too large for every method; split the batch": "SQL is capped before, with a code",
     "strategy: a part of the workload is too large; split the batch": "SQL is capped before, with a code",

@@ -189,11 +189,12 @@ def test_the_sensitivity_is_exact_by_brute_force(tmp_path: Path, sql: str, lapla
     B = B.toarray() if hasattr(B, "toarray") else np.asarray(B)
     corners = corners_of([layout.entry for layout in plan.compiled.layouts], B.shape[1]).toarray().astype(object)
     moved = plan.compiled.common_steps * (B @ corners)
-    norms = np.abs(moved).sum(axis=0) if laplace else (moved**2).sum(axis=0)
+    starts = np.cumsum([0, *(plan.strategy.blocks or (1,) * len(moved))])[:-1]
+    norms = np.maximum.reduceat(np.abs(moved), starts).sum(axis=0) if laplace else (moved**2).sum(axis=0)
     assert plan.sensitivity == max(norms)
     release = con.run(plan)
     kept = unpack(con._books.ledger().release(release.id).payload)[1]
-    assert kept.parameter == plan.charge.calibrate(int(max(norms))).parameter
+    assert kept.parameter == plan.charge.calibrate(int(max(norms)), plan.strategy.blocks).parameter
     entry = con.releases()[-1]
     assert entry.charge == plan.charge
     assert entry.description["rests_on"] == [1]

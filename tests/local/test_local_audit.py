@@ -148,12 +148,15 @@ COVERED = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("epsilon", ["1.5", "4"])
-def test_intervals_cover_over_ten_thousand_releases(tmp_path: Path, epsilon: str) -> None:
+def test_intervals_cover_over_ten_thousand_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epsilon: str
+) -> None:
     """94 to 96 % of the 95 % intervals hold the truth: 10,000 releases of 200 rows, 2,000 side by side by a public run.
 
     Estimates are unbiased (averages are ratios, and nearly so), and squared standard errors are unbiased for the
-    variance. From the system's entropy; a coverage of 95 % leaves 94 to 96 % by chance less than once in 10^5.
+    variance. A coverage of 95 % leaves 94 to 96 % less than once in 10^5 seeds, and this one is fixed.
     """
+    repeatable(monkeypatch, 22)
     (tmp_path / "t.toml").write_text(RUN_POLICY, encoding="utf-8")
     with duckdb.connect(str(tmp_path / "t.duckdb")) as connection:
         connection.execute("CREATE TABLE t (run INTEGER, a VARCHAR, v INTEGER)")

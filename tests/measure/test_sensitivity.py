@@ -62,6 +62,9 @@ BATCHES = [
     "SELECT VAR_POP(i * never), AVG(f), COUNT(*) FROM t WHERE d > 0",
     "SELECT SUM(i * never), SUM(IF(d > 0, i, 3)), SUM(c / 3) FROM t",
     "SELECT g, never, COUNT(*), SUM(i) FROM t GROUP BY ROLLUP (g, never); SELECT MEDIAN(never) FROM t",
+    "SELECT CORR(i, d), COVAR_SAMP(i, d), REGR_SLOPE(c, f) FROM t",
+    "SELECT dp_regression(d, i, f > 0.5) FROM t",
+    "SELECT g, dp_ttest(c, d > 0) FROM t GROUP BY g; SELECT dp_chisq(g, never) FROM t; SELECT dp_gini(never) FROM t",
     ";".join(f"SELECT COUNT(*) FROM t WHERE i BETWEEN {a} AND {b}" for a in range(-4, 11, 3) for b in range(a, 12, 3)),
 ]
 

@@ -420,7 +420,7 @@ def sharing_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def squares_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = sensitivity.sensitivity_over
-    patch.setattr(sensitivity, "sensitivity_over", lambda *given: real(*given) // given[-1].common)
+    patch.setattr(sensitivity, "sensitivity_over", lambda *given: real(*given) // given[3].common)
 
 
 def duplicates_kept(patch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def test_gaussian_noise_is_calibrated_to_exactly_what_is_charged() -> None:
     assert charge_for(Request.of(rho="0.01"), RHO)[0].mu_squared == Fraction(2, 100)
 
 
-def test_laplace_noise_is_calibrated_to_exactly_what_is_charged() -> None:
+def test_pure_noise_is_calibrated_to_exactly_what_is_charged() -> None:
     (charge,) = charge_for(Request.of(epsilon=1 / 55), PURE)
     assert charge.calibrate(3).parameter == 3 / Fraction(charge.units, GRID)
     assert charge.unit_variance == pytest.approx(2 * 55**2)

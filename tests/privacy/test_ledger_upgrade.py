@@ -40,7 +40,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     with closing(sqlite3.connect(old)) as connection:
         links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
     ledger = Ledger.open(old, "rand-2", BUDGET)
-    assert version(old) == ledger_schema.SCHEMA_VERSION == 7
+    assert version(old) == ledger_schema.SCHEMA_VERSION == 8
     assert [(e.charge_id, e.label, e.dataset, e.released is None) for e in ledger.entries()] == [
         ("first", "ann", "rand-1", False),
         ("second", "bob", "rand-1", True),
@@ -49,10 +49,18 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     ]
     assert [e.payload for e in ledger.releases()] == [b"the first noisy measurement", b"the third"]
     assert [p.spent_units for p in ledger.state().accounts] == [750_000_000_000, 33_114_830_490, 500_000_000_000]
-    assert ledger.verify() == 14
+    assert ledger.verify() == 15
     with closing(sqlite3.connect(old)) as connection:
         assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:8] == links
-        assert connection.execute("SELECT version FROM upgrades").fetchall() == [(2,), (3,), (4,), (5,), (6,), (7,)]
+        assert connection.execute("SELECT version FROM upgrades").fetchall() == [
+            (2,),
+            (3,),
+            (4,),
+            (5,),
+            (6,),
+            (7,),
+            (8,),
+        ]
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute("UPDATE purses SET spent = 0")
     # It goes on: idempotent ids of before, new charges, a second opening that changes nothing.
@@ -60,7 +68,7 @@ def test_an_older_ledger_keeps_every_row_and_every_link(old: Path) -> None:
     (charge, _) = charge_for(Request.of("1", "1e-9"), BUDGET)
     assert again.charge(charge, "third", {"names": ["by_state", "q1"]}, label="ann") == 3
     again.record(again.charge(charge, "fifth", {}), b"new")
-    assert again.verify() == 16
+    assert again.verify() == 17
 
 
 def test_an_upgraded_ledger_looks_like_a_new_one(old: Path, tmp_path: Path) -> None:
@@ -81,7 +89,7 @@ def test_an_anchor_of_before_is_still_good(old: Path, tmp_path: Path) -> None:
     anchor.write_text(f'{{"ledger": "{ledger_id}", "link": 8, "head": "{head}"}}')
     before = old.read_bytes()
     Ledger.open(old, "rand-2", BUDGET, anchor=anchor)
-    assert '"link": 15' in anchor.read_text()  # six steps, and that it is held to the anchor
+    assert '"link": 16' in anchor.read_text()  # seven steps, and that it is held to the anchor
     assert '"spent": {"gaussian": 33114830490, "local": 500000000000, "pure": 750000000000}' in anchor.read_text()
     old.write_bytes(before)  # the older version put back is an older copy
     with pytest.raises(LedgerError, match="older one"):
@@ -110,7 +118,7 @@ def test_a_failed_step_leaves_the_old_version(old: Path, monkeypatch: pytest.Mon
         Ledger.open(old, "rand-2", BUDGET)
     assert old.read_bytes() == before
     monkeypatch.undo()
-    assert Ledger.open(old, "rand-2", BUDGET).verify() == 14
+    assert Ledger.open(old, "rand-2", BUDGET).verify() == 15
 
 
 def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +135,7 @@ def test_an_older_ledger_that_cannot_be_written_says_so(old: Path, monkeypatch: 
 
 
 def test_a_version_that_a_file_does_not_have_is_refused(old: Path) -> None:
-    for claimed, text in ((0, "schema version 0"), (8, "reads up to 7"), (2, "damaged|could not be used")):
+    for claimed, text in ((0, "schema version 0"), (9, "reads up to 8"), (2, "damaged|could not be used")):
         with closing(sqlite3.connect(old, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA user_version = {claimed}")
         with pytest.raises(LedgerError, match=text):
@@ -149,7 +157,7 @@ def test_four_processes_upgrade_once(old: Path) -> None:
         subprocess.Popen([sys.executable, "-c", SCRIPT, str(old)], text=True, cwd=ROOT, **pipes)  # type: ignore[call-overload]
         for _ in range(4)
     ]
-    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["14\n"] * 4
+    assert [racer.communicate("go\n", timeout=900)[0] for racer in racers] == ["15\n"] * 4
 
 
 def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +171,9 @@ def test_a_ledger_of_version_2_gets_names_of_views(tmp_path: Path, monkeypatch: 
     assert version(path) == 2
     monkeypatch.undo()
     ledger = Ledger.open(path, "rand-1", BUDGET)
-    assert version(path) == 7
+    assert version(path) == 8
     assert ledger.entries() == []
-    assert ledger.verify() == 6
+    assert ledger.verify() == 7
 
 
 def test_a_ledger_of_version_6_gets_requests(tmp_path: Path) -> None:
@@ -176,7 +184,7 @@ def test_a_ledger_of_version_6_gets_requests(tmp_path: Path) -> None:
     assert (version(path), len(links)) == (6, 9)
     budget = replace(BUDGET, approval=True)
     ledger = Ledger.open(path, "rand-1", budget)
-    assert version(path) == 7
+    assert version(path) == 8
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[:9] == links
     assert ledger.requests() == []
@@ -189,4 +197,4 @@ def test_a_ledger_of_version_6_gets_requests(tmp_path: Path) -> None:
         ledger.request(charge, {"request": "k", "tables": ["visits"]}, ("SELECT 1", ""), label="ann")
     ledger.decide(1, approve=True)
     assert ledger.charge(charge, "third", {"request": "k", "tables": ["visits"]}, label="ann") == 4
-    assert ledger.verify() == 15
+    assert ledger.verify() == 16

@@ -17,7 +17,7 @@ from seeded_source import SeededSource
 import dpsql.errors
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy import draws as module
-from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise, sample_from
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise, sample_from
 
 PACKAGE = Path(dpsql.errors.__file__).parent
 
@@ -30,7 +30,7 @@ def counted(words: list[int]):
 
 def test_calibration_is_exact() -> None:
     assert gaussian_noise(12, Fraction(33114830490, 10**12)).parameter == Fraction(12 * 10**12, 33114830490)
-    assert laplace_noise(3, Fraction(18181818181, 10**12)).parameter == Fraction(3 * 10**12, 18181818181)
+    assert pure_noise(3, Fraction(18181818181, 10**12)).parameter == Fraction(3 * 10**12, 18181818181)
     huge = 10**60 + 1
     assert gaussian_noise(huge, Fraction(1, 3)).parameter == 3 * huge
 
@@ -45,7 +45,7 @@ def test_floats_never_enter_the_calibration() -> None:
     with pytest.raises(InternalError):
         gaussian_noise(1.5, Fraction(1))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="exact"):
-        laplace_noise(1, 0.5)  # type: ignore[arg-type]
+        pure_noise(1, 0.5)  # type: ignore[arg-type]
     with pytest.raises(InternalError):
         Noise("gaussian", 1.0)  # type: ignore[arg-type]
 

@@ -213,3 +213,17 @@ def test_rho_policies_have_both_kinds() -> None:
     assert by_epsilon.charge.account == "gaussian"
     with pytest.raises(BudgetError, match="more than is left"):
         ways(Request.of(rho="0.01"), delta, budget, 2, delta / 2)
+
+
+def test_delta_is_set_aside_with_what_needs_it_or_not_at_all(tmp_path: Path) -> None:
+    """A discovery that the ledger refuses leaves no delta set aside; one that it grants is charged after it."""
+    ledger = Ledger.create(tmp_path / "l.ledger", "d-1", budget := Budget.of(epsilon=1, delta="1e-6"))
+    aside = reserve.price(budget)
+    much = Charge("gaussian", 10**12, "gaussian", "too much", None, Fraction(1, 10**9))
+    with pytest.raises(BudgetError):
+        ledger.charge(much, "a", {"names": []}, before=aside)
+    assert ledger.entries() == []
+    little = Charge("gaussian", 10**6, "gaussian", "little", None, Fraction(1, 10**9))
+    assert ledger.charge(little, "b", {"names": []}, before=aside) == 2
+    assert ledger.charge(little, "b", {"names": []}, before=aside) == 2
+    assert [entry.description.get("kind") for entry in ledger.entries()] == ["reserve", None]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsql.privacy.noise import Noise, gaussian_noise, laplace_noise
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.reconstruct import Derived, evaluate
 from dpsql.reconstruct.formulas import (
     Formula,
@@ -66,7 +66,7 @@ def strategic(kind: str, measures: int) -> Strategic:
     S = select(W, noise=kind)
     divisor = STEPS ** (measures - 1)
     if kind == "laplace":
-        noise = laplace_noise(S.l1 * divisor, EPSILON)
+        noise = pure_noise(S.l1 * divisor, EPSILON)
     else:
         noise = gaussian_noise(S.l2_squared * divisor**2, MU_SQUARED)
     R = S.reconstruction(W)

@@ -11,21 +11,20 @@ from scipy import optimize
 from dpsql.reconstruct import nonnegative
 from dpsql.reconstruct.nonnegative import Problem, whole_numbers
 
-RNG = np.random.default_rng(7)
 
-
-def drawn(p: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(p: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Counts of overlapping sets of cells, half of which are empty, and noise that they cannot explain."""
-    A = (RNG.random((p, n)) < 0.4).astype(float)
+    rng = np.random.default_rng(seed)
+    A = (rng.random((p, n)) < 0.4).astype(float)
     A[0] = 1.0
-    return A, A @ np.maximum(RNG.normal(size=n), 0) * 5 + 3 * RNG.normal(size=p)
+    return A, A @ np.maximum(rng.normal(size=n), 0) * 5 + 3 * rng.normal(size=p)
 
 
 @pytest.mark.parametrize("active", [2000, 0], ids=["active sets first", "quasi-Newton"])
 @pytest.mark.parametrize(("p", "n"), [(30, 20), (60, 45), (20, 40)])
 def test_agrees_with_scipy(monkeypatch: pytest.MonkeyPatch, p: int, n: int, active: int) -> None:
     monkeypatch.setattr(nonnegative, "_ACTIVE", active)
-    A, b = drawn(p, n)
+    A, b = drawn(p, n, 7)
     found = Problem(A, b).solve()
     assert found.converged
     assert found.never_worse(1e-6)
@@ -40,7 +39,7 @@ def test_the_certificate_holds_after_any_number_of_steps(monkeypatch: pytest.Mon
     monkeypatch.setattr(nonnegative, "_POLISH", 0)
     said = 0
     for seed in range(20):
-        A, b = drawn(60, 40)
+        A, b = drawn(60, 40, seed)
         least = 0.5 * float(((A @ optimize.nnls(A, b)[0] - b) ** 2).sum())
         for steps in (0, 1, 3, 10, 40):
             held = Problem(A, b).solve(most=steps)

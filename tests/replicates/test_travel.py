@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import repeatable_noise
 from replicate_world import BATCH, OTHER, POLICY, connect
 
 import dpsql
+from dpsql.driver.cursor import Cursor
 from dpsql.reconstruct.fieller import fieller
 from dpsql.reconstruct.linear_errors import LinearErrors
 
 
 @pytest.fixture(scope="module")
 def con(tmp_path_factory):
-    """A connection with two releases, of pure and of Gaussian noise."""
+    """A connection with releases of pure and of Gaussian noise, the same every time."""
     held = connect(tmp_path_factory.mktemp("travel"))
-    held.run(BATCH, epsilon=0.5)
-    held.run(OTHER, epsilon=0.4, delta=1e-9)
-    held.run("CREATE VIEW few AS SELECT g, COUNT_IF(k = 0) AS n FROM t GROUP BY g", epsilon=0.01, delta=1e-9)
+    with pytest.MonkeyPatch.context() as patch:
+        repeatable_noise(patch, 1)
+        held.run(BATCH, epsilon=0.5)
+        held.run(OTHER, epsilon=0.4, delta=1e-9)
+        held.run("CREATE VIEW few AS SELECT g, COUNT_IF(k = 0) AS n FROM t GROUP BY g", epsilon=0.01, delta=1e-9)
     return held
 
 
@@ -70,7 +74,7 @@ def test_a_ratio_has_fiellers_interval(con):
 def test_small_denominators_widen_and_are_never_null(con):
     found = by(con.sql("SELECT g, 1000 / n AS r, ROUND(1000 / n, 1) AS rounded FROM few", errors=True))
     unsure = [row["g"] for row in by(con.sql("FROM few")).values() if abs(row["n"]) < 1.7 * row["n_stderr"]]
-    assert unsure  # some of four, each with a chance of 91 %
+    assert len(unsure) > 2
     for g in unsure:
         assert (found[g]["r_low"], found[g]["r_high"], found[g]["r_stderr"]) == (-np.inf, np.inf, np.inf)
         assert (found[g]["rounded_low"], found[g]["rounded_high"]) == (-np.inf, np.inf)
@@ -186,6 +190,24 @@ def test_a_cursor_shows_errors_of_what_it_computes(con):
         with pytest.warns(UserWarning, match="without errors: .* another result"):
             cursor.execute("SELECT n + random() AS r FROM by_g")
         assert [d[0] for d in cursor.description] == ["r"]
+
+
+def test_who_listens_hears_why_there_are_no_errors_and_is_not_warned(con, recwarn):
+    heard = []
+    with Cursor(con, errors=True, said=heard.append) as cursor:
+        cursor.execute("SELECT n + random() AS r FROM by_g")
+    assert len(heard) == 1
+    assert "without errors: " in heard[0]
+    assert not recwarn
+
+
+def test_a_row_that_noise_picked_has_a_wider_interval_than_one_that_was_named(con):
+    """Of groups that noise can hardly tell apart one is picked; its interval counts the contenders."""
+    picked = one(con.sql("SELECT g, n FROM few ORDER BY n DESC LIMIT 1", errors=True))
+    named = one(con.sql(f"SELECT g, n FROM few WHERE g = '{picked['g']}'", errors=True))
+    assert picked["n_stderr"] == pytest.approx(named["n_stderr"])
+    assert picked["n_low"] < named["n_low"]
+    assert picked["n_high"] > named["n_high"]
 
 
 def test_nothing_is_spent_and_no_batch_is_measured(con):

@@ -74,9 +74,10 @@ def test_a_batch_waits_as_a_plan_until_the_custodian_says_yes(running: Running, 
         assert (shown["analyst"], shown["state"], shown["guarantee"]) == ("ann", "waiting", "epsilon 0.5 (pure)")
         assert shown["plan"] == "\n".join(row[0] or "" for row in plan.rows)
         assert ann.ask(text).errors  # asking again asks for nothing more
-        assert [row[:1] + row[2:4] for row in ann.ask("SHOW dpsql.requests").rows] == [
-            (str(number), "waiting", "epsilon 0.5 (pure)"),
+        assert [row[2:4] for row in ann.ask("SHOW dpsql.requests").rows if row[0] == str(number)] == [
+            ("waiting", "epsilon 0.5 (pure)"),
         ]
+        assert len([one for one in custodian("list", "--all")["requests"] if one["sql"].strip() == text]) == 1
         assert running.server.service.con.budget.spent == before
         assert custodian("approve", number, "--note", "for the board")["state"] == "approved"
         said = ann.ask(text)

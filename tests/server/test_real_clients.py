@@ -119,8 +119,8 @@ def test_psycopg_cancels(running: Running) -> None:
     async def cancelled() -> None:
         async with await psycopg.AsyncConnection.connect(uri(running), autocommit=True) as con:
             work = asyncio.ensure_future(con.execute("SELECT COUNT(*) FROM range(3000000) a, range(3000000) b"))
-            await asyncio.sleep(0.3)
-            await con.cancel_safe()
+            while not (await asyncio.wait([work], timeout=0.2))[0]:  # before the statement runs nothing is cancelled
+                await con.cancel_safe()
             with pytest.raises(psycopg.errors.QueryCanceled):
                 await work
 

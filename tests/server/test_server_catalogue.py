@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from server_world import server
@@ -83,11 +84,11 @@ def test_who_asks_and_where(ann: Client) -> None:
     assert ann.ask("SELECT current_setting('server_version_num')").rows == [("160000",)]
 
 
-def test_what_is_released_later_is_listed(ann: Client, running: Running) -> None:
-    with Client(running.port, "bob") as bob:
+def test_what_is_released_later_is_listed(tmp_path: Path) -> None:
+    with served(lambda: server(tmp_path)) as running, Client(running.port) as ann, Client(running.port, "bob") as bob:
         bob.ask("SET dpsql.epsilon = 1; CREATE VIEW late AS SELECT AVG(cost) AS mean FROM visits")
-    said = ann.ask("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'late'")
-    assert ("mean", "double precision") in said.rows
+        said = ann.ask("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'late'")
+        assert ("mean", "double precision") in said.rows
 
 
 @pytest.mark.parametrize("name", sorted(columns()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from batches import JOINS, Statement
+from batches import BOUNDS, CLAMPED, JOINS, Statement
 from statement_texts import core
 
 Maker = Callable[[random.Random, list[str], str, list[Statement]], Statement | None]
@@ -20,7 +20,8 @@ def batch(rng: random.Random, tables: list[str]) -> list[Statement]:
         name = f"v{number}" if rng.random() < 0.5 else f"q{sum(1 for s in found if s.name[0] == 'q') + 1}"
         made = None
         while made is None:
-            maker = rng.choice([_one, _one, _one, _one, _over, _joined, _union, _with, _nested, _ranges])
+            maker = rng.choice([_one, _one, _one, _one, _over, _joined, _union, _with, _nested, _ranges,
+                                _of_units, _of_units])  # fmt: skip
             made = maker(rng, tables, name, found)
         found.append(made)
     return found
@@ -147,3 +148,56 @@ def _ranges(rng: random.Random, tables: list[str], name: str, _: list[Statement]
     )
     columns = (f"{column}_to",) if prefixes else (f"{column}_from", f"{column}_to")
     return Statement(name, user, oracle, False, (*columns, "n0", "n1", "n2"), columns, exact=True)
+
+
+_VISITS = [
+    "kids > 0", "state = 'NY'", "big BETWEEN 0 AND 2000", "seen < TIMESTAMP '2020-02-01'", "cost >= 7.25",
+    "state IS NULL OR kids = 1", "NOT (mass > 1)",
+]  # fmt: skip
+
+
+def _of_units(rng: random.Random, _: list[str], name: str, __: list[Statement]) -> Statement:
+    """Units that an aggregate of each chooses, sets of units, and rows that others of their unit choose."""
+    form = rng.choice([_by_aggregate, _by_aggregate, _by_set, _by_others])
+    user, oracle = form(rng)
+    return Statement(name, user, oracle, False, ("n0",), exact=True)
+
+
+def _by_aggregate(rng: random.Random) -> tuple[str, str]:
+    column = rng.choice(["big", "cost"])
+    low, high = BOUNDS[column]
+    function = rng.choice(["sum", "avg", "median", "var_pop", "var_samp", "stddev_pop", "stddev"])
+    most = {"sum": 3 * (high - low), "v": (high - low) ** 2 / 2}.get(
+        function[:3] if function == "sum" else function[0], high
+    )
+    held = f"FILTER (WHERE {rng.choice(_VISITS)})" if rng.random() < 0.3 else ""
+    where = f"WHERE {rng.choice(_VISITS)}" if rng.random() < 0.4 else ""
+    having = rng.choice(["", "", " HAVING count(*) > 2", " HAVING count(cost) = 1"])
+    asked = f"a {rng.choice(['>', '<='])} {rng.uniform(low, most):.3f}"
+    asked = rng.choice([asked, asked, "a IS NULL"])
+    cleaned = f"(SELECT *, {CLAMPED[column]} AS x FROM (SELECT * REPLACE (nullif(cost, 'nan') AS cost, "
+    cleaned += "nullif(mass, 'nan') AS mass) FROM visits))"
+    inner = f"(SELECT pid, {function}({{0}}) {held} AS a FROM {{1}} AS v {where} GROUP BY pid{having})"
+    user = f"SELECT count_if({asked}) AS n0 FROM {inner} AS u".format(column, "visits")
+    return user, f"SELECT coalesce(count_if({asked}), 0) AS n0 FROM {inner} AS u".format("x", cleaned)
+
+
+def _by_set(rng: random.Random) -> tuple[str, str]:
+    parts = [f"SELECT pid FROM visits WHERE pid IS NOT NULL AND ({part})" for part in rng.sample(_PLAIN, 3)]
+    first, second = (rng.choice(["UNION", "INTERSECT", "EXCEPT"]) for _ in range(2))
+    last = f" {second if second != 'UNION' else 'EXCEPT'} {parts[2]}" if rng.random() < 0.4 else ""
+    text = f"SELECT count(*) AS n0 FROM (({parts[0]} {first} {parts[1]}){last}) AS u"
+    return text, text
+
+
+# Without NaN, which the oracle reads as a number.
+_PLAIN = _VISITS[:4] + _VISITS[5:6]
+
+
+def _by_others(rng: random.Random) -> tuple[str, str]:
+    column, sign = rng.choice(["big", "seen", "kids"]), rng.choice(["<", "<=", ">", ">="])
+    sides = rng.choice([f"w.{column} {sign} v.{column}", f"v.{column} {sign} w.{column}"])
+    more = f" AND w.{rng.choice(['kids > 0', 'big > -5', 'kids = 1'])}"
+    inner = f"SELECT 1 FROM visits w WHERE w.pid = v.pid AND {sides}{rng.choice(['', more])}"
+    text = f"SELECT count(*) AS n0 FROM visits v WHERE {rng.choice(['', 'NOT '])}EXISTS ({inner})"
+    return text, text

@@ -202,6 +202,9 @@ def number(scope: Scope, rng: random.Random, *, exact: bool = False) -> Number:
     return _formula(scope, rng, rng.choice(known))
 
 
+_DESCENDING = "percentile_{}({}) WITHIN GROUP (ORDER BY {{0}} DESC)"
+
+
 def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     """AVG, a variance, a ratio or a quantile; over nothing each is the middle of what it can be, or NULL."""
     low, high = BOUNDS[name]
@@ -236,7 +239,7 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     if kind < 0.8:
         user = f"sum({column}) / count({column})"
         oracle = f"sum({clamped}) FILTER (WHERE pad IS NULL) / nullif(count({clamped}) FILTER (WHERE pad IS NULL), 0)"
-        return Number(user, f"({oracle})::DOUBLE", False)
+        return Number(user, f"({oracle})::DOUBLE" if low < 0 else f"coalesce({oracle}, 0)::DOUBLE", False)
     name = next((n for n in ("age", "kids", "big") if n in scope.columns and n != "big"), "")
     if not name:
         return linear(scope, rng)
@@ -244,6 +247,8 @@ def _formula(scope: Scope, rng: random.Random, name: str) -> Number:
     column, clamped = scope.raw(name), scope.hidden(name, "c")
     function, share, place = rng.choice([("median({0})", 0.5, "median({0})"), ("min({0})", 0, "min({0})"),
                                          ("max({0})", 1, "max({0})"),
+                                         (_DESCENDING.format("cont", 0.25), 0.75, _DESCENDING.format("cont", 0.25)),
+                                         (_DESCENDING.format("disc", 0.4), 0.6, _DESCENDING.format("disc", 0.4)),
                                          ("quantile_cont({0}, 0.25)", 0.25, "quantile_cont({0}, 0.25)")])  # fmt: skip
     user, oracle = _filtered(scope, rng, function.format(column), place.format(clamped))
     return Number(user, f"coalesce({oracle}, {low + round(share * (high - low))})::DOUBLE", False)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import duckdb
+import numpy as np
 import pytest
-from helpers import exact, policy_of
+from helpers import exact, policy_of, understood
 from noiseless import Pipeline, rows_of
 
 import dpsql
+from dpsql.privacy.noise import Noise
+from dpsql.reconstruct import ResidualAnswers, rank_rows
+from dpsql.strategy.kronecker.structured import structured_strategy
+from dpsql.workload.compile.structured import compile_structured
 from dpsql.workload.expr.batch import Ranked
 
 POLICY = policy_of("""
@@ -58,7 +66,7 @@ def test_a_bucket_of_a_fine_column_has_a_quantile() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("QUANTILE_CONT(age, [0.5, 1])", "one for each share"),
+        ("QUANTILE_CONT(age, [0.5, 1]) + 1", "one for each share"),
         ("MEDIAN(note)", "needs its values declared"),
         ("MEDIAN(smoker)", "numbers and dates"),
         ("MEDIAN(smoker AND age > 3)", "numbers and dates"),
@@ -116,3 +124,85 @@ def pipeline() -> Pipeline:
     con = duckdb.connect()
     con.execute(ROWS)
     return Pipeline.of(POLICY, con)
+
+
+def test_lists_and_descending_percentiles_are_columns() -> None:
+    con = duckdb.connect()
+    con.execute(ROWS)
+    pipeline = Pipeline.of(POLICY, con)
+    cases = [
+        ("QUANTILE_CONT(age, [0.1, 0.5]) AS q", ["q_1", "q_2"], "quantile_cont(age, [0.1, 0.5])"),
+        ("QUANTILE_DISC(age, [0.25]) FILTER (WHERE smoker)", None, "quantile_disc(age, [0.25]) FILTER (WHERE smoker)"),
+        ("QUANTILE_CONT(age, [0.1, 0.9])[2] AS q", ["q"], "[quantile_cont(age, 0.9)]"),
+        ("list_extract(QUANTILE(age, [0.3]), 1) AS q", ["q"], "quantile(age, [0.3])"),
+        ("PERCENTILE_CONT([0.2, 0.4]) WITHIN GROUP (ORDER BY age DESC) AS p", ["p_1", "p_2"],
+         "[quantile_cont(age, 0.8), quantile_cont(age, 0.6)]"),
+        *((f"PERCENTILE_DISC({q}) WITHIN GROUP (ORDER BY age DESC) AS p", ["p"],
+           f"[percentile_disc({q}) WITHIN GROUP (ORDER BY age DESC)]") for q in (0, 0.2, 0.5, 0.99, 1)),
+    ]  # fmt: skip
+    for asked, names, oracle in cases:
+        (result,) = pipeline.results(f"SELECT {asked} FROM t WHERE smoker IS NOT NULL")
+        found, rows = rows_of(result)
+        assert names is None or found == names
+        ((wanted,),) = con.execute(f"SELECT {oracle} FROM t").fetchall()
+        assert list(rows[0]) == pytest.approx([float(value) for value in wanted])
+
+
+def test_mode_is_the_key_that_counts_most() -> None:
+    con = duckdb.connect()
+    con.execute(ROWS)
+    con.execute(
+        "INSERT INTO t (age, smoker) SELECT NULL, true FROM range(30) UNION ALL SELECT 7, true FROM range(9) "
+        "UNION ALL SELECT 9, false FROM range(19)"
+    )
+    pipeline = Pipeline.of(POLICY, con)
+    for sql in (
+        "SELECT smoker, MODE(age % 7) AS m FROM t GROUP BY smoker HAVING smoker IS NOT NULL",
+        "SELECT MODE(month(day)) AS m FROM t",
+        "SELECT MODE(age) AS m FROM t WHERE smoker",
+        "SELECT smoker AS s, MODE(age) AS m FROM t WHERE age > 3 AND smoker IS NOT NULL GROUP BY s ORDER BY s",
+        "SELECT smoker, MODE(age) AS m FROM t WHERE smoker IS NOT NULL GROUP BY ALL",
+    ):
+        if "HAVING" in sql:
+            with pytest.raises(dpsql.SQLError, match="in a statement of its own"):
+                pipeline.results(sql)
+            continue
+        names, rows = rows_of(pipeline.results(sql)[0])
+        cursor = con.execute(sql)
+        assert names == [column[0] for column in cursor.description]
+        assert {row for row in rows if row[0] is not None} == set(cursor.fetchall())
+
+
+def test_counts_of_one_quantile_are_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of groups and values past what is one matrix: as many rows as its counts, whose errors have two columns."""
+    policy = policy_of(
+        """[tables.t]
+unit = "row"
+[tables.t.columns]
+age = { lower = 0, upper = 149 }
+cost = { lower = 0, upper = 500 }
+smoker = {}
+day = { lower = 2024-01-01, upper = 2024-03-31 }
+"""
+    )
+    con = duckdb.connect()
+    con.execute(ROWS)
+    pipeline = Pipeline.of(policy, con)
+    sql = "SELECT day, MEDIAN(age), MAX(age) FILTER (WHERE smoker) FROM t WHERE cost > 50 GROUP BY day"
+    found = understood(sql, policy, pipeline.tables)
+    compiled = compile_structured(found.queries, found.tables)
+    plain = replace(compiled, blocks=tuple(one for block in compiled.blocks for one in block.split))
+    assert len(compiled.blocks) == 2
+    assert len(plain.blocks) == 300
+    strategy = structured_strategy(compiled, "gaussian", time_limit=1.0)
+    noise = Noise.gaussian(Fraction(50))
+    answers = strategy.answers_of(compiled)
+    slow = ResidualAnswers(plain.blocks, answers.residuals, answers.sizes, answers.numbers)
+    assert answers.errors(noise, 1) == pytest.approx(slow.errors(noise, 1))
+    parts = [slice(at * 92, (at + 1) * 92) for at in (0, 70, 148, 149)]
+    few, whole = (rows.reshape(4, 92, -1) for rows in (rank_rows(answers, parts, noise), slow.rows(parts, noise)))
+    assert few.shape[2] == 2
+    assert np.einsum("kgp,kgp->kg", few, few) == pytest.approx(np.einsum("kgp,kgp->kg", whole, whole), abs=1e-9)
+    assert np.einsum("kgp,gp->kg", few, few[-1]) == pytest.approx(np.einsum("kgp,gp->kg", whole, whole[-1]), abs=1e-9)
+    monkeypatch.setattr("dpsql.reconstruct.residual_answers.MOST", 0)  # rows of Laplace noise are too many at once
+    assert rank_rows(answers, parts, Noise.laplace(Fraction(50))) == pytest.approx(1.42 * few.reshape(-1, 2))

@@ -83,7 +83,8 @@ SUGGESTED = [
         "write CREATE VIEW name AS SELECT ...",
         "CREATE VIEW t AS SELECT COUNT(*) FROM visits",
     ),
-    ("SELECT MODE(state) FROM visits", "use COUNT, COUNT_IF, SUM, AVG", "SELECT AVG(age), MAX(age) FROM visits"),
+    ("SELECT SKEWNESS(cost) FROM visits", "use COUNT, COUNT_IF, SUM, AVG", "SELECT AVG(age), MAX(age) FROM visits"),
+    ("SELECT MODE(state), COUNT(*) FROM visits", "in a statement of its own", "SELECT MODE(state) FROM visits"),
     (
         f"{COUNT} FULL JOIN zones ON state = zone",
         "write JOIN, or LEFT JOIN",
@@ -155,7 +156,7 @@ UNDERLINED = [
     ("SELECT age, COUNT(*) FROM visits", "age"),
     (f"{COUNT} WHERE name ~ 'a'", "name ~ 'a'"),
     (f"{COUNT} WHERE regexp_matches(name, 'a)(')", "regexp_matches(name, 'a)(')"),
-    ("SELECT MODE(state) AS m FROM visits", "MODE(state)"),
+    ("SELECT SKEWNESS(cost) AS m FROM visits", "SKEWNESS(cost)"),
     (f"{COUNT} WHERE age <=> 3", "<=>"),
     (f"{COUNT} WHERE day < current_date", "day"),  # the parser keeps no place of current_date itself
     (f"{COUNT} GROUP BY dp_ranges(age + 1)", "dp_ranges(age + 1)"),

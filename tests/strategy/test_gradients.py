@@ -13,7 +13,10 @@ from dpsql.strategy.published import decomposition, eigen_design
 from dpsql.strategy.pure import low_rank
 from dpsql.workload import Workload
 
-rng = np.random.default_rng(17)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(17)
 
 
 def slopes(f, x, step=1e-6):
@@ -27,7 +30,7 @@ def slopes(f, x, step=1e-6):
 
 
 @pytest.mark.parametrize("stage", low_rank._STAGES[:2])
-def test_low_rank_mixing(stage):
+def test_low_rank_mixing(stage, rng):
     Y, root = rng.normal(size=(4, 9)), rng.normal(size=(4, 4))
     objective = low_rank._Objective(root @ root.T + np.eye(4), Y)
     objective.soft, objective.sharp = stage
@@ -39,7 +42,7 @@ def test_low_rank_mixing(stage):
     assert gradient @ C.ravel() == pytest.approx(0, abs=1e-9)
 
 
-def test_low_rank_mixing_smooths_the_true_error_from_above():
+def test_low_rank_mixing_smooths_the_true_error_from_above(rng):
     Y = rng.normal(size=(4, 9))
     objective, C = low_rank._Objective(np.eye(4), Y), rng.normal(size=(4, 4)) + 2 * np.eye(4)
     P = np.linalg.inv(C)
@@ -52,7 +55,7 @@ def test_low_rank_mixing_smooths_the_true_error_from_above():
 
 
 @pytest.mark.parametrize("squares", [True, False])
-def test_shares_of_a_union(squares):
+def test_shares_of_a_union(squares, rng):
     roots = rng.normal(size=(3, 5, 5))
     metrics, gram = np.einsum("gij,gik->gjk", roots, roots), workload.prefix(5).gram()
     logs = rng.normal(size=3)
@@ -65,7 +68,7 @@ def test_shares_of_a_union(squares):
 
 
 @pytest.mark.parametrize("squares", [True, False])
-def test_shares_of_two_parts_are_the_best(squares):
+def test_shares_of_two_parts_are_the_best(squares, rng):
     """Of two metrics, one of them singular, no other share has less error."""
     roots = [rng.normal(size=(2, 5)), rng.normal(size=(5, 5))]
     metrics, gram = np.array([root.T @ root for root in roots]), workload.prefix(5).gram()
@@ -75,7 +78,7 @@ def test_shares_of_two_parts_are_the_best(squares):
     assert best <= min(others) + 1e-9
 
 
-def test_slope_of_the_dual_is_half_of_q():
+def test_slope_of_the_dual_is_half_of_q(rng):
     # t = tr (Lambda^1/2 G Lambda^1/2)^1/2 has dt / dlambda_j = q_j / 2: what the ascent climbs by.
     U = rng.normal(size=(3, 7))
     lam = rng.random(7) + 0.1
@@ -86,7 +89,7 @@ def test_slope_of_the_dual_is_half_of_q():
     assert Full(G, lam, False).t == pytest.approx(Low(Dense(root), lam).t)
 
 
-def test_slope_of_the_dual_over_axes():
+def test_slope_of_the_dual_over_axes(rng):
     ends = np.array([[0, 2], [1, 4], [3, 5]])
     j = np.arange(6)
     boxes = ((ends[:, :1] <= j) & (j <= ends[:, 1:])).astype(np.int64)
@@ -105,7 +108,7 @@ def test_slope_of_the_dual_over_axes():
     assert np.allclose(2 * found, Low(columns, lam).q, rtol=1e-5)
 
 
-def test_slope_of_the_eigen_design():
+def test_slope_of_the_eigen_design(rng):
     Q = np.linalg.qr(rng.normal(size=(6, 6)))[0][:4]
     squares, sigma, lam = Q * Q, rng.random(4) + 0.5, rng.random(6) + 0.1
     state = eigen_design._State(squares, sigma, lam)
@@ -119,7 +122,7 @@ def test_slope_of_the_eigen_design():
         assert t**2 <= (sigma / u).sum() * (u @ squares).max() * (1 + 1e-12)
 
 
-def test_subproblem_of_the_low_rank_mechanism():
+def test_subproblem_of_the_low_rank_mechanism(rng):
     # The augmented Lagrangian of Yuan et al. 2012, Eq. 8, at fixed multiplier and penalty.
     W, L, multiplier, beta = rng.normal(size=(5, 6)), rng.normal(size=(3, 6)), rng.normal(size=(5, 6)), 1.7
 

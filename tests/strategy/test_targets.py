@@ -10,7 +10,10 @@ from dpsql.strategy import select
 from dpsql.strategy.targets import Limits, strategies_for
 from dpsql.workload.families.matrix import Workload
 
-rng = np.random.default_rng(23)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(23)
 
 
 def needed(strategy, rows, targets):
@@ -65,7 +68,7 @@ def test_a_total_and_its_parts_by_hand():
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_it_needs_no_more_than_the_strategies_of_other_objectives(noise):
+def test_it_needs_no_more_than_the_strategies_of_other_objectives(noise, rng):
     rows = (rng.random((12, 8) if noise == "gaussian" else (4, 3)) < 0.5).astype(np.int64)
     rows[0] = 1
     rows = rows[rows.any(axis=1)]

@@ -95,7 +95,6 @@ def test_sums_are_compared_by_their_sensitivity(con: duckdb.DuckDBPyConnection) 
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT SUM(a1), SUM(a2), SUM(a3), SUM(a4), SUM(a5), SUM(a6), SUM(a7) FROM t", "7 summed columns"),
         ("SELECT SUM(far) FROM t", "differ too finely"),
         ("SELECT COUNT(*) * 123456789.987654 - COUNT_IF(age > 2) * 0.000001 FROM t", "differ too finely"),
         ("SELECT day, age, COUNT(*) FROM t GROUP BY ALL", "at most 200,000 numbers"),

@@ -35,6 +35,12 @@ def test_many_sums_over_many_cells_are_refused():
         corners_of([entry], 7 * 20_000)
 
 
-def test_seven_sums_in_one_cell_are_refused():
-    with pytest.raises(SQLError, match="7 summed columns meet"):
-        corners_of([np.arange(8).reshape(8, 1)], 8)
+def test_seventeen_sums_in_one_cell_are_refused():
+    with pytest.raises(SQLError, match="17 summed columns meet"):
+        corners_of([np.arange(18).reshape(18, 1)], 18)
+
+
+def test_sixteen_sums_in_one_cell_have_all_their_corners():
+    found = corners_of([np.arange(17).reshape(17, 1)], 17)
+    assert found.shape == (17, 2**16)
+    assert len(np.unique(found.toarray(), axis=1).T) == 2**16

@@ -7,6 +7,7 @@ multiplies or divides those and AVG, VAR and the like. Everything else is left t
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -16,6 +17,7 @@ from sqlglot import exp
 
 from dpsql.reconstruct.formulas import Formula, Leaf, Negative, Number, Product, Quotient, Root, Sum, Variance
 from dpsql.sql.aggregate.quantiles import QUANTILES, prefixes_of, quantile_of
+from dpsql.sql.aggregate.statistics import PAIRED, TABLES, gini, misplaced, name_of, paired, weighted
 from dpsql.sql.aggregate.sums import sum_of
 from dpsql.sql.parse.refusals import not_an_aggregate
 from dpsql.sql.parse.statements import refuse
@@ -60,7 +62,7 @@ def kind(node: exp.Expression) -> int:
             found = max(found, FORMULA)
         elif isinstance(part, _LINEAR):
             found = max(found, LINEAR)
-        elif isinstance(part, _MOMENTS):
+        elif isinstance(part, (*_MOMENTS, *PAIRED)) or name_of(part):
             found = max(found, FORMULA)
         elif not is_constant(part):
             return OUTER
@@ -131,7 +133,7 @@ class Collector:
         """The number of the output that a LINEAR expression is."""
         linear = _Linear(self.where, self.scope)
         linear.add(node, Fraction(1))
-        return self._kept(linear.terms, linear.constant, name)
+        return self.kept(linear.terms, linear.constant, name)
 
     def formula(self, node: exp.Expression) -> Formula:
         """The formula that a LINEAR or FORMULA expression, or a constant, is."""
@@ -160,12 +162,20 @@ class Collector:
         if isinstance(node, exp.Div):
             return self._quotient(node)
         if isinstance(node, exp.Filter):
-            kept = copy.copy(self)  # the same lists, other rows
-            kept.where = gather(And, self.where, truth(node.expression.this, self.scope).true)
-            return kept.formula(node.this)
+            return self.filtered(node).formula(node.this)
         if isinstance(node, exp.Count | exp.ApproxDistinct):
             return Leaf(self._units(node))
+        if name_of(node) in TABLES:
+            raise misplaced(node)
+        if name_of(node) or isinstance(node, tuple(PAIRED)):
+            return gini(node, self) if name_of(node) else paired(node, self)
         return self._moment(node)
+
+    def filtered(self, node: exp.Filter) -> Collector:
+        """The same outputs, of the rows that FILTER leaves."""
+        kept = copy.copy(self)  # the same lists, other rows
+        kept.where = gather(And, self.where, truth(node.expression.this, self.scope).true)
+        return kept
 
     def ranked(self, node: exp.Expression) -> Ranked:
         """MIN, MAX, MEDIAN or QUANTILE_CONT over the declared values of a column: a prefix count for each."""
@@ -178,7 +188,7 @@ class Collector:
         found = prefixes_of(argument, self.scope)
         terms = [Term(Fraction(1), gather(And, where, condition)) for condition in found.below]
         series = f"quantile {len(self.outputs)}"
-        prefixes = tuple(self._kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
+        prefixes = tuple(self.kept({term: Fraction(1)}, Fraction(0), "", series) for term in terms)
         return Ranked("", q, found.starts, found.values, prefixes, found.type, discrete=discrete)
 
     def _units(self, node: exp.Count | exp.ApproxDistinct) -> int:
@@ -240,12 +250,16 @@ class Collector:
             scale = _share(top, bottom)
             if scale is not None:
                 share = Quotient(
-                    Leaf(self._kept(_divided(top.terms, scale), Fraction(0), "")),
-                    Leaf(self._kept(bottom.terms, bottom.constant, "")),
+                    Leaf(self.kept(_divided(top.terms, scale), Fraction(0), "")),
+                    Leaf(self.kept(bottom.terms, bottom.constant, "")),
                     (0.0, 1.0),
                 )
                 return share if scale == 1 else Product((share, Number(scale)))
-        return Quotient(self.formula(node.this), self.formula(node.expression))
+            bounds = weighted(node, self.scope)
+            if bounds is None and _not_negative(top) and _not_negative(bottom):
+                bounds = 0.0, math.inf
+            return Quotient(self.formula(node.this), self.formula(node.expression), bounds)
+        return Quotient(self.formula(node.this), self.formula(node.expression), weighted(node, self.scope))
 
     def _moment(self, node: exp.Expression) -> Formula:
         if not isinstance(node, _MOMENTS) or not isinstance(node.this, exp.Expression):
@@ -259,20 +273,21 @@ class Collector:
         column = sum_of(node.this, self.scope)
         lower, upper = Fraction(column.policy.lower), Fraction(column.policy.upper)  # type: ignore[arg-type]
         where = gather(And, self.where, not_null(column))
-        count = Leaf(self._kept({Term(Fraction(1), where): Fraction(1)}, Fraction(0), ""))
+        count = Leaf(self.kept({Term(Fraction(1), where): Fraction(1)}, Fraction(0), ""))
         one = Term(Fraction(1), self.where, column.name)
         if isinstance(node, exp.Avg):
-            total = Leaf(self._kept({one: Fraction(1)}, Fraction(0), ""))
+            total = Leaf(self.kept({one: Fraction(1)}, Fraction(0), ""))
             return Quotient(total, count, (float(lower), float(upper)))
         centre = (lower + upper) / 2
         about = {one: Fraction(1), Term(Fraction(1), where): -centre}
-        total = Leaf(self._kept(about, Fraction(0), ""))
-        squares = Leaf(self._kept({replace(one, power=2): Fraction(1)}, Fraction(0), ""))
+        total = Leaf(self.kept(about, Fraction(0), ""))
+        squares = Leaf(self.kept({replace(one, power=2): Fraction(1)}, Fraction(0), ""))
         sample = not isinstance(node, exp.VariancePop | exp.StddevPop)
         variance = Variance(count, total, squares, float(upper - lower), sample)
         return variance if isinstance(node, exp.Variance | exp.VariancePop) else Root(variance)
 
-    def _kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str, part_of: str = "") -> int:
+    def kept(self, terms: dict[Term, Fraction], constant: Fraction, name: str, part_of: str = "") -> int:
+        """The number of the output that these terms are; a new one where there is none yet."""
         kept = tuple(
             replace(term, coefficient=coefficient)
             for term, coefficient in terms.items()
@@ -301,6 +316,13 @@ def _share(top: _Linear, bottom: _Linear) -> Fraction | None:
         if not isinstance(lower, Fraction) or lower < 0:
             return None
     return factor if gather(And, whole.condition, part.condition) == part.condition else None
+
+
+def _not_negative(side: _Linear) -> bool:
+    """Whether a linear expression is at least 0 whatever the rows are."""
+    lowers = [side.scope.column(term.column).policy.lower for term in side.terms if term.column is not None]
+    known = all(isinstance(lower, Fraction) and lower >= 0 for lower in lowers)
+    return known and side.constant >= 0 and all(coefficient >= 0 for coefficient in side.terms.values())
 
 
 def _divided(terms: dict[Term, Fraction], factor: Fraction) -> dict[Term, Fraction]:

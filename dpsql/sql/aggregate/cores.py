@@ -17,10 +17,12 @@ from sqlglot import exp
 
 from dpsql.errors import listed
 from dpsql.policy.values import fold
-from dpsql.reconstruct.formulas import Leaf
+from dpsql.quoting import identifier
+from dpsql.reconstruct.formulas import Formula, Leaf
 from dpsql.sql.aggregate.aggregates import CONSTANT, FORMULA, LINEAR, RANKED, Collector, kind
 from dpsql.sql.aggregate.keys import key_of
 from dpsql.sql.aggregate.range_keys import NAMES, check_core, long_key, range_key
+from dpsql.sql.aggregate.statistics import Shown, name_of, shown_by
 from dpsql.sql.parse.statements import hints_of, refuse
 from dpsql.sql.parse.trees import nodes, written
 from dpsql.sql.resolve.batch_tables import distinct_table, one_row_each
@@ -306,10 +308,33 @@ class CoreDraft:
         formula = self.collector.formula(node)
         if isinstance(formula, Leaf):
             return self._output(formula.index, node, name)
+        return self._formula(formula, _title(node, name))
+
+    def _formula(self, formula: Formula, title: str) -> str:
         key = ("formula", formula)
         if key not in self.columns:
-            self.columns[key] = Derived(f"d{len(self.columns)}", formula, title=_title(node, name))
+            self.columns[key] = Derived(f"d{len(self.columns)}", formula, title=title)
         return self.columns[key].name
+
+    def several(self, node: exp.Expression) -> list[tuple[Shown, list[str]]]:
+        """The columns that dp_regression and the like stand for, and of their rows what SQL says each is."""
+        self._private.append(node)
+        collector, function = self.collector, node
+        while isinstance(function, exp.Paren | exp.Filter):
+            if isinstance(function, exp.Filter):
+                collector = collector.filtered(function)
+            function = function.this
+        found = []
+        for column in shown_by(function, collector):
+            title = f"{name_of(function)}.{column.name}"
+            rows = [
+                written(exp.Literal.string(row)) if isinstance(row, str)
+                else str(row) if isinstance(row, int)
+                else identifier(self._formula(row, title))
+                for row in column.rows
+            ]  # fmt: skip
+            found.append((column, rows))
+        return found
 
     def _output(self, output: int, node: exp.Expression, name: str) -> str:
         key = ("output", output)
@@ -368,7 +393,7 @@ class CoreDraft:
             places.append((len(queries), 0))
             queries.append(Query(label, units.name, keys, (output,), *asked))
             tables.append(units)
-        core = Core(label, tuple(queries), tuple(places), tuple(columns))
+        core = Core(label, tuple(queries), tuple(places), tuple(columns), self.rows.table.policy.minimum)
         check_core(core, self.select, whole=whole)
         if long_key(keys) is None and core.rows * len(core.outputs) > MAX_ROWS:
             each = f" of {len(core.outputs):,} numbers" if len(core.outputs) > 1 else ""

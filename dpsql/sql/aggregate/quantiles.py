@@ -21,7 +21,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import column_of
 from dpsql.sql.values.literals import fold, is_constant
 from dpsql.sql.values.predicates import not_null
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import Scope, refuse_unit
 from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import CaseKey, Column, constant
 from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather
@@ -29,6 +29,7 @@ from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gathe
 MAX_PREFIXES = 2_000
 # How many intervals the values of a longer domain are gathered into.
 PARTS = 512
+_LITTLE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ _DISCRETE = (exp.PercentileDisc, exp.Quantile)  # DuckDB's QUANTILE is QUANTILE_
 def quantile_of(node: exp.Expression) -> tuple[float, exp.Expression, bool]:
     """Which quantile of what an aggregate is, and whether it is one of the values: MIN 0, MEDIAN 0.5, MAX 1."""
     share, argument = node.args.get("expression") or node.args.get("quantile"), node.this
-    discrete = isinstance(node, _DISCRETE)
+    discrete, descending = isinstance(node, _DISCRETE), False
     if isinstance(node, exp.Min | exp.Max | exp.Median):
         if node.args.get("expressions"):
             raise refuse(f"{node.key.upper()} takes one column", node)
@@ -68,14 +69,26 @@ def quantile_of(node: exp.Expression) -> tuple[float, exp.Expression, bool]:
         if not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) or len(ordered) != 1:
             raise refuse("WITHIN GROUP is read with PERCENTILE_CONT or PERCENTILE_DISC over one column", node)
         share, argument, discrete = node.this.this, ordered[0].this, isinstance(node.this, exp.PercentileDisc)
-        if ordered[0].args.get("desc"):
-            raise refuse("WITHIN GROUP (... DESC) is not answered; take 1 minus the share, ascending", node)
+        descending = bool(ordered[0].args.get("desc"))
     if isinstance(share, exp.Array):
-        raise refuse("a list of quantiles is not answered; write one for each share: QUANTILE_CONT(column, 0.25)", node)
+        raise refuse(
+            "a list of quantiles is an item by itself, in a SELECT without positions in GROUP BY and ORDER BY; write "
+            "one for each share: QUANTILE_CONT(column, 0.25)",
+            node,
+        )
     value = fold(share) if share is not None and is_constant(share) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not 0 <= value <= 1:
         raise refuse("a quantile takes a column and one constant between 0 and 1", node)
-    return float(value), _plain(argument), discrete
+    return _ascending(float(value), discrete) if descending else float(value), _plain(argument), discrete
+
+
+def _ascending(share: float, discrete: bool) -> float:
+    """The share in ascending order of one in descending order.
+
+    The value of rank ceil(q n) from above has the rank n - ceil(q n) + 1 from below, which is ceil(p n) for p a little
+    above 1 - q.
+    """
+    return min(1 - share + _LITTLE, 1.0) if discrete and share < 1 else 1 - share
 
 
 def _plain(argument: exp.Expression) -> exp.Expression:
@@ -116,6 +129,8 @@ def prefixes_of(argument: exp.Expression, scope: Scope) -> Prefixes:
 
 
 def _of_column(column: Column, node: exp.Expression, scope: Scope) -> Prefixes:
+    if column.policy.values is None and (column.policy.lower is None or column.policy.upper is None):
+        refuse_unit(f"a quantile of {column.name}", column, scope.computed.base, node)
     starts, values = _intervals(column, node)
     if starts != values:
         scope.computed.notes[

@@ -14,10 +14,11 @@ from sqlglot import exp
 from dpsql.errors import SQLError
 from dpsql.policy.values import fold
 from dpsql.quoting import identifier
-from dpsql.sql.aggregate.aggregates import CONSTANT, kind
+from dpsql.sql.aggregate.aggregates import CONSTANT, kind, rank_of
 from dpsql.sql.aggregate.cores import PRIVATE, CoreDraft
+from dpsql.sql.aggregate.statistics import TABLES, name_of
 from dpsql.sql.outer.core_tables import core_columns, has_other
-from dpsql.sql.outer.relation import ERRORS, OTHER, Item, Named, Relation, Selected, United, hole
+from dpsql.sql.outer.relation import OTHER, Item, Named, Relation, Selected, United, beside_numbers, hole
 from dpsql.sql.parse.refusals import check_clauses, not_an_aggregate
 from dpsql.sql.parse.statements import refuse
 from dpsql.sql.parse.trees import DUCKDB, written
@@ -199,6 +200,7 @@ class _Reader:
     def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, label: str, nested: Nested) -> None:
         self.select = select
         self.label = label
+        self.beside = beside_numbers(rows.table.policy.minimum)
         self.names = SelectNames(select, rows)
         self.draft = CoreDraft(self.names, computed)
         self.over = OverCore(self.draft, nested)
@@ -228,17 +230,32 @@ class _Reader:
             return
         if isinstance(node, exp.Column) and self.names.is_column(node):
             raise _raw_value(self.draft, node)
+        if name_of(rank_of(node)) in TABLES:
+            self._several(node, f"{name}_" if aliased else "")
+            return
         found = kind(node)
         if found in PRIVATE:
-            self._show(self.draft.number_column(node, found, name), name, ERRORS)
+            self._show(self.draft.number_column(node, found, name), name, self.beside)
             return
         self.is_plain = False
         rounded = node.this if isinstance(node, exp.Round) else None
         companions: tuple[tuple[str, str], ...] = ()
         if rounded is not None and kind(rounded) in PRIVATE:
             held = self.draft.number_column(rounded, kind(rounded), name)
-            companions = self._companions(held, ERRORS)
+            companions = self._companions(held, self.beside)
         self.items.append(Item(self.over.sql(node), name, companions))
+
+    def _several(self, node: exp.Expression, prefix: str) -> None:
+        """The columns that dp_regression and the like stand for; rows of theirs by UNNEST."""
+        self.is_plain = False
+        for column, rows in self.draft.several(node):
+
+            def laid(suffix: str, rows: Sequence[str] = rows) -> str:
+                held = [f'{row[:-1]}{suffix}"' if suffix else row for row in rows]
+                return f"unnest([{', '.join(held)}])" if len(held) > 1 else held[0]
+
+            beside = tuple((suffix, laid(suffix)) for suffix in self.beside) if column.errors else ()
+            self.items.append(Item(laid(""), f"{prefix}{column.name}", beside))
 
     def _key_item(self, number: int, name: str, aliased: bool) -> None:
         key = self.draft.keys[number]

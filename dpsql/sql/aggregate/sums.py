@@ -20,7 +20,7 @@ from dpsql.sql.parse.statements import refuse
 from dpsql.sql.values.expressions import value_of
 from dpsql.sql.values.literals import is_constant
 from dpsql.sql.values.row_cost import check_size
-from dpsql.sql.values.scope import Scope
+from dpsql.sql.values.scope import Scope, refuse_unit
 from dpsql.sql.values.typed import Typed, exact, flat, integer_call, settled, shown, type_of, whole, width
 from dpsql.workload.expr.batch import Column
 from dpsql.workload.expr.lines import Line, line_of
@@ -37,7 +37,7 @@ def sum_of(node: exp.Expr, scope: Scope) -> Column:
     if isinstance(bare, exp.Column):
         column = scope.resolve(bare)
         if column.line.kind != "boolean" and column.line.unit is None:
-            return _bounded(column, bare)
+            return _bounded(column, bare, scope)
     if is_constant(bare):
         raise refuse(f"SUM({shown(bare)}) sums a constant; write a multiple of COUNT(*)", bare)
     if isinstance(bare, exp.Distinct):
@@ -45,10 +45,11 @@ def sum_of(node: exp.Expr, scope: Scope) -> Column:
     return _summed(_number(bare, scope), bare, scope)
 
 
-def _bounded(column: Column, node: exp.Expr) -> Column:
+def _bounded(column: Column, node: exp.Expr, scope: Scope) -> Column:
     if not column.line.numeric:
         raise refuse(f"SUM needs a number; {column.name} holds {column.type}", node)
     if column.policy.lower is None or column.policy.upper is None:
+        refuse_unit(f"SUM({shown(node)})", column, scope.computed.base, node)
         raise _unbounded(column, node)
     return column
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsql.sql.outer.relation import ERRORS, OTHER, ColumnInfo, United, companion_names
+from dpsql.sql.outer.relation import HIDDEN, OTHER, ColumnInfo, United, beside_numbers, companion_names
 from dpsql.workload.expr.batch import CaseKey, Core, Key, KeyOutput, RangeKey, Ranked
 
 
@@ -15,7 +15,7 @@ def core_columns(core: Core) -> tuple[ColumnInfo, ...]:
         if isinstance(column, KeyOutput):
             suffixes.append(OTHER if column.label == 0 and has_other(column.key) else ())
         else:
-            suffixes.append(ERRORS)
+            suffixes.append(beside_numbers(core.minimum))
     pairs = [(at, suffix) for at, found in enumerate(suffixes) for suffix in found]
     names = iter(companion_names([column.name for column in core.columns], pairs))
     return tuple(
@@ -35,7 +35,7 @@ def core_types(core: Core) -> list[tuple[str, str]]:
         elif isinstance(column, Ranked):
             kind = column.type
         found.append((info.name, kind))
-        ends = {"_low": kind, "_high": kind}
+        ends = {"_low": kind, "_high": kind, **dict.fromkeys(HIDDEN, "BOOLEAN")}
         found.extend((name, ends.get(suffix, beside)) for suffix, name in info.companions)
     return found
 

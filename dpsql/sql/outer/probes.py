@@ -133,7 +133,7 @@ def _over_nothing(core: Core) -> list[object]:
     for column, info in zip(core.columns, core_columns(core), strict=True):
         value = float(core.outputs[column.output].constant) if isinstance(column, Measured) else None
         row.append(value)
-        beside = {"_stderr": 0.0, "_low": value, "_high": value}
+        beside = {"_stderr": 0.0, "_low": value, "_high": value, "_hidden": False}
         known = isinstance(column, Measured) and not isinstance(column, KeyOutput)
         row.extend(beside.get(suffix) if known else None for suffix, _ in info.companions)
     return row

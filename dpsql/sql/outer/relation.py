@@ -16,6 +16,12 @@ from dpsql.quoting import free_name, identifier
 
 ERRORS = ("_stderr", "_low", "_high")
 OTHER = ("_other",)
+HIDDEN = ("_hidden",)
+
+
+def beside_numbers(minimum: int | None) -> tuple[str, ...]:
+    """The companions of a private number, under a policy that hides small counts or not."""
+    return ERRORS if minimum is None else (*ERRORS, *HIDDEN)
 
 
 def companion_names(names: Sequence[str], suffixes: Iterable[tuple[int, str]]) -> list[str]:

@@ -44,6 +44,7 @@ _POST = {
     exp.Last: "one person's value is private; aggregate the column",
     exp.ArgMax: "one person's value is private; aggregate the column",
     exp.ArgMin: "one person's value is private; aggregate the column",
+    exp.Mode: "MODE stands beside its groups alone; ask it in a statement of its own",
 }
 
 # Clauses of a SELECT without aggregates, which would pick among its rows.

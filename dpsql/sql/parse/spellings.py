@@ -14,18 +14,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sqlglot import Token, TokenType, exp
 
 from dpsql.policy.values import fold
+from dpsql.sql.parse.rank_spellings import ranks_written
 from dpsql.sql.parse.trees import nodes
 
 # GROUP BY CUBE (a, b > 1): the parser reads columns alone within these, and any expression within a function.
 _CUBES: Mapping[TokenType, type[exp.Expr]] = {TokenType.CUBE: exp.Cube, TokenType.ROLLUP: exp.Rollup}
 _CUBE_NAMES = {kind.name.lower(): node for kind, node in _CUBES.items()}
 _LISTS = ("list_contains", "list_has", "array_contains", "array_has")
-_CALLED = frozenset({"mean", "count_star", "row", *_LISTS, *_CUBE_NAMES})
+_AGGREGATES = ("dp_regression", "dp_ttest", "dp_chisq", "dp_gini")  # the parser does not know that they are
+_CALLED = frozenset({"mean", "mode", "count_star", "row", *_LISTS, *_CUBE_NAMES, *_AGGREGATES})
 _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _TRIGGERS = frozenset(
     {TokenType.FETCH, TokenType.WINDOW, TokenType.ANY, TokenType.ALL, TokenType.SOME, TokenType.PIVOT, *_CUBES}
 )
 _ENTRIES = frozenset({TokenType.IN, TokenType.EQ, TokenType.NEQ, TokenType.NOT})
+_BEFORE_LISTS = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.ARRAY})
 _AFTER = frozenset({TokenType.L_PAREN, TokenType.IN})
 
 
@@ -47,6 +50,8 @@ def has_spellings(tokens: Sequence[Token]) -> bool:
             # FROM (a JOIN b), a function of the list.
             if kind is TokenType.FROM or first.text.lower() in _CALLED:
                 return True
+        elif second.token_type is TokenType.L_BRACKET and kind in _BEFORE_LISTS:
+            return True  # QUANTILE_CONT(x, [0.25, 0.75])
         elif kind is TokenType.DOT:
             if last is TokenType.DOT:
                 return True
@@ -68,6 +73,7 @@ def respelled(tree: exp.Expr) -> exp.Expr:
         _windows_written(select)
         _limited(select)
         _unqualified(select)
+        ranks_written(select)
     for node in [node for node in nodes(tree) if type(node) in _REPLACED][::-1]:
         new = _REPLACED[type(node)](node)
         if new is not None and node is not tree:
@@ -180,6 +186,8 @@ def _called(node: exp.Anonymous) -> exp.Expr | None:
         return exp.Avg(this=given[0])
     if name == "count_star" and not given:
         return exp.Count(this=exp.Star())
+    if name in _AGGREGATES:
+        return exp.AnonymousAggFunc(this=name, expressions=given)
     if name in _CUBE_NAMES and isinstance(node.parent, exp.Group | exp.GroupingSets):
         return _CUBE_NAMES[name](expressions=given)
     return None

@@ -62,6 +62,9 @@ class Statement:
         return written(self.tree, copy=False)
 
 
+_PATH = re.compile(r"[^\s;'\"]+\.(sql|txt|ddl)", re.IGNORECASE)
+
+
 @uncollected()
 def parse(text: str) -> tuple[Statement, ...]:
     """Parse a batch of SELECT and CREATE [OR REPLACE] VIEW statements (DuckDB's dialect).
@@ -70,6 +73,12 @@ def parse(text: str) -> tuple[Statement, ...]:
     syntax errors, on any other kind of statement, and where two results have one name.
     """
     _check_limits(text)
+    if _PATH.fullmatch(text.strip()):
+        raise SQLError(
+            f"the batch is {text.strip()[:80]}, the path of a file, where its text is asked; read it first, such as "
+            "Path(...).read_text()",
+            code="syntax",
+        )
     try:
         tokens = tokens_of(text)
         _refuse_commands(tokens)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dpsql.errors import InternalError
 from dpsql.policy.values import fold
 from dpsql.workload.expr.batch import CaseKey, Column, Key, Table
-from dpsql.workload.expr.conditions import Condition, LineAtom
+from dpsql.workload.expr.conditions import Condition, LineAtom, union
 from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.rows import Cap, Each
 from dpsql.workload.expr.rows import united as united_sources
@@ -89,5 +89,8 @@ def _union(tables: Sequence[Table]) -> Table:
                 column.line,
             ):
                 raise InternalError(f"two columns of {table.name} are named {column.name}")
+            if before.only != column.only:
+                both = None if before.only is None or column.only is None else union([*before.only, *column.only])
+                columns[name] = replace(before, only=both)
     sources = list(dict.fromkeys(table.source for table in tables if table.source is not None))
     return replace(tables[0], columns=columns, source=united_sources(sources) if sources else None)

@@ -24,6 +24,7 @@ from dpsql.sql.resolve.per_unit import is_per_unit, public_rows, units_of
 from dpsql.sql.resolve.pivots import in_from
 from dpsql.sql.resolve.semi_joins import grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
+from dpsql.sql.resolve.unit_sets import combined_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
 from dpsql.workload.expr.batch import Table
@@ -158,6 +159,13 @@ class FromItems:
         if key in self._found:
             return self._found[key][1]
         inside = self.within(query, scope)
+        operation = query.unnest()
+        if isinstance(operation, exp.SetOperation):
+            made = combined_units(operation)
+            if made is not None and all(self._are_units(side, inside) for side in made[1]):
+                combined = self._named(made[0], scope, columns)
+                self._found[key] = query, combined
+                return combined
         if isinstance(query, exp.Select) and selects.sources_of(query):
             select, sources = self.read(query, inside)
             if is_row_wise(select) and all(isinstance(source[1], Rows) for source in sources):
@@ -174,6 +182,15 @@ class FromItems:
         found = self.relation(query, scope, columns)
         self._found[key] = query, found
         return found
+
+    def _are_units(self, query: exp.Select, scope: Withs) -> bool:
+        """Whether the column of a SELECT is the unit of its rows."""
+        select, sources = self.read(query, scope)
+        grouped = select.copy()
+        grouped.set("distinct", exp.Distinct())
+        grouped = _grouped_by_all(grouped)
+        rows = all(isinstance(source[1], Rows) for source in sources)
+        return rows and self._of_units(grouped, sources, None) is not None  # type: ignore[arg-type]
 
     def _check_no_hint(self, query: exp.Select) -> None:
         if hints_of(query) != Hints():

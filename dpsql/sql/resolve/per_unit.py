@@ -24,6 +24,7 @@ from dpsql.sql.resolve.flatten import Base, Rows, aggregates
 from dpsql.sql.resolve.joins import RowScope
 from dpsql.sql.resolve.relations import relations_of
 from dpsql.sql.resolve.select_names import SelectNames, unwrapped
+from dpsql.sql.resolve.unit_means import mean_of, number, spread_of
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.expressions import column_of, lowered, value_of
 from dpsql.sql.values.predicates import truth
@@ -37,6 +38,7 @@ from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
 _OVER_UNITS = ("distinct", "limit", "offset", "qualify", "windows", "sample", "pivots", "laterals")
+_SPREADS = (exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevSamp, exp.StddevPop)
 _MOST = 2**62
 _LONGEST = 60
 
@@ -236,6 +238,10 @@ class _Draft:
             return self._sum(whole_node, node.this, where)
         if isinstance(node, exp.Avg) and not isinstance(node.this, exp.Distinct):
             return self._average(node, whole_node, where)
+        if isinstance(node, exp.Median) and not isinstance(node.this, exp.Distinct):
+            return self._median(node, whole_node, where)
+        if isinstance(node, _SPREADS) and not isinstance(node.this, exp.Distinct):
+            return self._spread(node, whole_node, where)
         if isinstance(node, exp.Min | exp.Max) and not node.expressions:
             return self._least(node, whole_node, where)
         if isinstance(node, exp.LogicalOr | exp.LogicalAnd):
@@ -244,7 +250,7 @@ class _Draft:
             # TRUE where a row has the truth that decides, else the other one, NULL where no row has any.
             decides = self._count_of("decides", whole_node, gather(And, where, wanted))
             others = self._count_of("else", whole_node, gather(And, where, other))
-            decided, rest = (exp.GT(this=count, expression=_number(0)) for count in (decides, others))
+            decided, rest = (exp.GT(this=count, expression=number(0)) for count in (decides, others))
             one = isinstance(node, exp.LogicalOr)
             return exp.Case(
                 ifs=[
@@ -257,7 +263,7 @@ class _Draft:
     def _unanswered(self, node: exp.Expression) -> Exception:
         return refuse(
             f"{shown(node)} over the rows of a unit is not answered; write COUNT, COUNT_IF, SUM, AVG, MIN, MAX, "
-            "ARG_MIN, ARG_MAX, FIRST(x ORDER BY y), BOOL_OR or BOOL_AND",
+            "MEDIAN, VAR, STDDEV, ARG_MIN, ARG_MAX, FIRST(x ORDER BY y), BOOL_OR or BOOL_AND",
             node,
             code="per-unit",
         )
@@ -276,14 +282,7 @@ class _Draft:
         return self._kept(node, "count", one, where, Line("integer", "BIGINT", 1, 1), line, "BIGINT", policy, what)
 
     def _sum(self, node: exp.Expression, argument: exp.Expression, where: Condition) -> exp.Expression:
-        level = self._whole_number(argument)
-        kind = type_of(level.low, level.high)
-        if kind != "BIGINT":
-            raise refuse(
-                f"SUM({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
-                argument,
-                code="overflow",
-            )
+        level = self._wholenumber(argument)
         most = self.source.limit
         low, high = min(level.low, level.low * most), max(level.high, level.high * most)
         unit = None if level.unit == 1 else level.unit
@@ -292,7 +291,7 @@ class _Draft:
         each = Line("integer", "BIGINT", level.low, level.high)
         return self._kept(node, "sum", whole(level.value, "BIGINT"), where, each, line, "HUGEINT", policy)
 
-    def _whole_number(self, argument: exp.Expression) -> Typed:
+    def _wholenumber(self, argument: exp.Expression) -> Typed:
         """The argument of a SUM, each row clamped to the declared bounds, as a multiple of a whole number."""
         t = value_of(argument, self.scope, clamped=True)
         if t.kind == "boolean":
@@ -312,21 +311,53 @@ class _Draft:
                 argument,
                 code="no-bounds",
             )
-        return flat(t, argument)
+        found = flat(t, argument)
+        if type_of(found.low, found.high) != "BIGINT":
+            raise refuse(
+                f"SUM({shown(argument)}) adds up numbers of more than 64 bits for a unit; use smaller ones",
+                argument,
+                code="overflow",
+            )
+        return found
+
+    def _median(self, node: exp.Median, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """MEDIAN of whole numbers, which may lie between two of them."""
+        level = self._wholenumber(node.this)
+        policy = ColumnPolicy(
+            "m", lower=Fraction(level.low), upper=Fraction(level.high), nulls=level.nulls or where != TRUE
+        )
+        value, line = whole(level.value, "BIGINT"), line_of("DOUBLE")
+        each = Line("integer", "BIGINT", level.low, level.high)
+        found = self._kept(whole_node, "median", value, where, each, line, "DOUBLE", policy)
+        return found if level.unit == 1 else exp.Paren(this=exp.Mul(this=found, expression=number(level.unit)))
 
     def _average(self, node: exp.Avg, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """AVG as SUM over COUNT, within the bounds of its argument."""
-        argument = node.this
-        level = self._whole_number(argument)
+        level, count = self._known(node.this, whole_node, where)
+        total = self._added(node.this, whole_node, where)
+        return mean_of(total, count, level.low * level.unit, level.high * level.unit)
+
+    def _spread(self, node: exp.AggFunc, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """VAR and STDDEV from COUNT, SUM and the sum of squares, within what values between the bounds can have."""
+        level, n = self._known(node.this, whole_node, where)
+        square = exp.Mul(this=exp.Paren(this=node.this.copy()), expression=exp.Paren(this=node.this.copy()))
+        total, squares = (self._added(part, whole_node, where) for part in (node.this, square))
+        return spread_of(node, n, total, squares, (level.high - level.low) * level.unit)
+
+    def _known(
+        self, argument: exp.Expression, whole_node: exp.Expression, where: Condition
+    ) -> tuple[Typed, exp.Expression]:
+        """The argument of a mean as whole numbers, and how many rows of the unit have it."""
+        level = self._wholenumber(argument)
         known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
-        count = self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
+        return level, self._count_of("rows", whole_node, gather(And, where, truth(known, self.scope).true))
+
+    def _added(self, argument: exp.Expression, whole_node: exp.Expression, where: Condition) -> exp.Expression:
+        """The sum of a part of an aggregate over the aggregate's rows."""
         added: exp.Expression = exp.Sum(this=argument.copy())
         if isinstance(whole_node, exp.Filter):
             added = exp.Filter(this=added, expression=whole_node.expression.copy())
-        mean = exp.Div(this=self._sum(added, argument, where), expression=count.copy(), typed=False)
-        low, high = (_number(end * level.unit) for end in (level.low, level.high))
-        held = exp.Least(this=exp.Greatest(this=mean, expressions=[low]), expressions=[high])
-        return exp.Case(ifs=[exp.If(this=exp.GT(this=count, expression=_number(0)), true=held)])
+        return self._sum(added, argument, where)
 
     def _least(self, node: exp.Min | exp.Max, whole_node: exp.Expression, where: Condition) -> exp.Expression:
         """MIN and MAX: a value that a row of the unit has."""
@@ -449,7 +480,13 @@ class _Draft:
         reference = base.references.get(unit.name) if not unit.source else None
         references = {} if reference is None else {unit.name: reference}
         return TablePolicy(
-            base.name, unit=unit.name, max_rows_per_unit=1, unique=(unit.name,), references=references, where=base.where
+            base.name,
+            unit=unit.name,
+            max_rows_per_unit=1,
+            minimum=base.minimum,
+            unique=(unit.name,),
+            references=references,
+            where=base.where,
         )
 
     def _test(self, having: exp.Expression, table: Table) -> Test:
@@ -468,15 +505,3 @@ class _Draft:
 
         scope = Scope(found, Computed(table), truth)
         return lowered(truth(having, scope).true, scope)
-
-
-def _number(value: int | Fraction) -> exp.Expression:
-    """A number as SQL writes it exactly."""
-    value = Fraction(value)
-    digits = 0
-    while (value * 10**digits).denominator != 1:
-        digits += 1
-    whole_part = abs(value * 10**digits).numerator
-    text = str(whole_part).rjust(digits + 1, "0")
-    literal = exp.Literal.number(f"{text[:-digits]}.{text[-digits:]}" if digits else text)
-    return exp.Neg(this=literal) if value < 0 else literal

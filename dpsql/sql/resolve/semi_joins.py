@@ -99,7 +99,8 @@ def _joined(
             raise refuse(
                 "LIMIT in the subquery of IN looks at several units at once; leave it out", query, code="subquery"
             )
-    rest = list(_untied(query, sources, pairs))
+    ordered: list[_Ordered] = []
+    rest = list(_untied(query, sources, pairs, ordered if isinstance(node, exp.Exists) else None))
     if not pairs:
         raise refuse(
             "nothing ties EXISTS (...) to the row; add an equality of the unit's columns to its WHERE",
@@ -113,6 +114,9 @@ def _joined(
             node,
             code="subquery",
         )
+    if ordered:
+        (bound,) = ordered
+        derived.append("expressions", bound.extreme)
     if not by_unit(derived):
         raise refuse(
             "IN and EXISTS over private rows look at rows of the same unit alone; compare the columns that hold the "
@@ -121,19 +125,48 @@ def _joined(
             code="subquery",
         )
     names = [f"k{number}" for number in range(len(pairs))]
-    derived.append("expressions", exp.Count(this=exp.Star()))
+    if not ordered:
+        derived.append("expressions", exp.Count(this=exp.Star()))
     listed = [exp.to_identifier(name) for name in (*names, "found")]
     read = exp.Subquery(this=derived, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=listed))
     keys = [exp.column(name, alias) for name in names]
     on = whole(exp.EQ(this=theirs.copy(), expression=key.copy()) for (_, theirs), key in zip(pairs, keys, strict=True))
-    found = exp.Not(this=exp.Is(this=exp.column("found", alias), expression=exp.Null()))
+    found: exp.Expression = exp.Not(this=exp.Is(this=exp.column("found", alias), expression=exp.Null()))
+    if ordered:
+        held = type(ordered[0].part)(this=exp.column("found", alias), expression=ordered[0].theirs.copy())
+        found = exp.Case(ifs=[exp.If(this=held, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
     return _Made(exp.Join(this=read, side="LEFT", on=on), exp.Paren(this=found))
 
 
+@dataclass(frozen=True)
+class _Ordered:
+    """``part``: a row's own number is less or greater than ``theirs``, of the row outside.
+
+    Some row's is greater where the greatest of them is.
+    """
+
+    part: exp.Binary
+    theirs: exp.Expression
+
+    @property
+    def extreme(self) -> exp.Expression:
+        kind = exp.Max if isinstance(self.part, exp.GT | exp.GTE) else exp.Min
+        return kind(this=self.part.this.copy())
+
+
+_TURNED: dict[type[exp.Expr], type[exp.Binary]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+
+
 def _untied(
-    query: exp.Select, sources: Sources, pairs: list[tuple[exp.Expression, exp.Expression]]
+    query: exp.Select,
+    sources: Sources,
+    pairs: list[tuple[exp.Expression, exp.Expression]],
+    ordered: list[_Ordered] | None,
 ) -> Iterator[exp.Expression]:
-    """The conditions of a subquery that are about its own rows; equalities with the row outside go to ``pairs``."""
+    """The conditions of a subquery that are about its own rows.
+
+    Equalities with the row outside go to ``pairs``, one inequality with it to ``ordered``.
+    """
     aliases = {fold(alias) for alias, _ in sources}
     names = {fold(name) for _, rows in sources for name in rows.names}
 
@@ -146,12 +179,21 @@ def _untied(
         if all(is_own(column) for column in columns):
             yield part  # type: ignore[misc]
             continue
+        if type(part) in _TURNED and ordered == []:
+            whose = [[is_own(column) for column in side.find_all(exp.Column)] for side in (part.this, part.expression)]
+            if whose[0] and all(whose[0]) and not any(whose[1]):
+                ordered.append(_Ordered(part, part.expression))  # type: ignore[arg-type]
+                continue
+            if whose[1] and all(whose[1]) and not any(whose[0]):
+                turned = _TURNED[type(part)](this=part.expression, expression=part.this)
+                ordered.append(_Ordered(turned, part.this))
+                continue
         sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part.unnest(), exp.EQ) else []
         own = [isinstance(side, exp.Column) and is_own(side) for side in sides]
         if own not in ([True, False], [False, True]) or not all(isinstance(side, exp.Column) for side in sides):
             raise refuse(
-                "a subquery is tied to the row by equalities of columns alone; compare its MIN or MAX: JOIN (SELECT "
-                "unit, MIN(x) AS x FROM ... GROUP BY unit), and a condition on x",
+                "a subquery is tied to the row by equalities of columns, that of EXISTS by one < or > besides; compare "
+                "its MIN or MAX: JOIN (SELECT unit, MIN(x) AS x FROM ... GROUP BY unit), and a condition on x",
                 part,
                 code="subquery",
             )

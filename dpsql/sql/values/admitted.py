@@ -58,7 +58,7 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.AtTimeZone: frozenset({"this", "zone"}),
     exp.Pad: frozenset({"this", "expression", "fill_pattern", "is_left"}),
     exp.DateFromParts: frozenset({"year", "month", "day"}),
-    exp.Anonymous: frozenset({"this", "expressions"}),
+    **dict.fromkeys((exp.Anonymous, exp.AnonymousAggFunc), frozenset({"this", "expressions"})),
     exp.Column: frozenset({"this", "table"}),
     exp.Identifier: frozenset({"this", "quoted"}),
     exp.Literal: frozenset({"this", "is_string"}),
@@ -66,13 +66,14 @@ _READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.TableAlias: _ONE,
     exp.Table: frozenset({"this", "db", "alias"}),
     **dict.fromkeys((exp.Avg, exp.Variance, exp.VariancePop, exp.Stddev, exp.StddevPop, exp.StddevSamp), _ONE),
+    **dict.fromkeys((exp.CovarPop, exp.CovarSamp, exp.Corr, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2), _TWO),
     **dict.fromkeys((exp.Min, exp.Max, exp.Median, exp.ApproxDistinct), _ONE),
     **dict.fromkeys((exp.PercentileCont, exp.PercentileDisc, exp.WithinGroup, exp.Nullif), _TWO),
     **dict.fromkeys((exp.Quantile, exp.ApproxQuantile), frozenset({"this", "quantile"})),
     exp.Coalesce: frozenset({"this", "expressions"}),
     exp.Distinct: frozenset({"expressions"}),
     exp.Order: frozenset({"expressions"}),
-    exp.Ordered: frozenset({"this", "nulls_first"}),
+    exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
 }
 
 

@@ -95,6 +95,20 @@ def find_table(node: exp.Table, policy: Policy, tables: Mapping[str, Table]) -> 
     raise refuse(f"the policy has no table {written}: {nearest(written, tables)}", node, code="unknown-table")
 
 
+def refuse_unit(asked: str, column: Column, table: Table, node: exp.Expr, code: str = "no-bounds") -> None:
+    """Refuse what asks for bounds or values of the very column that says whose row it is."""
+    unit = table.source.unit if table.source is not None else None
+    if unit is None or unit.source or fold(unit.name) != fold(column.name):
+        return
+    name = column.name
+    raise refuse(
+        f"{asked} looks at single units, and {name} says whose row it is: COUNT(DISTINCT {name}) counts them; a "
+        f"subquery in FROM that groups by {name} has a row for each, with COUNT(*), SUM and the like of its rows",
+        node,
+        code=code,
+    )
+
+
 def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     """The groups of a GROUP BY column, from the policy alone."""
     policy = column.policy
@@ -110,6 +124,7 @@ def key_domain(column: Column, table: Table, node: exp.Expression) -> KeyDomain:
     if values is None and column.line.kind == "boolean":
         values = (False, True)
     if values is None:
+        refuse_unit(f"GROUP BY {column.name}", column, table, node, "unknown-groups")
         raise refuse(
             f"GROUP BY {column.name} needs its groups declared: add values, or lower and upper of a whole-number "
             f"column, to {policy.where} in the policy",

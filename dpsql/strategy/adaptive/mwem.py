@@ -75,6 +75,7 @@ class Mwem:
     rows: int = 1
     misfit: float = 0.0
     noise: str = "laplace"
+    blocks: tuple[int, ...] = ()
     objective: str = "total"
     gap: None = None
     lower_bound: None = None

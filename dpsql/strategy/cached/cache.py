@@ -8,9 +8,9 @@ What is read back is not trusted. An entry holds integers (mixing, basis), the n
 methods that were compared, and the dual weights of the lower bound. From these and the caller's workload
 
 - shapes, types and ranges are checked; no product that int64 might not hold is formed;
-- the sensitivity is worked out from B and the contributions in exact integers, as at first. A changed B is another
-  strategy with its own sensitivity: it may cost accuracy, never privacy, which holds for any integer matrix whose
-  sensitivity is known. Noise is calibrated to that figure, and a measurement works it out once more;
+- the sensitivity is worked out from B, its blocks and the contributions in exact integers, as at first. A changed B is
+  another strategy with its own sensitivity: it may cost accuracy, never privacy, which holds for any integer matrix
+  whose sensitivity is known. Noise is calibrated to that figure, and a measurement works it out once more;
 - B has full rank and the workload lies in its row space: both exactly (modulo a prime), as at first;
 - the error is computed from B, the lower bound from the dual weights (``dpsql.strategy.core.certificate``): weights
   that someone else chose prove a lower bound too, only a worse one. A certified method whose gap is then above the
@@ -54,6 +54,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.cached.cache_entries import FORMAT, packed, read, unpack_certificate, unpack_matrix
+from dpsql.strategy.core.blocks import evened, standing
 from dpsql.strategy.core.certificate import Certificate, dual_value
 from dpsql.strategy.core.frame import Frame
 from dpsql.strategy.core.integer import full_rank
@@ -242,14 +243,20 @@ def admitted(
     columns = moved
     if mixing.shape[0] * mixing.shape[1] * moved.shape[1] > _PRODUCT:
         columns = moved[:, distinct_columns(moved, up_to_sign=True).keep]
+    blocks = tuple(head["blocks"])
+    if blocks and (any(type(m) is not int or m < 1 for m in blocks) or sum(blocks) != mixing.shape[0]):
+        raise ValueError("not the blocks of these rows")
+    if blocks and noise == "gaussian":
+        raise ValueError("blocks are for pure noise")
     l1, l2_squared = exact.column_norms(mixing, columns)
+    l1 = exact.block_norm(mixing, columns, blocks) if blocks else l1
     sensitivity = sqrt(l2_squared) if noise == "gaussian" else float(l1)
     if not _full_rank(mixing):
         raise ValueError("rank is lost")
-    frame, coords = _framed(mixing, basis, W)
+    frame, coords = _framed(evened(mixing, blocks), basis, W)
     error = float(sensitivity**2 * frame.trace(W))
-    own = dict(considered)[chosen]
-    if not (0 < error <= (1.0 + tolerance) * own and own == min(value for _, value in considered)):
+    own, first = dict(considered)[chosen], min(standing(*one) for one in considered)
+    if not (0 < error <= (1.0 + tolerance) * own and standing(chosen, own) == first):
         raise ValueError("not the best of what was compared")
     lower = None
     if noise == "gaussian":
@@ -263,7 +270,8 @@ def admitted(
     # them is then the same, to the last digit, whether a strategy was kept or not.
     error = _same(error, head["expected"])
     lower = None if lower is None else _same(lower, head["lower"])
-    return MatrixStrategy(chosen, noise, mixing, basis, W.contributions, l1, l2_squared, error, lower, considered, W)
+    figures = (l1, l2_squared, error, lower, considered, W)
+    return MatrixStrategy(chosen, noise, mixing, basis, W.contributions, *figures, blocks=blocks)
 
 
 def _same(found: float, kept: object) -> float:

@@ -23,7 +23,7 @@ from dpsql.linalg.forms import MATRIX_CAP, is_sparse
 from dpsql.strategy.core.certificate import Certificate
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 
-FORMAT = 1
+FORMAT = 2
 _ENTRY = 2**52  # as in rounding: integers of B's factors stay below
 
 
@@ -44,6 +44,7 @@ def packed(key: str, S: MatrixStrategy, certificate: Certificate | None) -> byte
         "considered": [[name, float(error)] for name, error in S.considered],
         "expected": float(S.expected),
         "lower": None if S.lower_bound is None else float(S.lower_bound),
+        "blocks": list(S.blocks),
         "certificates": len(parts),
         "product": certificate is not None and bool(certificate.factors),
     }

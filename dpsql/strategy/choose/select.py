@@ -19,7 +19,8 @@ from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
 from dpsql.strategy.choose.by_source import plan_by_source, strategy_by_source
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
 from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task, drafts
-from dpsql.strategy.core.base import NOISES, OBJECTIVES
+from dpsql.strategy.core.base import NOISES, OBJECTIVES, PURE
+from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import check_entries, finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -29,9 +30,11 @@ from dpsql.strategy.many_cells.box_strategy import box_strategy
 from dpsql.strategy.marginals.marginal_strategy import (
     BLOCKS,
     RESIDUALS,
+    SIGNS,
     MarginalStrategy,
     block_strategy,
     residual_strategy,
+    sign_strategy,
 )
 from dpsql.strategy.marginals.residual import fits, residual_piece, residual_plan
 from dpsql.strategy.ranges.range_strategy import range_strategy
@@ -81,16 +84,16 @@ def select(
 ) -> MatrixStrategy | MarginalStrategy:
     """The strategy for W with the least computed error.
 
-    ``noise``: "gaussian" (L2 sensitivity) or "laplace" (L1). ``method``: one of ``CATALOGUE``, or
-    "auto". With Gaussian noise that is the certified optimum: ``Strategy.gap`` <= ``tolerance`` of the
-    least error of any Gaussian matrix mechanism, unless ``time_limit`` (seconds) stopped it; then the
-    gap reached is stated and simpler strategies are compared. With Laplace noise no
-    optimum is known, every method is computed and the least error wins. Searches are limited by
-    work, not time, and start from fixed points: without ``time_limit`` the result is deterministic (for one
-    number of threads). A ``time_limit`` stops searches and more precise rounding, and the best strategy found so far is
-    returned; where it passes while W is still reduced to blocks, or would, DataError. What takes seconds in one piece,
-    over matrices of thousands of rows, is not begun where it would end later than 1.15 ``time_limit`` and 0.7 s.
-    ``progress`` is called with a line of text now and then.
+    ``noise``: "gaussian" (L2 sensitivity), "laplace" (L1), or "pure": the better of Laplace noise and noise in blocks
+    (``Strategy.blocks``), both of pure epsilon and of kind "laplace" in what comes back. ``method``: one of
+    ``CATALOGUE``, or "auto". With Gaussian noise that is the certified optimum: ``Strategy.gap`` <= ``tolerance`` of
+    the least error of any Gaussian matrix mechanism, unless ``time_limit`` (seconds) stopped it; then the gap reached
+    is stated and simpler strategies are compared. With Laplace noise no optimum is known, every method is computed and
+    the least error wins. Searches are limited by work, not time, and start from fixed points: without ``time_limit``
+    the result is deterministic (for one number of threads). A ``time_limit`` stops searches and more precise rounding,
+    and the best strategy found so far is returned; where it passes while W is still reduced to blocks, or would,
+    DataError. What takes seconds in one piece, over matrices of thousands of rows, is not begun where it would end
+    later than 1.15 ``time_limit`` and 0.7 s. ``progress`` is called with a line of text now and then.
 
     ``cache``: a folder in which selections that took over 0.2 seconds are kept and found again
     (``dpsql.strategy.cached.cache``; everything read is checked); None keeps none. What ``time_limit`` cut short is not
@@ -101,7 +104,8 @@ def select(
 
     For ``Marginals`` and Gaussian noise the optimum is known in closed form (method "residual-basis", whose lower bound
     is the singular value bound). For Laplace noise weighted blocks of attributes are searched without the cells (method
-    "marginal-blocks"). Both are written out over all cells where these are few; else a ``MarginalStrategy`` comes back.
+    "marginal-blocks"), for "pure" rows of signs in blocks beside them ("sign-blocks"). All are written out over all
+    where these are few; else a ``MarginalStrategy`` comes back.
     ``effort`` multiplies the work that searches without a certificate may take.
 
     ``objective``: "total" squared error, or "max", the least largest squared error of a query
@@ -116,11 +120,11 @@ def select(
     """
     if not isinstance(W, Workload | Marginals):
         raise DataError("strategy: select takes a workload; workload.from_matrix makes one of a matrix")
-    if not isinstance(noise, str) or noise not in NOISES:
-        raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian' or 'laplace'")
+    if not isinstance(noise, str) or noise not in (*NOISES, PURE):
+        raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
     if not isinstance(method, str):
         raise DataError(f"strategy: method is a name, such as 'auto', not this {type(method).__name__}")
-    if method not in ("auto", *CATALOGUE) and not (method in (RESIDUALS, BLOCKS) and isinstance(W, Marginals)):
+    if method not in ("auto", *CATALOGUE) and not (method in (RESIDUALS, BLOCKS, SIGNS) and isinstance(W, Marginals)):
         raise DataError(f"strategy: method {quoted(method)} is not known; {nearest(method, (*CATALOGUE, 'auto'))}")
     if not _number(tolerance) or not 0 < tolerance <= 1:
         raise DataError("strategy: tolerance must be above 0 and at most 1")
@@ -132,7 +136,8 @@ def select(
         raise DataError("strategy: cache must be a folder's path; leave it out for none")
     if not isinstance(objective, str) or objective not in OBJECTIVES:
         raise DataError(f"strategy: objective {quoted(objective)} is not known; use 'total' or 'max'")
-    began = monotonic()
+    began, asked, in_blocks = monotonic(), noise, noise == PURE
+    noise = "laplace" if in_blocks else noise
     left_of_all = TimeLeft.within(time_limit)
     deadline = left_of_all.deadline
     if isinstance(W, BoxWorkload):
@@ -146,7 +151,7 @@ def select(
 
         def total(V: Workload | Marginals, name: str) -> MatrixStrategy:
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
-            found = select(V, noise, name, tolerance, left, progress, effort, cache=cache)
+            found = select(V, asked, name, tolerance, left, progress, effort, cache=cache)
             if isinstance(found, MarginalStrategy):
                 raise DataError(
                     "strategy: the largest error is not planned over so many cells; use the total one, or fewer "
@@ -160,18 +165,18 @@ def select(
     if isinstance(W, Marginals):
         if method == RESIDUALS or (method == "auto" and noise == "gaussian"):
             return _marginals(W, noise, tolerance)
-        if noise == "laplace" and method in ("auto", BLOCKS):
-            blocks = block_strategy(W, tolerance / 10.0, effort)
+        if noise == "laplace" and method in ("auto", BLOCKS, SIGNS):
+            blocks = _pure_marginals(W, method, tolerance / 10.0, effort, in_blocks)
             written = blocks.written_out()
-            if method == BLOCKS or W.shape[1] > CELLS_AUTO:
+            if method in (BLOCKS, SIGNS) or W.shape[1] > CELLS_AUTO:
                 return written or blocks
             left = None if time_limit is None else max(deadline - monotonic(), 1e-9)
-            other = select(W.explicit(), noise, "auto", tolerance, left, progress, effort, cache=cache)
+            other = select(W.explicit(), asked, "auto", tolerance, left, progress, effort, cache=cache)
             if written is None or blocks.expected >= other.expected * (1 - 1e-9):
                 return other
             return replace(written, considered=(*other.considered, *blocks.considered))
-        if method == BLOCKS:
-            raise DataError("strategy: marginal-blocks is for Laplace noise; use residual-basis for Gaussian noise")
+        if method in (BLOCKS, SIGNS):
+            raise DataError(f"strategy: {method} is for Laplace noise; use residual-basis for Gaussian noise")
         W = W.explicit()
     if noise == "gaussian" and method in ("auto", "range-transform") and W.shape[1] > MATRIX_CELLS and all_ranges(W):
         return range_strategy(W)
@@ -180,13 +185,14 @@ def select(
         if method == "workload":
             return _as_asked(Task(W, noise, tolerance, left_of_all, say))
         return strategy_by_source(W, noise, tolerance, left_of_all, say, effort * WORK)
-    key = None if cache is None else kept.key_of(W, noise, method, tolerance, effort)
+    key = None if cache is None else kept.key_of(W, asked, method, tolerance, effort)
     if cache is not None and key is not None:
         found = kept.load(Path(cache), key, W, noise, method, tolerance, (*CATALOGUE, BY_SOURCE))
         if found is not None:
             say(f"{found.method}: error {found.expected:.6g}, kept from an earlier selection")
             return found
-    task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, turned=W.units is not None)
+    turned = W.units is not None
+    task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, turned=turned, in_blocks=in_blocks)
     S = _best(task, method)
     if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
         kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)
@@ -194,7 +200,7 @@ def select(
 
 
 def _best(task: Task, method: str) -> MatrixStrategy:
-    """The draft of least error among the methods that are tried, in integers.
+    """The draft that stands first among the methods that are tried, in integers: that of least error, but for blocks.
 
     One whose rows are too unlike in size to be rounded leaves its place to the next (parts that a union hardly sees).
     """
@@ -203,10 +209,10 @@ def _best(task: Task, method: str) -> MatrixStrategy:
     found = drafts(task, method)
     if noise == "laplace" and W.units is not None and method == "auto":
         pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
-        if error < (1.0 - 1e-6) * min(draft[0] for draft in found):
+        if error < (1.0 - 1e-6) * min(standing(draft[1], draft[0]) for draft in found):
             found.append((error, BY_SOURCE, pieces))
     considered = tuple((label, value) for value, label, _ in found)
-    ranked = sorted(found, key=lambda draft: draft[0])
+    ranked = sorted(found, key=lambda draft: standing(draft[1], draft[0]))
     deadline = task.time.less(task.finish).deadline
     for error, name, pieces in ranked[:-1]:
         with contextlib.suppress(InternalError):
@@ -227,6 +233,17 @@ def _as_asked(task: Task) -> MatrixStrategy:
     check_entries(pieces)
     found = finish(W, "workload", task.noise, pieces, 0.0, task.tolerance, None, (), task.time.deadline)
     return replace(found, considered=(("workload", found.expected),))
+
+
+def _pure_marginals(W: Marginals, method: str, tolerance: float, effort: float, in_blocks: bool) -> MarginalStrategy:
+    """Whole tables, or rows of signs in blocks where noise may be drawn so: those of less error."""
+    if method == SIGNS and not in_blocks:
+        raise DataError("strategy: sign-blocks is for noise='pure', whose noise may be drawn in blocks")
+    found = [sign_strategy(W, tolerance)] if in_blocks and method != BLOCKS else []
+    if method != SIGNS:
+        found.append(block_strategy(W, tolerance, effort))
+    best = min(found, key=lambda one: one.expected)
+    return replace(best, considered=tuple(ranked for one in reversed(found) for ranked in one.considered))
 
 
 def _marginals(W: Marginals, noise: str, tolerance: float) -> MatrixStrategy | MarginalStrategy:

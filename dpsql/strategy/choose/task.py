@@ -8,9 +8,12 @@ from math import prod
 from time import monotonic
 
 import numpy as np
+from scipy import sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Csr, Floats
 from dpsql.errors import DataError, InternalError
+from dpsql.linalg.columns import distinct_columns
+from dpsql.strategy.core.blocks import NORM_BLOCKS
 from dpsql.strategy.core.certificate import Certificate, equal_weights_bound, of_blocks, of_factors, single_weights
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import Piece, check_entries, normalise
@@ -21,13 +24,13 @@ from dpsql.strategy.core.simple import cells_of, identity_piece, moved_columns, 
 from dpsql.strategy.core.time_left import LateError, TimeLeft, asked_seconds, cells_seconds, finish_seconds
 from dpsql.strategy.gaussian.optimal import solve
 from dpsql.strategy.published import PUBLISHED, Terms
-from dpsql.strategy.pure import low_rank, p_identity
+from dpsql.strategy.pure import low_rank, norm_blocks, p_identity
 from dpsql.workload.families.matrix import Workload
 
 CELLS_AUTO, _CELLS_ASKED = 2048, 20_000  # cells up to which p-identity is tried
 WORK = 3.0e10  # multiplications that one search without a certificate may take, one to two seconds
+_IN_BLOCKS = 2**22  # rows times distinct columns up to which rows are gathered into blocks
 _MANY_QUERIES = 2.0e9  # queries x rank^2 from which a formula may rule out that they are measured as asked
-
 
 CATALOGUE = (
     "optimal",
@@ -35,6 +38,7 @@ CATALOGUE = (
     "workload",
     "p-identity",
     "low-rank",
+    NORM_BLOCKS,
     "union-of-parts",
     "workload-separation",
     *PUBLISHED,
@@ -60,6 +64,7 @@ class Optimum:
 class Task:
     """One selection: the workload, its limits, and what several methods share.
 
+    ``in_blocks``: with "laplace", whether rows may be measured in blocks, too (noise "pure" of ``select``).
     ``turned``: what a unit changes adds up over cells, so that mixings are searched from several turns.
     """
 
@@ -70,6 +75,7 @@ class Task:
     say: Callable[[str], None]
     work: float = WORK
     turned: bool = False
+    in_blocks: bool = False
     _blocks: tuple[Block, ...] | None = None
     _optimum: Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
@@ -110,6 +116,9 @@ class Task:
             return False  # p-identity starts from the weighted hierarchy; the others never won a row
         if name == "union-of-parts":
             return len(self.parts()) > 1
+        if name == NORM_BLOCKS:
+            wide = max((b.rank * b.columns.shape[1] for b in self.blocks() if not b.solo), default=0)
+            return self.in_blocks and 0 < wide <= _IN_BLOCKS
         if all(b.solo for b in self.blocks()):
             return name in ("identity", "workload")
         cells = max(b.columns.shape[1] for b in self.blocks() if not b.solo)
@@ -162,8 +171,9 @@ class Task:
     def _part(self, part: Workload) -> tuple[tuple[Piece, ...], float]:
         """The best simple strategy of one part, with its share of the work."""
         share = self.work / len(self.parts())
-        task = Task(part, self.noise, self.tolerance, self.time, self.say, share)
-        names = ("identity", "workload", "p-identity") if self.noise == "laplace" else ("optimal",)
+        task = Task(part, self.noise, self.tolerance, self.time, self.say, share, in_blocks=self.in_blocks)
+        pure = ("identity", "workload", "p-identity", NORM_BLOCKS)
+        names = pure if self.noise == "laplace" else ("optimal",)
         found = []
         for name in names:
             if task.worthwhile(name, []):
@@ -189,6 +199,8 @@ class Task:
             return workload_piece(block, self.W)
         if name == "p-identity":
             return self._p_identity(block)
+        if name == NORM_BLOCKS:
+            return self._norm_blocks(block)
         metric = self._metric(block)
         Y = block.columns.toarray().astype(np.float64)
         start = low_rank.symmetric_root(metric, block.gram)
@@ -211,6 +223,28 @@ class Task:
         until = self.time.less(self.seconds("p-identity") / 2).deadline  # half of it comes after the search
         _, Theta = p_identity.search(objective, G, until, self.work / len(self.blocks()))
         return Piece(lift, p_identity.root_of(Theta), moved_columns(lift, self.W), G)
+
+    def _norm_blocks(self, block: Block) -> Piece:
+        if not self.in_blocks:
+            raise DataError("strategy: norm-blocks is for noise='pure', whose noise may be drawn in blocks")
+        v, work = block.rank, self.work / len(self.blocks())
+        rows = sparse.csr_array(sparse.vstack([block.basis, _ones_over(block.basis)], format="csr"))
+        moved = self.W.moved(rows)
+        columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
+        Y = columns.toarray().astype(np.float64)
+        total = np.linalg.lstsq(Y[:v].T, Y[v], rcond=None)[0]
+        plain = norm_blocks.search(block.gram, Y[:v], [np.eye(v)], self.deadline, work)
+        if np.abs(total @ Y[:v] - Y[v]).max() <= 1e-9:
+            lifted = norm_blocks.lifted(Y[:v], total)
+            found = norm_blocks.search(block.gram, Y[:v], [lifted], self.deadline, work)
+        else:
+            gram = np.zeros((v + 1, v + 1))
+            gram[:v, :v] = block.gram
+            found = norm_blocks.search(gram, Y, [norm_blocks.lifted(Y, None)], self.deadline, work)
+            if found.error < plain.error:
+                return Piece(rows, found.C, columns, gram, blocks=found.blocks)
+        best = min(plain, found, key=lambda draft: draft.error) if found.C.shape[1] == v else plain
+        return Piece(block.basis, best.C, block.columns, block.gram, blocks=best.blocks)
 
     def _metric(self, block: Block) -> Floats:
         return solve(block, max(self.tolerance, 1e-2), self.deadline).metric
@@ -287,6 +321,12 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
     if not found:
         raise DataError("strategy: the workload is too large for every method; split the batch")
     return found
+
+
+def _ones_over(basis: Csr) -> Csr:
+    """The row that counts every column that ``basis`` reaches."""
+    reached = np.asarray(abs(sparse.csr_array(basis)).sum(axis=0)).ravel() > 0
+    return sparse.csr_array(reached.astype(np.int64)[None, :])
 
 
 def _published(name: str, W: Workload, terms: Terms) -> tuple[Piece, ...]:

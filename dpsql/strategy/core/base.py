@@ -1,7 +1,8 @@
 """What every strategy answers, whatever it keeps: the protocol ``Strategy``.
 
-A strategy is the integers B that are measured as y = B x + independent integer noise, their exact sensitivity, and the
-error of what is worked out from y by least squares.
+A strategy is the integers B that are measured as y = B x + integer noise, their exact sensitivity, and the error of
+what is worked out from y by least squares. The noise is independent, but where a pure strategy gathers measurements
+into blocks (``dpsql.strategy.core.blocks``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ AnyWorkload: TypeAlias = Workload | Marginals | Structured | Lined
 """Queries as some strategy knows them; each refuses, with DataError, what it was not made for."""
 
 NOISES = ("gaussian", "laplace")
+PURE = "pure"  # what ``select`` is asked for: "laplace", in blocks where these are better
 OBJECTIVES = ("total", "max")
 MATRIX_ENTRIES = 2**24  # of B up to which it is written out from products
 
@@ -43,6 +45,8 @@ class Strategy(Protocol):
     Laplace noise). ``considered``: (method, error) of every candidate that was computed. ``objective``: what was
     minimised, the "total" squared error or the largest one of a query ("max"); then ``lower_bound`` and
     ``considered`` are of the largest, ``expected`` is the total all the same. ``planned``: the queries that it is for.
+    ``blocks``: the sizes of the blocks of measurements, with "laplace" alone; none where all are single, which is
+    Laplace noise. ``l1`` is then in the norm of the blocks.
     """
 
     noise: str
@@ -54,6 +58,7 @@ class Strategy(Protocol):
     considered: tuple[tuple[str, float], ...]
     planned: AnyWorkload
     objective: str
+    blocks: tuple[int, ...] = ()
 
     @property
     def measured(self) -> Integers:
@@ -72,7 +77,7 @@ class Strategy(Protocol):
 
     @property
     def sensitivity(self) -> float:
-        """The largest change of B x by one record, in the norm of its noise: L2 for gaussian, L1 for laplace."""
+        """The largest change of B x by one record, in the norm of its noise: L2 for gaussian, L1 or by blocks else."""
         return sqrt(self.l2_squared) if self.noise == "gaussian" else float(self.l1)
 
     @property

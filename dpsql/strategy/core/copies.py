@@ -84,4 +84,4 @@ def spread(piece: Piece, copies: Copies | None) -> Piece:
     steps = np.arange(k, dtype=np.int64)[:, None] * rows.nnz
     ends = np.concatenate([(rows.indptr[:-1].astype(np.int64)[None, :] + steps).ravel(), [k * rows.nnz]])
     every = sparse.csr_array((np.tile(rows.data, k), copies.cells[:, inside].ravel(), ends), shape=(k * u, n))
-    return Piece(every, piece.root, piece.columns, piece.gram, piece.coords, k)
+    return Piece(every, piece.root, piece.columns, piece.gram, piece.coords, k, piece.blocks)

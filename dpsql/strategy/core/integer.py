@@ -18,6 +18,7 @@ from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import exact, modular
 from dpsql.linalg.forms import dense
+from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.workload.compile.sensitivity import sensitivity_over
 from dpsql.workload.families.matrix import Workload
@@ -36,6 +37,8 @@ class Piece:
     diagonal. ``columns`` (u x N) the distinct columns, up to sign, of rows @ contributions. ``coords``
     (u x v): rows in independent coordinates, None where they are independent themselves
     (u = v); ``gram`` (v x v, or (v,) for a diagonal) of the workload in those coordinates.
+    ``blocks``: sizes of the blocks of rows of the root that have pure noise by the largest entry of each
+    (``dpsql.strategy.core.blocks``); none where all are single.
     Where ``copies`` is k > 1, ``rows`` are those of k problems that are alike, one after the other (k u x n): the root
     is that of each, and no record moves two of them.
     """
@@ -46,15 +49,18 @@ class Piece:
     gram: Floats
     coords: Matrix | None = None
     copies: int = 1
+    blocks: tuple[int, ...] = ()
 
     def trace(self, root: Array) -> float:
         """tr(gram (C^T C)^-1), C = root @ coords, of all copies: the error at sensitivity 1. inf at lost rank."""
         return self.copies * self._trace(root)
 
     def _trace(self, root: Array) -> float:
-        if root.ndim == 1 and self.gram.ndim == 1:
+        if root.ndim == 1 and self.gram.ndim == 1 and not self.blocks:
             return float(np.sum(self.gram / root.astype(np.float64) ** 2)) if np.all(root) else np.inf
         C = np.diag(root.astype(np.float64)) if root.ndim == 1 else root.astype(np.float64)
+        if self.blocks:
+            C = whitened(C, self.blocks)
         if self.coords is not None:
             C = np.asarray(C @ (dense(self.coords)))
         if C.shape[0] != C.shape[1] or not _upper(C):
@@ -66,12 +72,15 @@ class Piece:
         return float(np.sum((self.gram @ inverse) * inverse))
 
     def norms(self, root: Array) -> tuple[int, int]:
-        """Exact (L1, squared L2) sensitivity of the integers root @ rows."""
+        """Exact (L1, squared L2) sensitivity of the integers root @ rows; by blocks, if any, in place of L1."""
         mixing = sparse.csr_array(sparse.diags_array(root, dtype=root.dtype)) if root.ndim == 1 else root
-        return exact.column_norms(mixing, self.columns)
+        l1, l2_squared = exact.column_norms(mixing, self.columns)
+        return exact.block_norm(mixing, self.columns, self.blocks) if self.blocks else l1, l2_squared
 
     def real_norms(self) -> tuple[float, float]:
-        """(L1, squared L2) sensitivity of root @ rows in floats."""
+        """(L1, squared L2) sensitivity of root @ rows in floats; by blocks, if any, in place of L1."""
+        if self.blocks:
+            return exact.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
         quick = None if self.root.ndim == 1 else exact.few_entries(self.root, self.columns)
         if quick is not None:
             return float(quick[0]), float(quick[1])
@@ -149,7 +158,7 @@ def normalise(pieces: tuple[Piece, ...], noise: str) -> tuple[tuple[Piece, ...],
     out, total = [], 0.0
     for piece in pieces:
         l1, l2 = piece.real_norms()
-        scaled = replace(piece, root=piece.root / (l1 if noise == "laplace" else sqrt(l2)))
+        scaled = replace(piece, root=piece.root / (sqrt(l2) if noise == "gaussian" else l1))
         total += scaled.trace(scaled.root)
         out.append(scaled)
     return tuple(out), total
@@ -194,6 +203,7 @@ def finish(
     units = W.units
     if units is None and (len(pieces) > 1 or pieces[0].copies > 1):
         _check_apart(W, pieces)
+    blocks = _blocks_of(pieces)
     peaks = [float(np.abs(p.root).max()) for p in pieces]
     # All pieces share the factor 2^K, or they would not have equal sensitivity.
     bits = _FIRST_BITS - ceil(log2(min(peaks)))
@@ -211,7 +221,8 @@ def finish(
             l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
         else:
             whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
-            over = (sensitivity_over(kind, *whole, units) for kind in ("laplace", "gaussian"))
+            kinds: tuple[tuple[str, tuple[int, ...]], ...] = (("laplace", blocks), ("gaussian", ()))
+            over = (sensitivity_over(kind, *whole, units, each) for kind, each in kinds)
             l1, l2 = (-(-value // units.common**order) for order, value in enumerate(over, 1))
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
@@ -237,8 +248,16 @@ def finish(
         lower_bound,
         considered,
         W,
+        blocks=blocks,
         _cache=known,
     )
+
+
+def _blocks_of(pieces: tuple[Piece, ...]) -> tuple[int, ...]:
+    """The blocks of all rows, single ones too; none where all are single."""
+    if not any(p.blocks for p in pieces):
+        return ()
+    return tuple(size for p in pieces for size in p.copies * (p.blocks or (1,) * p.root.shape[0]))
 
 
 def _stacked(pieces: tuple[Piece, ...]) -> Csr:

@@ -8,12 +8,14 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import DataError, InternalError, quoted
 from dpsql.linalg.forms import MATRIX_CAP, dense, is_sparse
 from dpsql.reconstruct import Answers, MatrixAnswers
 from dpsql.strategy.core.base import NOISES, AnyWorkload, Batch, Strategy
+from dpsql.strategy.core.blocks import deviations, evened
 from dpsql.strategy.core.frame import Frame
 from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.compiled import Compiled
@@ -23,13 +25,13 @@ from dpsql.workload.families.matrix import Workload
 
 @dataclass(frozen=True, eq=False)
 class MatrixStrategy(Strategy):
-    """B = mixing @ basis (p x n integers), to be measured as y = B x + independent integer noise.
+    """B = mixing @ basis (p x n integers), to be measured as y = B x + integer noise, independent but for ``blocks``.
 
     ``mixing`` (p x v): int64 ndarray, or int64 csr_array where it would hold more than 2^23
     entries. ``basis`` (v x n): int64 csr_array. ``contributions`` (n x c, or None for the
     identity): the extreme points by which adding or removing one record changes x; ``l1`` and
     ``l2_squared`` are the largest L1 and squared L2 norms of a column of B @ contributions,
-    exact Python integers. A norm is convex, so no record moves y by more.
+    exact Python integers. A norm is convex, so no record moves y by more. With ``blocks`` ``l1`` is in their norm.
     """
 
     method: str
@@ -44,6 +46,7 @@ class MatrixStrategy(Strategy):
     considered: tuple[tuple[str, float], ...]
     planned: Workload
     objective: str = "total"
+    blocks: tuple[int, ...] = ()
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,12 +55,15 @@ class MatrixStrategy(Strategy):
             object.__setattr__(self, "mixing", np.ascontiguousarray(self.mixing))
         if self.noise not in NOISES:
             raise DataError(f"strategy: noise {quoted(self.noise)} is not known; use 'gaussian' or 'laplace'")
-        if self.l1 < 1 or self.l2_squared < 1 or isqrt(self.l2_squared) > self.l1:
+        if self.blocks and (self.noise != "laplace" or sum(self.blocks) != self.mixing.shape[0]):
+            raise InternalError("strategy: blocks are of all rows that are measured, for pure noise")
+        if self.l1 < 1 or self.l2_squared < 1 or (not self.blocks and isqrt(self.l2_squared) > self.l1):
             raise InternalError("strategy: sensitivities contradict each other")
 
     def __repr__(self) -> str:
         p, n = self.shape
-        return f"<Strategy {self.method} ({self.noise}): {p} measurements over {n} columns, error {self.expected:.6g}>"
+        noise = "pure, in blocks" if self.blocks else self.noise
+        return f"<Strategy {self.method} ({noise}): {p} measurements over {n} columns, error {self.expected:.6g}>"
 
     @property
     def measured(self) -> Integers:
@@ -127,14 +133,14 @@ class MatrixStrategy(Strategy):
         frame = self._frame()
         try:
             if m * p <= MATRIX_CAP or frame.thin:
-                return frame.reconstruction(W)
+                return self._of_measured(frame.reconstruction(W))
             apart = frame.sparse_reconstruction(W, MATRIX_CAP // 4)
             if apart is None:
                 raise DataError(
                     f"strategy: the reconstruction would have {m} x {p} entries, above the cap of {MATRIX_CAP}; "
                     "reconstruct fewer queries at a time"
                 )
-            return apart
+            return self._of_measured(apart)
         except InternalError:
             if W.shape[0] * W.shape[1] <= MATRIX_CAP:
                 self.require(W)  # says which queries, where it is they
@@ -184,8 +190,16 @@ class MatrixStrategy(Strategy):
             )
         return W.explicit() if isinstance(W, Marginals) else W
 
+    def _of_measured(self, R: Matrix) -> Matrix:
+        """R for the measurements from R for these over the deviations of their noise."""
+        if not self.blocks:
+            return R
+        inverse = 1.0 / deviations(self.blocks)
+        return sparse.csr_array(R @ sparse.diags_array(inverse)) if is_sparse(R) else R * inverse
+
     def _frame(self) -> Frame:
         if "frame" not in self._cache:
-            self._cache["frame"] = Frame(self.mixing, self.basis, self._cache.get("independent", False))
+            even = evened(self.mixing, self.blocks)
+            self._cache["frame"] = Frame(even, self.basis, self._cache.get("independent", False))
         found: Frame = self._cache["frame"]
         return found

@@ -19,6 +19,7 @@ from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis, coordinates
 from dpsql.linalg.forms import dense, is_sparse
 from dpsql.strategy.core.axes import group_rows
+from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.integer import Piece
 from dpsql.strategy.core.reduce import merge_cells
 from dpsql.strategy.core.simple import moved_columns
@@ -93,15 +94,17 @@ def union_piece(
     share = np.array([max(error, 1e-300) ** (1 / 4 if squares else 1 / 3) for _, error in planned])
     share /= np.sqrt((share**2).sum()) if squares else share.sum()
     metrics = np.zeros((len(planned), gram.shape[0], gram.shape[0])) if gram.shape[0] <= _JOINT_CAP else None
+    sizes = [p.copies * (p.blocks or (1,) * p.root.shape[0]) for p in pieces]
+    blocks = tuple(size for each in sizes for size in each) if any(p.blocks for p in pieces) else ()
     if metrics is not None:
         at = 0
-        for g, root in zip(owner, roots, strict=True):
-            moved = root @ coords[at : at + root.shape[1]]
+        for g, root, each in zip(owner, roots, sizes, strict=True):
+            moved = whitened(root @ coords[at : at + root.shape[1]], each)
             metrics[g] += moved.T @ moved
             at += root.shape[1]
         share = _refine(share, metrics, gram, squares)
     joined = linalg.block_diag(*[share[g] * root for g, root in zip(owner, roots, strict=True)])
-    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords)
+    piece = Piece(rows, joined, moved_columns(rows, W), gram, coords, blocks=blocks)
     return piece, piece.trace(piece.root)
 
 

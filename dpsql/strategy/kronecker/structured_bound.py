@@ -43,6 +43,7 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.linalg.forms import quick
 from dpsql.strategy.kronecker import shared_rows
 from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
@@ -192,7 +193,7 @@ class _Table:
     def _rows(self, factor: RowFactor, component: int) -> Floats:
         """A factor in the mean coordinates of its axes: (rows x their product)."""
         if len(factor.axes) == 1:
-            return np.asarray(factor.matrix @ self._basis(factor.axes[0], component).means)
+            return np.asarray(quick(factor.matrix) @ self._basis(factor.axes[0], component).means)
         if prod(len(self.classes[axis]) for axis in factor.axes) > shared_rows.MOST_ORDER:
             raise LostError
         held = factor.matrix.toarray().reshape(-1, *(self.sizes[axis] for axis in factor.axes))

@@ -14,6 +14,8 @@ more or less in one cell. There are two kinds:
 - Laplace noise: blocks. k_S M_S of a few sets S (``dpsql.strategy.marginals.marginal_blocks``), M_S x the marginal
   table on S. A column of M_S has a single 1, so every column of B has the L1 norm sum_S k_S = ``l1``. Integer Laplace
   noise of scale l1 / epsilon is epsilon-differentially private (the Laplace mechanism).
+- Pure noise in blocks: rows of signs of every residual (``dpsql.strategy.marginals.sign_blocks``), which have ``l1`` in
+  the norm of the blocks.
 
 Reconstruction is least squares (``dpsql.reconstruct.residual_answers``). With C_T the product of I - 1 1^T / d_i over
 i in T, the residual T of x is estimated with the covariance C_T / N_T times the variance of the noise,
@@ -27,7 +29,7 @@ U - T; each of its cells has the variance sum_T prod_(i in T) (d_i - 1) / d_i / 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod, sqrt
@@ -38,7 +40,7 @@ from scipy import sparse
 
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
-from dpsql.linalg.blocks import Centre, Plain, Residual, RowBlock, RowFactor
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, Residual, RowBlock, RowFactor
 from dpsql.linalg.forms import MATRIX_CAP
 from dpsql.reconstruct import Answers, ResidualAnswers
 from dpsql.strategy.core.base import MATRIX_ENTRIES, AnyWorkload, Batch, Strategy
@@ -46,12 +48,14 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.marginals.marginal_blocks import plan_blocks
 from dpsql.strategy.marginals.multipliers import Subset, homes, precisions, subsets, whole_multipliers
 from dpsql.strategy.marginals.residual import residual_plan
+from dpsql.strategy.marginals.sign_blocks import precision, sign_plan, signs
+from dpsql.strategy.marginals.sign_blocks import rows_of as sign_rows
 from dpsql.workload.compile.histograms import homes_of
 from dpsql.workload.compile.kronecker import Histogram, KroneckerIntegers
 from dpsql.workload.families.marginals import Marginals, spelled
 from dpsql.workload.families.matrix import Workload
 
-RESIDUALS, BLOCKS = "residual-basis", "marginal-blocks"
+RESIDUALS, BLOCKS, SIGNS = "residual-basis", "marginal-blocks", "sign-blocks"
 NUMBERS_CAP = 2**25  # integers measured
 _MATRIX_ROWS = 2000
 
@@ -75,6 +79,7 @@ class MarginalStrategy(Strategy):
     lower_bound: float | None
     considered: tuple[tuple[str, float], ...]
     objective: str = field(default="total", init=False)
+    blocks: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         p, n = self.shape
@@ -90,12 +95,12 @@ class MarginalStrategy(Strategy):
     @property
     def shape(self) -> tuple[int, int]:
         """(p measurements, n cells), Python integers of any size."""
-        return (sum(self._cells(S) for S in self.multipliers), prod(self.sizes))
+        return (sum(self._rows(S) for S in self.multipliers), prod(self.sizes))
 
     @property
     def maximal(self) -> tuple[Subset, ...]:
         """The sets that lie in no other: a measurement takes the marginal tables on them."""
-        whole = self.noise == "laplace"
+        whole = self._whole_tables
         return tuple(dict.fromkeys(homes_of(self.multipliers if whole else self.planned.sets).values()))
 
     @cached_property
@@ -105,13 +110,14 @@ class MarginalStrategy(Strategy):
         for S in self.maximal:
             histograms.append(Histogram(0, 0, S, tuple(self.sizes[i] for i in S), at))
             at = histograms[-1].stop
-        whole = self.noise == "laplace"
-        kind = Plain if whole else Centre
+        whole = self._whole_tables
+        part = signed if self.blocks else Plain if whole else Centre
+        kinds: dict[int, AxisIntegers] = {d: part(d) for d in set(self.sizes)}
         home = homes(histograms, [(0, 0, T) for T in self.multipliers])
         return KroneckerIntegers(
             tuple(histograms),
             tuple(
-                Residual(0, 0, T, home[0, 0, T], tuple(kind(self.sizes[i]) for i in T), k, whole)
+                Residual(0, 0, T, home[0, 0, T], tuple(kinds[self.sizes[i]] for i in T), k, whole)
                 for T, k in self.multipliers.items()
             ),
         )
@@ -156,7 +162,7 @@ class MarginalStrategy(Strategy):
         }
 
     def variance(self, S: Sequence[int]) -> Fraction:
-        """The variance of every cell of the marginal on S at noise of variance 1, exact.
+        """The variance of every cell of the marginal on S at noise of variance 1 (of blocks of one row), exact.
 
         Rounded Gaussian noise for squared sensitivity ``l2_squared`` has variance l2_squared / mu^2 + 1/12 at most.
         Raises DataError where a residual inside S is not measured.
@@ -238,13 +244,25 @@ class MarginalStrategy(Strategy):
         p, n = self.shape
         if p * n > MATRIX_ENTRIES or p > _MATRIX_ROWS:
             return None
-        k = np.repeat(np.array(list(self.multipliers.values())), [self._cells(S) for S in self.multipliers])
+        k = np.repeat(np.array(list(self.multipliers.values())), [self._rows(S) for S in self.multipliers])
         rows = sparse.csr_array(self.matrix() / k[:, None]).astype(np.int64)
         mixing = sparse.csr_array(sparse.diags_array(k, dtype=np.int64))
-        return MatrixStrategy(
+        written = MatrixStrategy(
             *(self.method, self.noise, mixing, rows, None, self.l1, self.l2_squared, self.expected),
             *(self.lower_bound, self.considered, self.planned.explicit()),
+            blocks=self.blocks,
         )
+        if not self.blocks:
+            return written
+        # Rows of signs that were cut say a little of other residuals, too: with all cells at hand that is used.
+        return replace(written, expected=float(written.variances(written.planned).sum()))
+
+    @property
+    def _whole_tables(self) -> bool:
+        return self.noise == "laplace" and not self.blocks
+
+    def _rows(self, T: Subset) -> int:
+        return sign_rows(self.sizes, T) if self.blocks else self._cells(T)
 
     def _marginals(self, W: AnyWorkload) -> Marginals:
         if not isinstance(W, Marginals) or W.sizes != self.sizes:
@@ -256,9 +274,17 @@ class MarginalStrategy(Strategy):
 
     def _precisions(self, spaces: Iterable[Subset]) -> dict[Subset, Fraction]:
         """N_T of the residuals that are measured, exact."""
+        if self.blocks:
+            size = dict(zip(self.multipliers, self._sizes_of_blocks(), strict=True))
+            return {T: precision(self.sizes, T, self.multipliers[T], size[T]) for T in spaces if T in size}
         if self.noise == "laplace":
             return precisions(self.sizes, spaces, {S: Fraction(k) for S, k in self.multipliers.items()})
         return {T: Fraction(self.multipliers[T] * self._cells(T)) ** 2 for T in spaces if T in self.multipliers}
+
+    def _sizes_of_blocks(self) -> list[int]:
+        """The rows of the block that each set is in."""
+        ends, at = np.cumsum(self.blocks), np.cumsum([self._rows(T) for T in self.multipliers])
+        return [self.blocks[int(b)] for b in np.searchsorted(ends, at)]
 
     @cached_property
     def _whole(self) -> ResidualAnswers:
@@ -321,6 +347,35 @@ def block_strategy(W: Marginals, tolerance: float = 1e-4, effort: float = 1.0) -
     error = blocks_error(W, k)
     l1, l2_squared = sum(k.values()), sum(v * v for v in k.values())
     return MarginalStrategy(W, k, "laplace", BLOCKS, l1, l2_squared, error, None, ((BLOCKS, error),))
+
+
+def sign_strategy(W: Marginals, tolerance: float = 1e-4) -> MarginalStrategy:
+    """Rows of signs in blocks for W under pure epsilon, in integers within ``tolerance`` of the plan's error.
+
+    Raises DataError for a tolerance outside (0, 1] and above 2^25 measurements.
+    """
+    plan = sign_plan(W)
+    _check(W, (), tolerance)
+    if sum(sign_rows(W.sizes, T) for sets in plan.blocks for T in sets) > NUMBERS_CAP:
+        raise DataError(f"strategy: these marginals need over {NUMBERS_CAP} measurements; ask for smaller marginals")
+    blocks = tuple(sum(sign_rows(W.sizes, T) for T in sets) for sets in plan.blocks)
+
+    def error_of(k: Mapping[int, int]) -> float:
+        found = {T: precision(W.sizes, T, k[b], blocks[b]) for b, sets in enumerate(plan.blocks) for T in sets}
+        return float(sum(k.values())) ** 2 * _squares(W, found)
+
+    k = whole_multipliers(dict(enumerate(plan.shares)), error_of, (1.0 + tolerance) * plan.error)
+    each = {T: k[b] for b, sets in enumerate(plan.blocks) for T in sets}
+    l2_squared, error = sum(k[b] ** 2 * size for b, size in enumerate(blocks)), error_of(k)
+    figures = (sum(k.values()), l2_squared, error, None, ((SIGNS, error),))
+    found = MarginalStrategy(W, each, "laplace", SIGNS, *figures, blocks=blocks)
+    found.measured.check()
+    return found
+
+
+def signed(d: int) -> Mixed:
+    """The rows of signs of a column of d values."""
+    return Mixed(signs(d))
 
 
 def blocks_error(W: Marginals, multipliers: Mapping[Subset, int]) -> float:

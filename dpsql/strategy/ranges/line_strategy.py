@@ -32,7 +32,7 @@ import numpy as np
 from scipy import fft
 
 from dpsql.arrays import Floats, Ints
-from dpsql.errors import DataError
+from dpsql.errors import DataError, InternalError
 from dpsql.linalg.forms import MATRIX_CAP, dense
 from dpsql.linalg.line_products import LONGEST
 from dpsql.linalg.line_spread import ByLength, averaged, averaged_over_ranges
@@ -244,6 +244,8 @@ def lined_strategy(batch: Lined, rest: MatrixStrategy, objective: str = "total")
             f"{batch.key.text} has {len(batch.key):,} groups and is planned for the least total error; leave "
             "objective='max' out"
         )
+    if rest.blocks:
+        raise InternalError("strategy: norms of noise in blocks do not multiply along a line")
     along = line_strategy(batch.length, batch.key.family, rest.noise)
     line, expected = along.line, rest.expected * along.error
     method = along.method if rest.shape == (1, 1) else f"{along.method} x {rest.method}"

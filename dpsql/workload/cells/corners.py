@@ -14,10 +14,11 @@ from itertools import product
 import numpy as np
 from scipy import sparse
 
+from dpsql.arrays import Flags
 from dpsql.errors import SQLError
 from dpsql.workload.expr.regions import IntArray
 
-MAX_MEASURES_IN_A_CELL = 6
+MAX_MEASURES_IN_A_CELL = 16
 MAX_CORNER_ENTRIES = 4_000_000
 
 
@@ -26,21 +27,23 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
 
     ``entries[t]`` (1 + s_t x cells) gives the entry of x for each measure of each cell of table t,
     the count first, or -1; cells with the same entries count once. Cost: cells x 2^s x s. Raises
-    SQLError past 6 summed columns in a cell and past 4 million corner entries.
+    SQLError past 16 summed columns in a cell and past 4 million corner entries.
     """
     at_entry: list[IntArray] = []
     values: list[IntArray] = []
     lengths: list[IntArray] = []
+    total = 0
     for entry in entries:
         # Merged cells share all their entries, so any one of them tells cells apart.
         counted = entry[:, (entry >= 0).any(axis=0)]
         cells = counted[:, np.unique(counted.max(axis=0), return_index=True)[1]]
         kinds, inverse = np.unique(cells.T >= 0, axis=0, return_inverse=True)
+        total += _counted(kinds, np.bincount(inverse.ravel(), minlength=len(kinds)))
+        _check(total)
         for number, kind in enumerate(kinds):
             active = np.flatnonzero(kind)
             corner = _box(active)
             mine = cells[active][:, inverse.ravel() == number]
-            _check(mine.shape[1] * corner.size)
             shape = (mine.shape[1], *corner.shape)
             at_entry.append(np.broadcast_to(mine.T[:, None, :], shape).ravel())
             values.append(np.broadcast_to(corner[None], shape).ravel())
@@ -54,16 +57,22 @@ def corners_of(entries: Sequence[IntArray], size: int) -> sparse.csr_array:
     return sparse.csr_array(by_corner)
 
 
-def _box(active: IntArray) -> IntArray:
-    """The corners of one cell's box (corners x active entries); entry 0 is the count."""
-    counted = active[0] == 0
-    free = len(active) - 1
-    if free + (not counted) > MAX_MEASURES_IN_A_CELL:
+def _counted(kinds: Flags, cells: IntArray) -> int:
+    """The entries of all corners of cells of these kinds (which entries of x they have), before any is made."""
+    summed = int(kinds[:, 1:].sum(axis=1).max(initial=0))
+    if summed > MAX_MEASURES_IN_A_CELL:
         raise SQLError(
-            f"{free + (not counted)} summed columns meet in one cell, at most {MAX_MEASURES_IN_A_CELL} are planned "
-            "together: split the batch",
+            f"{summed} summed columns meet in one cell, squares and products of columns among them; at "
+            f"most {MAX_MEASURES_IN_A_CELL} are planned together: split the batch, or name fewer columns",
             code="too-large",
         )
+    active = kinds.sum(axis=1)
+    return int((cells * 2 ** np.maximum(active - 1, 0) * active).sum())
+
+
+def _box(active: IntArray) -> IntArray:
+    """The corners of one cell's box (corners x active entries); entry 0 is the count."""
+    free = len(active) - 1
     signs = np.array(list(product((1, -1), repeat=free)), dtype=np.int64).reshape(2**free, free)
     return np.hstack([np.ones((2**free, 1), dtype=np.int64), signs])
 

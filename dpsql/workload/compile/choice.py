@@ -140,6 +140,8 @@ def _told_apart(batch: Structured) -> int:
 
 def _tells_all_apart(factor: RowFactor) -> bool:
     """Whether no two regions are in the same groups."""
+    if 2.0 ** min(factor.matrix.shape[0], 64) < factor.matrix.shape[1]:
+        return False  # too few groups
     columns = factor.matrix.tocsc()
     columns.sort_indices()
     seen = {columns.indices[a:b].tobytes() for a, b in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)}

@@ -5,6 +5,9 @@ Neighbours: all rows of one unit are added or removed, in every table that share
 source then gains or loses at most ``limit`` rows that count and keeps the others as they are. So B x moves by B c for a
 c whose norm is at most the largest over ``dpsql.workload.families.contributions``.
 
+Noise in blocks has a norm of its own: the sum over blocks of measurements of the largest change of one. It is
+taken over listed contributions, exactly.
+
 Where B is a matrix and the contributions are few, or multiples of single corners, that is the largest norm of a column
 of B C: exact. Of many contributions it is a bound (``dpsql.workload.compile.unlisted``), exact where B treats groups
 alike. Where B is never written out (``dpsql.workload.compile.kronecker``), the norms of sources add, and their squares
@@ -19,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Matrix
-from dpsql.linalg.exact import column_norms, largest_norm, squared_sum
+from dpsql.linalg.exact import block_norm, column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.units import by_unit, contributions_of
@@ -27,8 +30,8 @@ from dpsql.workload.compile.unlisted import bounded_norm
 from dpsql.workload.families.contributions import Contributions
 
 
-def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout]) -> int:
-    """L1 (``noise`` "laplace") or *squared* L2 sensitivity of B = ``integers``; never below the true one.
+def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout], blocks: tuple[int, ...] = ()) -> int:
+    """L1 (``noise`` "laplace"; by ``blocks``, if any) or *squared* L2 sensitivity of B = ``integers``; never below it.
 
     See the module for neighbours, proof, and where it is exact. Cost: the norms of B over all listed contributions, or
     all products of columns of B.
@@ -37,21 +40,23 @@ def sensitivity_of(noise: str, integers: Integers, layouts: Sequence[Layout]) ->
     if held is None:
         return _triangle(noise, integers, layouts)
     units = contributions_of(layouts, integers.shape[1])
-    return sensitivity_over(noise, *held, units)
+    return sensitivity_over(noise, *held, units, blocks)
 
 
-def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contributions) -> int:
+def sensitivity_over(noise: str, mixing: Matrix, basis: Csr, units: Contributions, blocks: tuple[int, ...] = ()) -> int:
     """``sensitivity_of`` a matrix mixing @ basis over ``units``."""
     order = 1 if noise == "laplace" else 2
     if units.listable:
         if not units.units:
             return 0
-        found = column_norms(mixing, sparse.csc_array(basis @ units.columns))[order - 1]
+        columns = sparse.csc_array(basis @ units.columns)
+        found = block_norm(mixing, columns, blocks) if blocks else column_norms(mixing, columns)[order - 1]
         return int(found * units.common**order)
+    # Without a list the L1 norm bounds that of any blocks.
     return max(bounded_norm(order, mixing, basis, parts) for parts in units.units)
 
 
-def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout]) -> float:
+def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout], blocks: tuple[int, ...] = ()) -> float:
     """The same by another way, in floats: right to a relative 1e-5. What is only bounded is bounded the same way, and
     held against some of what a unit can change.
     """
@@ -62,7 +67,7 @@ def rough_sensitivity(noise: str, integers: Integers, layouts: Sequence[Layout])
     mixing, basis = held
     units = contributions_of(layouts, integers.shape[1])
     if units.listable:
-        found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order)
+        found = largest_norm(mixing, sparse.csc_array(basis @ units.columns), order, blocks)
         return found * float(units.common) ** order
     bound = max(bounded_norm(order, mixing, basis, parts) for parts in units.units)
     some = largest_norm(mixing, sparse.csc_array(basis.astype(np.float64) @ units.columns.astype(np.float64)), order)

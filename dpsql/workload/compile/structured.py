@@ -15,16 +15,18 @@ what is measured of the x_T separately adds up to every answer (``dpsql.strategy
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby, pairwise
 from math import prod
 
 import numpy as np
 
 from dpsql.arrays import Csr
 from dpsql.errors import SQLError
-from dpsql.linalg.blocks import RowBlock
+from dpsql.linalg.blocks import RowBlock, joined
 from dpsql.workload.compile.cut_tables import CutTables
 from dpsql.workload.compile.histograms import lay_out
 from dpsql.workload.compile.kronecker import Histogram
@@ -106,7 +108,7 @@ def compile_structured(
         raise SQLError("COUNT(DISTINCT ...) is not planned beside so many groups: ask for it in a batch of its own")
     for name in listed:
         compiled = cut.held[name]
-        mine = compiled.blocks()
+        mine = _joined(compiled.blocks(), spans, compiled.sizes)
         first = len(layouts)
         entries = histograms[-1].stop if histograms else 0
         for layout, held in compiled.layouts(mine, entries):
@@ -121,6 +123,24 @@ def compile_structured(
         tuple(queries), spans, listed, tuple(sizes), tuple(names), tuple(blocks), tuple(layouts), tuple(histograms),
         tuple(owners),
     )  # fmt: skip
+
+
+def _joined(blocks: Sequence[RowBlock], spans: Sequence[Span], sizes: Sequence[int]) -> list[RowBlock]:
+    """The blocks, with all counts of one quantile as one block wherever they differ in the condition on it alone."""
+    series = {span.start: (span.query, span.output.part_of) for span in spans if span.output.part_of}
+    alone = Counter(block.start for block in blocks)
+
+    def kind(block: RowBlock) -> object:
+        held = series.get(block.start) if alone[block.start] == 1 else None
+        return (held, block.coefficient, block.weight) if held else block.start
+
+    out: list[RowBlock] = []
+    for _, found in groupby(blocks, kind):
+        mine = list(found)
+        follow = all(one.stop == other.start for one, other in pairwise(mine))
+        made = joined(mine, sizes) if len(mine) > 1 and follow and mine[0].start in series else None
+        out.extend(mine if made is None else [made])
+    return out
 
 
 def with_histograms(batch: Structured, wanted: Mapping[int, Mapping[tuple[int, ...], set[int]]]) -> Structured:

@@ -16,6 +16,7 @@ from dpsql.workload.expr.lines import Interval, Line, Scalar
 from dpsql.workload.expr.regions import KeyDomain
 from dpsql.workload.expr.rows import Cap, RowSource
 from dpsql.workload.expr.values import Value
+from dpsql.workload.expr.within import meets
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Column:
     ``value`` says what the scan computes for a column that the table does not store: an expression
     over stored columns, or a column of a joined table; None for a stored column of the table itself.
     ``never_null``: in the rows that a statement is about there is no NULL by the policy, though the scan
-    may see one where a join finds no row; its groups have no NULL then.
+    may see one where a join finds no row; its groups have no NULL then. ``only``: where all rows lie that a batch is
+    about (``planning.by_period``), None for anywhere; rows elsewhere, and NULL, are in no cell.
     """
 
     name: str
@@ -34,13 +36,20 @@ class Column:
     policy: ColumnPolicy
     value: Value | None = None
     never_null: bool = False
+    only: tuple[Interval, ...] | None = None
 
     @property
     def closed(self) -> tuple[Interval | None, ...] | None:
-        """The points of a closed domain: declared ``values`` without OTHER; None for an open one."""
+        """The parts of a closed domain: declared ``values`` without OTHER, within ``only``; None for an open one."""
         if self.policy.values is not None and not self.policy.other:
-            return tuple(self.line.point(constant(value)) for value in self.policy.values)
-        return None
+            points = tuple(self.line.point(constant(value)) for value in self.policy.values)
+            return points if self.only is None else tuple(p for p in points if p is not None and meets(p, self.only))
+        return self.only
+
+    @property
+    def nulls(self) -> bool:
+        """Whether rows in which the column is NULL are in a cell."""
+        return self.policy.nulls and self.only is None
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,12 @@ class Output:
     def sums(self) -> bool:
         """True where a SUM is involved, whose errors are in units of their own."""
         return any(term.column is not None for term in self.terms)
+
+    @property
+    def counts(self) -> bool:
+        """True where it is a number of rows or units."""
+        plain = all(term.column is None and term.coefficient > 0 for term in self.terms)
+        return plain and bool(self.terms) and not self.constant
 
 
 @dataclass(frozen=True)
@@ -249,13 +264,14 @@ class Core:
     """The private part of one SELECT: a noisy table over the groups of its keys.
 
     ``queries`` have the same keys; there are several where units are counted beside rows. ``places`` says
-    of each output of the core which query has it, and where there.
+    of each output of the core which query has it, and where there. ``minimum``: the least count that its results show.
     """
 
     name: str
     queries: tuple[Query, ...]
     places: tuple[tuple[int, int], ...]
     columns: tuple[CoreColumn, ...]
+    minimum: int | None = field(default=None, repr=False)
 
     @property
     def keys(self) -> tuple[Key, ...]:

@@ -111,10 +111,10 @@ class OfUnit:
     """A column of rows of units: ``function`` of ``value`` over the rows of a unit.
 
     A row's value lies on ``each``, the column on ``line``; outside of them it is NULL. Functions are count, sum, min,
-    max, distinct (how many values there are) and those that take the value of one row: arg_min and arg_max, which pass
-    over NULL, and arg_min_null and arg_max_null. ``by``, on its line, says which row: the one where it is least or
-    greatest, and among those the least or greatest value, so that no order of rows decides. Rows where ``where`` does
-    not hold (None: it always does) are left out.
+    max, median, distinct (how many values there are) and those that take the value of one row: arg_min and arg_max,
+    which pass over NULL, and arg_min_null and arg_max_null. ``by``, on its line, says which row: the one where it is
+    least or greatest, and among those the least or greatest value, so that no order of rows decides. Rows where
+    ``where`` does not hold (None: it always does) are left out.
     """
 
     name: str

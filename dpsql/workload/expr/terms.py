@@ -90,9 +90,7 @@ def axes_of(table: Table, conditions: Iterable[Condition], keys: Mapping[str, Ke
     axes = [opaque_axis(p, table.columns[fold(p.column if isinstance(p, Like) else p.left)].line) for p in opaque]
     for name, found in on_line.items():
         column = table.columns[fold(name)]
-        axes.append(
-            line_axis(name, column.line, found, closed=column.closed, nulls=column.policy.nulls, keys=keys.get(name))
-        )
+        axes.append(line_axis(name, column.line, found, closed=column.closed, nulls=column.nulls, keys=keys.get(name)))
     return axes
 
 

@@ -60,7 +60,7 @@ class Within:
             return not held.truth
         if held.on_null and condition.on_null:
             return False
-        return not any(_meets(interval, held.intervals) for interval in condition.intervals)
+        return not any(meets(interval, held.intervals) for interval in condition.intervals)
 
     def places(self, column: str, low: int, high: int) -> tuple[int, int]:
         """The first and last whole number between ``low`` and ``high`` that such a row can have there.
@@ -88,7 +88,7 @@ def _projected(condition: Condition, column: str) -> LineAtom | Constant:
     return condition if isinstance(condition, LineAtom) and condition.column == column else TRUE
 
 
-def _meets(interval: Interval, ascending: tuple[Interval, ...]) -> bool:
+def meets(interval: Interval, ascending: tuple[Interval, ...]) -> bool:
     """Whether an interval has a value in common with one of several, disjoint and ascending."""
     low, high = interval
     # The last that begins below the end: those before it end below its beginning.

@@ -293,8 +293,7 @@ SELECT COUNT(*) FILTER (WHERE fare > 3 * dist) AS dear, COUNT(*) FILTER (WHERE f
 -- [notebook: histogram by tens]
 SELECT floor(fare / 10) * 10 AS bucket, COUNT(*) AS n FROM trips GROUP BY bucket ORDER BY bucket
 
--- [notebook: correlation] refused: aggregate
--- Sums of products are answered, from which it follows: AVG(dist * fare) - AVG(dist) * AVG(fare), and variances.
+-- [notebook: correlation]
 SELECT corr(dist, fare) AS r, regr_slope(fare, dist) AS slope FROM trips
 
 -- [notebook: customers who bought online]

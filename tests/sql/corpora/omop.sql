@@ -174,8 +174,7 @@ SELECT COUNT(DISTINCT person_id) AS persons FROM condition_occurrence
 WHERE condition_concept_id = 201826
   AND person_id IN (SELECT person_id FROM condition_occurrence WHERE condition_concept_id = 316866)
 
--- [two conditions, by INTERSECT] refused: union-of-rows
--- A set of persons is made of rows: write IN or EXISTS.
+-- [two conditions, by INTERSECT]
 SELECT COUNT(*) AS persons
 FROM (SELECT person_id FROM condition_occurrence WHERE condition_concept_id = 201826
       INTERSECT SELECT person_id FROM condition_occurrence WHERE condition_concept_id = 316866)

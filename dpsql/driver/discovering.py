@@ -1,0 +1,218 @@
+"""What a policy leaves open, found privately, and rows that are released once: discoveries, surveys, local releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from dpsql.arguments import (
+    flag,
+    maybe,
+    taking,
+    text,
+    whole,
+)
+from dpsql.driver.held import Held
+from dpsql.errors import (
+    DataError,
+)
+from dpsql.measure.sources import Holdings
+from dpsql.planning.needed_budget import plain
+from dpsql.planning.options import PlanOptions
+from dpsql.planning.plan import Plan, make_plan
+from dpsql.privacy.accountant import Request
+from dpsql.privacy.analysts import finds_nothing
+from dpsql.running.answer_free import Earlier
+from dpsql.running.coverage import Coverage, coverage_sql, opened
+from dpsql.running.discovered_bounds import BoundsFinder
+from dpsql.running.discovery import Asked, Discovery, Finder, Prospect
+from dpsql.running.local_release import LocalRelease, Maker
+from dpsql.running.run import Batches
+from dpsql.running.survey import Survey, Surveyor, SurveyPlan
+
+
+class Discovering(Held):
+    """The part of a ``Connection`` that finds domains, each at a charge, and makes local releases."""
+
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), bounds=flag(), fresh=flag(), label=maybe(text()))
+    def discover(
+        self,
+        target: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int | None = None,
+        bounds: bool = False,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Discovery:
+        """Find the values of a column privately, as "visits.diagnosis", once; they are its domain from then on.
+
+        Shows the values that enough units have (rows, where a row is the unit), with noisy counts; all others are
+        OTHER. Neighbours, guarantee and proof: ``dpsql.privacy.threshold``. ``epsilon`` and ``delta`` are those of this
+        release alone; in a rho policy ``rho``, and ``delta`` is the chance that the threshold fails. ``max_groups``: in
+        how many values of the column one unit counts at most, needed where a unit may have several rows. The domain is
+        kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
+        are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
+
+        ``bounds``: find bounds of a number or a time instead, for SUM and AVG to clamp to, never the least or the
+        largest value: a histogram over a fixed scale (``dpsql.running.discovered_bounds``), at a budget as of ``run``.
+
+        Raises DataError where delta or max_groups is missing or where no value could appear, PolicyError for a column
+        with a domain, the unit itself, a key, or a policy without delta, BudgetError where the accounts, or the part
+        of delta that is kept for this (``dpsql.privacy.reserve``), do not hold it, or for an analyst, as what is found
+        is found for everybody; all before any charge.
+        """
+        said = self._custodian(label)
+        if bounds:
+            if max_groups is not None:
+                raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
+            _ = self.policy
+            request = Request.of(*map(plain, (epsilon, delta, rho)))
+            maker = BoundsFinder(self._batches, self._domains.declared)
+            found, record = maker.find(target, request, fresh=fresh, label=said)
+            self._batches.register(record, again=True)
+            return found
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        found, record = finder.find(asked, fresh=fresh, label=said)
+        self._batches.register(record)
+        return found
+
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)))
+    def plan_discovery(
+        self,
+        target: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int | None = None,
+    ) -> Prospect:
+        """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        return finder.prospect(asked)
+
+    @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
+    def survey(
+        self,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        max_groups: int = 1,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Survey:
+        """Find a whole policy privately, at one charge: what it declares without a domain, rows, rows of a unit.
+
+        Of each private table its rows and how many one unit has, with what a bound on them leaves out; of each column
+        that has no domain yet the values (text, each unit in at most ``max_groups``) or the bounds (numbers, times).
+        Every part has an equal share of the charge. ``delta``: as of ``discover``; by default half of what is kept for
+        finding groups. Domains count at once, as those of ``discover``; ``.to_toml()`` is the whole proposed policy,
+        each line with its error, for the custodian to confirm. Guarantee and proof: ``dpsql.measure.survey``. The same
+        survey of the same version of the data is free again, unless ``fresh``. Raises as ``discover``.
+        """
+        said = self._custodian(label)
+        surveyor, request, chance = self._surveyor((epsilon, delta, rho))
+        found, record = surveyor.find(request, chance, max_groups, fresh=fresh, label=said)
+        self._batches.register(record)
+        return found
+
+    @taking(max_groups=whole(1, 10**6))
+    def plan_survey(
+        self, epsilon: object = None, delta: object = None, rho: object = None, *, max_groups: int = 1
+    ) -> SurveyPlan:
+        """What ``survey`` would find out, at which charge and with which errors. Free; raises as it does."""
+        surveyor, request, chance = self._surveyor((epsilon, delta, rho))
+        return surveyor.plan(request, chance, max_groups)
+
+    def plan_coverage(self, epsilon: object = None, delta: object = None, rho: object = None) -> Plan:
+        """What ``coverage`` would measure, with its errors, at which charge. Free."""
+        self._check_open()
+        policy = opened(self.policy)
+        request = Request.of(*map(plain, (epsilon, delta, rho)))
+        return make_plan(coverage_sql(policy), policy, self.schemas(), self.budget, request, PlanOptions())
+
+    @taking(fresh=flag(), label=maybe(text()))
+    def coverage(
+        self,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        fresh: bool = False,
+        label: str | None = None,
+    ) -> Coverage:
+        """Count privately how many rows the domain of each column misses, declared or found (``Coverage``).
+
+        A charged release of one result a table, as visits_outside, with a number for each column. Columns of more than
+        2,000 values, and values with NUL, are left out. Raises PolicyError where no column has a domain, else as
+        ``run``.
+        """
+        said = self._said(label)
+        plan = self.plan_coverage(epsilon, delta, rho)
+        policy = opened(self.policy)
+        holdings = Holdings(self._holdings.engine, policy)
+        batches = Batches(holdings, self._books, Earlier(self._books, policy, holdings.schemas))
+        return Coverage.of(policy, batches.run(plan, fresh=fresh, label=said))
+
+    @taking(table=text(), name=maybe(text()), label=maybe(text()))
+    def synthesize(
+        self,
+        table: str,
+        columns: Sequence[str],
+        epsilon: object,
+        *,
+        ids: Sequence[str] = (),
+        name: str | None = None,
+        label: str | None = None,
+    ) -> LocalRelease:
+        """Release a randomised copy of some columns of a table, once; ``.sql`` of what is returned is then free.
+
+        Every row keeps its combination of the ``columns``, over their declared domains, or gets one of the others, by
+        randomised response at ``epsilon``; ``ids`` are columns that the policy declares public, kept as they are.
+        Charges epsilon times the rows that a unit may have to the account ``local_epsilon`` (replace one unit's values:
+        the number of rows is published, so the policy must say ``rows_public = true``). ``name``: the view of the rows
+        in schema dp, ``<table>_synthetic`` by default. Raises PolicyError for columns without a finite domain or too
+        many combinations, IntegrityError for columns that were released before (``synthetic`` finds them), BudgetError.
+        """
+        said = self._said(label)
+        made, record = self._local().make(table, columns, plain(epsilon), ids=ids, name=name, label=said)
+        self._batches.register(record)
+        return made
+
+    @taking(name=maybe(text()))
+    def synthetic(self, name: str | None = None) -> LocalRelease:
+        """The local release that was made under this name or of this table; the newest of several. Free."""
+        return self._local().find(name)
+
+    def _surveyor(self, budget: tuple[object, object, object]) -> tuple[Surveyor, Request, Fraction | None]:
+        self._check_open()
+        epsilon, delta, rho = map(plain, budget)
+        declared = self._domains.declared
+        finder, bounds = Finder(self._holdings, self._books, declared), BoundsFinder(self._batches, declared)
+        chance = None if delta is None else Request.of(1, delta).delta
+        return Surveyor(self._batches, finder, bounds), Request.of(epsilon, None, rho), chance
+
+    def _custodian(self, label: str | None) -> str:
+        """The label of a discovery; BudgetError where it is an analyst's, as what is found is found for everybody."""
+        self._check_open()
+        said = self._label if label is None else label
+        if Path(self.ledger_path).exists() and said in self._books.ledger().analysts():
+            raise finds_nothing(said)
+        return said
+
+    def _finder(
+        self, target: str, budget: tuple[object, object, object], max_groups: int | None
+    ) -> tuple[Finder, Asked]:
+        self._check_open()
+        epsilon, delta, rho = map(plain, budget)
+        chance = None if delta is None else Request.of(1, delta).delta
+        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups)
+        return Finder(self._holdings, self._books, self._domains.declared), asked
+
+    def _local(self) -> Maker:
+        self._check_open()
+        return Maker(self._holdings, self._books)

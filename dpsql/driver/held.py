@@ -1,0 +1,132 @@
+"""What a connection holds: private tables, a policy, a ledger and the releases made of them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dpsql.driver.dbapi import Exceptions
+from dpsql.errors import (
+    InterfaceError,
+)
+from dpsql.measure import Engine
+from dpsql.measure.sources import Holdings
+from dpsql.planning.plan import LastPlans
+from dpsql.policy import Policy
+from dpsql.privacy.accountant import BudgetState
+from dpsql.release import ReleaseStore
+from dpsql.release.books import Books, budget_of, place_of
+from dpsql.release.limits import QUERY_SECONDS, check_seconds
+from dpsql.replicates import Replicates
+from dpsql.running.answer_free import Earlier
+from dpsql.running.found_domains import FoundDomain, FoundDomains
+from dpsql.running.run import Batches
+
+
+class Held(Exceptions):
+    """Tables, policy, books, and what both together say by now; ``Connection`` and its parts do something with them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        ledger: Path,
+        releases: Path,
+        *,
+        anchor: Path | None,
+        label: str,
+        budget_per_release: tuple[object, object, object] = (None, None, None),
+        cursor_errors: bool = False,
+        query_timeout: float | None = QUERY_SECONDS,
+    ) -> None:
+        self.ledger_path = ledger
+        self._shared_releases = releases
+        private = policy.budget.private_releases
+        self.releases_path = place_of(releases, label) if private else releases
+        self._label = label
+        self._store = ReleaseStore(self.releases_path)
+        self._budget_per_release = budget_per_release
+        self._cursor_errors = cursor_errors
+        self._query_timeout = check_seconds("query_timeout", query_timeout)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._holdings = Holdings(engine, policy)
+        books = (ledger, self._store, policy.dataset, budget_of(policy), anchor, self._holdings.files)
+        self._books = Books(*books, label if private else None)
+        self._batches = Batches(self._holdings, self._books, Earlier(self._books, policy, self._holdings.schemas))
+        self._domains = FoundDomains(policy, self._books)
+        self._behind = Earlier(self._books, policy, self._holdings.schemas)
+        self._replicates = Replicates(self._books, self._store, self._behind)
+        self._plans = LastPlans()
+        self._own: dict[str, dict[str, int]] = {}  # what q1, q2, ... are here: releases by name and label
+        self._books.warn_of_changes()
+
+    @property
+    def policy(self) -> Policy:
+        """What is public of the tables by now: the custodian's policy, with the domains that were found (``discover``).
+
+        Another process may find one, so the ledger is looked at each time.
+        """
+        held = self._domains.refresh()
+        if held is not self._holdings.policy:
+            self._holdings.policy = held
+            self._batches.past.under(held)
+            self._behind.under(held)
+        return held
+
+    @property
+    def found_domains(self) -> tuple[FoundDomain, ...]:
+        """The domains of ``policy`` that were found and not declared, each with its release and data version."""
+        self._domains.refresh()
+        return self._domains.found
+
+    def __repr__(self) -> str:
+        return f"<dpsql.Connection to {self._domains.declared.dataset!r}, ledger {str(self.ledger_path)!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; ledger and releases are files and stay."""
+        self._closed = True
+
+    def schemas(self) -> dict[str, dict[str, str]]:
+        """The column types of all private tables, held against the policy. Reads no row."""
+        self._check_open()
+        return self._holdings.schemas()
+
+    @property
+    def budget(self) -> BudgetState:
+        """Total, spent and remaining budget; ``.accounts`` for the detail, ``.by_label()`` for who spent it.
+
+        ``.charges`` says for what, ``.unreleased`` what was charged and never released.
+        """
+        self._check_open()
+        return self._books.state()
+
+    def _said(self, label: str | None) -> str:
+        """The label of a charge; another one than the connection's only where releases are everybody's."""
+        if label is not None and label != self._label and self._books.whose is not None:
+            raise InterfaceError(
+                f"releases are private to their label in this policy, and the connection's is {self._label!r}; connect "
+                "with label=... to release under another"
+            )
+        return self._label if label is None else label
+
+    def _view_names(self) -> tuple[str, ...]:
+        """Names of the released views, sorted; from the ledger, as the releases file may be busy or behind."""
+        if not self.ledger_path.exists():
+            return self._store.names()
+        entries = self._books.entries()
+        return tuple(sorted({name for entry in entries if entry.released is not None for name in entry.views}))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InterfaceError("the connection is closed; connect again")

@@ -1,0 +1,221 @@
+"""Pure noise in blocks: which rows are measured together, and how they are turned.
+
+A block of m rows whose entries lie within [-1, 1] costs epsilon once and (m + 1)(m + 2) / 6 times the variance of a
+Laplace measurement (``dpsql.strategy.core.blocks``); one by one m rows that a unit moves together cost m^2 times. So
+rows that the same units move belong together, rows that are never moved together apart.
+
+What lies between 0 and 1, as the counts of overlapping filters, fills half of the interval. The *lift* measures
+2 w - 1 for each row w and -1 beside them, 1 the row of ones over all that a unit can change: m + 1 rows of the block,
+whose entries are all +-1. The difference u_i = z_i - z_0 of two answers then has the noise of the norm whose ball is
+the hull of {0, 1}^m and {0, -1}^m, N(u) = max u+ + max u-, and all m of them m (m + 2)(m + 3) / 12 times the variance
+of one Laplace measurement, against m^3 one by one. Proof: z is uniform in {-r..r}^(m + 1) given r, u comes from max(0,
+2r + 1 - N(u)) of its points, and the sum over r of q^r max(0, 2r + 1 - N(u)) falls by q where N grows by 2.
+
+Starts are the rows as they are and lifted, in one block, in blocks joined two by two while the error falls, and all of
+these turned by descent (log of the error, with maxima smoothed in stages, as in ``dpsql.strategy.pure.low_rank``).
+Not convex: a heuristic, judged by its computed error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+from scipy import linalg, optimize
+
+from dpsql.arrays import Floats, Ints
+from dpsql.strategy.core.blocks import deviations, factor
+
+_STAGES = ((8.0, 0.3, 20.0), (20.0, 0.1, 60.0), (60.0, 0.03, 200.0), (200.0, 0.01, 600.0))
+_JOINED = 48  # rows up to which blocks are joined two by two
+_POLISHED = 3  # starts that are turned
+_MEMORY = 15
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """Rows C (p x v, p >= v) in coordinates of the problem, those of a block one after the other; ``error`` of them."""
+
+    C: Floats
+    blocks: tuple[int, ...]
+    error: float
+
+
+def norms(Z: Floats, blocks: Sequence[int]) -> Floats:
+    """The sum over blocks of rows of the largest absolute entry, for each column of Z."""
+    starts = np.concatenate([[0], np.cumsum(blocks)[:-1]])
+    return np.asarray(np.maximum.reduceat(np.abs(Z), starts, axis=0).sum(axis=0))
+
+
+def lifted(Y: Floats, total: Floats | None) -> Floats:
+    """Rows (in coordinates of Y, the last that of the row of ones unless ``total`` has its own) moved to [-1, 1].
+
+    ``total`` (v,): the row of ones in coordinates of Y, None where Y (v + 1 x N) has it as its last row.
+    """
+    if total is None:
+        total = np.eye(Y.shape[0])[-1]
+    rows = np.eye(Y.shape[0])
+    low, high = Y.min(axis=1), Y.max(axis=1)
+    rows = rows - np.outer((low + high) / 2.0, total)
+    rows[int(np.argmax(np.abs(total)))] = total  # of the rows that add up to it one is known from the others
+    return rows
+
+
+def error_of(gram: Floats, C: Floats, Y: Floats, blocks: Sequence[int]) -> float:
+    """(largest norm of a column of C Y)^2 tr(gram M^-1), M = C^T C with rows over the deviations of their noise."""
+    even = C / deviations(blocks)[:, None]
+    try:
+        R = linalg.qr(even, mode="r", check_finite=False)[0][: C.shape[1]]
+        if np.abs(np.diag(R)).min() <= 1e-12 * np.abs(np.diag(R)).max():
+            return np.inf
+        inverse = linalg.solve_triangular(R, np.eye(R.shape[0]), check_finite=False)
+    except (linalg.LinAlgError, ValueError):
+        return np.inf
+    return float(norms(C @ Y, blocks).max()) ** 2 * float(np.sum((gram @ inverse) * inverse))
+
+
+def search(gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, work: float) -> Draft:
+    """The best rows and blocks from square ``starts`` (v x v), steps limited by ``work`` multiplications.
+
+    ``gram`` (v x v) of the queries, ``Y`` (v x N) what a unit can change, in the same coordinates.
+    """
+    drafts: list[Draft] = []
+    for start in starts:
+        reach = np.abs(start @ Y).max(axis=1)
+        if not reach.min() > 0:
+            continue
+        C = start / reach[:, None]
+        whole = (C.shape[0],)
+        drafts.append(Draft(C, whole, error_of(gram, C, Y, whole)))
+        if 2 < C.shape[0] <= _JOINED and monotonic() < deadline:
+            drafts.append(_joined(gram, C, Y))
+    drafts.sort(key=lambda draft: draft.error)
+    best = drafts[0]
+    p, N = Y.shape[0] + 1, Y.shape[1]
+    steps = int(np.clip(work / (_POLISHED * len(_STAGES) * (6.0 * p * p * N + 12.0 * p**3)), 5, 120))
+    for draft in drafts[:_POLISHED]:
+        if monotonic() > deadline:
+            break
+        turned = _turned(gram, Y, draft, steps, deadline)
+        best = turned if turned.error < best.error else best
+    return best
+
+
+def _joined(gram: Floats, C: Floats, Y: Floats) -> Draft:
+    """Rows of reach 1 in blocks: two blocks become one while the error falls, shares of epsilon by the cube root.
+
+    A square C answers by its inverse, so that rows of the total weight e_i cost sum_k f_k e_k / share_k^2: for a column
+    that reaches all of every block, least at shares proportional to (f_k e_k)^(1/3).
+    """
+    P = linalg.inv(C)
+    weight = np.einsum("ij,ij->j", P, gram @ P)
+    weight = np.maximum(weight, 1e-3 * weight.mean())  # a row that no query needs is still measured
+    reach = np.abs(C @ Y)
+    groups: list[list[int]] = [[i] for i in range(C.shape[0])]
+    tops = [reach[i] for i in range(C.shape[0])]
+
+    def value(groups: Sequence[Sequence[int]], tops: Sequence[Floats]) -> float:
+        cost = np.array([factor(len(g)) * float(weight[list(g)].sum()) for g in groups])
+        share = cost ** (1.0 / 3.0)
+        return float((share @ np.array(tops)).max()) ** 2 * float((cost / share**2).sum())
+
+    best = value(groups, tops)
+    while len(groups) > 1:
+        found: tuple[float, int, int] | None = None
+        for i in range(len(groups)):
+            for j in range(i + 1, len(groups)):
+                rest = [k for k in range(len(groups)) if k not in (i, j)]
+                trial = [groups[k] for k in rest], [tops[k] for k in rest]
+                error = value([*trial[0], groups[i] + groups[j]], [*trial[1], np.maximum(tops[i], tops[j])])
+                if found is None or error < found[0]:
+                    found = error, i, j
+        if found is None or found[0] >= best * (1.0 - 1e-9):
+            break
+        best, i, j = found
+        groups[i], tops[i] = groups[i] + groups[j], np.maximum(tops[i], tops[j])
+        del groups[j], tops[j]
+    share = [(factor(len(g)) * float(weight[g].sum())) ** (1.0 / 3.0) for g in groups]
+    order = np.concatenate(groups).astype(np.int64)
+    blocks = tuple(len(g) for g in groups)
+    rows = C[order] * np.repeat(share, blocks)[:, None]
+    return Draft(rows, blocks, error_of(gram, rows, Y, blocks))
+
+
+class _Objective:
+    """log tr(gram M^-1) + 2 log of the smoothed largest norm, and its gradient.
+
+    The largest entry of a block is smoothed to a mean of power ``inner``, |z| of a single row to (z^2 + mu^2)^1/2 with
+    mu ``soft`` times the mean of |z|, the largest column to a mean of power ``outer``.
+    """
+
+    def __init__(self, gram: Floats, Y: Floats, blocks: Sequence[int], inner: float, soft: float, outer: float) -> None:
+        self._gram, self._Y = gram, Y
+        self._starts: Ints = np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int64)
+        self._sizes = np.array(blocks)
+        self._single = np.repeat(self._sizes == 1, blocks)
+        self._precision = 1.0 / deviations(blocks) ** 2
+        self._inner, self._soft, self._outer = inner, soft, outer
+
+    def __call__(self, flat: Floats) -> tuple[float, Floats]:
+        C = flat.reshape(-1, self._gram.shape[0])
+        try:
+            P = np.linalg.inv((C.T * self._precision) @ C)
+        except np.linalg.LinAlgError:
+            return 1e300, np.zeros_like(flat)
+        left = P @ self._gram
+        trace = float(np.trace(left))
+        if not trace > 0:
+            return 1e300, np.zeros_like(flat)
+        grad = -2.0 * (self._precision[:, None] * C) @ (left @ P) / trace
+        Z = C @ self._Y
+        size, sign = np.abs(Z), np.sign(Z)
+        mu = self._soft * float(size.mean())
+        top = np.maximum(np.maximum.reduceat(size, self._starts, axis=0), 1e-300)
+        ratio = size / np.repeat(top, self._sizes, axis=0)
+        powers = ratio ** (self._inner - 1.0)
+        mean = np.maximum(np.add.reduceat(powers * ratio, self._starts, axis=0), 1e-300)  # a column may be 0 here
+        held = top * mean ** (1.0 / self._inner)
+        slope = powers * np.repeat(mean ** (1.0 / self._inner - 1.0), self._sizes, axis=0) * sign
+        alone = np.sqrt(Z[self._single] ** 2 + mu * mu)
+        held[self._sizes == 1] = alone
+        slope[self._single] = Z[self._single] / alone
+        sums = np.maximum(held.sum(axis=0), 1e-200)
+        most = float(sums.max())
+        weight = (sums / most) ** self._outer
+        total = float(weight.sum())
+        value = np.log(trace) + 2.0 * (np.log(most) + np.log(total) / self._outer)
+        share = weight / (total * sums)
+        by_mu = self._soft / Z.size * float(((mu / alone) * share).sum())
+        grad = grad + 2.0 * (slope * share + by_mu * sign) @ self._Y.T
+        return float(value), grad.ravel()
+
+
+def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float) -> Draft:
+    """``draft`` after descent in stages of growing sharpness, the best of all stages."""
+
+    def watch(xk: Floats) -> None:
+        if monotonic() > deadline:
+            raise StopIteration
+
+    best, C = draft, draft.C
+    for inner, soft, outer in _STAGES:
+        if monotonic() > deadline:
+            break
+        found = optimize.minimize(
+            _Objective(gram, Y, draft.blocks, inner, soft, outer),
+            C.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=watch,
+            options={"maxiter": steps, "maxcor": _MEMORY},
+        )
+        C = np.asarray(found.x).reshape(C.shape)
+        if not np.isfinite(C).all():
+            break
+        error = error_of(gram, C, Y, draft.blocks)
+        if error < best.error:
+            best = Draft(C, draft.blocks, error)
+        C = best.C
+    return best

@@ -1,0 +1,136 @@
+"""Noise in blocks: its probabilities one by one, exact privacy, its moments, and samplers that are nearly right."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+from seeded_source import SeededSource
+
+from dpsql.errors import InternalError
+from dpsql.privacy import cubes, draws
+from dpsql.privacy.noise import Noise, pure_noise, sample_from
+
+LEVEL = 1e-6
+SIZE, SCALE = 3, Fraction(6, 5)
+
+
+def probabilities(size: int, scale: Fraction, reach: int) -> dict[tuple[int, ...], float]:
+    """P(z) for all z of the cube of that reach, which holds nearly all of them."""
+    q = math.exp(-1 / float(scale))
+    points = itertools.product(range(-reach, reach + 1), repeat=size)
+    weights = {z: q ** max(map(abs, z)) for z in points}
+    total = sum(weights.values())
+    return {z: weight / total for z, weight in weights.items()}
+
+
+def p_value(drawn: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+    """Chi-square over single points, those that are expected fewer than ten times together."""
+    seen = Counter(drawn)
+    points = [z for z, chance in law.items() if chance * len(drawn) >= 10]
+    observed = np.array([seen[z] for z in points], dtype=float)
+    expected = np.array([law[z] * len(drawn) for z in points])
+    observed = np.append(observed, len(drawn) - observed.sum())
+    expected = np.append(expected, len(drawn) - expected.sum())
+    return float(stats.chi2.sf(((observed - expected) ** 2 / expected).sum(), len(expected) - 1))
+
+
+def drawn(count: int, seed: str) -> list[tuple[int, ...]]:
+    held = sample_from(Noise("blocks", SCALE, (SIZE,) * count), SIZE * count, SeededSource(seed))
+    return [tuple(held[at : at + SIZE]) for at in range(0, len(held), SIZE)]
+
+
+def test_every_point_has_its_probability() -> None:
+    assert p_value(drawn(20_000, "points"), probabilities(SIZE, SCALE, 24)) > LEVEL
+
+
+def accepts_all(word: draws.Words, size: int, t: int, s: int) -> int:
+    """A radius that is never rejected: without the share of the shell."""
+    return sum(draws.geometric(word, t, s) for _ in range(size + 1))
+
+
+def boundary_lost(word: draws.Words, size: int, t: int, s: int) -> int:
+    """One outcome of each coin is lost: below 2r in place of at most 2r, so that r = 0 never comes."""
+    while True:
+        r = accepts_all(word, size, t, s)
+        if all(draws.below(word, 2 * (r + i)) < 2 * r for i in range(1, size + 1)):
+            return r
+
+
+def one_less(word: draws.Words, size: int, t: int, s: int) -> int:
+    """The radius of a block of one coordinate less: too little noise."""
+    return RIGHT(word, size - 1, t, s)
+
+
+RIGHT = draws.cube_radius
+
+
+@pytest.mark.parametrize("mutant", [accepts_all, boundary_lost, one_less])
+def test_a_nearly_right_radius_is_caught(monkeypatch: pytest.MonkeyPatch, mutant: object) -> None:
+    monkeypatch.setattr(draws, "cube_radius", mutant)
+    assert p_value(drawn(6_000, "mutant"), probabilities(SIZE, SCALE, 24)) < LEVEL
+
+
+def test_the_radius_has_its_law_by_algebra() -> None:
+    """The chance of a radius times what is kept of it, in fractions: (2r + 1)^m / (2^m m!), whatever q is."""
+    for size, r in itertools.product((1, 2, 5), range(6)):
+        kept = math.prod(Fraction(2 * r + 1, 2 * (r + i)) for i in range(1, size + 1))
+        assert kept <= 1
+        assert kept * math.comb(r + size, size) == Fraction((2 * r + 1) ** size, 2**size * math.factorial(size))
+
+
+def test_no_move_within_the_norm_costs_more_than_epsilon() -> None:
+    """All moves of two blocks of two and one, all outcomes: the largest log ratio is epsilon, and no more."""
+    epsilon, blocks, norm = Fraction(3, 4), (2, 1), 3
+    scale = float(pure_noise(norm, epsilon, blocks).parameter)
+    points = np.array(list(itertools.product(range(-7, 8), repeat=3)))
+
+    def energy(z: np.ndarray) -> np.ndarray:
+        return (np.abs(z[:, :2]).max(axis=1) + np.abs(z[:, 2])) / scale
+
+    moves = np.array([c for c in itertools.product(range(-4, 5), repeat=3) if max(map(abs, c[:2])) + abs(c[2]) <= norm])
+    worst = max(float(np.abs(energy(points) - energy(points - move)).max()) for move in moves)
+    assert worst == pytest.approx(float(epsilon), rel=1e-12)
+
+
+@pytest.mark.parametrize(("size", "scale"), [(1, Fraction(7, 10)), (2, Fraction(2)), (3, Fraction(1))])
+def test_moments_and_distribution_functions(size: int, scale: Fraction) -> None:
+    law = probabilities(size, scale, 60 if size < 3 else 32)
+    points, chance = np.array(list(law)), np.array(list(law.values()))
+    assert cubes.variance(size, scale) == pytest.approx(float(chance @ points[:, 0] ** 2), rel=1e-5)
+    assert cubes.mean_size(size, scale) == pytest.approx(float(chance @ np.abs(points[:, 0])), rel=1e-5)
+    edges = np.array([-2.0, 0.0, 1.0, 3.0])
+    largest = np.abs(points).max(axis=1)
+    assert cubes.below(size, scale, edges) == pytest.approx([chance[points[:, 0] <= e].sum() for e in edges], abs=1e-6)
+    assert cubes.below_largest(size, scale, edges[1:]) == pytest.approx(
+        [chance[largest <= e].sum() for e in edges[1:]], abs=1e-6
+    )
+    if size > 1:
+        assert abs(float(chance @ (points[:, 0] * points[:, 1]))) < 1e-9
+
+
+def test_a_single_coordinate_is_laplace_noise_and_large_scales_go_on() -> None:
+    assert cubes.variance(1, Fraction(5, 2)) == pytest.approx(Noise.laplace(Fraction(5, 2)).variance, rel=1e-8)
+    for size in (1, 4, 60):
+        before, after = cubes.variance(size, Fraction(999)), cubes.variance(size, Fraction(1001))
+        assert before / 999**2 == pytest.approx(after / 1001**2, rel=1e-6)
+
+
+def test_variances_are_those_of_the_blocks_in_order() -> None:
+    noise = Noise("blocks", SCALE, (2, 1, 3))
+    assert noise.variances.tolist() == [cubes.variance(m, SCALE) for m in (2, 2, 1, 3, 3, 3)]
+    assert len(noise.sample(6)) == 6
+    with pytest.raises(InternalError, match="6 coordinates"):
+        noise.sample(5)
+    with pytest.raises(InternalError, match="variances of their own"):
+        _ = noise.variance
+    for blocks in ((), (0, 2), (True,)):
+        with pytest.raises(InternalError, match="blocks"):
+            Noise("blocks", SCALE, blocks)
+    with pytest.raises(InternalError, match="blocks"):
+        Noise("laplace", SCALE, (1, 2))
