@@ -80,6 +80,7 @@ class AdaptiveMarginals:
     gap: None = None
     lower_bound: None = None
     considered: tuple[tuple[str, float], ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @cached_property
     def wanted(self) -> tuple[Axes, ...]:
