@@ -136,8 +136,11 @@ def main() -> None:
             con.close()
         adapted = f"{np.mean(made_up_errors):.4f} | {np.mean(covered):.3f} | {np.median(took):.1f}" if took else "| |"
         shown_errors = " | ".join(f"{np.mean(errors[kind]):.4f}" for kind in ("unbiased", "each", "feasible"))
-        asked_for = f"| {title} | {objective} | {epsilon:g} | {numbers:,}"
-        print(f"{asked_for} | {shown_errors} | {np.median(seconds):.1f} | {adapted} |", flush=True)
+        print(
+            f"| {title} | {objective} | {epsilon:g} | {numbers:,} | {shown_errors} | {np.median(seconds):.1f} "
+            f"| {adapted} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

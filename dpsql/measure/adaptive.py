@@ -18,8 +18,9 @@ motion until M, of which N(h M, M) is sufficient: sqrt(M)-GDP. ``_rounds`` adds 
 fractions, and stops the run before a step that would pass what was charged; so no course needs to be trusted with it.
 
 The whole budget is charged once, before the first row is read; a crash at any step leaves the charge. Selections are
-drawn after the scan, and how long one takes depends on the scores (``selection``); noise is drawn once the transcript
-says how much of it, so that its time tells no more. Exact values live in the frame of ``_rounds`` alone.
+drawn after the scan, and how long one takes depends on the scores (``selection``); so is noise, as the transcript says
+how much of it there is, and its time tells a little of its size, as everywhere. Exact values live in the frame of
+``_rounds`` alone.
 """
 
 from __future__ import annotations

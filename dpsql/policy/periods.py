@@ -2,8 +2,8 @@
 
 ``periods = { column = "day", every = "1 month", first = 2024-01-01 }`` puts every row into one period at most, by what
 the row itself says: period i begins ``every`` times i after ``first`` and ends where the next begins. Rows before
-``first`` and rows without a day are in none, and nothing of them is ever released. A period is closed once its end is
-``wait`` days past; only closed ones are read, so that no row is expected any more.
+``first`` and rows without a day are in none, and are never counted. A period is closed once its end is ``wait`` days
+past; rows of closed ones alone are counted, so that no row is expected any more.
 """
 
 from __future__ import annotations

@@ -5,18 +5,22 @@ row itself says, and the names of the periods whose rows the release counts. All
 
 **Claim.** Neighbours are D and D - u, u one row of a table whose unit is the row, else all rows of one unit, whenever
 they arrive: rows may come between releases, and the two differ in u's alone at any time. Let u have rows in m_t of the
-periods of each table t. For one account, let g be the sum of the charges that name no period, and S_t(p) that of those
-that name period p of t. By all releases together u loses, in the measure of the account, at most
+periods of each table t at any time: a row whose day is changed is in each period that it was in. For one account, let g
+be the sum of the charges that name no period, and S_t(p) that of those that name period p of t. By all releases
+together u loses, in the measure of the account, at most
 
     g + sum_t (the m_t largest of S_t(p) over the periods p of t).
 
 **Proof.** A release that reads the periods R of t is a function of the rows of t in R, of whatever its joins find for
-these rows, which belongs to their units (``dpsql.workload.expr.rows``), and of fresh noise: ``measure`` holds every
-cell that it counts to lie in R before it charges. If u has no row in R, then, whatever was released before, its law is
-the same with u and without, and it adds nothing. Otherwise it adds at most its charge, which is calibrated to all rows
-of u that count there. So what u loses is the sum, by the composition of the account (``dpsql.privacy.accountant``: sums
-of epsilon, or of mu squared under a filter), of the charges that name no period or one of u's; a charge that names
-several of them counts for each, once would do. The m_t largest sums are at least those of u's own periods.
+these rows, in whichever period, which belongs to their units (``dpsql.workload.expr.rows``), and of fresh noise:
+``measure`` holds every cell that it counts to lie in R before it charges. If u has no row in R, then, whatever was
+released before, its law is the same with u and without, and it adds nothing. Otherwise it adds at most its charge,
+which is calibrated to all rows of u that count there. So what u loses is the sum, by the composition of the account
+(``dpsql.privacy.accountant``: sums of epsilon, or of mu squared under a filter), of the charges that name no period or
+one of u's; a charge that names several of them counts for each, once would do. The m_t largest sums are at least those
+of u's own periods.
+
+To replace a row by one of another period is to remove one and to add one: two neighbouring steps, each with its bound.
 
 The unit "row" has m_t = 1: periods compose in parallel, and each has the whole budget. With a unit column the policy
 says for units with rows in how many periods the budget is to hold, k = ``max_periods_per_unit``; without it for any
@@ -205,7 +209,8 @@ def check(held: Spending, account: str, units: int, total: int, reads: Reads | N
         part = share_of(total, reads)
         for period, spent in zip(reads.read, held.of(account, reads), strict=True):
             if spent + units > part:
-                left, needed = 100 * max(0, part - spent) / part, 100 * units / part
+                whole = max(part, 1)  # a share of many periods may be less than the account can count
+                left, needed = 100 * max(0, part - spent) / whole, 100 * units / whole
                 raise BudgetError(
                     f"period {period} of {reads.table} has {left:.3g}% left of its part of the {account} account, and "
                     f"the release needs {needed:.3g}%: ask for less, or query earlier releases of it, which is free "

@@ -105,7 +105,8 @@ def _measured(plan: Plan) -> Iterator[tuple[list[int], Floats]]:
     for x, true in _structured(plan, rows) if isinstance(batch, Structured) else _compiled(plan, rows):
         whole = (np.rint(x).astype(np.int64) * batch.common_steps).tolist()
         exact = np.array(plan.strategy.measured.times(whole, 63), dtype=np.float64)
-        noisy = np.rint(exact + noise_like(plan.noise.kind, plan.noise.variance, len(exact)))
+        kind, law = ("laplace", plan.noise.variances) if plan.noise.blocks else (plan.noise.kind, plan.noise.variance)
+        noisy = np.rint(exact + noise_like(kind, law, len(exact)))
         yield [int(value) for value in noisy.tolist()], true
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +22,7 @@ from dpsql.measure import adaptive
 from dpsql.measure.adaptive import AdaptiveJob
 from dpsql.policy import Policy
 from dpsql.privacy.noise import Noise
-from dpsql.privacy.selection import Selection
+from dpsql.privacy.selection import MU_SQUARED, Selection
 from dpsql.strategy.adaptive.marginals import AdaptiveMarginals
 from dpsql.strategy.adaptive.steps import Step
 from dpsql.workload.compile.structured import compile_structured
@@ -501,3 +501,143 @@ def test_the_audit_holds_of_adaptive_runs(budget: dict[str, float]) -> None:
     report = audit(policy, PAIRS, method="adaptive", rounds=6, schemas=schemas, **budget, **sizes)
     assert report.holds, str(report)
     assert report.figures["share_of_an_answer"] == pytest.approx(1.0)
+
+
+@dataclass
+class Worst:
+    """A course that gives half of its budget to one selection and half to one answer, beside any estimate."""
+
+    job: AdaptiveJob
+    known: list[int]
+    ended: bool = False
+
+    def step(self) -> Step | None:
+        half = self.job.spends / 2
+        at = half
+        if self.job.charge.noise == "gaussian":  # the epsilon whose selection costs no more than half of mu^2
+            at = Fraction(int(math.sqrt(half / MU_SQUARED) * 2**40), 2**40)
+        return None if self.ended else Step(None, half, times=3, selection=at, known=self.known)
+
+    def learn(self, number: int, times: int, answer: object, /) -> None:
+        self.ended = True
+
+
+def estimates_beside(job: AdaptiveJob) -> list[list[int]]:
+    """Estimates above one candidate and below all others, and the other way round."""
+    out = []
+    for number, (low, high) in itertools.product(range(len(job.reach)), ((0, 9), (9, 0))):
+        known = [low] * job.stops[-1]
+        known[job.part(number)] = [high] * len(known[job.part(number)])
+        out.append(known)
+    return out
+
+
+def most_of_whole_transcripts(job: AdaptiveJob, pairs: Sequence[tuple[list[int], list[int]]]) -> float:
+    """The largest log quotient of a transcript, of all that a ``Worst`` run may leave: exact up to floats."""
+    worst = 0.0
+    for (left, right), known in itertools.product(pairs, estimates_beside(job)):
+        step = Worst(job, known).step()
+        assert step is not None
+        apart = selection_quotients(job, step, left, right)
+        for number, far in itertools.product(range(len(job.reach)), (-99, 99)):
+            answer = [far] * len(known[job.part(number)])
+            told = answer_quotient(job, step, number, answer, left, right)
+            worst = max(worst, abs(apart[number] + float(told)))
+    return worst
+
+
+def gaussian_excess(job: AdaptiveJob, pairs: Sequence[tuple[list[int], list[int]]]) -> float:
+    """How far the hockey-stick divergence of whole ``Worst`` runs, at some epsilon, lies above what mu allows."""
+
+    def delta(mu: float, gain: float, epsilon: float) -> float:  # of e^gain N(mu, 1) against e^epsilon N(0, 1)
+        if mu == 0:
+            return max(math.exp(gain) - math.exp(epsilon), 0.0)
+        at = (epsilon - gain) / mu
+        above, beside = special.ndtr(mu / 2 - at), special.ndtr(-mu / 2 - at)
+        return float(math.exp(gain) * above - math.exp(epsilon) * beside)
+
+    excess, allowed = -1.0, math.sqrt(job.spends)
+    for (one, other), known in itertools.product(pairs, estimates_beside(job)):
+        step = Worst(job, known).step()
+        assert step is not None
+        for left, right in ((one, other), (other, one)):
+            gains = selection_quotients(job, step, left, right)
+            chances = np.exp(logs(job.selection(step).exponents(job.scores(step, right))))
+            far = [
+                step.times * math.dist(left[job.part(i)], right[job.part(i)]) / math.sqrt(job.law(step, i).parameter)
+                for i in range(len(job.reach))
+            ]
+            for epsilon in (0.0, 0.5, 1.5):
+                whole = sum(p * delta(mu, g, epsilon) for p, g, mu in zip(chances, gains, far, strict=True))
+                excess = max(excess, float(whole) - delta(allowed, 0.0, epsilon))
+    return excess
+
+
+def widest_range(job: AdaptiveJob, pairs: Sequence[tuple[list[int], list[int]]]) -> float:
+    """The range of the log quotients of a selection, over its epsilon."""
+    worst = 0.0
+    for (left, right), known in itertools.product(pairs, estimates_beside(job)):
+        step = Worst(job, known).step()
+        assert step is not None
+        worst = max(worst, float(np.ptp(selection_quotients(job, step, left, right))) / float(step.selection))
+    return worst
+
+
+@dataclass(frozen=True)
+class HalfNoise(AdaptiveJob):
+    """A mutant: half of the noise's scale."""
+
+    def law(self, step: Step, number: int) -> Noise:
+        found = super().law(step, number)
+        return Noise(found.kind, found.parameter / (4 if found.kind == "gaussian" else 2))
+
+
+def unit_pairs(job: AdaptiveJob, most: int) -> list[tuple[list[int], list[int]]]:
+    """Exact candidates of small tables, without and with a unit of up to ``most`` + 1 rows, of which ``most`` count."""
+    groups, found = [("a", 0), ("a", 4), ("b", 4), ("c", 1)], []
+    with duckdb.connect() as raw:
+        raw.execute("CREATE TABLE t (g VARCHAR, v INTEGER, other INTEGER, u INTEGER)")
+        engine = adaptive.room.ConnectionEngine(raw)
+
+        def exact(rows: list[tuple[str, int, int]]) -> list[int]:
+            raw.execute("DELETE FROM t")
+            for g, v, u in rows:
+                raw.execute("INSERT INTO t VALUES (?, ?, 1, ?)", [g, v, u])
+            return adaptive.room._observe(job, engine, [0] * job.integers.shape[0])
+
+        for base in ([], [("a", 0, 1), ("b", 4, 1), ("c", 1, 2)]):
+            before = exact(base)
+            for size in (1, most, most + 1):
+                for unit in itertools.combinations_with_replacement(groups, size):
+                    found.append((before, exact([*base, *((g, v, 7) for g, v in unit)])))
+    return found
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.5}], ids=["pure", "gaussian"])
+def test_whole_transcripts_of_units_with_several_rows_stay_within_the_charge(
+    tmp_path: Path, budget: dict[str, float]
+) -> None:
+    """The law of whole runs of the worst course on neighbouring tables; half the noise, half a score's reach: found."""
+    with duckdb.connect(tmp_path / "m.duckdb") as raw:
+        raw.execute("CREATE TABLE t AS SELECT 'a' AS g, 1 AS v, 1 AS other, 1 AS u")
+    text = UNITS if "epsilon" in budget else UNITS.replace("epsilon = 4.0", "rho = 4.0")
+    (tmp_path / "m.toml").write_text(text)
+    con = dpsql.connect(tmp_path / "m.duckdb", policy=tmp_path / "m.toml")
+    plan = con.plan(PAIRS, method="adaptive", rounds=3, **budget)
+    job = con._batches.job(plan, "key", "label")
+    assert isinstance(job, AdaptiveJob)
+    adaptive.check_reach(job)
+    assert job.spends == 1
+    pairs = unit_pairs(job, 2)
+    noisy = HalfNoise(**{f.name: getattr(job, f.name) for f in fields(job)})
+    steep = replace(job, steep=tuple(d // 2 for d in job.steep))
+    if "epsilon" in budget:
+        assert 0.75 < most_of_whole_transcripts(job, pairs) <= 1 + 1e-9
+        assert most_of_whole_transcripts(noisy, pairs) > 1.2
+        assert most_of_whole_transcripts(steep, pairs) > 1.05
+    else:
+        assert gaussian_excess(job, pairs) <= 1e-12
+        assert gaussian_excess(noisy, pairs) > 0.05
+        # What a selection is priced at is loose unless two candidates are as likely, so that its range is looked at.
+        assert widest_range(job, pairs) <= 1 + 1e-9
+        assert widest_range(steep, pairs) > 1.05

@@ -222,8 +222,11 @@ MUTANTS = {
 }
 
 
+ALSO = [pytest.param(name, marks=pytest.mark.long) for name in BATCHES if name != "joined"]
+
+
 @pytest.mark.parametrize("noise", BUDGETS)
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("name", ["joined", *ALSO])
 def test_no_step_tells_more_than_it_is_charged_for(tmp_path: Path, name: str, noise: str) -> None:
     """And a step of each mutant does."""
     job = job_of(tmp_path, *BATCHES[name], noise)

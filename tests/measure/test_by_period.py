@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -152,6 +153,54 @@ def test_a_unit_moves_what_its_periods_allow(name: str, of_units: World) -> None
         assert not moved(of_units, plan, held, others).any()
         norms.append(int((moved(of_units, plan, held, mine) ** 2).sum()))
     assert 0 < max(norms) <= plan.sensitivity
+
+
+FOUND = (
+    f"SELECT COUNT(*) FROM visits a {WHERE} "
+    "AND EXISTS (SELECT 1 FROM visits b WHERE b.patient = a.patient AND b.day < DATE '2024-02-01')"
+)
+
+
+def test_what_is_found_for_a_row_is_paid_by_its_unit(of_units: World) -> None:
+    """EXISTS looks at other periods, but only of units with rows in those that are charged."""
+    plan, held = of_units.plan(FOUND), rows()
+    strangers: list[Row] = [(row[0] + 100, *row[1:]) for row in held if not is_read(row, plan)]
+    assert plan.reads.read == ("2024-02-01",)
+    assert not moved(of_units, plan, [*held, *strangers], strangers).any()
+    norms = []
+    for patient in sorted({row[0] for row in held if is_read(row, plan)}):
+        mine = [row for row in held if row[0] == patient]
+        norms.append(int((moved(of_units, plan, held, mine) ** 2).sum()))
+    assert 0 < max(norms) <= plan.sensitivity
+
+
+EDGES = [None, "infinity", "-infinity", "0001-01-01", "2023-12-31", "2024-01-01", "2024-01-31", "2024-02-01"]
+EDGES += ["2024-02-29", "2024-03-01", "2024-03-31", "2024-04-01", "9999-12-31"]
+MONTHS = ["2024-01-01", "2024-02-01", "2024-03-01", "2024-04-01"]
+
+
+def months_moved(world: World, before: str) -> dict[str | None, list[str]]:
+    """Which months' answers a row of each day moves; by no more than is charged for a row."""
+    found: dict[str | None, list[str]] = {day: [] for day in EDGES}
+    for first, end in itertools.pairwise(MONTHS):
+        plan = world.plan(
+            f"SELECT ward, COUNT(*) AS n FROM visits WHERE day >= '{first}' AND day {before} '{end}' GROUP BY ward"
+        )
+        for day, held in found.items():
+            edge: Row = (99, "b", "m", 7, day, 3.0)
+            difference = moved(world, plan, [*rows(9), edge], [edge])
+            assert int((difference**2).sum()) <= plan.sensitivity
+            if difference.any():
+                held.append(first)
+    return found
+
+
+def test_a_row_moves_the_answer_of_its_own_month_alone(of_rows: World) -> None:
+    """A row that takes the place of one of another month moves both, each by what a row is charged there."""
+    expected = {day: [f"{day[:8]}01"] if day and "2024-01-01" <= day < "2024-04-01" else [] for day in EDGES}
+    assert months_moved(of_rows, "<") == expected
+    # Power: answers that share a day count its rows twice.
+    assert months_moved(of_rows, "<=")["2024-02-01"] == MONTHS[:2]
 
 
 def test_a_whole_unit_moves_each_period_by_its_rows(of_units: World) -> None:

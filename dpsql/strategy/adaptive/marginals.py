@@ -76,11 +76,11 @@ class AdaptiveMarginals:
     rows: int
     misfit: float = 0.0
     method: str = "adaptive"
+    blocks: tuple[int, ...] = ()
     objective: str = "total"
     gap: None = None
     lower_bound: None = None
     considered: tuple[tuple[str, float], ...] = ()
-    blocks: tuple[int, ...] = ()
 
     @cached_property
     def wanted(self) -> tuple[Axes, ...]:

@@ -7,7 +7,7 @@ like them, and no more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import prod
 
 import numpy as np
 
@@ -51,9 +51,9 @@ def stand_in_rays(rays: int, rows: int, draws: np.random.Generator | None = None
     return [held * (rows / float(held.sum())) for held in made]
 
 
-def noise_like(kind: str, variance: float, size: int, draws: np.random.Generator | None = None) -> Floats:
+def noise_like(kind: str, variance: float | Floats, size: int, draws: np.random.Generator | None = None) -> Floats:
     """Noise of floats with the variance of integer noise of a ``kind``: for estimates, and nothing else."""
     draws = np.random.default_rng(_SEED) if draws is None else draws
     if kind == "gaussian":
-        return draws.normal(0.0, sqrt(variance), size)
-    return draws.laplace(0.0, sqrt(variance / 2), size)
+        return draws.normal(0.0, np.sqrt(variance), size)
+    return draws.laplace(0.0, np.sqrt(variance / 2), size)
