@@ -59,3 +59,9 @@ def test_without_expected_rows_nothing_is_expected(tmp_path: Path) -> None:
     assert expected_estimates(con.plan(SPARSE, epsilon=1)) == "unbiased"
     with pytest.raises(dpsql.DataError, match="expected_rows"):
         con.prospects(SPARSE, epsilon=1)
+
+
+def test_where_a_budget_leaves_no_noise_nothing_is_nearer(tmp_path: Path) -> None:
+    con = connect(tmp_path / "t", 400, POLICY.replace("epsilon = 10.0", "epsilon = 1000.0"))
+    found = con.prospects("SELECT w, COUNT(*) AS n FROM t GROUP BY w", epsilon=500)
+    assert dict(zip(found.column("way"), found.column("of_unbiased"), strict=True))["feasible"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dpsql.arguments import (
@@ -229,8 +230,16 @@ class Connection(Discovering, Keeping):
             prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
         )
 
+    @taking(objective=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
     def prospects(
-        self, sql: str, epsilon: object = None, delta: object = None, rho: object = None, **options: Any
+        self,
+        sql: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        objective: str | None = None,
+        rows_per_unit: int | None = None,
     ) -> Result:
         """Which way of answering a batch is expected to be nearest, before anything is spent: a row a way. Free.
 
@@ -239,9 +248,10 @@ class Connection(Discovering, Keeping):
         estimates (``dpsql.running.prospects``). Reads no row. Raises as ``plan``, and DataError where there is nothing
         to compare.
         """
-        plan = self.plan(sql, epsilon, delta, rho, **options)
+        asked = partial(self.plan, sql, epsilon, delta, rho, objective=objective, rows_per_unit=rows_per_unit)
+        plan = asked(earlier=False)
         try:
-            adaptive = self.plan(sql, epsilon, delta, rho, **options, method="adaptive")
+            adaptive = asked(method="adaptive")
         except (DataError, SQLError):
             adaptive = None
         return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None))

@@ -166,8 +166,8 @@ class AdaptiveJob:
 
 
 def _whole(values: Sequence[int]) -> np.ndarray:
-    """Whole numbers as an array that adds and subtracts them exactly."""
-    small = max(max(values), -min(values)) < 2**40  # and fewer than 2^22 of them
+    """Whole numbers as an array in which the distance of two such, and its sums, are exact."""
+    small = max(max(values), -min(values)) < 2**61 // len(values)
     return np.array(values, dtype=np.int64 if small else object)
 
 

@@ -53,15 +53,20 @@ def prospects(plan: Plan, adaptive: AdaptivePlan | None = None) -> tuple[Prospec
             shown = feasible(plan, y, "feasible").values
         unbiased = max(unbiased, _off(plan.answers.estimate(y, plan.compiled.common_steps), true))
         possible = max(possible, _off(shown, true))
-    found = [Prospect("unbiased", unbiased, 1.0), Prospect("feasible", possible, possible / unbiased)]
+    found = [Prospect("unbiased", unbiased, 1.0), Prospect("feasible", possible, _times(possible, unbiased))]
     if adaptive is not None and adaptive.strategy.method == "adaptive":
         error = min(error for _, error in adaptive.strategy.considered)
-        found.append(Prospect("adaptive", error, error / unbiased))
+        found.append(Prospect("adaptive", error, _times(error, unbiased)))
     return tuple(sorted(found, key=lambda prospect: prospect.error))
 
 
 def expected_estimates(plan: Plan) -> str:
-    """What ``estimates="auto"`` shows: "feasible" where they should be nearer by 2 % or more, else "unbiased"."""
+    """What ``estimates="auto"`` shows: "feasible" where they should be nearer by 2 % or more, else "unbiased".
+
+    Also of a plan that rests on earlier releases: what those say is of the data, and no stand-in has it.
+    """
+    if plan.rests_on:
+        return "unbiased"
     try:
         error = next(found.times for found in prospects(plan) if found.way == "feasible")
     except DataError:
@@ -78,6 +83,11 @@ def table_of(found: tuple[Prospect, ...]) -> Result:
             ("of_unbiased", "DOUBLE", [prospect.times for prospect in found]),
         ]
     )
+
+
+def _times(error: float, unbiased: float) -> float:
+    """``error`` over that of unbiased estimates, which is 0 where a budget leaves no noise."""
+    return error / unbiased if unbiased else float("inf") if error else 1.0
 
 
 def _off(values: Floats, true: Floats) -> float:
