@@ -6,7 +6,7 @@ Connections over tables that are filled anew, neighbours of whole units, and the
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ class World:
     def plans(self, batch: str) -> list[Plan]:
         """The batch with each kind of noise: x is the same, strategies and sensitivities are not."""
         found = [con.plan(batch, 1, tolerance=0.1) for con in self.cons.values()]
-        assert {plan.noise.kind for plan in found} == set(POLICIES)
+        assert {plan.strategy.noise for plan in found} == set(POLICIES)
         return found
 
     def x(self, plan: Plan, database: Database) -> list[int]:
@@ -189,7 +189,7 @@ class World:
             if rows:
                 marks = ", ".join(["(" + ", ".join("?" * len(rows[0])) + ")"] * len(rows))
                 duck.execute(f"INSERT INTO {name} VALUES {marks}", [value for row in rows for value in row])
-        con = self.cons[plan.noise.kind]
+        con = self.cons[plan.strategy.noise]
         job = con._batches.job(plan, "", "")
         x = np.zeros(job.integers.shape[1], dtype=object)
         for scan in scans_of(job.layouts):
@@ -227,6 +227,12 @@ def pairs(rng: random.Random, units: bool, number: int) -> Iterator[tuple[Databa
             yield full, {**full, "t": []}
 
 
+def largest_of_blocks(plan: dpsql.Plan, moved: Sequence[int]) -> int:
+    """The largest change of each block of measurements, added up; without blocks the L1 norm."""
+    entries = iter(moved)
+    return sum(max(abs(next(entries)) for _ in range(size)) for size in plan.noise.blocks or (1,) * len(moved))
+
+
 def excess(world: World, batch: str, number: int, seed: int) -> tuple[float, str]:
     """The largest change over the claim, over kinds of noise; and which way the batch went."""
     rng = random.Random(seed)
@@ -242,7 +248,7 @@ def excess(world: World, batch: str, number: int, seed: int) -> tuple[float, str
             change = changes[id(plan.compiled)]
             bits = max(map(abs, change), default=0).bit_length() + 1
             moved = plan.strategy.measured.times(change, bits)
-            size = sum(d * d if plan.noise.kind == "gaussian" else abs(d) for d in moved)
+            size = sum(d * d for d in moved) if plan.noise.kind == "gaussian" else largest_of_blocks(plan, moved)
             assert size <= plan.sensitivity, f"{plan.noise.kind}: {size} > {plan.sensitivity}"
             worst = max(worst, size / plan.sensitivity)
     compiled = plans[0].compiled

@@ -22,7 +22,7 @@ from dpsql.audit.privacy import distance, job_of, quotients, selected
 from dpsql.audit.sensitivity import Found, brute_force
 from dpsql.audit.world import Check, World
 from dpsql.errors import DataError, OperationalError
-from dpsql.measure.adaptive import noise_of
+from dpsql.measure import synthetic
 from dpsql.policy import Policy
 from dpsql.release.text_table import grid_of
 
@@ -176,9 +176,10 @@ def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[s
         return [Check("neighbours are as close as claimed", False, "found no unit that moves anything: try more pairs")]
     apart = quotients(world, found, max(10, trials // 20))
     drawn = selected(world, found, max(1000, draws // 20))
+    measure, bound = ("mu squared", "mu squared") if world.gaussian else ("epsilon", "e^epsilon")
     figures |= {
-        "epsilon_claimed": apart.epsilon,
-        "epsilon_found": apart.largest,
+        f"{measure}_claimed": apart.claimed,
+        f"{measure}_found": apart.largest,
         "transcripts": apart.transcripts,
         "share_of_a_selection": apart.selection,
         "share_of_an_answer": apart.answer,
@@ -187,9 +188,9 @@ def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[s
     rounding = 1 + 1e-9  # of the logarithms of the selections' laws
     return [
         Check(
-            "no transcript is likelier than e^epsilon allows",
-            apart.largest <= apart.epsilon * rounding,
-            f"{apart.largest:.4g} for {apart.epsilon:.4g}, {apart.transcripts:,} transcripts",
+            f"no transcript tells more than {bound} allows",
+            apart.largest <= apart.claimed * rounding,
+            f"{apart.largest:.4g} for {apart.claimed:.4g}, {apart.transcripts:,} transcripts",
             "exact quotients",
         ),
         Check(
@@ -209,8 +210,7 @@ def _rounds(world: World, found: Found, trials: int, draws: int, figures: dict[s
 
 def _noise_of_rounds(world: World, draws: int, figures: dict[str, object]) -> Check:
     job = job_of(world)
-    many = replace(job, rounds=draws - 1, each_selection=job.each_selection * job.rounds / (draws - 1))
-    p = chi_square(noise_of(many)[job.reach[0]], world.plan.noise)
+    p = chi_square(synthetic.noise_of(job, draws), world.plan.noise)
     figures |= {"draws": draws, "chi_square_p": p}
     return Check("the noise has its law", p > P, f"p = {p:.3g}, {draws:,} draws", f"p > {P:g}")
 

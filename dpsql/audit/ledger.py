@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from dpsql.audit.privacy import steps_of
 from dpsql.audit.world import Check, World
 from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.measure import synthetic
@@ -75,8 +76,11 @@ def _order(world: World) -> Check:
 
 def _calibration(world: World) -> Check:
     if isinstance(world.job, AdaptiveJob):
-        spent, charged = world.job.spent, world.plan.charge.epsilon
-        return Check("all parts of the run add up to what is charged", spent == charged, f"{world.job.rounds} rounds")
+        job, charge = world.job, world.plan.charge
+        charged = charge.mu_squared if world.gaussian else charge.epsilon
+        steps = [step for step, _, _ in steps_of(job, synthetic.transcript_of(job, world.exact()))]
+        holds = sum(map(job.cost, steps)) <= job.spends == charged
+        return Check("no part of the run is left out of what is charged", holds, f"{len(steps)} steps")
     paid, claimed = world.paid, world.plan.sensitivity
     same = paid == claimed and world.job.noise == world.plan.noise
     measure = "squared L2" if world.gaussian else "block" if world.plan.noise.blocks else "L1"

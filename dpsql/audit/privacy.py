@@ -17,16 +17,17 @@ pure privacy allows no event more than 0, whatever the noise.
 Blocks. epsilon is the sum over blocks of max |d_i| / b: of each block the coordinate that moves most is taken, and b
 from the mean |noise| over what its law has.
 
-Runs in rounds (MWEM). What a run releases has a law that can be written down: discrete Laplace for every answer, the
-exponential mechanism for every selection, the made-up table fixed by what came before. So for a transcript and two
-neighbouring databases the quotient of its probabilities is computed, not sampled, and no transcript may have a quotient
-above e^epsilon. The transcripts are those of runs on either database, where too large a quotient is likeliest found.
+Runs in rounds. What a run releases has a law that can be written down: integer noise for every answer, the exponential
+mechanism for every selection, the estimate fixed by what came before. So for a transcript and two neighbouring
+databases the quotient of its probabilities is computed, not sampled, and no transcript may have a quotient above
+e^epsilon; for Gaussian noise no run may tell more mu^2 than is charged. The transcripts are those of runs on either
+database, where the most is likeliest found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -40,7 +41,7 @@ from dpsql.audit.sensitivity import NUMBER, Found
 from dpsql.audit.world import World
 from dpsql.errors import InternalError
 from dpsql.measure import synthetic
-from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy import cubes
 from dpsql.privacy.noise import Noise
 
@@ -194,20 +195,23 @@ def _event(plain: Floats, moved: Floats, shift: Floats, epsilon: float) -> float
 
 @dataclass(frozen=True)
 class Quotients:
-    """The largest |log quotient| of a transcript's probabilities on neighbours, of the ``epsilon`` that is charged.
+    """The most that a transcript tells of neighbours, of the ``claimed`` budget: an |log quotient|, or mu^2.
 
     ``selection`` and ``answer``: the largest part of one selection and of one answer, over what each is allowed.
     """
 
     transcripts: int
     largest: float
-    epsilon: float
+    claimed: float
     selection: float
     answer: float
 
 
 def quotients(world: World, worst: Found, runs: int) -> Quotients:
-    """``runs`` transcripts of either database: the one that moves most, without and with its unit."""
+    """``runs`` transcripts of either database: the one that moves most, without and with its unit.
+
+    For Gaussian noise mu^2 is added up: of an answer by its shift, of a selection by the range of its log quotients.
+    """
     job = job_of(world)
     rows = world.tables.orderly_unit(worst.label, NUMBER, worst.cells)
     world.tables.fill(worst.base)
@@ -217,15 +221,38 @@ def quotients(world: World, worst: Found, runs: int) -> Quotients:
     for exact in (without, having):
         for _ in range(runs):
             transcript = synthetic.transcript_of(job, exact)
-            selections, answers = log_quotient(job, transcript, without, having)
-            largest = max(largest, abs(sum(selections) + float(sum(answers))))
-            chosen = max([chosen, *map(abs, selections)])
-            answered = max([answered, *(abs(float(part)) for part in answers)])
-    return Quotients(
-        *(2 * runs, largest, float(job.charge.epsilon or 0)),
-        selection=chosen / float(job.each_selection),
-        answer=answered / float(job.each_measure),
-    )
+            total = 0.0
+            for step, number, answer in steps_of(job, transcript):
+                if step.number is None:
+                    apart = selection_quotients(job, step, without, having)
+                    used = float(np.ptp(apart)) / float(step.selection)
+                    chosen = max(chosen, used)
+                    spent = float(job.cost(step) - step.measure) * used**2
+                    total += spent if world.gaussian else float(apart[number - step.first])
+                if world.gaussian:
+                    part = job.part(number)
+                    moved = sum((a - b) ** 2 for a, b in zip(without[part], having[part], strict=True))
+                    told = step.times**2 * moved / job.law(step, number).parameter
+                else:
+                    told = answer_quotient(job, step, number, answer, without, having)
+                total += float(told)
+                answered = max(answered, abs(float(told / step.measure)))
+            largest = max(largest, abs(total))
+    return Quotients(2 * runs, largest, float(job.spends), selection=chosen, answer=answered)
+
+
+def steps_of(job: AdaptiveJob, transcript: Sequence[int]) -> Iterator[tuple[Step, int, Sequence[int]]]:
+    """The steps of a transcript: each with the candidate that it measured, and its answer."""
+    course, at = job.course(), 0
+    while (step := course.step()) is not None:
+        number = step.number
+        if number is None:
+            number, at = transcript[at], at + 1
+        part = job.part(number)
+        at += len(step.said)
+        answer, at = transcript[at : at + part.stop - part.start], at + part.stop - part.start
+        yield step, number, answer
+        course.learn(number, step.times, answer)
 
 
 def log_quotient(
@@ -233,23 +260,21 @@ def log_quotient(
 ) -> tuple[list[float], list[Fraction]]:
     """log P(transcript | left) / P(transcript | right), in parts: of each selection, and of each answer (exact).
 
-    ``left`` and ``right`` are the exact candidates (1 + m,) of two databases.
+    ``left`` and ``right`` are the exact candidates (p,) of two databases; for Laplace noise.
     """
-    table = job.start(transcript[0])
-    answers = [_answer(job, 0, transcript[0], left, right)]
-    selections = []
-    for number, answer in zip(transcript[1::2], transcript[2::2], strict=True):
-        known = table.whole_answers()
-        law = [logs(job.selection.exponents(scores(exact, known))) for exact in (left, right)]
-        selections.append(float(law[0][number - 1] - law[1][number - 1]))
-        answers.append(_answer(job, number, answer, left, right))
-        table.learn(number, answer)
+    selections, answers = [], []
+    for step, number, answer in steps_of(job, transcript):
+        if step.number is None:
+            selections.append(float(selection_quotients(job, step, left, right)[number - step.first]))
+        answers.append(answer_quotient(job, step, number, answer, left, right))
     return selections, answers
 
 
-def scores(exact: Sequence[int], known: Sequence[int]) -> list[int]:
-    """The distance of each candidate but the first."""
-    return [abs(a - b) for a, b in zip(exact[1:], known[1:], strict=True)]
+def selection_quotients(job: AdaptiveJob, step: Step, left: Sequence[int], right: Sequence[int]) -> Floats:
+    """log P(i | left) / P(i | right) of every candidate that a step may select."""
+    law = job.selection(step)
+    one, other = (logs(law.exponents(job.scores(step, exact))) for exact in (left, right))
+    return np.asarray(one - other)
 
 
 def logs(exponents: Sequence[Fraction]) -> np.ndarray:
@@ -258,10 +283,16 @@ def logs(exponents: Sequence[Fraction]) -> np.ndarray:
     return np.asarray(held - special.logsumexp(held))
 
 
-def _answer(job: AdaptiveJob, number: int, answer: int, left: Sequence[int], right: Sequence[int]) -> Fraction:
+def answer_quotient(
+    job: AdaptiveJob, step: Step, number: int, answer: Sequence[int], left: Sequence[int], right: Sequence[int]
+) -> Fraction:
     """A discrete Laplace law's log quotient at ``answer``: the difference of two distances over the scale."""
-    further = abs(answer - right[number]) - abs(answer - left[number])
-    return further * job.each_measure / job.reach[number]
+    part = job.part(number)
+    further = sum(
+        abs(a - step.times * r) - abs(a - step.times * l)
+        for a, l, r in zip(answer, left[part], right[part], strict=True)  # noqa: E741
+    )
+    return Fraction(further) / job.law(step, number).parameter
 
 
 @dataclass(frozen=True)
@@ -278,11 +309,11 @@ def selected(world: World, worst: Found, count: int) -> Draws:
     job = job_of(world)
     world.tables.fill(worst.base)
     exact = world.exact()
-    distances = scores(exact, job.start(exact[0]).whole_answers())
-    found = np.bincount(synthetic.selections_of(job, distances, count), minlength=len(distances)).astype(float)
-    expected = np.exp(logs(job.selection.exponents(distances))) * count
+    step = next(s for s, _, _ in steps_of(job, synthetic.transcript_of(job, exact)) if s.number is None)
+    found = np.array(synthetic.selections_of(job, step, exact, count), dtype=float)
+    expected = np.exp(logs(job.selection(step).exponents(job.scores(step, exact)))) * count
     order = np.argsort(-expected)  # so that the rarest candidates are counted together
-    return Draws(count, chi_square_of(found[order], expected[order]), len(distances))
+    return Draws(count, chi_square_of(found[order], expected[order]), len(found))
 
 
 def job_of(world: World) -> AdaptiveJob:

@@ -91,7 +91,8 @@ class World:
         """
         if isinstance(self.job, AdaptiveJob):
             whole = int(self.paid)
-            return max((abs(d) * (whole // reach) for d, reach in zip(change, self.job.reach, strict=True)), default=0)
+            moved = (sum(map(abs, change[self.job.part(i)])) for i in range(len(self.job.reach)))
+            return max((d * (whole // reach) for d, reach in zip(moved, self.job.reach, strict=True)), default=0)
         if self.job.blocks:
             ends = itertools.accumulate(self.job.blocks)
             parts = (change[end - size : end] for size, end in zip(self.job.blocks, ends, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dpsql.arguments import (
@@ -31,9 +32,9 @@ from dpsql.errors import (
     ProgrammingError,
     SQLError,
 )
+from dpsql.planning.adaptive import AdaptivePlan, make_adaptive_plan
 from dpsql.planning.budget_search import find_budget, wish_of
 from dpsql.planning.expected_workload import workload_sql
-from dpsql.planning.mwem import make_adaptive_plan
 from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
@@ -46,6 +47,7 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import asks_for_free
 from dpsql.running.discovery import Finder
 from dpsql.running.find_first import find_all, plan_with_finding, waiting
+from dpsql.running.prospects import expected_estimates, prospects, table_of
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
 from dpsql.sql.parse.routing import tables_asked
@@ -130,10 +132,11 @@ class Connection(Discovering, Keeping):
         hints MAX_ERROR, say which half-width every number is to have: the plan then spends the least budget that gives
         it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, these rest on them, too,
         at the same charge, and the plan's errors are those of all measurements together
-        (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "mwem" and
-        "mwem-strategy" (``dpsql.strategy.adaptive.mwem``), whose errors depend on the data and are estimated only;
-        ``rounds`` of theirs. ``rows_per_unit``: of each unit at most so many rows count, where the policy lets more
-        count; noise falls, and what is left out of larger units is not estimated. Earlier releases are not used then.
+        (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "adaptive"
+        (``dpsql.strategy.adaptive.marginals``) for counts over many columns, or the papers' "mwem" and "mwem-strategy";
+        their errors depend on the data and are estimated only; ``rounds`` are theirs. ``rows_per_unit``: of each unit
+        at most so many rows count, where the policy lets more count; noise falls, and what is left out of larger units
+        is not estimated. Earlier releases are not used then.
         Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
         DataError, BudgetError, all before anything is spent.
         """
@@ -154,7 +157,7 @@ class Connection(Discovering, Keeping):
         if method != "auto":
             return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
-            raise DataError("rounds are those of method='mwem' or 'mwem-strategy'; name one, or leave rounds out")
+            raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
         try:
             plan = self._plans.plan(sql, self.policy, self.schemas(), self.budget, request, options)
         except SQLError:
@@ -227,6 +230,32 @@ class Connection(Discovering, Keeping):
             prepared, self.budget.within(prepared.reads), targets, options, delta=at, measure=measure, known=known
         )
 
+    @taking(objective=maybe(text()), rows_per_unit=maybe(whole(1, 2**63 - 1)))
+    def prospects(
+        self,
+        sql: str,
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        *,
+        objective: str | None = None,
+        rows_per_unit: int | None = None,
+    ) -> Result:
+        """Which way of answering a batch is expected to be nearest, before anything is spent: a row a way. Free.
+
+        Unbiased and feasible estimates of its plan, and rounds that adapt (``method="adaptive"``) where these are for
+        such a batch: the mean error on public stand-ins of the policy's ``expected_rows``, and over that of unbiased
+        estimates (``dpsql.running.prospects``). Reads no row. Raises as ``plan``, and DataError where there is nothing
+        to compare.
+        """
+        asked = partial(self.plan, sql, epsilon, delta, rho, objective=objective, rows_per_unit=rows_per_unit)
+        plan = asked(earlier=False)
+        try:
+            adaptive = asked(method="adaptive")
+        except (DataError, SQLError):
+            adaptive = None
+        return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None))
+
     @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(
         self,
@@ -248,8 +277,9 @@ class Connection(Discovering, Keeping):
         release at no cost, unless ``fresh``; so is a batch that earlier releases determine together with no more error
         than planned, and, where no budget is named at all, with whatever error (``dpsql.running.answer_free``).
         ``errors=False`` leaves the error columns out; ``estimates="feasible"`` (or "whole") shows numbers that a table
-        could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are;
-        ``options`` go to ``plan``. Raises IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
+        could have (``dpsql.running.feasible``), of an earlier release too, whose views stay as they are; "auto" shows
+        them where they are expected to be nearer (``dpsql.running.prospects``). ``options`` go to ``plan``. Raises
+        IntegrityError where a view name is taken (write CREATE OR REPLACE VIEW),
         BudgetError where the account does not hold the charge.
         """
         self._check_open()
@@ -274,10 +304,12 @@ class Connection(Discovering, Keeping):
             plan = self.plan(batch, epsilon, delta, rho, **{"earlier": not fresh, **options})
         if plan.finds:
             said = self._custodian(said)
-            self._batches.rehearse(plan, errors=errors, estimates=estimates)
+            self._batches.rehearse(plan, errors=errors, estimates="unbiased" if estimates == "auto" else estimates)
             finder = Finder(self._holdings, self._books, self._domains.declared)
             found = find_all(plan, finder, said, self._batches.register)
             plan = make_plan(plan.sql, self.policy, self.schemas(), self.budget, found.rest, found.options)
+        if estimates == "auto":
+            estimates = "unbiased" if plan.estimated else expected_estimates(plan)
         done = self._batches.run(plan, fresh=fresh, errors=errors, estimates=estimates, label=said, unpaid=unpaid)
         return self._mine(done, said)
 

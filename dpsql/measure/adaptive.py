@@ -1,27 +1,35 @@
 """Measurement in rounds: what is measured next depends, privately, on what was measured before.
 
-Neighbours as in ``dpsql.measure``. Guarantee: epsilon-DP, purely, with epsilon = T e_s + (T + 1) e_m.
+Neighbours as in ``dpsql.measure``. Guarantee: what is charged, epsilon-DP for Laplace and mu-GDP for Gaussian noise.
 
-Let r_0, ..., r_m be the candidates (integer rows over x) and D_i, in exact integers, the most by which one unit can
-move L r_i x. The run releases the transcript: L r_0 x + Z_0, and for each of T rounds a candidate i drawn by the
-exponential mechanism at e_s, and L r_i x + Z, the Z discrete Laplace of scale D / e_m. Proof: given the transcript so
-far, the made-up table and its whole-number answers e_i are fixed, so the score |L r_i x - e_i| moves by at most D_i
-between neighbours (the triangle inequality), and the draw is e_s-DP (``dpsql.privacy.selection``); given i, the
-answer is e_m-DP. Adaptive composition of pure mechanisms adds (Dwork, Rothblum and Vadhan 2010; for T fixed beforehand,
-as here, by multiplying conditional probabilities). All else is a function of the transcript.
+Let c_1, ..., c_m be the candidates: stretches of L B x, integers. A unit moves c_i by at most R_i in L1 norm (hence in
+L2), and w_i |c_i - e_i|_1 for any fixed e_i by at most w_i R_i <= D_i, by the triangle inequality, whatever whole
+number is then taken off. The run releases a transcript. A step of it selects a candidate by the exponential mechanism
+over those scores at some epsilon_s (or names one), then measures it: k c_i + Z, with the noise that a sensitivity of
+k R_i and a budget b ask for. What comes next, e, k, epsilon_s, b and whether there is a step at all, is a function of
+the transcript so far (``Course``). Given it, a selection is epsilon_s-DP and sqrt(3927 / 10000) epsilon_s-GDP
+(``dpsql.privacy.selection``), an answer b-DP, or sqrt(b)-GDP.
 
-The whole epsilon is charged once, before the first row is read; a crash at any step leaves the charge. The noise is
-drawn before the scan. The selections cannot be: how long one takes depends on the scores (``selection``). Exact values
-live in the frame of ``_rounds`` alone.
+Composition. Pure: a transcript's probability is the product of its steps', given what came before, so that its log
+quotient is at most the sum of the epsilons along it. Gaussian: given the past, a mu-GDP step is a randomised function
+of N(h mu, 1), h = 0 on one database and 1 on its neighbour (Dong, Roth and Su 2022, Thm 2.10), hence of the next mu^2
+of time of a Brownian motion with drift h. A run whose mu^2 add up to at most M on every path is a function of that
+motion until M, of which N(h M, M) is sufficient: sqrt(M)-GDP. ``_rounds`` adds up what every step costs, in exact
+fractions, and stops the run before a step that would pass what was charged; so no course needs to be trusted with it.
+
+The whole budget is charged once, before the first row is read; a crash at any step leaves the charge. Selections are
+drawn after the scan, and how long one takes depends on the scores (``selection``); so is noise, as the transcript says
+how much of it there is, and its time tells a little of its size, as everywhere. Exact values live in the frame of
+``_rounds`` alone.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -34,22 +42,50 @@ from dpsql.errors import IntegrityError
 from dpsql.measure.shield import shielded
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.noise import Noise, pure_noise
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
 from dpsql.privacy.selection import Selection
 from dpsql.workload.cells.corners import corners_of
-from dpsql.workload.cells.integers import Factored
+from dpsql.workload.cells.integers import Factored, Integers
+from dpsql.workload.compile.kronecker import KroneckerIntegers
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.sensitivity import sensitivity_of
 
 
-class MadeUp(Protocol):
-    """A made-up table in the course of a run: a function of the transcript alone."""
+class Step(Protocol):
+    """What a run does next; public, as it follows from the transcript.
 
-    def learn(self, number: int, answer: int, /) -> None:
-        """Take in a noisy answer, in units of 1/L."""
+    ``number``: the candidate to measure; None selects one of those from ``first`` on at ``selection`` (an epsilon), by
+    how far each is from ``known`` (all of L B x, whole numbers) less its ``penalties``. It is measured ``times`` fold
+    at ``measure``: epsilon, or mu^2 for Gaussian noise. ``said`` goes into the transcript before the answer.
+    """
+
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def selection(self) -> Fraction: ...
+    @property
+    def known(self) -> Sequence[int]: ...
+    @property
+    def penalties(self) -> Sequence[int]: ...
+    @property
+    def times(self) -> int: ...
+    @property
+    def measure(self) -> Fraction: ...
+    @property
+    def said(self) -> tuple[int, ...]: ...
+
+
+class Course(Protocol):
+    """A run on its way: a function of the transcript alone."""
+
+    def step(self) -> Step | None:
+        """What comes next; None where the run has ended."""
         ...
 
-    def whole_answers(self) -> list[int]:
-        """Its answers to all candidates, in units of 1/L."""
+    def learn(self, number: int, times: int, answer: Sequence[int], /) -> None:
+        """Take in the noisy answer of the step, ``times`` the candidate."""
         ...
 
 
@@ -57,18 +93,19 @@ class MadeUp(Protocol):
 class AdaptiveJob:
     """A run in rounds over the cells of ``layouts``; the fields of ``Job``, and what is peculiar to rounds.
 
-    ``integers``: the candidates (1 + m x n), row 0 the number of rows. ``reach`` (1 + m,): D_i, in units of 1/L.
-    ``start(total)`` makes the table that the noisy total alone tells of.
+    Candidate i is the rows of ``integers`` before ``stops[i]``, from the last one's stop. ``reach`` (m,): R_i,
+    ``weights`` (m,): w_i, ``steep`` (m,): D_i, in units of 1/L. ``spends``: what all steps cost together at most.
     """
 
     layouts: tuple[Layout, ...]
-    integers: Factored = field(repr=False)
+    integers: Integers = field(repr=False)
     common_steps: int
+    stops: tuple[int, ...] = field(repr=False)
     reach: tuple[int, ...] = field(repr=False)
-    rounds: int
-    each_selection: Fraction
-    each_measure: Fraction
-    start: Callable[[int], MadeUp] = field(repr=False)
+    weights: tuple[int, ...] = field(repr=False)
+    steep: tuple[int, ...] = field(repr=False)
+    spends: Fraction
+    course: Callable[[], Course] = field(repr=False)
     charge: Charge
     schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     sources: Mapping[str, TableSource] = field(repr=False)
@@ -77,82 +114,129 @@ class AdaptiveJob:
 
     @property
     def noise(self) -> Noise:
-        """The law of the noise of the number of rows, measured once; others have the scale of their own reach."""
-        return pure_noise(self.reach[0], self.each_measure)
+        """The law of the noise of the first answer."""
+        step = self.course().step()
+        if step is None or step.number is None:
+            raise IntegrityError("a run in rounds begins with a measurement; plan again (nothing was charged)")
+        return self.law(step, step.number)
 
-    @property
-    def selection(self) -> Selection:
-        """The law of one selection among the candidates but the first."""
-        return Selection(self.each_selection, self.reach[1:])
+    def law(self, step: Step, number: int) -> Noise:
+        """The law of the noise of a step that measures candidate ``number``."""
+        moved = step.times * self.reach[number]
+        if self.charge.noise == "gaussian":
+            return gaussian_noise(moved * moved, step.measure)
+        return pure_noise(moved, step.measure)
 
-    @property
-    def spent(self) -> Fraction:
-        """epsilon of the whole run."""
-        return self.rounds * self.each_selection + (self.rounds + 1) * self.each_measure
+    def selection(self, step: Step) -> Selection:
+        """The law of a step's selection."""
+        return Selection(step.selection, self.steep[step.first :])
+
+    def scores(self, step: Step, exact: Sequence[int]) -> list[int]:
+        """The scores of the candidates from ``step.first`` on, of exact values of L B x."""
+        off = abs(_whole(exact) - _whole(step.known))
+        found = np.add.reduceat(off, [0, *self.stops[:-1]]).tolist()
+        penalties = step.penalties or [0] * len(found)
+        return [w * f - p for w, f, p in zip(self.weights, found, penalties, strict=True)][step.first :]
+
+    def cost(self, step: Step) -> Fraction:
+        """What a step takes: epsilon, or mu^2."""
+        if step.number is not None:
+            return step.measure
+        gaussian = self.charge.noise == "gaussian"
+        return step.measure + (self.selection(step).mu_squared if gaussian else step.selection)
+
+    def part(self, number: int) -> slice:
+        """The rows of a candidate."""
+        return slice(self.stops[number - 1] if number else 0, self.stops[number])
+
+    @cached_property
+    def least_reach(self) -> list[int]:
+        """The largest L1 norm by which one unit can move each candidate, worked out again from what is measured."""
+        integers = self.integers
+        if isinstance(integers, KroneckerIntegers):
+            alone = (replace(integers, residuals=(residual,)) for residual in integers.residuals)
+            return [sensitivity_of("laplace", one, self.layouts) * self.common_steps for one in alone]
+        found = np.zeros(integers.shape[0], dtype=object)
+        assert isinstance(integers, Factored)  # noqa: S101 - there are no others
+        for layout in self.layouts:
+            moved = abs(sparse.csr_array(integers.basis @ corners_of([layout.entry], integers.shape[1])))
+            most = np.asarray(moved.max(axis=1).todense(), dtype=np.int64).ravel() if moved.shape[1] else found
+            found = np.maximum(found, most.astype(object) * (layout.multiplicity * self.common_steps))
+        return [int(value) for value in found]
+
+
+def _whole(values: Sequence[int]) -> np.ndarray:
+    """Whole numbers as an array in which the distance of two such, and its sums, are exact."""
+    small = max(max(values), -min(values)) < 2**61 // len(values)
+    return np.array(values, dtype=np.int64 if small else object)
 
 
 def measure_adaptively(
     job: AdaptiveJob, engine: Engine, ledger: Ledger, payload: Callable[[int, list[int]], bytes]
 ) -> tuple[int, list[int]]:
-    """Charge, measure and record one run; its number and the transcript (1 + 2 T whole numbers).
+    """Charge, measure and record one run; its number and the transcript, whole numbers.
 
-    The transcript: the noisy number of rows, then the number of the candidate and its noisy answer, round by round.
-    ``payload`` and errors as ``measure``.
+    The transcript, step by step: the number of the candidate where it was selected, what the step says of itself, and
+    the noisy answer. ``payload`` and errors as ``measure``.
     """
     room._check_schemas(job, engine)
     check_reach(job)
     room.check_periods(job)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label)
-    transcript = shielded(partial(_observed, job, engine, noise_of(job)), room.FAILED)
+    transcript = shielded(partial(_observed, job, engine), room.FAILED)
     ledger.record(release, payload(release, transcript))
     return release, transcript
 
 
 def check_reach(job: AdaptiveJob) -> None:
-    """Work the reach of every candidate out again, from the cells that the scan fills, and the epsilon of the parts.
+    """Hold the reach of every candidate and score, and what the run may spend, against what is measured and charged.
 
-    Over the corners of what a row can do (``dpsql.workload.cells.corners``), in exact integers. Before the charge;
-    depends on public values only. Raises IntegrityError where a figure is smaller than it must be.
+    In exact integers, from the corners of what a row can do and the residuals' own norms. Before the charge; depends on
+    public values only. Raises IntegrityError where a figure is smaller than it must be.
     """
     job.integers.check()
-    epsilon = job.charge.epsilon
-    found = np.zeros(job.integers.shape[0], dtype=object)
-    apart = len({layout.source.protects for layout in job.layouts}) == len(job.layouts)
-    for layout in job.layouts:
-        moved = abs(sparse.csr_array(job.integers.basis @ corners_of([layout.entry], job.integers.shape[1])))
-        most = np.asarray(moved.max(axis=1).todense(), dtype=np.int64).ravel() if moved.shape[1] else found
-        found = np.maximum(found, most.astype(object) * (layout.multiplicity * job.common_steps))
-    identity = sparse.eye_array(job.integers.shape[0], format="csr")
-    unmixed = sparse.csr_array(job.integers.mixing - identity).count_nonzero() == 0
+    integers, rows = job.integers, tuple(range(1, job.integers.shape[0] + 1))
+    paid = job.charge.mu_squared if job.charge.noise == "gaussian" else job.charge.epsilon
+    if isinstance(integers, KroneckerIntegers):
+        apart = job.stops == tuple(np.cumsum([residual.rows for residual in integers.residuals]).tolist())
+    else:
+        identity = sparse.eye_array(integers.shape[0], format="csr")
+        unmixed = isinstance(integers, Factored) and not (integers.mixing - identity).count_nonzero()
+        sources = {layout.source.protects for layout in job.layouts}
+        apart = unmixed and len(sources) == len(job.layouts) and job.stops == rows
     if (
-        epsilon is None
-        or job.spent > epsilon
-        or not (apart and unmixed)
-        or any(claimed < least for claimed, least in zip(job.reach, found.tolist(), strict=True))
+        paid is None
+        or job.spends > paid
+        or not apart
+        or any(claimed < least for claimed, least in zip(job.reach, job.least_reach, strict=True))
+        or any(d < w * r for d, w, r in zip(job.steep, job.weights, job.reach, strict=True))
     ):
         raise IntegrityError(
             "the plan's sensitivities are not those of its candidates; plan again (nothing was charged)"
         )
 
 
-def noise_of(job: AdaptiveJob) -> dict[int, list[int]]:
-    """Noise for every reach that a candidate has: one draw for the number of rows, one a round."""
-    laws = {reach: pure_noise(reach, job.each_measure) for reach in sorted(set(job.reach))}
-    return {reach: law.sample(job.rounds + 1) for reach, law in laws.items()}
-
-
-def _observed(job: AdaptiveJob, engine: Engine, noise: dict[int, list[int]]) -> list[int]:
+def _observed(job: AdaptiveJob, engine: Engine) -> list[int]:
     """The transcript of one scan."""
-    return _rounds(job, room._observe(job, engine, [0] * job.integers.shape[0]), noise)
+    return _rounds(job, room._observe(job, engine, [0] * job.integers.shape[0]))
 
 
-def _rounds(job: AdaptiveJob, exact: Sequence[int], noise: dict[int, list[int]]) -> list[int]:
-    """The transcript for exact candidates ``exact`` (1 + m,), which die with this frame."""
-    transcript = [exact[0] + noise[job.reach[0]].pop()]
-    table, selection = job.start(transcript[0]), job.selection
-    for _ in range(job.rounds):
-        known = table.whole_answers()
-        number = 1 + selection.sample([abs(a - b) for a, b in zip(exact[1:], known[1:], strict=True)])
-        transcript += [number, exact[number] + noise[job.reach[number]].pop()]
-        table.learn(number, transcript[-1])
+def _rounds(job: AdaptiveJob, exact: Sequence[int]) -> list[int]:
+    """The transcript for exact candidates ``exact`` (p,), which die with this frame; as the module says."""
+    transcript: list[int] = []
+    course, spent = job.course(), Fraction(0)
+    while (step := course.step()) is not None:
+        spent += job.cost(step)
+        if spent > job.spends:
+            raise IntegrityError("a run in rounds asked for more than its budget; report the batch")
+        number = step.number
+        if number is None:
+            number = step.first + job.selection(step).sample(job.scores(step, exact))
+            transcript.append(number)
+        part = exact[job.part(number)]
+        answer = [
+            step.times * value + z for value, z in zip(part, job.law(step, number).sample(len(part)), strict=True)
+        ]
+        transcript += [*step.said, *answer]
+        course.learn(number, step.times, answer)
     return transcript

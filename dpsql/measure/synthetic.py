@@ -26,7 +26,7 @@ from dpsql.engines import duckdb as real
 from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.schemas import schema_of
 from dpsql.errors import InternalError
-from dpsql.measure.adaptive import AdaptiveJob, _rounds, measure_adaptively, noise_of
+from dpsql.measure.adaptive import AdaptiveJob, Step, _rounds, measure_adaptively
 from dpsql.measure.job import Job, Scanned
 from dpsql.measure.reading import scan_of
 from dpsql.workload.cells.integers import Integers
@@ -161,13 +161,21 @@ def noisy(
 
 def transcript_of(job: AdaptiveJob, exact: Sequence[int]) -> list[int]:
     """A run in rounds over exact candidates (1 + m,) of generated rows."""
-    return _rounds(job, exact, noise_of(job))
+    return _rounds(job, exact)
 
 
-def selections_of(job: AdaptiveJob, scores: Sequence[int], count: int) -> list[int]:
-    """``count`` draws of one selection by ``scores`` (m,) of generated rows."""
-    law = job.selection
-    return [law.sample(scores) for _ in range(count)]
+def selections_of(job: AdaptiveJob, step: Step, exact: Sequence[int], count: int) -> list[int]:
+    """How often each candidate came in ``count`` draws of a step's selection, from generated rows."""
+    law, scores = job.selection(step), job.scores(step, exact)
+    found = [0] * len(scores)
+    for _ in range(count):
+        found[law.sample(scores)] += 1
+    return found
+
+
+def noise_of(job: AdaptiveJob, count: int) -> list[int]:
+    """``count`` draws of the noise of the first answer."""
+    return job.noise.sample(count)
 
 
 @dataclass(frozen=True)

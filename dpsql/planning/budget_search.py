@@ -232,7 +232,9 @@ def _strategies(search: Search, noise: str, options: PlanOptions) -> Sequence[St
     targets = search.goal.targets(compiled.numbers)
     if isinstance(compiled, Structured):
         return (structured_for(compiled, targets, noise, limits),)
-    return strategies_for(compiled.workload(compiled.scale / targets), noise, limits)
+    with np.errstate(over="ignore"):  # scales that are not finite are refused
+        scale = compiled.scale / targets
+    return strategies_for(compiled.workload(scale), noise, limits)
 
 
 def level_of(prepared: Prepared, goal: Goal, wanted: Wanted, strategy: Strategy) -> float:

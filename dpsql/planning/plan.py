@@ -179,7 +179,7 @@ class LastPlans:
     ) -> Plan:
         """As ``make_plan``."""
         grows = any(table.periods is not None for table in policy.tables.values())
-        if options.time_limit is not None or options.progress is not None or grows:
+        if options.time_limit is not None or options.progress is not None or grows or not _comparable(sql, options):
             return make_plan(sql, policy, schemas, state, request, options)
         # The cheapest first, as it decides most often; a policy that is another object may still be the same.
         affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
@@ -191,6 +191,11 @@ class LastPlans:
         if not isinstance(plan.compiled, Compiled) or plan.compiled.rows.nnz <= _LARGE:
             self._held = ((key, plan), *self._held)[:_KEPT]
         return plan
+
+
+def _comparable(sql: object, options: PlanOptions) -> bool:
+    """Whether both are what they should be; of anything else planning says what is wrong."""
+    return isinstance(sql, str) and isinstance(options.objective, str | None)
 
 
 def plan_of(

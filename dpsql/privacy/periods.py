@@ -209,7 +209,8 @@ def check(held: Spending, account: str, units: int, total: int, reads: Reads | N
         part = share_of(total, reads)
         for period, spent in zip(reads.read, held.of(account, reads), strict=True):
             if spent + units > part:
-                left, needed = 100 * max(0, part - spent) / part, 100 * units / part
+                whole = max(part, 1)  # a share of many periods may be less than the account can count
+                left, needed = 100 * max(0, part - spent) / whole, 100 * units / whole
                 raise BudgetError(
                     f"period {period} of {reads.table} has {left:.3g}% left of its part of the {account} account, and "
                     f"the release needs {needed:.3g}%: ask for less, or query earlier releases of it, which is free "

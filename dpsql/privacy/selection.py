@@ -8,6 +8,15 @@ drawn is i with
 Guarantee: epsilon-DP, purely. Proof: between neighbours every weight changes by a factor of at most e^(epsilon/2)
 either way, so does their sum, and the quotient by at most e^epsilon.
 
+Guarantee: sqrt(3927 / 10000) epsilon-GDP, too (so rho-zCDP with rho = 0.19635 epsilon^2). Proof: between neighbours the
+log quotients of all outcomes lie in one interval [t - epsilon, t] (bounded range: Durfee and Rogers 2019, since those
+of the weights lie within epsilon of each other and their sums' is shared). Quotients in [a, b] of mean 1 are, in convex
+order, at most the two-point law on {a, b} of mean 1, so the trade-off is at least that of two coins of biases p and q
+with logit p - logit q = epsilon (Blackwell). It is that of N(0, 1) and N(mu, 1) at the least where mu >= Phi^-1(p) -
+Phi^-1(q), by convexity, and the slope of Phi^-1 against the logit is at most sqrt(2 pi) / 4, at a half, as it falls on
+either side: (logit Phi)' = h(z) + h(-z), h the normal law's hazard, convex. So mu <= sqrt(pi / 8) epsilon does, and
+pi / 8 < 0.3927.
+
 The draw is exact. A candidate is proposed uniformly and kept with probability exp(-(top - a_i)), a_i = epsilon s_i /
 (2 D_i) and top the largest of them, all of them rationals; what is kept has the law above, by rejection. A coin
 of probability exp(-g), g = n/d, is floor(g) coins of exp(-1) and one of the rest, each thrown with integers
@@ -29,6 +38,9 @@ from fractions import Fraction
 from dpsql.errors import InternalError
 from dpsql.privacy.draws import EntropySource, Words, below, exp_minus, words
 
+MU_SQUARED = Fraction(3927, 10000)
+"""mu^2 of a selection at epsilon 1, at least pi / 8."""
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -42,6 +54,11 @@ class Selection:
             raise InternalError("the epsilon of a selection must be an exact positive number")
         if not self.reach or any(isinstance(d, bool) or not isinstance(d, int) or d < 1 for d in self.reach):
             raise InternalError("a selection needs candidates, each with a sensitivity of at least 1")
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """mu^2 of the Gaussian mechanism that tells as much at least."""
+        return MU_SQUARED * self.epsilon**2
 
     def exponents(self, scores: Sequence[int]) -> list[Fraction]:
         """top - a_i (m,): P(i) is proportional to exp(-exponents[i]); at least one is 0."""

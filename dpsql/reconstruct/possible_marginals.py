@@ -79,7 +79,7 @@ class PossibleMarginals:
         """c_T."""
         found: dict[Axes, float] = {}
         for axes, weight in self.weights.items():
-            for T in _inside(axes):
+            for T in inside(axes):
                 found[T] = found.get(T, 0.0) + weight / self._spread(axes, T)
         return found
 
@@ -90,18 +90,18 @@ class PossibleMarginals:
         """u_T - u^_T = p_T / c_T for every T."""
         sums: Tables = {}
         for S, held in multipliers.items():
-            for T, mean in _means(S, held):
+            for T, mean in means(S, held):
                 sums[T] = sums[T] + mean if T in sums else mean
         for T, total in sums.items():
             for axis in range(len(T)):
-                total = total - total.mean(axis=axis, keepdims=True)
+                total = total - np.add.reduce(total, axis=axis, keepdims=True) / total.shape[axis]
             sums[T] = total / self.precision[T]
         return sums
 
     def table(self, axes: Axes, moved: Tables) -> Floats:
         """x_S = x^_S and what ``moved`` says of it."""
         out = self.marginals[axes].copy()
-        for T in _inside(axes):
+        for T in inside(axes):
             if T in moved:
                 shape = [self.sizes[i] if i in T else 1 for i in axes]
                 out += moved[T].reshape(shape) / self._spread(axes, T)
@@ -151,18 +151,19 @@ def _worth(found: tuple[Tables, Solution]) -> float:
     return found[1].gap - found[1].value
 
 
-def _inside(axes: Axes) -> Iterator[Axes]:
+def inside(axes: Axes) -> Iterator[Axes]:
     """All subsets, the set itself first."""
     for order in range(len(axes), -1, -1):
         yield from combinations(axes, order)
 
 
-def _means(axes: Axes, table: Floats) -> Iterator[tuple[Axes, Floats]]:
+def means(axes: Axes, table: Floats) -> Iterator[tuple[Axes, Floats]]:
     """The means of a table over the axes that are not in T, for every T; each from one that has an axis more."""
     held = {axes: table}
-    for T in _inside(axes):
+    for T in inside(axes):
         if T not in held:
             more = next(i for i in axes if i not in T)
             above = tuple(sorted((*T, more)))
-            held[T] = held[above].mean(axis=above.index(more))
+            axis = above.index(more)
+            held[T] = np.asarray(np.add.reduce(held[above], axis=axis) / held[above].shape[axis])
         yield T, held[T]

@@ -119,6 +119,8 @@ def feasible(plan: Plan, y: Sequence[int], kind: str) -> Feasible:
     values = plan.answers.estimate(y, plan.compiled.common_steps)
     if not plan.estimated:
         check_estimates(plan, kind)
+    elif isinstance(plan.compiled, Structured):
+        return Feasible(values, *_signs(plan.compiled))
     if _wide(plan):
         return _over_groups(plan, y, kind)
     compiled = _cells(plan)
@@ -211,6 +213,14 @@ def _limits(compiled: Compiled, cone: Cone) -> tuple[Floats, Floats]:
     negative = compiled.scale < 0
     least, most = np.where(negative, -most, least), np.where(negative, -least, most)
     return np.where(least < 0, -np.inf, 0.0), np.where(most > 0, np.inf, 0.0)
+
+
+def _signs(batch: Structured) -> tuple[Floats, Floats]:
+    """The same of a batch of blocks: at least 0 where no row is taken off."""
+    taken = np.zeros(batch.numbers, dtype=bool)
+    for b in batch.blocks:
+        taken[b.start : b.stop] |= b.coefficient < 0 or any(f.matrix.data.min(initial=0) < 0 for f in b.factors)
+    return np.where(taken, -np.inf, 0.0), np.full(batch.numbers, np.inf)
 
 
 def holding(value: Any, low: Any, high: Any) -> tuple[Any, Any]:

@@ -13,7 +13,7 @@ from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.sources import Holdings
-from dpsql.planning.mwem import AdaptivePlan
+from dpsql.planning.adaptive import AdaptivePlan
 from dpsql.planning.plan import Plan
 from dpsql.planning.text import releases_named
 from dpsql.policy.units import units_in
@@ -286,11 +286,12 @@ def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, la
             layouts=compiled.layouts,
             integers=run.measured,
             common_steps=compiled.common_steps,
+            stops=run.stops,
             reach=run.reach,
-            rounds=run.rounds,
-            each_selection=run.each_selection,
-            each_measure=run.each_measure,
-            start=run.model.start,
+            weights=run.weights,
+            steep=run.steep,
+            spends=run.spends,
+            course=run.course,
             charge=plan.charge,
             schemas=plan.schemas,
             sources=sources,

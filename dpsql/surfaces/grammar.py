@@ -95,10 +95,11 @@ file FILE?  SQL file of the batch, or - for stdin
 --objective balanced|total|max  what is least: the mean over the columns of their squared error beside asking each
     alone, the total squared error, or the largest error of an answer (default: balanced; with a wanted error, the
     budget)
---method auto|mwem|mwem-strategy  auto: the strategy of least error, known before anything is spent; mwem,
-    mwem-strategy: queries chosen by the data in rounds, errors estimated only
+--method auto|adaptive|mwem|mwem-strategy  auto: the strategy of least error, known before anything is spent;
+    adaptive: for counts over many columns, marginals chosen by the data in rounds, errors estimated only; mwem,
+    mwem-strategy: the papers' way, over few cells
 --no-earlier  plan as if nothing had been released before
---rounds N  rounds of mwem; chosen by simulation if left out
+--rounds N  rounds of adaptive and mwem; chosen by simulation if left out
 --rows-per-unit N  at most N rows of a unit count, where the policy lets more count; errors fall
 --max-error [NAME=]E  instead of a budget: spend the least that gives each number +-E (or those of result NAME;
     repeatable)
@@ -270,8 +271,9 @@ dpsql run  spend the budget of a batch once, show and keep its noisy tables
 {_PLANNING}{_TODAY}
 --fresh  measure and pay again even where the ledger has the answers
 {_NO_ERRORS}
---estimates unbiased|feasible|whole  feasible: the nearest numbers that a table could have, none negative; whole: whole
-    numbers, too. Free, also of an earlier run of the same batch
+--estimates unbiased|feasible|whole|auto  feasible: the nearest numbers that a table could have, none negative; whole:
+    whole numbers, too; auto: feasible where expected_rows lets expect less error of them. Free, also of an earlier run
+    of the same batch
 {_LABEL}{_SCANNING}{_DELIVERED}
 
 dpsql release  release an expected workload once, so that questions within it are free
@@ -519,8 +521,8 @@ dpsql audit  hold a batch to its promise on generated neighbouring databases
 policy POLICY  policy file (TOML)
 batch BATCH.sql  SQL file of the batch
 {_BUDGET}
---method auto|mwem|mwem-strategy  the mechanism of the plan, as for dpsql plan (default: auto)
---rounds N  rounds of mwem; chosen by simulation if left out
+--method auto|adaptive|mwem|mwem-strategy  the mechanism of the plan, as for dpsql plan (default: auto)
+--rounds N  rounds of adaptive and mwem; chosen by simulation if left out
 --database FILE  DuckDB file with the private tables, for the types of their columns alone; else the policy gives them
 --trials N  noisy measurements of each of two neighbouring databases (default: 1000)
 --pairs N  about how many scans to spend on the largest change, for each kind of unit (default: 200)

@@ -9,6 +9,7 @@ wrong noise, too little and too much, is caught.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -119,11 +120,12 @@ def test_noise_is_fresh_and_from_the_system(gaussian: World) -> None:
 
 def rescaled(monkeypatch: pytest.MonkeyPatch, kind: str, factor: Fraction) -> None:
     """Let every charge calibrate noise of ``factor`` times the variance (Gaussian) or scale."""
-    name = f"{kind}_noise"
+    name = "gaussian_noise" if kind == "gaussian" else "pure_noise"
     real = getattr(charges, name)
 
-    def wrong(sensitivity: int, budget: Fraction) -> Noise:
-        return Noise(kind, real(sensitivity, budget).parameter * factor)
+    def wrong(sensitivity: int, budget: Fraction, *blocks: tuple[int, ...]) -> Noise:
+        found = real(sensitivity, budget, *blocks)
+        return replace(found, parameter=found.parameter * factor)
 
     monkeypatch.setattr(charges, name, wrong)
 

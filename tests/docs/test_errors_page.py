@@ -91,7 +91,7 @@ REACHED = (
         "driver/keeping",
         "driver/cursor",
         "planning/plan",
-        "planning/mwem",
+        "planning/adaptive",
         "planning/needed_budget",
     ),
     *("planning/explain", "planning/picture", "planning/text", "earlier/same_question", "earlier/combined_plan"),

@@ -270,3 +270,8 @@ def test_the_state_of_a_period_says_what_is_granted() -> None:
 def test_a_read_names_each_period_once() -> None:
     with pytest.raises(DataError):
         replace(reads("a"), read=("a", "a"))
+
+
+def test_more_periods_than_an_account_can_be_divided_by_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError, match="its part of the pure account"):
+        spend(ledger_in(tmp_path), 0.01, reads("2024-01-01", most=10**30))

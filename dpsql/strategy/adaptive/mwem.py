@@ -36,13 +36,15 @@ from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import DataError
 from dpsql.linalg.forms import is_sparse
 from dpsql.reconstruct.multiplicative_weights import Fit, Model, model_of
+from dpsql.strategy.adaptive.steps import ROUNDS as HOW_MANY
+from dpsql.strategy.adaptive.steps import Step, later
 from dpsql.strategy.choose.select import select
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
+from dpsql.strategy.core.stand_ins import stand_in_rays
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of
 
-METHODS = ("mwem", "mwem-strategy")
 MOST_RAYS = 2**16
 MOST_CANDIDATES = 2**16
 MOST_ENTRIES = 2**24
@@ -85,6 +87,30 @@ class Mwem:
         return Factored(sparse.eye_array(p, dtype=np.int64, format="csr"), self.candidates)
 
     @property
+    def stops(self) -> tuple[int, ...]:
+        """Every row is a candidate."""
+        return tuple(range(1, self.candidates.shape[0] + 1))
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Every distance counts once; what it is compared by is the candidate's own reach."""
+        return (1,) * len(self.reach)
+
+    @property
+    def steep(self) -> tuple[int, ...]:
+        """A unit moves a distance no further than the candidate."""
+        return self.reach
+
+    @property
+    def spends(self) -> Fraction:
+        """epsilon of the whole run."""
+        return self.rounds * self.each_selection + (self.rounds + 1) * self.each_measure
+
+    def course(self) -> MwemCourse:
+        """A run at its beginning."""
+        return MwemCourse(self)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(whole numbers of a transcript, n): the total, and a query and its answer a round."""
         return (1 + 2 * self.rounds, self.candidates.shape[1])
@@ -123,19 +149,39 @@ class Mwem:
         for number, answer in zip(transcript[1::2], transcript[2::2], strict=True):
             found.append(misfit_of(fit, number, answer))
             fit.learn(number, answer)
-        return larger * max(1.0, _later(found) / (self.misfit * larger))
+        return larger * max(1.0, later(found) / (self.misfit * larger))
+
+
+class MwemCourse:
+    """A run of ``Mwem``: the number of rows, then a selection and a measurement a round."""
+
+    def __init__(self, run: Mwem) -> None:
+        self.run = run
+        self.fit: Fit | None = None
+        self._left = run.rounds
+
+    def step(self) -> Step | None:
+        """The next round."""
+        if self.fit is None:
+            return Step(0, self.run.each_measure)
+        if not self._left:
+            return None
+        self._left -= 1
+        known = self.fit.whole_answers()
+        return Step(None, self.run.each_measure, selection=self.run.each_selection, first=1, known=known)
+
+    def learn(self, number: int, _: int, answer: Sequence[int]) -> None:
+        """Take in a noisy answer, in units of 1/L."""
+        if self.fit is None:
+            self.fit = self.run.model.start(answer[0])
+        else:
+            self.fit.learn(number, answer[0])
 
 
 def misfit_of(fit: Fit, number: int, answer: int) -> float:
     """How far off the made-up table is from a noisy answer that it has not learnt, in what one row can change."""
     model = fit.model
     return (answer / model.scale - fit.answer(number)) / float(model.norms[number])
-
-
-def _later(misfits: Sequence[float]) -> float:
-    """The root mean square over the later half of the rounds."""
-    late = np.asarray(misfits[len(misfits) // 2 :])
-    return float(np.sqrt(np.mean(late**2))) if late.size else 0.0
 
 
 def mwem(
@@ -156,10 +202,8 @@ def mwem(
     share one estimate. Cost: some 50 runs without data, seconds for 2^16 rays. Raises DataError for batches that
     it is not for, with what to do instead.
     """
-    if method not in METHODS:
-        raise DataError(f"method {method!r} is not known; use 'auto', 'mwem' or 'mwem-strategy'")
     if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= 1000):
-        raise DataError("rounds must be a whole number from 1 to 1000; leave it out to have it chosen")
+        raise DataError(HOW_MANY)
     cone = _cone(compiled, method)
     candidates = _candidates(compiled, cone, method, blocks)
     common, (layout,) = compiled.common_steps, compiled.layouts
@@ -236,15 +280,6 @@ def _candidates(compiled: Compiled, cone: Cone, method: str, blocks: Callable[[]
     return sparse.csr_array(sparse.vstack([total, rows[sorted(seen.values())]], format="csr"))
 
 
-def _stand_ins(rays: int, rows: int, draws: np.random.Generator) -> list[Floats]:
-    """Public data that nobody has: ``rows`` rows even, by Zipf's law over shuffled rays, and in few rays."""
-    zipf = 1.0 / np.arange(1, rays + 1)
-    few = np.zeros(rays)
-    few[: max(1, round(rays**0.5))] = 1.0
-    made = [np.ones(rays), zipf[draws.permutation(rays)], few[draws.permutation(rays)]]
-    return [held * (rows / float(held.sum())) for held in made]
-
-
 def _simulated(run: Mwem, rows: int, answers: Matrix, runs: int) -> tuple[Floats, float]:
     """Mean squared errors (m,) of the batch's numbers over ``runs`` of each kind of stand-in, and their misfit.
 
@@ -254,7 +289,7 @@ def _simulated(run: Mwem, rows: int, answers: Matrix, runs: int) -> tuple[Floats
     total, misfits = np.zeros(answers.shape[0]), []
     units = run.reach[0] / run.model.scale  # rows of a unit
     for _ in range(runs):
-        for w in _stand_ins(answers.shape[1], rows, draws):
+        for w in stand_in_rays(answers.shape[1], rows, draws):
             asked = run.model.queries @ w
             fit = run.model.start(round(float(asked[0]) * run.model.scale + _laplace(draws, run, 0)))
             found = []
@@ -266,7 +301,7 @@ def _simulated(run: Mwem, rows: int, answers: Matrix, runs: int) -> tuple[Floats
                 found.append(misfit_of(fit, number, answer))
                 fit.learn(number, answer)
             total += (answers @ (fit.w - w)) ** 2
-            misfits.append(_later(found))
+            misfits.append(later(found))
     return np.asarray(total / (3 * runs)), float(np.sqrt(np.mean(np.square(misfits))))
 
 

@@ -1,13 +1,15 @@
-"""Plans of mechanisms whose error depends on the data: MWEM. Public and free; errors are estimated, not certified."""
+"""Plans of runs in rounds, whose error depends on the data. Public and free; errors are estimated, not certified."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import special
+from scipy import sparse, special
 
 from dpsql.arrays import Csr, Floats, Matrix
 from dpsql.errors import BudgetError, DataError, InternalError
@@ -16,23 +18,26 @@ from dpsql.planning.plan import Plan
 from dpsql.planning.prepare import Chooser, prepare
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
-from dpsql.privacy.noise import pure_noise
+from dpsql.privacy.charge import Charge
+from dpsql.privacy.noise import Noise, gaussian_noise, pure_noise
+from dpsql.privacy.selection import MU_SQUARED
 from dpsql.reconstruct import NoiseModel
 from dpsql.strategy import MatrixStrategy
 from dpsql.workload.compile.compiled import Compiled, compile_batch
 from dpsql.workload.compile.cone import cone_of
-from dpsql.workload.compile.structured import Structured
+from dpsql.workload.compile.structured import Structured, compile_structured
 from dpsql.workload.expr.batch import Derived, Ranked
 
 if TYPE_CHECKING:
+    from dpsql.strategy.adaptive.marginals import AdaptiveMarginals
     from dpsql.strategy.adaptive.mwem import Mwem
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptivePlan(Plan):
-    """A plan whose strategy is a ``Mwem``: ``errors`` and ``widths`` are estimates, ``gap`` is None.
+    """A plan whose strategy is an ``AdaptiveMarginals`` or a ``Mwem``: ``errors`` are estimates, ``gap`` is None.
 
-    ``errors`` are root mean squares over runs on public stand-ins for the data (``dpsql.strategy.adaptive.mwem``), bias
+    ``errors`` are root mean squares over runs on public stand-ins for the data (``dpsql.strategy.adaptive``), bias
     included, ``widths`` a normal law's multiples of them. Both are of as many rows as the policy expects; what a
     release states follows from its transcript, too (``after``).
     """
@@ -46,7 +51,7 @@ class AdaptivePlan(Plan):
 
     def after(self, y: Sequence[int]) -> Self:
         """The plan with the errors that the transcript ``y`` tells of: never smaller, larger where the table has more
-        rows than expected, or others than the stand-ins (``Mwem.stretch``). Post-processing; still estimated.
+        rows than expected, or others than the stand-ins (``stretch`` of the strategy). Post-processing; an estimate.
         """
         if not any(y):  # a rehearsal's zeros are no transcript
             return self
@@ -62,7 +67,8 @@ class AdaptivePlan(Plan):
     def error(self) -> float:
         """Estimated total squared error, each number in units of what one row can change."""
         compiled = self.compiled
-        assert isinstance(compiled, Compiled)  # noqa: S101 - narrows the type for the checker
+        if not isinstance(compiled, Compiled):
+            return float((np.asarray(self.errors) ** 2).sum())
         scale = np.where(compiled.scale == 0, 1.0, compiled.scale)
         return float(((self.errors * compiled.objective / scale) ** 2).sum())
 
@@ -81,7 +87,7 @@ class AdaptivePlan(Plan):
 class TranscriptAnswers:
     """Answers of the table that a transcript makes up; ``answers`` (m x R) are W's rows over its rays."""
 
-    strategy: Mwem
+    strategy: Any
     answers: Csr = field(repr=False)
     squares: Floats = field(repr=False)
 
@@ -105,6 +111,20 @@ class TranscriptAnswers:
         raise InternalError("a made-up table's answers are not linear in what was measured")
 
 
+@dataclass(frozen=True, eq=False)
+class MarginalAnswers(TranscriptAnswers):
+    """Answers of the marginals that a transcript makes up."""
+
+    strategy: AdaptiveMarginals
+
+    def estimate(self, y: Sequence[int], divisor: int) -> Floats:
+        """The batch's numbers (m,). A rehearsal's zeros are an empty transcript."""
+        transcript = list(y)
+        if not any(transcript):
+            return np.zeros(len(self.squares))
+        return self.strategy.numbers(transcript)
+
+
 def make_adaptive_plan(
     sql: str,
     policy: Policy,
@@ -113,12 +133,15 @@ def make_adaptive_plan(
     request: Request,
     options: PlanOptions,
 ) -> AdaptivePlan:
-    """Plan a batch for a mechanism of ``strategy.adaptive.mwem.METHODS``. Free: reads no row and spends nothing.
+    """Plan a batch for a mechanism of ``strategy.adaptive.steps.METHODS``. Free: reads no row and spends nothing.
 
-    Pure epsilon alone. The policy's ``expected_rows`` are needed for the estimates; the number of rows is measured.
-    Raises SQLError, PolicyError, DataError and BudgetError before any data are touched.
+    MWEM is paid with pure epsilon alone, "adaptive" by any account of additive noise. The policy's ``expected_rows``
+    are needed for the estimates; the number of rows is measured. Raises SQLError, PolicyError, DataError and
+    BudgetError before any data are touched.
     """
-    from dpsql.strategy.adaptive.mwem import METHODS, MOST_RAYS, mwem
+    from dpsql.strategy.adaptive.marginals import adaptive_marginals
+    from dpsql.strategy.adaptive.mwem import MOST_RAYS, mwem
+    from dpsql.strategy.adaptive.steps import METHODS
 
     method = options.method
     if method not in METHODS:
@@ -126,17 +149,19 @@ def make_adaptive_plan(
     prepared = prepare(sql, policy, schemas, options.progress, rows_per_unit=options.rows_per_unit)
     understood, policy, state = prepared.understood, prepared.policy, state.within(prepared.reads)
     compiled = prepared.compiled
-    if isinstance(compiled, Structured) and method == "mwem-strategy":
+    if method == "adaptive" and not isinstance(compiled, Structured):
+        compiled = compile_structured(understood.queries, understood.tables)
+    elif isinstance(compiled, Structured) and method == "mwem-strategy":
         raise DataError(
             "method='mwem-strategy' selects among the rows of one strategy, and this batch is measured block by block; "
             "use method='mwem', or ask for fewer columns in one batch"
         )
-    if isinstance(compiled, Structured) and compiled.cells <= MOST_RAYS:
+    elif isinstance(compiled, Structured) and method == "mwem" and compiled.cells <= MOST_RAYS:
         compiled = compile_batch(understood.queries, understood.tables, boxes=False)
-    if not isinstance(compiled, Compiled):
+    if method != "adaptive" and not isinstance(compiled, Compiled):
         raise DataError(
             f"method={method!r} keeps a weight for each cell, {compiled.cells:,} here, at most {MOST_RAYS:,}; ask for "
-            "fewer or coarser columns in one batch, or use method='auto'"
+            "fewer or coarser columns in one batch, or use method='adaptive'"
         )
     for core in (core for answer in understood.answers for core in answer.cores):
         for column in core.columns:
@@ -146,12 +171,7 @@ def make_adaptive_plan(
                     "several of them, with an interval that needs their joint error: ask for the counts and sums and "
                     "divide the results, or use method='auto'"
                 )
-    charge = next((c for c in charge_for(request, state.budget) if c.noise == "laplace"), None)
-    if charge is None or charge.epsilon is None:
-        raise BudgetError(
-            f"method={method!r} is pure: it is paid with epsilon alone, from an account that the policy keeps with "
-            "pure_epsilon, or from a policy of epsilon without delta"
-        )
+    charge = _charge(method, request, state)
     (table, *_) = [layout.source.table for layout in compiled.layouts]
     expected = policy.table(table).expected_rows
     if expected is None:
@@ -159,17 +179,30 @@ def make_adaptive_plan(
             f"method={method!r} estimates its error on public stand-ins for the data, and the policy does not say how "
             f"many rows {table} is expected to have; add expected_rows to [tables.{table}]"
         )
-    strategy, squares = mwem(
-        *(compiled, method, charge.epsilon, expected),
-        rounds=options.rounds,
-        blocks=lambda: _blocks(compiled, options),
-        progress=options.progress,
-    )
-    noise = pure_noise(strategy.reach[0], strategy.each_measure)
-    over_rays = compiled.rows @ cone_of(compiled).rays
-    over_rays = over_rays.astype(np.float64).tocsr()
-    over_rays.data *= np.repeat(compiled.scale, np.diff(over_rays.indptr))
-    answers = TranscriptAnswers(strategy, over_rays, squares)
+    strategy: AdaptiveMarginals | Mwem
+    answers: TranscriptAnswers
+    if isinstance(compiled, Structured):
+        strategy, squares = adaptive_marginals(
+            *(compiled, charge.noise, charge.epsilon or charge.mu_squared),
+            *(partial(_selecting, charge.noise), expected),
+            rounds=options.rounds,
+            progress=options.progress,
+        )
+        noise = _first_noise(charge.noise, strategy.unit, strategy.each_measure)
+        answers = MarginalAnswers(strategy, _NO_ROWS, squares)
+    else:
+        assert charge.epsilon is not None and isinstance(compiled, Compiled)  # noqa: S101, PT018 - as was held above
+        strategy, squares = mwem(
+            *(compiled, method, charge.epsilon, expected),
+            rounds=options.rounds,
+            blocks=lambda: _blocks(compiled, options),
+            progress=options.progress,
+        )
+        noise = pure_noise(strategy.reach[0], strategy.each_measure)
+        over_rays = compiled.rows @ cone_of(compiled).rays
+        over_rays = over_rays.astype(np.float64).tocsr()
+        over_rays.data *= np.repeat(compiled.scale, np.diff(over_rays.indptr))
+        answers = TranscriptAnswers(strategy, over_rays, squares)
     return AdaptivePlan(
         sql=sql,
         dataset=policy.dataset,
@@ -191,6 +224,29 @@ def make_adaptive_plan(
         rows_per_unit=prepared.rows_per_unit,
         reads=prepared.reads,
     )
+
+
+_NO_ROWS: Csr = sparse.csr_array((0, 0))
+
+
+def _charge(method: str, request: Request, state: BudgetState) -> Charge:
+    """The way to pay: the first that the account affords, of Laplace noise alone for MWEM. Raises BudgetError."""
+    charges = [c for c in charge_for(request, state.budget) if method == "adaptive" or c.noise == "laplace"]
+    if not charges:
+        raise BudgetError(
+            f"method={method!r} is pure: it is paid with epsilon alone, from an account that the policy keeps with "
+            "pure_epsilon, or from a policy of epsilon without delta"
+        )
+    return next((charge for charge in charges if state.affords(charge)), charges[0])
+
+
+def _selecting(noise: str, epsilon: Fraction) -> Fraction:
+    """What a selection at ``epsilon`` costs of a budget for that noise."""
+    return MU_SQUARED * epsilon**2 if noise == "gaussian" else epsilon
+
+
+def _first_noise(noise: str, unit: int, budget: Fraction) -> Noise:
+    return gaussian_noise(unit * unit, budget) if noise == "gaussian" else pure_noise(unit, budget)
 
 
 def _blocks(compiled: Compiled, options: PlanOptions) -> MatrixStrategy:
