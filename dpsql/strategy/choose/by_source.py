@@ -288,8 +288,7 @@ class _Planner:
         basis = choose_basis(V.span, V.inner)
         gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
         if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
-            order = np.argsort(columns.indices)  # the rows are the cells, in some order
-            root = cells.root(found.metric)[np.ix_(order, order)]
+            root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
         else:
             rows = columns.toarray().astype(np.float64)
             back = linalg.solve(rows @ rows.T, rows, assume_a="pos")

@@ -123,8 +123,6 @@ def full_rank(root: Ints) -> bool:
     head = root[:u]
     if not np.tril(head, -1).any() and np.all(np.diag(head)):
         return True  # triangular on top
-    if p == u and np.array_equal(root, root.T) and _positive(root):
-        return True
     return bool(modular.rank(root) == u)
 
 
@@ -138,24 +136,6 @@ def _orthogonal_rows(root: Ints) -> bool:
         return False
     products = values @ values.T
     return bool(np.all(np.diag(products) > 0) and np.count_nonzero(products) == root.shape[0])
-
-
-def _positive(root: Ints) -> bool:
-    """Is a symmetric integer matrix positive definite? A "yes" is a proof, in floats.
-
-    Where Cholesky's method runs to its end on A - c I in floats, A is positive definite for c of at least
-    (n + 2) u tr(A) / (1 - 2 (n + 2) u), u the unit roundoff (Rump 2006, Verification of positive definiteness,
-    theorem 2.3); c is four times that, which covers its own rounding and that of the diagonal.
-    """
-    if int(np.abs(root).max(initial=0)) >= 2**53:
-        return False
-    values, n = root.astype(np.float64), root.shape[0]
-    values.flat[:: n + 1] -= 4 * (n + 2) * np.finfo(np.float64).eps * np.trace(values)
-    try:
-        linalg.cholesky(values, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError:
-        return False
-    return True
 
 
 def leaves_first(root: Floats) -> Floats:
