@@ -256,9 +256,9 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     p M N for each pair of words; where few entries meet and int64 holds all sums, one for each pair that does. Shapes
     as in ``product_chunks``.
     """
-    few = _sparse_products(mixing, left, right)
+    few = sparse_products(mixing, left, right)
     if few is not None:
-        return few
+        return np.asarray(few.toarray())
     P, Q = (np.concatenate(list(product_chunks(mixing, columns)), axis=1) for columns in (left, right))
     p, tops = P.shape[0], [int(np.abs(matrix).max(initial=0)) for matrix in (P, Q)]
     if object not in (P.dtype, Q.dtype) and p * tops[0] * tops[1] < 2**53:
@@ -275,7 +275,7 @@ def products(mixing: Matrix, left: Sparse, right: Sparse) -> Array:
     )
 
 
-def _sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> Array | None:
+def sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> Csr | None:
     """``products`` of sparse matrices in int64, or None where a sum might not fit or too many entries meet."""
     held = sparse.csr_array(mixing)
     tallest = max(int(np.diff(sparse.csc_array(columns).indptr).max(initial=0)) for columns in (left, right))
@@ -292,7 +292,7 @@ def _sparse_products(mixing: Matrix, left: Sparse, right: Sparse) -> Array | Non
     meet = int(np.diff(P.indptr).astype(np.float64) @ np.diff(Q.indptr))
     if meet * _SPARSE_COST > P.shape[0] * P.shape[1] * Q.shape[1]:
         return None
-    return np.asarray(sparse.csr_array(P.T @ Q).toarray())
+    return sparse.csr_array(P.T @ Q)
 
 
 def _sparse_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int] | None:

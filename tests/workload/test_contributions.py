@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+from dpsql.linalg import exact as whole_numbers
 from dpsql.linalg.exact import products
 from dpsql.workload.compile import unlisted
 from dpsql.workload.compile.sensitivity import sensitivity_over
@@ -165,3 +167,70 @@ def test_the_bound_by_kinds_is_never_below_in_ten_thousand() -> None:
     for seed in range(10_000):
         longest, bound = fuzzed_kinds(seed)
         assert longest <= bound, seed
+
+
+def fuzzed_few(seed: int) -> tuple[int, int, bool]:
+    """The longest sum of columns of which few meet, by brute force, the bound, and whether it should be reached."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, size=int(rng.integers(1, 4))).tolist()
+    n, parts, start = sum(sizes), [], 0
+    apart = seed % 4 == 0
+    B = np.diag(rng.integers(1, 5, size=n)) if apart else rng.integers(-3, 4, size=(n, n)) * (rng.random((n, n)) < 0.3)
+    for size in sizes:
+        label = np.sort(rng.integers(0, size, size=size)) if seed % 2 else np.arange(size)
+        corners = sparse.csc_array(np.eye(n, dtype=np.int64)[:, start : start + size])
+        most = int(rng.integers(1, np.unique(label).size + 1))
+        parts.append(Part(corners, int(rng.integers(1, 4)), most, label if seed % 2 else None))
+        start += size
+    choices = [
+        [np.zeros(n, dtype=np.int64), *(one.corners.toarray()[:, list(c)].sum(axis=1) * one.times for c in one.sums())]
+        for one in parts
+    ]
+    longest = max(int(((B @ sum(moves)) ** 2).sum()) for moves in itertools.product(*choices))
+    scale = 10**6 if seed % 5 == 0 else 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unlisted, "_ALL_PRODUCTS", 0)
+        patch.setattr(unlisted, "_PRODUCTS", 0)
+        patch.setattr(whole_numbers, "_SPARSE_COST", 0)
+        found = unlisted.bounded_norm(2, np.eye(n, dtype=np.int64), sparse.csr_array(B * scale), parts)
+    return longest * scale**2, found, apart
+
+
+def few_is_below(seeds: range) -> bool:
+    found = [fuzzed_few(seed) for seed in seeds]
+    return any(bound < longest or (apart and bound > longest) for longest, bound, apart in found)
+
+
+def test_the_bound_by_few_products_is_never_below() -> None:
+    assert not few_is_below(range(40))
+
+
+@pytest.mark.long
+def test_the_bound_by_few_products_is_never_below_in_two_thousand() -> None:
+    assert not few_is_below(range(2_000))
+
+
+def no_others(patch: pytest.MonkeyPatch) -> None:
+    real = unlisted.sparse_products
+    patch.setattr(unlisted, "sparse_products", lambda *given: sparse.csr_array(np.diag(real(*given).diagonal())))
+
+
+def one_too_few(patch: pytest.MonkeyPatch) -> None:
+    real = unlisted._Source.limit.fget
+    patch.setattr(unlisted._Source, "limit", property(lambda source: max(1, real(source) - 1)))
+
+
+def once(patch: pytest.MonkeyPatch) -> None:
+    real = unlisted._by_few_products
+    patch.setattr(
+        unlisted,
+        "_by_few_products",
+        lambda mixing, held: real(mixing, [replace(one, part=replace(one.part, times=1)) for one in held]),
+    )
+
+
+@pytest.mark.parametrize("mutant", [no_others, one_too_few, once])
+def test_the_search_among_few_products_sees(mutant: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(mutant)
+    mutant(monkeypatch)
+    assert few_is_below(range(40))

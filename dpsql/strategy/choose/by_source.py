@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -304,8 +303,11 @@ class _Planner:
 
     def _across(self, moved: Csr, label: Ints) -> Flags:
         """Which queries are moved by corners of several classes."""
-        bounds = pairwise(moved.indptr.tolist())
-        return np.array([np.unique(label[moved.indices[a:b]]).size > 1 for a, b in bounds], dtype=bool)
+        held, used = label[moved.indices], np.flatnonzero(np.diff(moved.indptr))
+        first, last = (of.reduceat(held, moved.indptr[used]) for of in (np.minimum, np.maximum))
+        out = np.zeros(moved.shape[0], dtype=bool)
+        out[used] = first < last
+        return out
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.

@@ -39,7 +39,8 @@ class Strategy(Protocol):
     """Integers B to be measured, their exact sensitivity and their error.
 
     ``noise``: "gaussian" or "laplace". ``l1``, ``l2_squared``: the largest L1 and squared L2 norms of what one record
-    changes of B x, exact. ``expected``: the total squared error of the planned queries at sensitivity 1, the privacy
+    changes of B x, exact; where what a unit can change is not listed, bounds (``dpsql.workload.compile.sensitivity``).
+    ``expected``: the total squared error of the planned queries at sensitivity 1, the privacy
     factor left out: times 2 / epsilon^2 for Laplace noise, times the variance of a unit-sensitivity Gaussian mechanism
     otherwise. ``lower_bound``: no Gaussian matrix mechanism has a lower error (None where none is known, and for
     Laplace noise). ``considered``: (method, error) of every candidate that was computed. ``objective``: what was

@@ -8,7 +8,7 @@ with B, so rounding never biases; the sensitivity is that of B, exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, gcd, log2, sqrt
+from math import ceil, gcd, isqrt, log2, sqrt
 from time import monotonic
 
 import numpy as np
@@ -221,9 +221,11 @@ def finish(
             l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
         else:
             whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
-            kinds: tuple[tuple[str, tuple[int, ...]], ...] = (("laplace", blocks), ("gaussian", ()))
-            over = (sensitivity_over(kind, *whole, units, each) for kind, each in kinds)
-            l1, l2 = (-(-value // units.common**order) for order, value in enumerate(over, 1))
+            l2 = -(-sensitivity_over("gaussian", *whole, units) // units.common**2)
+            # A bound of the norm that is not asked for, |v|_1 <= p^1/2 |v|_2, where working it out takes long.
+            l1 = isqrt(whole[0].shape[0] * l2) + 1
+            if noise == "laplace":
+                l1 = -(-sensitivity_over("laplace", *whole, units, blocks) // units.common)
         sensitivity = sqrt(l2) if noise == "gaussian" else float(l1)
         error = sensitivity**2 * sum(p.trace(m) for p, m in zip(pieces, mixings, strict=True))
         if best is None or error < best[0]:

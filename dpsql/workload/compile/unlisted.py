@@ -27,7 +27,7 @@ from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.exact import each_norm, product_chunks, products, squared_sum
+from dpsql.linalg.exact import each_norm, max_abs, product_chunks, products, sparse_products, squared_sum
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Part
 
@@ -48,7 +48,7 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
     """
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
-    if order == 1:
+    if order == 1 or not held:
         return sum(source.part.times * source.farthest(mixing) for source in held)
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
@@ -190,9 +190,9 @@ def _of_classes(values: Array, label: Ints) -> Array:
 
 
 def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:
-    """``reach`` of all sources together; no bound where there are many columns."""
+    """``reach`` of all sources together; of many columns by the products that are not 0; inf where these are many."""
     if sum(source.norms.size for source in held) > _ALL_PRODUCTS:
-        return inf
+        return _by_few_products(mixing, held)
     parts = [
         (source.part.labels if source.labelled else np.arange(source.norms.size), source.part.most) for source in held
     ]
@@ -204,6 +204,32 @@ def _by_products(mixing: Matrix, held: Sequence[_Source]) -> float:
     else:
         K = K.astype(object)
     return int(_reached(K * times[:, None] * times[None, :], parts))
+
+
+def _by_few_products(mixing: Matrix, held: Sequence[_Source]) -> float:
+    """``reach`` by less: a row adds its own entry and of each source at most its positive products with the others, or
+    ``most`` times the largest of these. Exact where no measurement has two columns. inf where many products are not 0.
+    """
+    columns = sparse.csc_array(sparse.hstack([source.columns for source in held]))
+    times, sizes = [source.part.times for source in held], [source.norms.size for source in held]
+    found, limits = sparse_products(mixing, columns, columns), sum(source.limit for source in held)
+    if found is None or max_abs(found) * max(times) ** 2 * columns.shape[1] * (1 + limits) >= 2**62:
+        return inf
+    each, K = np.repeat(np.array(times, dtype=np.int64), sizes), sparse.coo_array(found)
+    data = K.data * each[K.row] * each[K.col]
+    row = sparse.csr_array((data, (K.row, K.col)), shape=K.shape).diagonal()
+    met = (K.row != K.col) & (data > 0)
+    others = sparse.csc_array((data[met], (K.row[met], K.col[met])), shape=K.shape)
+    stops = np.cumsum(sizes)
+    own = [slice(stop - size, stop) for stop, size in zip(stops.tolist(), sizes, strict=True)]
+    for source, mine in zip(held, own, strict=True):
+        largest = others[:, mine].max(axis=1).toarray().ravel()
+        row += np.minimum(others[:, mine].sum(axis=1), source.limit * largest)
+    total = 0
+    for source, mine in zip(held, own, strict=True):
+        ranked = source.part.longest(row[mine]) if source.labelled else row[mine]
+        total += int(np.sort(ranked)[::-1][: source.limit].clip(0).sum())
+    return total
 
 
 def _meeting(alone: Array, beside: Array, sizes: Array, total: Array) -> int:
