@@ -228,41 +228,27 @@ class ResidualAnswers:
         """
         width = len(parts) * (parts[0].stop - parts[0].start) * self.known.measured
         few = noise.kind != "gaussian" and width <= 4 * MOST
-        shared = None if few else self._with_last(parts)
-        if shared is None:
+        if few:
             return self.rows(parts, noise)
+        shared = self._with_last(parts)
         squares = np.stack([self._squares[part] for part in parts])
         along = shared / np.sqrt(np.where(squares[-1] > 0, squares[-1], 1.0))
         out = np.stack([along, np.sqrt(np.maximum(squares - along**2, 0.0))], axis=2)
         out[-1, :, 1] = 0.0
         return out.reshape(-1, 2) * (1.0 if noise.kind == "gaussian" else _LONGER)
 
-    def _with_last(self, parts: Sequence[slice]) -> Floats | None:
-        """Inner products (k x g) of rows with those of the last part; None where they are not of one block."""
+    def _with_last(self, parts: Sequence[slice]) -> Floats:
+        """Inner products (k x g) of rows with those of the last part."""
         last = parts[-1]
-        mine = [block for block in self.blocks if block.start < last.stop and last.start < block.stop]
-        if len(mine) != 1 or mine[0].stop != last.stop:
-            return None
-        (block,) = mine
-        others = [part for part in parts if not block.start <= part.start < block.stop]
-        if any(other.start < part.stop and part.start < other.stop for part in others for other in self.blocks):
-            return None
-        sizes, found = self.sizes[block.table], np.zeros(block.stop - block.start)
-        for residual in self.known.parts(block):
-            products = []
-            for factor in block.factors:
-                inside, integers = within(factor, residual)
-                if block.outputs > 1 and 0 in factor.keys:
-                    weights = factor.weights(inside, integers, sizes)
-                    weights = weights.reshape(block.outputs, -1, weights.shape[1])
-                    products.append(np.einsum("kgp,gp->kg", weights, weights[-1]).ravel())
-                else:
-                    products.append(factor.squares(inside, integers, sizes))
-            found += block.outer(products) * (block.coefficient / float(residual.multiplier)) ** 2
+        near = [block for block in self.blocks if block.start <= last.start < block.stop]
+        others = [one for block in near for one in block.split if one.start == last.start]
         out = np.zeros((len(parts), last.stop - last.start))
-        for place, part in enumerate(parts):
-            if block.start <= part.start:
-                out[place] = found[part.start - block.start : part.stop - block.start]
+        for block in self.blocks:
+            mine = [place for place, part in enumerate(parts) if block.start <= part.start < block.stop]
+            for other in others if mine else ():
+                found = self.written.with_one(block, other)
+                for place in mine:
+                    out[place] += found[parts[place].start - block.start : parts[place].stop - block.start]
         return out
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError
-from dpsql.linalg.blocks import RowBlock, RowFactor
+from dpsql.linalg.blocks import AxisIntegers, RowBlock, RowFactor
 
 from .residual_estimates import Estimate, Known, tag, within
 
@@ -94,42 +94,72 @@ class ResidualRows:
             gram[:, j, i] = gram[:, i, j]
         return gram
 
+    def with_one(self, block: RowBlock, other: RowBlock) -> Floats:
+        """Inner products of every row of a block with the row of the same groups in ``other``, which is one output."""
+        found: Floats = np.zeros(block.stop - block.start)
+        if (block.table, block.component) != (other.table, other.component):
+            return found
+        for residual in self.known.parts(block):
+            if set(residual.axes) <= set(other.axes):
+                part = self._product(block, other, residual)
+                if part is None:
+                    return self._written_with_one(block, other)
+                found += part
+        return found
+
+    def _written_with_one(self, block: RowBlock, other: RowBlock) -> Floats:
+        """The same from rows written out, a few at a time."""
+        found: Floats = np.zeros(block.stop - block.start)
+        step = max(1, MOST // max(1, self.reach(block), self.reach(other)))
+        for low in range(0, len(found), step):
+            chosen = np.arange(low, min(len(found), low + step))
+            theirs = self.explicit(other, chosen % (other.stop - other.start))
+            for at, rows in self.explicit(block, chosen).items():
+                if at in theirs:
+                    found[chosen] += np.einsum("gp,gp->g", rows, theirs[at])
+        return found
+
     def _product(self, one: RowBlock, other: RowBlock, residual: Estimate) -> Floats | None:
-        """Inner products (g,) of two blocks' rows in a residual; None where their factors are over different axes."""
-        sizes = self.known.sizes[one.table]
-        sides: list[dict[tuple[tuple[int, ...], tuple[int, ...]], RowFactor]] = []
+        """Inner products of the rows of ``one`` in a residual with those of the same groups of one output ``other``.
+
+        None where their factors are over different axes.
+        """
         scale = one.coefficient * other.coefficient / float(residual.multiplier) ** 2
-        for block in (one, other):
-            held: dict[tuple[tuple[int, ...], tuple[int, ...]], RowFactor] = {}
-            for factor in block.factors:
-                inside, _ = within(factor, residual)
-                if not factor.keys and not inside:
-                    scale *= float(factor.weights((), (), sizes)[0, 0])
-                else:
-                    held[factor.keys, inside] = factor
-            sides.append(held)
-        if sides[0].keys() != sides[1].keys():
-            return None
+        held: dict[tuple[tuple[int, ...], tuple[int, ...]], RowFactor] = {}
+        for factor in other.factors:
+            inside, _ = within(factor, residual)
+            if factor.keys or inside:
+                held[factor.keys, inside] = factor
+            else:
+                scale *= float(factor.weights((), (), self.known.sizes[one.table])[0, 0])
         parts = []
-        factors = []
-        for key, first in sides[0].items():
-            second = sides[1][key]
-            inside, integers = within(first, residual)
-            memo = (id(first), id(second), inside, *(tag(part) for part in integers))
-            if memo not in self._dots:
-                if first is second:
-                    self._dots[memo] = first.squares(inside, integers, sizes)
-                else:
-                    a, b = first.weights(inside, integers, sizes), second.weights(inside, integers, sizes)
-                    self._dots[memo] = np.einsum("ij,ij->i", a, b)
-            parts.append(self._dots[memo])
-            factors.append(first)
-        return (
-            RowBlock(one.start, one.stop, one.table, one.component, 1.0, 1.0, one.key_sizes, tuple(factors)).outer(
-                parts
-            )
-            * scale
-        )
+        for factor in one.factors:
+            inside, integers = within(factor, residual)
+            keys = factor.keys if one.outputs == 1 else tuple(key - 1 for key in factor.keys if key)
+            second = held.pop((keys, inside), None)
+            if second is None and (keys or inside):
+                return None
+            parts.append(self._dot(factor, second, inside, integers, self.known.sizes[one.table]))
+        return None if held else one.outer(parts) * scale
+
+    def _dot(
+        self,
+        first: RowFactor,
+        second: RowFactor | None,
+        inside: tuple[int, ...],
+        integers: tuple[AxisIntegers, ...],
+        sizes: tuple[int, ...],
+    ) -> Floats:
+        """Inner products of a factor's rows with those of another, repeated for each output; with 1 without another."""
+        memo = (id(first), id(second), inside, *(tag(part) for part in integers))
+        if memo not in self._dots:
+            if second is not None and first.matrix is second.matrix:
+                self._dots[memo] = first.squares(inside, integers, sizes)
+            else:
+                weights = first.weights(inside, integers, sizes)
+                theirs = np.ones((1, 1)) if second is None else second.weights(inside, integers, sizes)
+                self._dots[memo] = np.einsum("kgp,gp->kg", weights.reshape(-1, *theirs.shape), theirs).ravel()
+        return self._dots[memo]
 
     @cached_property
     def _dots(self) -> dict[tuple[object, ...], Floats]:

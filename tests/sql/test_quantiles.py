@@ -14,6 +14,7 @@ from noiseless import Pipeline, rows_of
 import dpsql
 from dpsql.privacy.noise import Noise
 from dpsql.reconstruct import ResidualAnswers, rank_rows
+from dpsql.reconstruct.residual_rows import ResidualRows
 from dpsql.strategy.kronecker.structured import structured_strategy
 from dpsql.workload.compile.structured import compile_structured
 from dpsql.workload.expr.batch import Ranked
@@ -206,3 +207,31 @@ day = { lower = 2024-01-01, upper = 2024-03-31 }
     assert np.einsum("kgp,gp->kg", few, few[-1]) == pytest.approx(np.einsum("kgp,gp->kg", whole, whole[-1]), abs=1e-9)
     monkeypatch.setattr("dpsql.reconstruct.residual_answers.MOST", 0)  # rows of Laplace noise are too many at once
     assert rank_rows(answers, parts, Noise.laplace(Fraction(50))) == pytest.approx(1.42 * few.reshape(-1, 2))
+
+
+def test_counts_of_a_quantile_and_of_an_average_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of a group are in a block of their own where an average counts them, too: products are of two blocks."""
+    policy = policy_of(
+        """[tables.t]
+unit = "row"
+[tables.t.columns]
+age = { lower = 0, upper = 149 }
+cost = { lower = 0, upper = 500 }
+day = { lower = 2024-01-01, upper = 2024-03-31 }
+"""
+    )
+    con = duckdb.connect()
+    con.execute(ROWS)
+    pipeline = Pipeline.of(policy, con)
+    sql = "SELECT day, AVG(age), MEDIAN(age) FROM t WHERE cost > 50 GROUP BY day"
+    found = understood(sql, policy, pipeline.tables)
+    compiled = compile_structured(found.queries, found.tables)
+    assert [(block.start // 92, block.outputs) for block in compiled.blocks] == [(0, 1), (1, 1), (1, 1), (2, 149)]
+    parts = [slice(at * 92, (at + 1) * 92) for at in (2, 71, 150, 0)]
+    noise = Noise.gaussian(Fraction(50))
+    answers = structured_strategy(compiled, "gaussian", time_limit=1.0).answers_of(compiled)
+    few, whole = (rows.reshape(4, 92, -1) for rows in (rank_rows(answers, parts, noise), answers.rows(parts, noise)))
+    assert np.einsum("kgp,kgp->kg", few, few) == pytest.approx(np.einsum("kgp,kgp->kg", whole, whole), abs=1e-9)
+    assert np.einsum("kgp,gp->kg", few, few[-1]) == pytest.approx(np.einsum("kgp,gp->kg", whole, whole[-1]), abs=1e-9)
+    monkeypatch.setattr(ResidualRows, "_product", lambda *_: None)  # as where conditions are over several columns
+    assert rank_rows(answers, parts, noise).reshape(4, 92, 2) == pytest.approx(few, abs=1e-9)
