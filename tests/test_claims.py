@@ -42,18 +42,19 @@ import sys, time
 from pathlib import Path
 import dpsql
 from dpsql.engines.duckdb import FileEngine
-folder, batch, hang = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "hang"
+folder, hang, batches = Path(sys.argv[1]), sys.argv[2] == "hang", sys.argv[3:]
 if hang:
     def scan(*args):
         print("scanning", flush=True)
         time.sleep(600)
     FileEngine.scan = scan
 with dpsql.connect(folder / "t.duckdb", policy=folder / "t.toml") as con:
-    plan = con.plan(batch, epsilon=0.05)
-    print("ready", flush=True)
-    while not hang and not (folder / "go").exists():
-        time.sleep(0.001)
-    print("cost", con.run(plan).cost, flush=True)
+    for number, batch in enumerate(batches):
+        plan = con.plan(batch, epsilon=0.05)
+        print("ready", flush=True)
+        while not hang and not (folder / f"go {number}").exists():
+            time.sleep(0.001)
+        print("cost", con.run(plan).cost, flush=True)
 """
 
 
@@ -97,16 +98,17 @@ def holds(con: dpsql.Connection) -> tuple[int, int]:
     return len(entries), sum(entry.released is not None for entry in entries)
 
 
-def process(folder: Path, batch: str = BATCH, how: str = "run") -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROCESS, str(folder), batch, how]
+def process(folder: Path, *batches: str, how: str = "run") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROCESS, str(folder), how, *batches]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def said(one: subprocess.Popen[str], word: str) -> None:
+def said(one: subprocess.Popen[str], word: str) -> str:
+    """The first line that begins so."""
     assert one.stdout is not None
     for line in one.stdout:
         if line.startswith(word):
-            return
+            return line
     raise AssertionError(one.stderr.read() if one.stderr else "it ended")
 
 
@@ -138,14 +140,20 @@ def test_a_hundred_races(tmp_path: Path) -> None:
             race(con, others, f"SELECT sex, count(*) AS n FROM t WHERE age < {age} GROUP BY sex")
 
 
-def of_processes(folder: Path, number: int, batch: str) -> None:
-    (folder / "go").unlink(missing_ok=True)
-    running = [process(folder, batch) for _ in range(number)]
-    for one in running:
-        said(one, "ready")
-    (folder / "go").touch()
-    costs = sorted(float(one.communicate(timeout=120)[0].split()[1]) for one in running)
-    assert costs == [0.0] * (number - 1) + [COST]
+def of_processes(folder: Path, number: int, *batches: str) -> None:
+    """Of processes that ask for one batch after the other, each at the same moment, one pays for each."""
+    running = [process(folder, *batches) for _ in range(number)]
+    try:
+        for at in range(len(batches)):
+            for one in running:
+                said(one, "ready")
+            (folder / f"go {at}").touch()
+            costs = sorted(float(said(one, "cost").split()[1]) for one in running)
+            assert costs == [0.0] * (number - 1) + [COST]
+    finally:
+        for one in running:
+            one.kill()
+            one.communicate()
 
 
 def test_processes_pay_once(tmp_path: Path) -> None:
@@ -156,8 +164,8 @@ def test_processes_pay_once(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_processes_pay_once_again_and_again(tmp_path: Path) -> None:
     world(tmp_path)
-    for age in range(1, 26):
-        of_processes(tmp_path, 4, f"SELECT sex, count(*) AS n FROM t WHERE age < {age} GROUP BY sex")
+    ages = range(1, 26)
+    of_processes(tmp_path, 4, *(f"SELECT sex, count(*) AS n FROM t WHERE age < {age} GROUP BY sex" for age in ages))
     assert holds(connected(tmp_path)) == (25, 25)
 
 
@@ -208,7 +216,7 @@ def test_who_waits_for_a_scan_that_fails_pays_for_its_own(tmp_path: Path, monkey
 @pytest.mark.long
 def test_who_waits_for_a_process_that_is_killed_pays_for_its_own(tmp_path: Path) -> None:
     con = connected(world(tmp_path))
-    first = process(tmp_path, how="hang")
+    first = process(tmp_path, BATCH, how="hang")
     said(first, "scanning")
     assert holds(con) == (1, 0)
     found: list[Any] = []

@@ -33,6 +33,8 @@ CREATE VIEW shares AS SELECT ward, 2 * COUNT(*) AS twice, COUNT_IF(cost > 50) / 
 FROM visits GROUP BY 1;
 CREATE VIEW sums AS SELECT ward, SUM(cost) AS alone, COUNT_IF(cost > 50) - COUNT_IF(cost <= 50) AS apart
 FROM visits GROUP BY ward;
+CREATE VIEW multiples AS SELECT ward, 9 * COUNT(*) AS nine, SUM(100) AS hundred,
+COUNT_IF(cost >= 0) + 5 * COUNT(*) AS six FROM visits GROUP BY ward;
 CREATE VIEW ranks AS SELECT ward, MEDIAN(cost) AS middle FROM visits GROUP BY ward;
 CREATE VIEW ordered AS SELECT ward, n, n - 1 AS less FROM by_ward ORDER BY n DESC NULLS LAST
 """
@@ -60,6 +62,7 @@ def test_small_counts_and_what_rests_on_them_are_null_with_a_mark(con: dpsql.Con
     for name, numbers in {
         "by_ward": ("n", "mean", "total"),
         "shares": ("twice", "share"),
+        "multiples": ("nine", "hundred", "six"),
         "ranks": ("middle",),
     }.items():
         table = {row["ward"]: row for _, row in con.sql(f"SELECT * FROM dp.{name}").df().iterrows()}
@@ -160,3 +163,33 @@ def test_a_minimum_is_a_positive_number_of_a_private_table() -> None:
     assert dpsql.Policy.parse(policy.to_toml()) == policy
     with pytest.raises(dpsql.PolicyError, match="minimum is for private tables"):
         dpsql.Policy.parse(POLICY.replace('unit = "row"', "public = true"))
+
+
+@pytest.mark.parametrize("alone", ["visits", "people"])
+def test_the_minimum_of_every_table_that_decides_which_rows_count_holds(tmp_path: Path, alone: str) -> None:
+    """A joined table's, and that of one in IN or EXISTS, as well as the base's."""
+    held = duckdb.connect(":memory:")
+    held.execute("CREATE TABLE people AS SELECT i AS patient, IF(i < 200, 'f', 'm') AS sex FROM range(205) t(i)")
+    held.execute("CREATE TABLE visits AS SELECT i AS patient, IF(i < 200, 'big', 'small') AS g FROM range(205) t(i)")
+    tables = {
+        "people": 'unit = "patient"\nmax_rows_per_unit = 1\nkey = ["patient"]',
+        "visits": 'unit = "patient"\nmax_rows_per_unit = 2\nreferences = { patient = "people.patient" }',
+    }
+    columns = {
+        "people": 'sex = { values = ["f", "m"], nulls = false }',
+        "visits": 'g = { values = ["big", "small"], nulls = false }',
+    }
+    text = 'dataset = "m-1"\n[budget]\nepsilon = 1000.0\n'
+    for name, lines in tables.items():
+        least = "minimum = 30\n" if name == alone else ""
+        text += f"[tables.{name}]\n{lines}\n{least}[tables.{name}.columns]\npatient = {{}}\n{columns[name]}\n"
+    con = dpsql.connect(held, policy=dpsql.Policy.parse(text), ledger=tmp_path / "m.ledger")
+    small = "SELECT patient FROM visits WHERE g = 'small'"
+    for sql in (
+        "SELECT g, COUNT(*) AS n FROM visits JOIN people USING (patient) GROUP BY g",
+        f"SELECT sex, COUNT(*) AS n FROM people WHERE patient IN ({small}) GROUP BY sex",
+        f"SELECT sex, COUNT(*) AS n FROM people p WHERE EXISTS ({small} AND visits.patient = p.patient) GROUP BY sex",
+    ):
+        shown = dict(row[:2] for row in con.run(sql, epsilon=100)["q1"].fetchall())
+        assert None in shown.values(), sql
+        assert all(n is None or n > 100 for n in shown.values()), sql

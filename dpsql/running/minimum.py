@@ -35,7 +35,9 @@ def hidden(
     behind = _behind(core, column)
     if not behind:
         return np.ones(rows, dtype=np.bool_)
-    low = [values[slices[at]] - widths[slices[at]] for at in behind]
+    # A multiple of a count is judged by the count; so is a sum of several, as if they were of the same rows.
+    times = [float(sum(term.coefficient for term in core.outputs[at].terms)) for at in behind]
+    low = [(values[slices[at]] - widths[slices[at]]) / by for at, by in zip(behind, times, strict=True)]
     return np.asarray(np.min(low, axis=0) < float(core.minimum or 0))
 
 

@@ -28,6 +28,8 @@ from dpsql.workload.compile.structured import Structured
 
 ENOUGH = 0.98
 """Feasible estimates are taken where their expected error is below so much of the unbiased one's."""
+_ROUNDING = 1e-6
+"""Errors below which nothing but rounding is left, in rows."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,10 @@ def table_of(found: tuple[Prospect, ...]) -> Result:
 
 
 def _times(error: float, unbiased: float) -> float:
-    """``error`` over that of unbiased estimates, which is 0 where a budget leaves no noise."""
-    return error / unbiased if unbiased else float("inf") if error else 1.0
+    """``error`` over that of unbiased estimates; where a budget leaves no noise both are 0 but for rounding."""
+    if max(error, unbiased) < _ROUNDING:
+        return 1.0
+    return error / unbiased if unbiased else float("inf")
 
 
 def _off(values: Floats, true: Floats) -> float:

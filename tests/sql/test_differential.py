@@ -164,8 +164,9 @@ def test_thirty_batches(pipeline: Pipeline, part: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(20))
-def test_two_thousand_batches(pipeline: Pipeline, part: int) -> None:
+@pytest.mark.parametrize("part", range(10))
+def test_a_thousand_batches(pipeline: Pipeline, part: int) -> None:
+    """Each of the faults below is seen within ten."""
     _holds(pipeline, 1000 + part, 100)
 
 

@@ -393,7 +393,7 @@ class CoreDraft:
             places.append((len(queries), 0))
             queries.append(Query(label, units.name, keys, (output,), *asked))
             tables.append(units)
-        core = Core(label, tuple(queries), tuple(places), tuple(columns), self.rows.table.policy.minimum)
+        core = Core(label, tuple(queries), tuple(places), tuple(columns), self.rows.minimum)
         check_core(core, self.select, whole=whole)
         if long_key(keys) is None and core.rows * len(core.outputs) > MAX_ROWS:
             each = f" of {len(core.outputs):,} numbers" if len(core.outputs) > 1 else ""

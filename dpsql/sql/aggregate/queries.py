@@ -200,7 +200,7 @@ class _Reader:
     def __init__(self, select: exp.Select, rows: RowScope, computed: Computed, label: str, nested: Nested) -> None:
         self.select = select
         self.label = label
-        self.beside = beside_numbers(rows.table.policy.minimum)
+        self.beside = beside_numbers(rows.minimum)
         self.names = SelectNames(select, rows)
         self.draft = CoreDraft(self.names, computed)
         self.over = OverCore(self.draft, nested)

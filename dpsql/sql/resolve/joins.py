@@ -55,6 +55,12 @@ class RowScope:
         """The rows of one table without joins."""
         return cls(relation.table, TRUE, where, relation.table.schema, Relations((relation,)), {0: ""})
 
+    @property
+    def minimum(self) -> int | None:
+        """The least count that results show: the largest of what the tables ask for that decide which rows count."""
+        held = (relation.table.policy.minimum for relation in self._relations.every)
+        return max((each for each in held if each is not None), default=None)
+
     def find(self, node: exp.Column) -> Column:
         """The column that ``node`` names, of the base or of a joined table; SQLError otherwise."""
         place = self._relations.place(node)
