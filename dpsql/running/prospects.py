@@ -95,7 +95,7 @@ def _times(error: float, unbiased: float) -> float:
 
 
 def _off(values: Floats, true: Floats) -> float:
-    return round(float(np.abs(values - true).mean()), 9)  # where there is no noise, there is rounding
+    return float(np.abs(values - true).mean())
 
 
 def _measured(plan: Plan) -> Iterator[tuple[list[int], Floats]]:

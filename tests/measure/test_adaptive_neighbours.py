@@ -68,9 +68,6 @@ BUDGETS: dict[str, tuple[dict[str, float], str]] = {
     "laplace": ({"epsilon": 1}, "epsilon = 8.0"),
     "gaussian": ({"rho": 0.5}, "rho = 8.0"),
 }
-    "laplace": ({"epsilon": 1}, "epsilon = 8.0"),
-    "gaussian": ({"rho": 0.5}, "rho = 8.0"),
-}
 
 
 def job_of(folder: Path, policy: str, sql: str, noise: str, rounds: int = 6) -> AdaptiveJob:
@@ -81,7 +78,8 @@ def job_of(folder: Path, policy: str, sql: str, noise: str, rounds: int = 6) -> 
         create(raw)
     held = dpsql.Policy.parse(policy.replace("BUDGET", account))
     con = dpsql.connect(folder / "n.duckdb", policy=held, ledger=folder / "n.ledger")
-    job = con._batches.job(con.plan(sql, epsilon=budget.get("epsilon"), rho=budget.get("rho"), method="adaptive", rounds=rounds), "key", "label")
+    epsilon, rho = (budget.get(name) for name in ("epsilon", "rho"))
+    job = con._batches.job(con.plan(sql, epsilon, rho=rho, method="adaptive", rounds=rounds), "key", "label")
     con.close()
     assert isinstance(job, AdaptiveJob)
     return job
