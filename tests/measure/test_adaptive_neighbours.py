@@ -20,11 +20,12 @@ import pytest
 from scipy import special
 
 import dpsql
+from dpsql import measure
 from dpsql.audit.privacy import steps_of
 from dpsql.measure import adaptive
-from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.adaptive import AdaptiveJob, Step
 from dpsql.privacy.noise import Noise
-from dpsql.strategy.adaptive.steps import Step
+from dpsql.strategy.adaptive import steps
 
 Row = tuple[object, ...]
 Tables = dict[str, list[Row]]
@@ -63,7 +64,10 @@ BATCHES = {
     "joined": (JOINED, "SELECT sex, a, b, COUNT(*) AS n FROM t JOIN people ON t.u = people.id "
                        "GROUP BY dp_marginals(2, sex, a, b)"),
 }  # fmt: skip
-BUDGETS = {"laplace": ({"epsilon": 1}, "epsilon = 8.0"), "gaussian": ({"rho": 0.5}, "rho = 8.0")}
+BUDGETS: dict[str, tuple[dict[str, float], str]] = {
+    "laplace": ({"epsilon": 1}, "epsilon = 8.0"),
+    "gaussian": ({"rho": 0.5}, "rho = 8.0"),
+}
 
 
 def job_of(folder: Path, policy: str, sql: str, noise: str, rounds: int = 6) -> AdaptiveJob:
@@ -74,7 +78,8 @@ def job_of(folder: Path, policy: str, sql: str, noise: str, rounds: int = 6) -> 
         create(raw)
     held = dpsql.Policy.parse(policy.replace("BUDGET", account))
     con = dpsql.connect(folder / "n.duckdb", policy=held, ledger=folder / "n.ledger")
-    job = con._batches.job(con.plan(sql, method="adaptive", rounds=rounds, **budget), "key", "label")
+    epsilon, rho = (budget.get(name) for name in ("epsilon", "rho"))
+    job = con._batches.job(con.plan(sql, epsilon, rho=rho, method="adaptive", rounds=rounds), "key", "label")
     con.close()
     assert isinstance(job, AdaptiveJob)
     return job
@@ -87,9 +92,9 @@ def create(raw: duckdb.DuckDBPyConnection) -> None:
 
 def some_tables(draw: random.Random) -> Tables:
     """Few rows of few units; unit 3 has no person, and some rows no unit."""
-    people = [(u, draw.choice(["f", "m", None, "?"])) for u in (1, 2)]
+    people: list[Row] = [(u, draw.choice(["f", "m", None, "?"])) for u in (1, 2)]
     units, size = [1, 1, 1, 2, 3, None], draw.randrange(1, 9)
-    rows = [
+    rows: list[Row] = [
         (draw.choice(units), draw.choice(["x", "y", None, "z"]), draw.choice([0, 1, 2, 9, None]), draw.choice("pqr"))
         for _ in range(size)
     ]
@@ -115,7 +120,7 @@ def scanned(job: AdaptiveJob, tables: Tables) -> list[int]:
         for name, rows in tables.items():
             for row in rows:
                 raw.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
-        return adaptive.room._observe(job, adaptive.room.ConnectionEngine(raw), [0] * job.integers.shape[0])
+        return measure._observe(job, measure.ConnectionEngine(raw), [0] * job.integers.shape[0])
 
 
 def law(job: AdaptiveJob, step: Step, exact: list[int]) -> np.ndarray:
@@ -174,7 +179,10 @@ def worst(job: AdaptiveJob, pairs: list[Pair], seed: int) -> tuple[float, float]
     opening = next(step for step, _, _ in steps_of(job, adaptive._rounds(job, [0] * job.stops[-1])) if step.selection)
     for left, right in pairs:
         for _ in range(4):
-            step = replace(opening, known=apart(job, draw), penalties=[draw.randrange(9) for _ in job.stops])
+            penalties = [draw.randrange(9) for _ in job.stops]
+            step = steps.Step(
+                None, opening.measure, opening.times, opening.selection, opening.first, apart(job, draw), penalties
+            )
             chosen = max(chosen, share_of_selection(job, step, left, right))
         shares = (share_of_answer(job, opening, number, left, right) for number in range(len(job.stops)))
         answered = max(answered, *shares)
@@ -214,7 +222,7 @@ def as_a(kind: type[AdaptiveJob]) -> Callable[[AdaptiveJob], AdaptiveJob]:
     return lambda job: kind(**{f.name: getattr(job, f.name) for f in fields(job)})
 
 
-MUTANTS = {
+MUTANTS: dict[str, tuple[Callable[[AdaptiveJob], AdaptiveJob], int]] = {
     "scores twice as steep": (lambda job: replace(job, weights=tuple(2 * w for w in job.weights)), 0),
     "half the noise": (as_a(HalfNoise), 1),
     "rows of a unit not counted": (as_a(UncountedRows), 1),
