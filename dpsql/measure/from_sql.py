@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
+from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
@@ -187,8 +188,48 @@ def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
         on = [tree.Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
         on += [tree.Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
         joins.append((_one_a_key(join, list(needed[join.name])), tree.Every(tuple(on))))
-    base = Table(source.table) if source.of is None else _units(source.of)
+    base = _windowed(source) if source.of is None else _units(source.of)
     return Joined(base, tuple(joins)) if joins else base
+
+
+def _windowed(source: RowSource) -> Table | Select:
+    """The base with the columns that follow from a row's place among those of its unit, held to their lines.
+
+    Ties in the order of a window are broken by every stored column, so that they are equal in all that can be read.
+    """
+    if source.windows is None:
+        return Table(source.table)
+    stored, columns = source.windows.stored, source.windows.columns
+    values: dict[tuple[tree.Value, Line], Once] = {}
+    flags: dict[tree.Test, str] = {}
+
+    def named(value: tree.Value, line: Line) -> Once:
+        return values.setdefault((value, line), read_once(value, line, f"dpsql_v{len(values)}"))
+
+    ties = [part for column in stored for part in _order(column)]
+    made: list[Column] = []
+    for column in columns:
+        where = () if column.where is None else (tree.Truth(_apart(column.where, flags)),)
+        apart = (*(_comparable(named(*part), part[1]) for part in column.apart), *where)
+        order = [_comparable(named(value, line), line) for value, line, _ in column.by]
+        falling = tuple(at for at, (_, _, falls) in enumerate(column.by) if falls)
+        given: tuple[tree.Node, ...] = ()
+        if column.value is not None:
+            given = (tree.Name(named(*column.value).name), *([tree.whole(column.steps)] if column.steps else []))
+        if column.function not in {"rank", "dense_rank"}:
+            order += ties
+        found = tree.Window(column.function, given, apart, tuple(order), column.line.type, falling)
+        made.append((column.name, found))
+    kept = [(column.name, tree.Name(column.name, BASE)) for column in stored]
+    beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
+    rows = replace(values_of(list(values.values()), Table(source.table), *beside), alias=BASE)
+    return Select((*same(*(column.name for column in stored)), *made), rows, alias=BASE)
+
+
+def _comparable(value: Once, line: Line) -> tree.Value:
+    """A value as windows compare it: text in binary order."""
+    name = tree.Name(value.name)
+    return tree.Binary(name) if line.kind == "text" else name
 
 
 def _units(units: Units) -> Select:

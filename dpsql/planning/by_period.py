@@ -22,7 +22,7 @@ from dpsql.policy.values import fold
 from dpsql.privacy.periods import Reads
 from dpsql.workload.compile.confined import days_of, interval_of
 from dpsql.workload.expr.batch import Query, Table
-from dpsql.workload.expr.conditions import FALSE, Condition, LineAtom, Or, gather, union
+from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, Or, gather, union
 from dpsql.workload.expr.lines import Interval, Line, line_of
 from dpsql.workload.expr.rows import Cap
 from dpsql.workload.expr.values import stored
@@ -88,6 +88,9 @@ def _asked(table: Table, periods: Periods, queries: Sequence[Query]) -> Iterator
     units = None if table.source is None else table.source.of
     if units is not None:
         yield days_of(units, periods.column)
+        return
+    if table.source is not None and table.source.windows is not None:
+        yield TRUE
         return
     for query in queries:
         if query.table == table.name:

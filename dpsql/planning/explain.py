@@ -124,6 +124,8 @@ def _rows(layout: Layout) -> str:
     """What a scan reads: the table, its joins, which rows of a unit count."""
     source = layout.source
     parts = [f"rows of {source.table}" if source.of is None else f"each {source.of.unit} of {source.table} as one row"]
+    if source.windows is not None:
+        parts.append(f", with {', '.join(column.name for column in source.windows.columns)}")
     joined = [join.name for join in source.joins]
     if joined:
         parts.append(f", each with at most one row of {', '.join(joined)}")

@@ -181,11 +181,11 @@ def _call(node: tree.Call, of: Sequence[Expr]) -> Expr:
 
 def _window(node: tree.Window, of: Sequence[Expr]) -> Expr:
     given, apart = len(node.arguments), len(node.arguments) + len(node.apart)
-    if node.function not in ("row_number", "dense_rank", "min"):
+    if node.function not in ("row_number", "dense_rank", "min", "rank", "lag", "lead", "first_value"):
         raise refusal(f"the window {node.function} is not admitted", "plan again")
     text = f"PARTITION BY {', '.join(part.text for part in of[given:apart])}"
     if node.order:
-        text += f" ORDER BY {', '.join(f'{part.text} ASC NULLS LAST' for part in of[apart:])}"
+        text += f" ORDER BY {node.ordered([part.text for part in of[apart:]])}"
     text = f"{node.function}({', '.join(part.text for part in of[:given])}) OVER ({text})"
     return replace(of[0], text=text, constant=None, rank=9) if given else Expr(text, "BIGINT", 1, _FAR)
 

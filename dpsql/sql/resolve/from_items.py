@@ -25,6 +25,7 @@ from dpsql.sql.resolve.pivots import in_from
 from dpsql.sql.resolve.semi_joins import grouped_first, with_joins
 from dpsql.sql.resolve.stars import expanded
 from dpsql.sql.resolve.unit_sets import combined_units
+from dpsql.sql.resolve.unit_windows import windows_in, within_units
 from dpsql.sql.values.computed import Computed
 from dpsql.sql.values.scope import find_table
 from dpsql.workload.expr.batch import Table
@@ -168,6 +169,8 @@ class FromItems:
                 return combined
         if isinstance(query, exp.Select) and selects.sources_of(query):
             select, sources = self.read(query, inside)
+            if windows_in(select) and all(isinstance(source[1], Rows) for source in sources):
+                select, sources = self._with_windows(select, sources)  # type: ignore[arg-type]
             if is_row_wise(select) and all(isinstance(source[1], Rows) for source in sources):
                 rows = self._row_wise(select, sources, columns)  # type: ignore[arg-type]
                 self._found[key] = query, rows  # with the query, so that no other has its id
@@ -182,6 +185,28 @@ class FromItems:
         found = self.relation(query, scope, columns)
         self._found[key] = query, found
         return found
+
+    def _with_windows(
+        self, select: exp.Select, sources: list[tuple[str, Rows]]
+    ) -> tuple[exp.Select, list[tuple[str, Rows | Relation]]]:
+        """A SELECT over rows with the windows that keep to one unit as columns of its table; else as it is."""
+        whole = expanded(select, [(alias, rows.names) for alias, rows in sources])
+        flat = flattened(whole, sources)
+        if flat.args.get("joins"):
+            raise refuse(
+                "a window over joined rows is not answered; write it in a subquery over its own table, and join that",
+                windows_in(select)[0],
+                code="row-window",
+            )
+        rows = read_rows(flat, self.policy, self.tables)
+        computed = Computed(rows.table)
+        made = within_units(flat, rows, computed)
+        if made is None:
+            return select, list(sources)
+        table, out, read = made
+        self.tables[table.name] = table
+        self.computed[table.name] = computed
+        return out, [(read.bases[0].alias, read)]
 
     def _are_units(self, query: exp.Select, scope: Withs) -> bool:
         """Whether the column of a SELECT is the unit of its rows."""

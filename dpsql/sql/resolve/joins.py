@@ -85,6 +85,13 @@ class RowScope:
             )
         return found
 
+    def stored(self, node: exp.Column) -> Stored | None:
+        """The column of the base that ``node`` names, declared or not, as it is stored; None for other columns."""
+        place = self._relations.place(node)
+        if self._joins[place.relation] or place.column not in self.table.schema:
+            return None
+        return Stored(place.column, self.table.schema[place.column])
+
     def is_unit(self, node: exp.Expr) -> bool:
         """Whether an expression is the column that says whose row it is."""
         unit = self.table.source.unit if self.table.source is not None else None

@@ -2,7 +2,7 @@
 
 Rows elsewhere are in no cell where the batch reads the day of a row on an axis that has regions for these days only: a
 row without a region on one of the axes that a batch reads is in no cell of any layout (``measure.reading``). Of rows of
-units it is so where WHERE, on the way into a unit's one row, leaves nothing else.
+units it is so where WHERE, on the way into a unit's one row, leaves nothing else. A window reads rows of other days.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def is_confined(layout: Layout, column: str, days: tuple[Interval, ...]) -> bool
     ``days`` are disjoint and ascending. Public: it depends on what is scanned, on no row.
     """
     units = layout.source.of
+    if layout.source.windows is not None:
+        return False
     if units is not None:
         found = days_of(units, column)
         return isinstance(found, LineAtom) and not found.on_null and _covered(found.intervals, days)
@@ -34,7 +36,7 @@ def is_confined(layout: Layout, column: str, days: tuple[Interval, ...]) -> bool
 
 def days_of(units: Units, column: str) -> Condition:
     """What the rows that make rows of units have in ``column``, as far as their WHERE tells by that column alone."""
-    if units.where is None or units.of.of is not None:
+    if units.where is None or units.of.of is not None or units.of.windows is not None:
         return TRUE
     return _projected(units.where, column)
 

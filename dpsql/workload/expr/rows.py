@@ -30,6 +30,11 @@ rows of u counted in it, and what moves is a part of what the rows themselves mo
 
 Rows of units (``Units``): one row for each owner of a source's rows, a function of the rows that it owns. By the above
 all rows of w, with what their joins find, are the same in D and in D - u, so is w's one row; only u's goes.
+
+Windows (``Windows``): columns of the base that follow from rows with equal ``apart``, which all have one owner: it
+holds the unit, or the key by which the path begins, and rows with one key find one row. The rows of w are the same in D
+and in D - u, and so are those among them that count in the window and what is computed of them. Ties in the order are
+equal in every column that a scan may read, so that whichever comes first, the rows are the same.
 """
 
 from __future__ import annotations
@@ -154,6 +159,33 @@ class Units:
 
 
 @dataclass(frozen=True)
+class OfPlace:
+    """A column of the base by a row's place among those of its unit: ``function`` in the order of ``by``.
+
+    ``row_number``, ``rank`` and ``dense_rank`` have no ``value``; ``lag`` and ``lead`` take that of the row ``steps``
+    before or after, ``first_value`` that of the first. A window holds the rows that are equal in ``apart`` and alike in
+    whether ``where`` holds. ``by`` says of each value whether it falls. Values are NULL outside of their lines.
+    """
+
+    name: str
+    function: str
+    value: tuple[Value, Line] | None
+    steps: int
+    line: Line
+    apart: tuple[tuple[Value, Line], ...]
+    by: tuple[tuple[Value, Line, bool], ...]
+    where: Test | None = None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """``columns`` by the place of a row of the base, beside the ``stored`` columns that a scan may read of it."""
+
+    columns: tuple[OfPlace, ...]
+    stored: tuple[Stored, ...]
+
+
+@dataclass(frozen=True)
 class Each:
     """What a distinct source counts instead of units: a column, on ``line``, stored, or computed by ``value``."""
 
@@ -176,8 +208,8 @@ class RowSource:
     sources count units instead of rows: a unit counts once in each cell, in at most ``limit`` cells, and
     where the unit is NULL in none. ``caps`` bound how its rows spread. ``single``: the declared key says that a unit
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
-    units. ``of``: the base is not the table itself but these rows of its units. See the
-    module for what neighbours may change.
+    units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
+    follow from other rows of the unit. See the module for what neighbours may change.
     """
 
     table: str
@@ -191,6 +223,7 @@ class RowSource:
     single: bool = field(default=False, compare=False, repr=False)
     of: Units | None = field(default=None, repr=False)
     each: Each | None = field(default=None, repr=False)
+    windows: Windows | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:
@@ -214,6 +247,20 @@ class RowSource:
         if self.each is not None and (not self.distinct or self.of is not None):
             raise InternalError(f"{self.table}: values are counted of rows, each once")
         self._check_path()
+        if self.windows is not None and not all(map(self._keeps_to_one_unit, self.windows.columns)):
+            raise InternalError(f"{self.table}: a window holds rows of several units")
+
+    def _keeps_to_one_unit(self, column: OfPlace) -> bool:
+        """Whether rows that are equal in ``column.apart`` have one owner."""
+        return bool(self.owners) and set(self.owners) <= {value for value, _ in column.apart}
+
+    @property
+    def owners(self) -> tuple[Stored, ...]:
+        """Columns of the base that say whose a row is: its unit, or the key by which the path to it begins."""
+        if self.unit is None or self.of is not None:
+            return ()
+        first = next((join for join in self.joins if self.path[:1] == (join.name,)), None)
+        return (self.unit,) if first is None else tuple(left for left, _ in first.pairs)
 
     @property
     def conditional(self) -> bool:

@@ -144,8 +144,7 @@ def _window(node: tree.Window, of: Sequence[str]) -> str:
     given, apart = len(node.arguments), len(node.arguments) + len(node.apart)
     text = f"PARTITION BY {', '.join(of[given:apart])}"
     if node.order:
-        # No setting of the connection turns the order round.
-        text += f" ORDER BY {', '.join(f'{part} ASC NULLS LAST' for part in of[apart:])}"
+        text += f" ORDER BY {node.ordered(of[apart:])}"
     return f"{_function(node.function, *of[:given])} OVER ({text})"
 
 

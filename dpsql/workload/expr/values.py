@@ -149,13 +149,22 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Window:
-    """A function over the rows that are equal in ``apart``, in rising order of ``order``, NULL last."""
+    """A function over the rows that are equal in ``apart``, in rising order of ``order``, NULL last.
+
+    The places in ``falling`` are those of ``order`` that fall instead, NULL last all the same.
+    """
 
     function: str
     arguments: tuple[Node, ...]
     apart: tuple[Node, ...]
     order: tuple[Node, ...] = ()
     type: str = "BIGINT"
+    falling: tuple[int, ...] = ()
+
+    def ordered(self, parts: Sequence[str]) -> str:
+        """ORDER BY, of the texts of ``order``; no setting of a connection turns it round."""
+        ways = ("DESC" if at in self.falling else "ASC" for at in range(len(parts)))
+        return ", ".join(f"{part} {way} NULLS LAST" for part, way in zip(parts, ways, strict=True))
 
 
 @dataclass(frozen=True)
