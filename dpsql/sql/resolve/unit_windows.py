@@ -29,8 +29,9 @@ from dpsql.sql.values.predicates import truth
 from dpsql.sql.values.scope import Scope
 from dpsql.sql.values.typed import shown
 from dpsql.workload.expr.batch import Column, Table
+from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.rows import OfPlace, RowSource, Windows
+from dpsql.workload.expr.rows import Cap, OfPlace, RowSource, Windows
 from dpsql.workload.expr.values import Stored, Test, Value
 
 _PLACES: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
@@ -192,9 +193,18 @@ class _Draft:
         columns = {**base.columns, **{fold(column.name): column for _, column in self._found.values()}}
         schema = {column.name: column.type for column in windows.stored}
         schema |= {column.name: column.type for _, column in self._found.values()}
-        return replace(
-            base, name=name, columns=columns, schema=schema, source=replace(self.source, windows=windows)
-        )
+        caps = (*self.source.caps, *filter(None, map(self._cap, windows.columns)))
+        source = replace(self.source, windows=windows, caps=caps)
+        return replace(base, name=name, columns=columns, schema=schema, source=source)
+
+    def _cap(self, made: OfPlace) -> Cap | None:
+        """One row of a unit has each number; rows that WHERE leaves out have numbers, too, and count nowhere."""
+        numbered = made.function == "row_number" and {value for value, _ in made.apart} == set(self.source.owners)
+        if not numbered or not 1 < self.source.limit <= _MOST_STEPS:
+            return None
+        points = (made.line.point(number) for number in range(1, self.source.limit + 1))
+        parts = tuple(LineAtom(made.name, (point,)) for point in points if point is not None)
+        return Cap(made.name, made.line, None, parts, 1, None, "1 with each number of its own")
 
     def _stored(self) -> Iterator[Stored]:
         """What a scan may read of the base: declared columns, the unit, keys of joins; each breaks ties, too."""
