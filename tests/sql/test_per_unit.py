@@ -171,7 +171,7 @@ ANSWERED = [
     """WITH f AS (SELECT * FROM visits WHERE ward <> 'c' WINDOW w AS (PARTITION BY pid ORDER BY mass)
         QUALIFY ROW_NUMBER() OVER w = 1) SELECT sex, COUNT(*) AS c FROM f JOIN people ON pid = person
         GROUP BY sex""",
-    """SELECT k, COUNT(*) AS c FROM (SELECT DENSE_RANK() OVER (PARTITION BY pid, ward ORDER BY price // 4) AS k FROM visits)
+    """SELECT k, COUNT(*) AS c FROM (SELECT DENSE_RANK() OVER (PARTITION BY pid, ward ORDER BY cost // 4) AS k FROM visits)
         GROUP BY k""",
     """SELECT SUM(n) AS c FROM (SELECT pid, COUNT_IF(ward <> before) AS n FROM (SELECT pid, ward, LAG(ward) OVER
         (PARTITION BY pid ORDER BY mass) AS before FROM visits) GROUP BY pid)""",
