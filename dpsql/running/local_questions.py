@@ -177,9 +177,7 @@ def _asked(
 
 def _counts_units(core: Core, tables: Mapping[str, Table]) -> bool:
     source = tables[core.queries[0].table].source
-    return source is not None and (
-        source.distinct or source.of is not None or source.windows is not None
-    )
+    return source is not None and (source.distinct or source.of is not None or source.windows is not None)
 
 
 def result_of(asked: Asked, *, errors: bool = True) -> Result:

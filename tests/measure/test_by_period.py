@@ -289,6 +289,17 @@ def test_other_rows_are_refused_before_any_charge(name: str, of_rows: World) -> 
         of_rows.con.run(REFUSED[name], epsilon=0.1)
 
 
+def test_windows_read_rows_of_other_periods(of_units: World) -> None:
+    before = "LAG(ward) OVER (PARTITION BY patient ORDER BY day)"
+    for sql in (
+        f"SELECT COUNT_IF(w = 'a') FROM (SELECT {before} AS w, day FROM visits) {WHERE}",
+        f"SELECT COUNT(*) FROM (SELECT patient FROM (SELECT patient, {before} AS w, day FROM visits) {WHERE} "
+        "GROUP BY patient)",
+    ):
+        with pytest.raises(SQLError, match=r"visits is released by closed periods alone"):
+            of_units.plan(sql)
+
+
 def test_a_table_whose_first_period_runs_says_when_it_ends(of_rows: World) -> None:
     early = replace(policy(ROW), today=dt.date(2024, 1, 31))
     con = dpsql.connect(of_rows.database, policy=early, ledger=of_rows.con.ledger_path.with_name("early.ledger"))

@@ -133,6 +133,14 @@ MANY = [*((1, "abc"[n % 3], 1 + n % 6, 1.0) for n in range(30)), *((1, "x", 9, 4
         (9, BY_DAY, MANY, "SELECT day, COUNT(*) FROM stays GROUP BY day"),
         (9, BY_DAY, MANY, "SELECT day, COUNT(DISTINCT patient) FROM stays GROUP BY day"),
         (30, "", MANY, "SELECT ward, COUNT(*) FROM stays GROUP BY ward"),
+        (
+            9,
+            "",
+            MANY,
+            "SELECT w, COUNT(*) FROM (SELECT LAG(ward) OVER (PARTITION BY patient ORDER BY day, cost DESC) AS w, day "
+            "FROM stays WHERE cost > 0 QUALIFY ROW_NUMBER() OVER (PARTITION BY patient ORDER BY day DESC) < 5) "
+            "WHERE day < 7 GROUP BY w",
+        ),
     ],
 )  # fmt: skip
 def test_rows_within_the_caps_are_those_of_duckdb(

@@ -10,8 +10,11 @@ import pytest
 from helpers import engine_of, exact_answers, policy_of, understood
 from noiseless import Pipeline, rows_of
 
-from dpsql.errors import SQLError
+from dpsql.errors import InternalError, SQLError
 from dpsql.workload.compile.compiled import compile_batch
+from dpsql.workload.expr.lines import line_of
+from dpsql.workload.expr.rows import OfPlace, RowSource, Windows
+from dpsql.workload.expr.values import Stored
 
 POLICY = """
 [tables.visits]
@@ -164,15 +167,15 @@ ANSWERED = [
     # Windows within a unit; the orders that decide are total.
     """SELECT COUNT(*) AS c FROM (SELECT date_diff('day', LAG(day) OVER (PARTITION BY pid ORDER BY day), day) AS gap
         FROM visits) WHERE gap < 9""",
-    """SELECT w, COUNT(*) AS c FROM (SELECT pid, LEAD(ward, 2) OVER (PARTITION BY pid ORDER BY mass DESC) AS w FROM visits
-        WHERE cost > 20) GROUP BY w""",
+    """SELECT w, COUNT(*) AS c FROM (SELECT pid, LEAD(ward, 2) OVER (PARTITION BY pid ORDER BY mass DESC) AS w
+        FROM visits WHERE cost > 20) GROUP BY w""",
     """SELECT ward, SUM(cost) AS c FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY cost DESC, mass) AS k
         FROM visits) WHERE k <= 2 GROUP BY ward""",
     """WITH f AS (SELECT * FROM visits WHERE ward <> 'c' WINDOW w AS (PARTITION BY pid ORDER BY mass)
         QUALIFY ROW_NUMBER() OVER w = 1) SELECT sex, COUNT(*) AS c FROM f JOIN people ON pid = person
         GROUP BY sex""",
-    """SELECT k, COUNT(*) AS c FROM (SELECT DENSE_RANK() OVER (PARTITION BY pid, ward ORDER BY cost // 4) AS k FROM visits)
-        GROUP BY k""",
+    """SELECT k, COUNT(*) AS c FROM (SELECT DENSE_RANK() OVER (PARTITION BY pid, ward ORDER BY cost // 4) AS k
+        FROM visits) GROUP BY k""",
     """SELECT SUM(n) AS c FROM (SELECT pid, COUNT_IF(ward <> before) AS n FROM (SELECT pid, ward, LAG(ward) OVER
         (PARTITION BY pid ORDER BY mass) AS before FROM visits) GROUP BY pid)""",
     """SELECT f, RANK() OVER (ORDER BY f) AS k, COUNT(*) AS c FROM (SELECT FIRST_VALUE(ward) OVER
@@ -351,6 +354,15 @@ def test_one_unit_moves_its_own_row_alone() -> None:
             by_statement = np.bincount(asked, weights=moved)
             # A sum adds at most the values of 12 rows, which all count where no row is chosen.
             assert (by_statement <= [*[1] * 6, 12, *[1] * 7, 12, 12, 1, 1, 12, 12, 12]).all()
+
+
+def test_a_window_over_several_units_is_no_column() -> None:
+    pid, day = Stored("pid", "INTEGER"), Stored("day", "DATE")
+    line = line_of("DATE")
+    for apart in ((), ((day, line),)):
+        lag = OfPlace("before", "lag", (day, line), 1, line, apart, ((day, line, False),))
+        with pytest.raises(InternalError, match="a window holds rows of several units"):
+            RowSource("visits", unit=pid, limit=3, protects="pid", windows=Windows((lag,), (pid, day)))
 
 
 def test_a_unit_column_that_is_not_declared_is_refused_in_having(visits: Pipeline) -> None:

@@ -119,8 +119,8 @@ class _Draft:
         spec = window.args.get("spec")
         if spec is not None or type(function) not in {**_PLACES, **_VALUES}:
             raise refuse(
-                f"{shown(window)} over the rows of a unit is not answered; write LAG, LEAD, FIRST_VALUE, ROW_NUMBER, RANK "
-                "or DENSE_RANK, without a frame, or an aggregate in a subquery that groups by the unit",
+                f"{shown(window)} over the rows of a unit is not answered; write LAG, LEAD, FIRST_VALUE, ROW_NUMBER, "
+                "RANK or DENSE_RANK, without a frame, or an aggregate in a subquery that groups by the unit",
                 window,
                 code="per-unit",
             )

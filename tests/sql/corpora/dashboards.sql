@@ -347,8 +347,7 @@ JOIN (SELECT customer_id, MIN(created_at) AS first_order FROM orders GROUP BY cu
 WHERE o.created_at > f.first_order
 GROUP BY 1 ORDER BY 1
 
--- [notebook: days between orders] refused: row-window
--- A window over rows looks at other rows.
+-- [notebook: days between orders]
 SELECT AVG(gap) FROM (SELECT date_diff('day', LAG(created_at) OVER (PARTITION BY customer_id ORDER BY created_at),
                                        created_at) AS gap FROM orders)
 

@@ -235,8 +235,7 @@ SELECT AVG(value) AS mean
 FROM (SELECT person_id, arg_max(value_as_number, measurement_date) AS value FROM measurement
       WHERE measurement_concept_id = 3004410 GROUP BY person_id)
 
--- [the first row of each person by ROW_NUMBER] refused: row-window
--- Windows over rows are not answered, of one person's rows either: MIN, or FIRST(x ORDER BY date), by person.
+-- [the first row of each person by ROW_NUMBER]
 SELECT year(condition_start_date) AS year, COUNT(*) AS persons
 FROM (SELECT person_id, condition_start_date,
              ROW_NUMBER() OVER (PARTITION BY person_id ORDER BY condition_start_date) AS nth
@@ -283,8 +282,7 @@ SELECT co.condition_concept_id, COUNT(*) AS records
 FROM condition_occurrence co JOIN visit_occurrence v ON co.visit_occurrence_id = v.visit_occurrence_id
 WHERE v.visit_concept_id = 9201 GROUP BY co.condition_concept_id
 
--- [readmission within 30 days by LAG] refused: row-window
--- The same.
+-- [readmission within 30 days by LAG]
 SELECT COUNT(*) AS readmissions
 FROM (SELECT person_id, visit_start_date,
              LAG(visit_end_date) OVER (PARTITION BY person_id ORDER BY visit_start_date) AS before
