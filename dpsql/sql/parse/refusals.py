@@ -91,8 +91,8 @@ def check_clauses(select: exp.Select, statement: str) -> None:
             window = item.find(exp.Window)
             if window is not None:
                 raise refuse(
-                    "a window over rows looks at other rows; write it over groups, OVER after GROUP BY, or PARTITION BY "
-                    "the unit in a subquery",
+                    "a window over rows looks at other rows; write it over groups, OVER after GROUP BY, or PARTITION "
+                    "BY the unit in a subquery",
                     window,
                     code="row-window",
                 )
