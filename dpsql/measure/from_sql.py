@@ -210,7 +210,10 @@ def _windowed(source: RowSource) -> Table | Select:
     made: list[Column] = []
     for column in columns:
         where = () if column.where is None else (tree.Truth(_apart(column.where, flags)),)
-        apart = (*(_comparable(named(*part), part[1]) for part in column.apart), *where)
+        # Whose a row is as truncation and joins tell it apart: NaN is not NULL there.
+        owners = [_key(_bare(owner)) for owner in source.owners]
+        others = (part for part in column.apart if part[0] not in source.owners)
+        apart = (*owners, *(_comparable(named(*part), part[1]) for part in others), *where)
         order = [_comparable(named(value, line), line) for value, line, _ in column.by]
         falling = tuple(at for at, (_, _, falls) in enumerate(column.by) if falls)
         given: tuple[tree.Node, ...] = ()

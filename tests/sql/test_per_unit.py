@@ -356,6 +356,30 @@ def test_one_unit_moves_its_own_row_alone() -> None:
             assert (by_statement <= [*[1] * 6, 12, *[1] * 7, 12, 12, 1, 1, 12, 12, 12]).all()
 
 
+def test_windows_tell_units_apart_that_are_no_numbers() -> None:
+    """NaN, NULL, infinity and an infinite number of days are units of their own, and say nothing of each other."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE visits (pid DOUBLE, ward VARCHAR, day DATE)")
+    policy = policy_of(
+        """[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 4\n[tables.visits.columns]
+        ward = { values = ["a", "b"] }\nday = {}"""
+    )
+    lag = "SELECT LAG(ward) OVER (PARTITION BY pid ORDER BY day) AS w FROM visits"
+    compiled = None
+    found = []
+    units = (None, float("nan"), float("inf"), 0.0)
+    for gone in (units, *((unit,) for unit in units)):
+        con.execute("DELETE FROM visits")
+        kept = units if gone is units else [unit for unit in units if unit is not gone[0]]
+        rows = [(unit, ward, f"2020-01-0{day}") for unit in kept for day, ward in enumerate("ab", 1)]
+        con.executemany("INSERT INTO visits VALUES (?, ?, ?)", rows)
+        if compiled is None:
+            asked = understood(f"SELECT w, COUNT(*) FROM ({lag}) GROUP BY w", policy, Pipeline.of(policy, con).tables)
+            compiled = compile_batch(asked.queries, asked.tables)
+        found.append([float(answer) for answer in exact_answers(compiled, policy, engine_of(con))[1]])
+    assert found == [[4.0, 0.0, 4.0], *[[3.0, 0.0, 3.0]] * 4]
+
+
 def test_a_window_over_several_units_is_no_column() -> None:
     pid, day = Stored("pid", "INTEGER"), Stored("day", "DATE")
     line = line_of("DATE")
