@@ -223,7 +223,7 @@ def _windowed(source: RowSource) -> Table | Select:
             order += ties
         found = tree.Window(column.function, given, apart, tuple(order), column.line.type, falling)
         made.append((column.name, found))
-    kept = [(column.name, tree.Name(column.name, BASE)) for column in stored]
+    kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
     rows = replace(values_of(list(values.values()), Table(source.table), *beside), alias=BASE)
     return Select((*same(*(column.name for column in stored)), *made), rows, alias=BASE)
