@@ -82,6 +82,13 @@ def test_small_counts_and_what_rests_on_them_are_null_with_a_mark(con: dpsql.Con
     ]
 
 
+def test_mode_names_no_value_of_a_hidden_count(con: dpsql.Connection) -> None:
+    for where, most in (("cost >= 0", "big"), ("ward <> 'big'", None)):
+        release = con.run(f"SELECT MODE(ward) AS m FROM visits WHERE {where}", epsilon=6.0)
+        assert release.fetchall() == [(most,)]
+        assert release.draws("q1", 5).df().m.tolist() == [most] * 5
+
+
 def test_replicates_cursors_and_free_answers_hide_the_same(con: dpsql.Connection) -> None:
     release = con.run(BATCH, epsilon=6.0)
     drawn = release.draws("by_ward", 50).df()

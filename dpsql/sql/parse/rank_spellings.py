@@ -108,13 +108,15 @@ def _mode(select: exp.Select) -> None:
     of, every = whole[at].this, bool(group.args.get("all"))
     keys = others if every else [_key(key, whole, items) for key in group.expressions]
     named = items[at].alias if isinstance(items[at], exp.Alias) else f"mode({of.sql('duckdb')})"
-    items[at] = exp.alias_(of.copy(), named, quoted=True)
+    # A count under the table's minimum is NULL, and the value that it would have named is NULL with it.
+    seen = exp.Not(this=exp.Is(this=exp.Count(this=exp.Star()), expression=exp.Null()))
+    items[at] = exp.alias_(exp.Case(ifs=[exp.If(this=seen, true=of.copy())]), named, quoted=True)
     select.set("expressions", items)
     known, where = exp.Not(this=exp.Is(this=exp.Paren(this=of.copy()), expression=exp.Null())), select.args.get("where")
     held = known if where is None else exp.And(this=exp.Paren(this=where.this), expression=known)
     select.set("where", exp.Where(this=held))
-    if not every:
-        select.set("group", exp.Group(expressions=[*(key.copy() for key in keys), of.copy()]))
+    grouped = [key.copy() for key in keys if key.find(exp.Column)] if every else [key.copy() for key in keys]
+    select.set("group", exp.Group(expressions=[*grouped, of.copy()]))
     most = exp.Order(expressions=[exp.Ordered(this=exp.Count(this=exp.Star()), desc=True)])
     window = exp.Window(this=exp.RowNumber(), partition_by=[key.copy() for key in keys], order=most, over="OVER")
     select.set("qualify", exp.Qualify(this=exp.EQ(this=window, expression=exp.Literal.number(1))))
