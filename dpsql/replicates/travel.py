@@ -45,6 +45,7 @@ _TAIL = 25
 """Replicates beyond each end of an interval, at least."""
 _LEAST_ALPHA = 0.005
 _SAME = 1e-6
+"""What the ledger's measurements give again is rounded: beside the answer, or what noise moves it by if it is small."""
 _KEPT = 8
 
 
@@ -297,7 +298,9 @@ class _Asked:
         there[where] = True
         first = np.where(np.isfinite(moved[0]), moved[0], answer)
         with np.errstate(invalid="ignore"):
-            apart = np.abs(first - answer) > _SAME * np.maximum(np.abs(answer), 1.0)
+            moves = np.abs(moved - first)
+            far = np.where(np.isfinite(moves), moves, 0.0).max(axis=0)
+            apart = np.abs(first - answer) > _SAME * np.maximum(np.maximum(np.abs(answer), far), 1.0)
         if self.unbiased and apart.any():
             raise NotSupportedError(
                 f"the numbers of {name} do not follow from the measurements in the ledger as this version reads them; "
