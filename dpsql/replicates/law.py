@@ -60,8 +60,8 @@ class Law:
         size = max(held.values.size, *(len(one.y) for one in self.measured.values()))
         if (1 + count) * size > MOST_NUMBERS:
             raise DataError(
-                f"{count:,} replicates of release {self.record.release_id}, which has {size:,} numbers or measurements, "
-                "are too many; ask for fewer, or release a coarser result"
+                f"{count:,} replicates of {size:,} rows are too many, at most {MOST_NUMBERS:,} rows fit; ask for "
+                "fewer, or release a coarser result"
             )
         found = np.tile(held.values, (1 + count, *[1] * held.values.ndim))
         if isinstance(held, Combination):
@@ -69,7 +69,9 @@ class Law:
             for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
                 found[1:, answers.answered] += whitened(one, seed, count) @ answers.weights[:, part].T
         else:
-            for row, moves in zip(found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True):
+            for row, moves in zip(
+                found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True
+            ):
                 row += moves
         if sample:
             found[1:] += sampled(held, self.seeds[0], count)

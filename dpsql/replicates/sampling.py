@@ -20,8 +20,8 @@ from scipy.sparse.linalg import lsqr
 from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError
-from dpsql.workload.cells.boxes import Boxes
 from dpsql.running.planned_again import PlannedAgain
+from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 
@@ -36,7 +36,8 @@ def sampled(combination: Combination | PlannedAgain, seed: int, count: int) -> F
     compiled = combination.compiled
     if not isinstance(compiled, Compiled):
         raise NotSupportedError(
-            'population="sample" needs the cells of a batch one by one; of blocks of histograms and long lines leave it out'
+            'population="sample" needs the cells of a batch one by one; of blocks of histograms and long lines leave '
+            "it out"
         )
     W = sp.csr_array(sp.diags_array(np.asarray(compiled.scale, dtype=np.float64)) @ compiled.rows.astype(np.float64))
     x = cast("Floats", lsqr(W, combination.values, atol=1e-12, btol=1e-12, iter_lim=10_000)[0])

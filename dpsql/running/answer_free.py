@@ -278,9 +278,7 @@ class Earlier:
             "and fresh=True measures again"
         )
 
-    def behind(
-        self, entry: Entry, entries: Mapping[int, Entry], alpha: float
-    ) -> Combination | PlannedAgain | None:
+    def behind(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | PlannedAgain | None:
         """How the numbers of a release follow from the measurements that it rests on, of its data version.
 
         A measurement whose integers the ledger does not keep, or that is too large for a matrix, is planned again. None
