@@ -162,6 +162,51 @@ def exact(data: Path) -> duckdb.DuckDBPyConnection:
     return duck
 
 
+PICKED = """
+dataset = "picked"
+[budget]
+epsilon = 100000.0
+delta = 1e-9
+pure_epsilon = 100000.0
+[tables.t]
+unit = "row"
+[tables.t.columns]
+g = { lower = 0, upper = [LAST], nulls = false }
+"""
+
+
+def picked(releases: int, epsilon: float = 1.0) -> None:
+    """The share of intervals that miss among those of rows that noise helped to pick, the mean over releases.
+
+    The k largest of m counts, which lie ``apart`` by so many of their standard errors: 0 is a tie of all.
+    """
+    print(f"\npicked: the k largest of m counts, {releases} releases each, intervals at 95 %")
+    for apart in (0.0, 0.25, 1.0, 3.0):
+        for m in (6, 24):
+            with tempfile.TemporaryDirectory() as name:
+                policy = Path(name) / "p.toml"
+                policy.write_text(PICKED.replace("[LAST]", str(m - 1)))
+                with duckdb.connect(f"{name}/d.duckdb") as duck:
+                    sizes = [500 + round(apart * 2**0.5 / epsilon * g) for g in range(m)]
+                    duck.execute("CREATE TABLE t (g INTEGER)")
+                    duck.execute(
+                        "INSERT INTO t SELECT unnest(list_resize([]::INTEGER[], size, at::INTEGER)) FROM "
+                        "(SELECT unnest(?::INTEGER[]) AS size, unnest(range(?)) AS at)",
+                        [sizes, m],
+                    )
+                missed: dict[int, list[float]] = defaultdict(list)
+                with dpsql.connect(f"{name}/d.duckdb", policy=policy) as con:
+                    for _ in range(releases):
+                        rel = con.run("SELECT g, COUNT(*) AS n FROM t GROUP BY g", epsilon=epsilon, fresh=True)
+                        for k in (1, 3):
+                            asked = f"SELECT g, n FROM r{rel.id}.q1 ORDER BY n DESC LIMIT {k}"
+                            rows = con.sql(asked, errors=True)
+                            ends = zip(*(rows.column(c) for c in ("g", "n_low", "n_high")), strict=True)
+                            missed[k].append(float(np.mean([not low <= sizes[g] <= high for g, low, high in ends])))
+            said = ", ".join(f"k = {k}: {np.mean(held):.1%}" for k, held in missed.items())
+            print(f"apart {apart:4.2f}, m = {m:2}: {said}", flush=True)
+
+
 class Tally:
     """What came out, by kind."""
 
@@ -229,7 +274,10 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=16, help="queries that each pair of releases answers")
     parser.add_argument("--epsilon", type=float, nargs="*", default=[0.1, 1.0])
     parser.add_argument("--first", type=int, default=1, help="seed of the first table")
+    parser.add_argument("--picked", type=int, default=0, help="releases for each setting of picked rows, alone")
     options = parser.parse_args()
+    if options.picked:
+        return picked(options.picked)
     queries = generated(options.queries)
     for epsilon in options.epsilon:
         tally = measured(epsilon, options.releases, options.asked, queries, options.first)

@@ -21,7 +21,7 @@ from dpsql.arguments import (
     texts,
     whole,
 )
-from dpsql.driver.cursor import Cursor
+from dpsql.driver.cursor import Cursor, check_population
 from dpsql.driver.discovering import Discovering
 from dpsql.driver.keeping import Keeping
 from dpsql.errors import (
@@ -73,15 +73,17 @@ class Connection(Discovering, Keeping):
             query_timeout=self._query_timeout,
         )
 
-    @taking(errors=maybe(flag()))
-    def cursor(self, *, errors: bool | None = None) -> Cursor:
+    @taking(errors=maybe(flag()), population=maybe(one_of(str)))
+    def cursor(self, *, errors: bool | None = None, population: str | None = None) -> Cursor:
         """A new cursor (PEP 249). Opens nothing, reads nothing, costs nothing.
 
         ``errors``: whether its results show ``c_stderr``, ``c_low`` and ``c_high`` beside each private number ``c``;
-        by default what ``connect(cursor_errors=...)`` says.
+        by default what ``connect(cursor_errors=...)`` says. ``population``: as ``sql`` takes it, for what its queries
+        compute from releases.
         """
         self._check_open()
-        return Cursor(self, errors=self._cursor_errors if errors is None else errors)
+        shown = self._cursor_errors if errors is None else errors
+        return Cursor(self, errors=shown, population=population)
 
     def execute(
         self,
@@ -392,8 +394,7 @@ class Connection(Discovering, Keeping):
         Stopped, with an OperationalError, after the ``query_timeout`` of ``connect``.
         """
         self._check_open()
-        if population is not None and (population != "sample" or not errors):
-            raise DataError('population="sample" goes with errors=True; no other population is known')
+        check_population(population, errors=errors)
         self._books.catch_up()
         try:
             found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
@@ -424,6 +425,7 @@ class Connection(Discovering, Keeping):
         *,
         alpha: float = 0.05,
         own: Mapping[str, Mapping[str, int]] | None = None,
+        population: str | None = None,
     ) -> tuple[Result, str]:
         """What ``sql(query, errors=True)`` adds to its ``answer``; where that cannot be, the answer, and why, in words.
 
@@ -431,7 +433,8 @@ class Connection(Discovering, Keeping):
         """
         mine = dict(self._own) if own is None else own
         try:
-            return self._replicates.with_errors(query, answer, mine, alpha, self._query_timeout)[0], ""
+            sample, seconds = population is not None, self._query_timeout
+            return self._replicates.with_errors(query, answer, mine, alpha, seconds, sample=sample)[0], ""
         except Error as error:
             return answer, f"without errors: {error}"
 

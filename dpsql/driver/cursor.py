@@ -13,7 +13,7 @@ from dpsql.arguments import maybe, taking, whole
 from dpsql.driver.result_sets import ResultSet, Row, described, probed, read, result_set
 from dpsql.driver.session import Amounts, Session
 from dpsql.earlier.same_question import question_keys, squared_errors
-from dpsql.errors import InterfaceError, NotSupportedError, ProgrammingError, SQLError
+from dpsql.errors import DataError, InterfaceError, NotSupportedError, ProgrammingError, SQLError
 from dpsql.planning.plan import Plan
 from dpsql.release import RangeTable, ReleaseTable, Result
 from dpsql.release.release import Release
@@ -40,6 +40,12 @@ NO_BUDGET = (
 )
 
 
+def check_population(population: str | None, *, errors: bool) -> None:
+    """DataError where intervals are asked for that are known of no population, or of none without errors."""
+    if population is not None and (population != "sample" or not errors):
+        raise DataError('population="sample" goes with errors=True; no other population is known')
+
+
 class Cursor:
     """Runs batches on a connection and walks through their results (PEP 249). Make it with ``Connection.cursor``.
 
@@ -61,6 +67,7 @@ class Cursor:
         connection: Session,
         *,
         errors: bool = False,
+        population: str | None = None,
         usual: Amounts | None = None,
         alpha: float | None = None,
         progress: Callable[[str], None] | None = None,
@@ -69,7 +76,9 @@ class Cursor:
     ) -> None:
         self._connection = connection
         self.arraysize = 1
+        check_population(population, errors=errors)
         self.errors = errors
+        self._population = population
         self.release: Release | None = None
         self.names: tuple[str, ...] = ()
         self._usual = connection._budget_per_release if usual is None else usual
@@ -336,7 +345,8 @@ class Cursor:
         By a warning, or to ``said``.
         """
         alpha = _ALPHA if self._alpha is None else self._alpha
-        found, why = self._connection.errors_beside(text, self._connection.sql(text), alpha=alpha)
+        answer = self._connection.sql(text)
+        found, why = self._connection.errors_beside(text, answer, alpha=alpha, population=self._population)
         if why:
             if self._said is not None:
                 self._said(why)

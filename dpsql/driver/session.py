@@ -60,7 +60,9 @@ class Session(Protocol):
         """Run one SELECT over the releases."""
         ...
 
-    def errors_beside(self, query: str, answer: Result, *, alpha: float = 0.05) -> tuple[Result, str]:
+    def errors_beside(
+        self, query: str, answer: Result, *, alpha: float = 0.05, population: str | None = None
+    ) -> tuple[Result, str]:
         """The answer of a query over the releases with errors, or without and why."""
         ...
 

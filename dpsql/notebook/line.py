@@ -27,7 +27,7 @@ from dpsql.sql.parse.statements import MAX_BATCH
 from dpsql.sql.parse.tokens import QUOTED, refuse_token, replaced, tokens_of
 
 # option -> field of Line; those in _FLAGS take no value.
-_FIELDS = ("connection", "output", "epsilon", "delta", "rho", "alpha", "dry_run", "save", "help")
+_FIELDS = ("connection", "output", "epsilon", "delta", "rho", "alpha", "population", "dry_run", "save", "help")
 _SHORT = {"connection": ("-c",), "output": ("-o",), "help": ("-h",)}
 OPTIONS = {flag: name for name in _FIELDS for flag in (*_SHORT.get(name, ()), f"--{name.replace('_', '-')}")}
 _FLAGS = frozenset({"dry_run", "help"})
@@ -54,6 +54,7 @@ class Line:
     delta: str | None = None
     rho: str | None = None
     alpha: str | None = None
+    population: str | None = None
     save: str | None = None
     dry_run: bool = False
     help: bool = False
@@ -109,6 +110,7 @@ _EXAMPLES = {
     "delta": "--delta 1e-9",
     "rho": "--rho 0.01",
     "alpha": "--alpha 0.05",
+    "population": "--population sample",
     "save": "--save by_state, or --save by_state.csv",
 }
 
@@ -200,6 +202,7 @@ options
   --delta D               with epsilon: (epsilon, delta)-differential privacy
   --rho R                 instead of both: zero-concentrated differential privacy
   --alpha A               1 - confidence of the intervals (0.05)
+  --population sample     intervals of what is computed from releases are about the population of the rows
   --dry-run               show the plan with its errors; spends nothing
   --save NAME             keep the SELECT as the released view dp.NAME
   --save FILE             write the results to FILE: .csv, .parquet or .json

@@ -154,6 +154,7 @@ class DPSqlMagic(Magics):  # type: ignore[misc,unused-ignore]
             cursor = Cursor(
                 con,
                 errors=True,
+                population=line.population,
                 usual=None if usual == (None, None, None) else usual,
                 alpha=_alpha(line.alpha, self.alpha),
                 progress=plainly(progress),

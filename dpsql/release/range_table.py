@@ -253,11 +253,16 @@ def write_ranges(connection: duckdb.DuckDBPyConnection, table: RangeTable, schem
         selected.append(f"CASE WHEN {there} THEN {_value_sql(table, place, lists)} END AS {column}")
     for number, (values, others) in enumerate(table.keys):
         key_kind = next((k for _, k, part in table.shown if part == ("key", number)), "VARCHAR")
-        carried = [None if value is None else str(value) for value in values]
-        lists.append(carried)
-        selected.append(f"CAST(list_extract(?::VARCHAR[], CAST(grp + 1 AS BIGINT)) AS {key_kind}) AS k{number}")
-        lists.append(list(others))
-        selected.append(f"list_extract(?::BOOLEAN[], CAST(grp + 1 AS BIGINT)) AS o{number}")
+        if key_kind == "BIGINT" and all(type(value) is int for value in values):
+            arrays[f"k{number}"] = np.repeat(np.array(values, dtype=np.int64), n + 1)
+            selected.append(f"k{number}")
+        else:
+            lists.append([None if value is None else str(value) for value in values])
+            selected.append(f"CAST(list_extract(?::VARCHAR[], CAST(grp + 1 AS BIGINT)) AS {key_kind}) AS k{number}")
+        if any(others):
+            lists.append(list(others))
+        other = "list_extract(?::BOOLEAN[], CAST(grp + 1 AS BIGINT))" if any(others) else "FALSE"
+        selected.append(f"{other} AS o{number}")
     for number, held in enumerate(table.numbers):
         arrays[f"c{number}"] = held.sums.data
         arrays[f"e{number}"] = np.repeat(np.array(held.scale), n + 1)

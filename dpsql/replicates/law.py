@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
 
 from dpsql.arrays import Floats
 from dpsql.earlier import Combination
-from dpsql.errors import NotSupportedError
+from dpsql.errors import DataError, NotSupportedError
 from dpsql.privacy.entries import Entry
 from dpsql.reconstruct.combined import Observed, deviations_of
 from dpsql.release import ReleaseRecord
@@ -16,16 +17,19 @@ from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
 from dpsql.release.payload import unpack
 from dpsql.running.answer_free import Earlier
+from dpsql.running.planned_again import PlannedAgain
 
-from .noise import replicates, seed_of
+from .noise import drawn, replicates, seed_of
 from .sampling import sampled
 
 _ALPHA = 0.05
+MOST_NUMBERS = 200_000_000
+"""Numbers, or measurements, of a release in all its replicates."""
 
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A release and how its numbers follow from measurements: x_hat = ``combination.answers``.
+    """A release and how its numbers follow from measurements: x_hat = R y, R of ``combination.answers``.
 
     ``seeds``: of the noise of each measurement that ``combination`` observes. Two releases that rest on one measurement
     have its seed in common, so that their replicates vary together. ``unbiased``: the release shows x_hat itself, and
@@ -33,25 +37,44 @@ class Law:
     """
 
     record: ReleaseRecord
-    combination: Combination = field(repr=False)
+    combination: Combination | PlannedAgain = field(repr=False)
     seeds: tuple[int, ...] = field(repr=False)
     unbiased: bool = True
 
     @property
     def measured(self) -> dict[int, Observed]:
         """The measurements, by the seed of their noise."""
-        return dict(zip(self.seeds, self.combination.answers.observed, strict=True))
+        held = self.combination
+        if isinstance(held, Combination):
+            return dict(zip(self.seeds, held.answers.observed, strict=True))
+        # What is asked of a measurement by itself is its size and its noise.
+        empty = sp.csr_array((len(held.y), 0))
+        return {self.seeds[0]: Observed(empty, held.compiled.common_steps, held.y, held.noise)}
 
     def values(self, count: int, *, sample: bool = False) -> Floats:
-        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*; of other samples where ``sample``."""
-        answers = self.combination.answers
-        moved = np.zeros((count, len(answers.answered)))
-        for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
-            moved += whitened(one, seed, count) @ answers.weights[:, part].T
-        found = np.tile(answers.values(), (1 + count, 1))
-        found[1:, answers.answered] += moved
+        """x_hat and ``count`` replicates of it, (1 + count x m): x_hat + R z*; of other samples where ``sample``.
+
+        Of ranges of a line (1 + count x r x (n + 1)). Raises DataError where these are too many.
+        """
+        held = self.combination
+        size = max(held.values.size, *(len(one.y) for one in self.measured.values()))
+        if (1 + count) * size > MOST_NUMBERS:
+            raise DataError(
+                f"{count:,} replicates of {size:,} rows are too many, at most {MOST_NUMBERS:,} rows fit; ask for "
+                "fewer, or release a coarser result"
+            )
+        found = np.tile(held.values, (1 + count, *[1] * held.values.ndim))
+        if isinstance(held, Combination):
+            answers = held.answers
+            for part, seed, one in zip(answers.parts(), self.seeds, answers.observed, strict=True):
+                found[1:, answers.answered] += whitened(one, seed, count) @ answers.weights[:, part].T
+        else:
+            for row, moves in zip(
+                found[1:], held.moved(drawn(held.noise, self.seeds[0], count, len(held.y))), strict=True
+            ):
+                row += moves
         if sample:
-            found[1:] += sampled(self.combination, self.seeds[0], count)
+            found[1:] += sampled(held, self.seeds[0], count)
         return found
 
 
@@ -92,8 +115,8 @@ class Laws:
         combination = self._past.behind(entry, entries, float(entry.description.get("alpha", _ALPHA)))
         if combination is None:
             raise NotSupportedError(
-                f"the noise of release {release} cannot be drawn again: its batch is too large, was measured "
-                "adaptively, or the policy has changed since; its own columns of errors stay, so leave errors out"
+                f"the noise of release {release} cannot be drawn again: its batch was measured adaptively, is planned "
+                "otherwise by now, or the policy has changed since; its own columns of errors stay, so leave errors out"
             )
         seeds = tuple(self._seed(entries[number]) for number in combination.rests_on)
         record, _ = unpack(self._books.ledger().release(release).payload or b"")

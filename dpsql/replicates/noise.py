@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import numpy as np
@@ -28,22 +28,29 @@ def normals(seed: int, count: int, width: int) -> Floats:
 
 
 def replicates(noise: NoiseModel, seed: int, count: int, width: int) -> Floats:
-    """z* (count x width): ``count`` replicates of the noise of ``width`` measurements, integers as floats.
+    """``drawn``, one below the other (count x width)."""
+    return np.stack(list(drawn(noise, seed, count, width)))
 
-    The first rows are the same whatever ``count`` is. Gaussian: a normal variable of variance sigma^2, rounded.
+
+def drawn(noise: NoiseModel, seed: int, count: int, width: int) -> Iterator[Floats]:
+    """z*: ``count`` replicates of the noise of ``width`` measurements, integers as floats, one after the other.
+
+    The first ones are the same whatever ``count`` is. Gaussian: a normal variable of variance sigma^2, rounded.
     Laplace: P(z) proportional to exp(-|z| / b) as the difference of two geometric variables (floored exponential ones,
     exactly geometric). Blocks: points of a cube whose radius has the law of ``draws.cube_radius``.
     Floats are good enough here: their law is that of ``dpsql.privacy.noise`` to 1 part in 10^15.
     """
     generator = np.random.Generator(np.random.PCG64(seed))
     scale = parameter(noise)
-    if noise.kind == "blocks":
-        assert isinstance(noise, BlockNoise)  # noqa: S101 - as its kind says
-        return np.stack([_in_blocks(generator, noise.blocks, scale) for _ in range(count)])
-    if noise.kind == "gaussian":
-        return cast("Floats", np.rint(math.sqrt(scale) * generator.standard_normal((count, width))))
-    both = np.floor(scale * generator.standard_exponential((count, width, 2)))
-    return cast("Floats", both[..., 0] - both[..., 1])
+    for _ in range(count):
+        if noise.kind == "blocks":
+            assert isinstance(noise, BlockNoise)  # noqa: S101 - as its kind says
+            yield _in_blocks(generator, noise.blocks, scale)
+        elif noise.kind == "gaussian":
+            yield np.rint(math.sqrt(scale) * generator.standard_normal(width))
+        else:
+            both = np.floor(scale * generator.standard_exponential((width, 2)))
+            yield both[:, 0] - both[:, 1]
 
 
 def _in_blocks(generator: np.random.Generator, blocks: Sequence[int], scale: float) -> Floats:

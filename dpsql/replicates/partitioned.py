@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from dpsql.errors import OperationalError, SQLError
 from dpsql.quoting import identifier
+from dpsql.release.range_table import RangeTable, write_ranges
 from dpsql.release.reading import first_line
 from dpsql.release.writing import write_table
 from dpsql.sql.outer.sandbox import Sandbox
@@ -51,15 +52,26 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A released table in all replicates: ``columns``, ``REPLICATE`` first, and which of the others noise reaches."""
+    """A released table in all replicates: ``columns``, ``REPLICATE`` first, and which of the others noise reaches.
+
+    ``ranges``: in place of the columns' values, where it has all ranges of a line; its last key is the replicate.
+    """
 
     columns: Sequence[tuple[str, str, Any]] = field(repr=False)
     noisy: Columns
+    ranges: RangeTable | None = field(default=None, repr=False)
 
     @property
     def times(self) -> int:
         """How many replicates there are, the release itself among them."""
-        return len(self.columns[0][2].distinct)
+        return len(self.columns[0][2].distinct) if self.ranges is None else int(self.ranges.keys[-1][0][-1]) + 1
+
+    def write(self, sandbox: Sandbox, name: str) -> None:
+        """Write it as a table, or as a view over sums."""
+        if self.ranges is None:
+            write_table(sandbox.connection, name, self.columns)
+        else:
+            write_ranges(sandbox.connection, replace(self.ranges, name=name), "main")
 
 
 def is_number(kind: str) -> bool:
@@ -107,7 +119,7 @@ class Query:
     def stack(self, sandbox: Sandbox) -> None:
         """Write the tables."""
         for number, table in enumerate(self.tables.values()):
-            write_table(sandbox.connection, f"dpsql_stack_{number}", table.columns)
+            table.write(sandbox, f"dpsql_stack_{number}")
 
     def run(self, sandbox: Sandbox, into: str, end: float, *, places: bool = False, ordered: bool = False) -> Ran:
         """Run it in all replicates, into a table ``into`` of the sandbox, in their order, once ``stack`` wrote tables.

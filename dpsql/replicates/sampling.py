@@ -20,7 +20,9 @@ from scipy.sparse.linalg import lsqr
 from dpsql.arrays import Floats
 from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError
+from dpsql.running.planned_again import PlannedAgain
 from dpsql.workload.cells.boxes import Boxes
+from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.layout import Layout
 
 from .noise import normals
@@ -29,9 +31,14 @@ _APART = 0x5A4D504C45
 """Takes the seed of sampling apart from those of noise."""
 
 
-def sampled(combination: Combination, seed: int, count: int) -> Floats:
+def sampled(combination: Combination | PlannedAgain, seed: int, count: int) -> Floats:
     """Moves (count x m) of a release's numbers from sample to sample. Raises NotSupportedError where it cannot tell."""
     compiled = combination.compiled
+    if not isinstance(compiled, Compiled):
+        raise NotSupportedError(
+            'population="sample" needs the cells of a batch one by one; of blocks of histograms and long lines leave '
+            "it out"
+        )
     W = sp.csr_array(sp.diags_array(np.asarray(compiled.scale, dtype=np.float64)) @ compiled.rows.astype(np.float64))
     x = cast("Floats", lsqr(W, combination.values, atol=1e-12, btol=1e-12, iter_lim=10_000)[0])
     moves = [_moves(layout, x) for layout in compiled.layouts]

@@ -12,26 +12,26 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from dpsql.arrays import Floats
-from dpsql.earlier import Combination
 from dpsql.errors import NotSupportedError, SQLError
 from dpsql.reconstruct import evaluate
 from dpsql.reconstruct.formulas import has_its_law
 from dpsql.reconstruct.quantiles import replicated
-from dpsql.release import ReleaseTable
+from dpsql.release import RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded, fetched, stacked
 from dpsql.running.minimum import Mask, hidden
-from dpsql.running.result_tables import Estimates
+from dpsql.running.result_tables import Estimates, Planned, range_tables
 from dpsql.sql import Answer
 from dpsql.sql.outer.core_tables import core_columns
 from dpsql.sql.outer.relation import ERRORS, HIDDEN, gathered
 from dpsql.sql.outer.sandbox import Sandbox
+from dpsql.workload.compile.line_batch import Lined
 from dpsql.workload.expr.batch import Core, Derived, KeyOutput, Measured, Ranked
 
 from .law import Law
@@ -46,15 +46,17 @@ class Stacked:
     """A result in all replicates, one below the other. ``columns``: (name, DuckDB type, values), ``REPLICATE`` first.
 
     ``noisy``: (name, whether noise reaches it) of the others. ``companions``: those that say how far others may be off.
+    ``ranges``: in place of the columns' values, where these are all ranges of a line.
     """
 
     columns: Sequence[tuple[str, str, Any]] = field(repr=False)
     noisy: Columns
     companions: frozenset[str]
+    ranges: RangeTable | None = field(default=None, repr=False)
 
     @property
     def table(self) -> Table:
-        return Table(self.columns, self.noisy)
+        return Table(self.columns, self.noisy, self.ranges)
 
 
 def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) -> dict[str, Stacked]:
@@ -63,19 +65,51 @@ def results_of(law: Law, count: int, seconds: float, *, sample: bool = False) ->
     NotSupportedError where one cannot be made again.
     """
     estimates = law.values(count, sample=sample)
-    cores = iter(law.combination.cores)
+    planned, compiled = cast("Planned", law.combination), law.combination.compiled
+    if isinstance(compiled, Lined) and compiled.key.family == "ranges":
+        return _of_ranges(law, planned, compiled, estimates)
+    cores = iter(planned.cores)
     made: dict[str, Stacked] = {}
-    for answer in law.combination.queries:
+    for answer in planned.queries:
         noisy = {}
         for _ in answer.cores:
             core, slices = next(cores)
-            noisy[core.name] = _core(law.combination, core, slices, estimates)
+            noisy[core.name] = _core(planned, core, slices, estimates)
         made[answer.name] = next(iter(noisy.values())) if answer.outer is None else _after(answer, noisy, made, seconds)
     shown = {}
-    for table, answer in zip(law.record.tables, law.combination.queries, strict=False):
-        assert isinstance(table, ReleaseTable)  # noqa: S101 - long ranges are not combined
+    for table, answer in zip(law.record.tables, planned.queries, strict=False):
+        assert isinstance(table, ReleaseTable)  # noqa: S101 - all ranges of a line are apart
         shown[answer.name] = _as_shown(table, made[answer.name])
     return shown
+
+
+def _of_ranges(law: Law, planned: Planned, compiled: Lined, sums: Floats) -> dict[str, Stacked]:
+    """Results of all ranges: replicates are the groups of one more key, so that one view has the ranges of them all."""
+    times, made = len(sums), {}
+    moved = [range_tables(planned, compiled, each) for each in sums[1:]]
+    for table, *others in zip(law.record.tables, *moved, strict=True):
+        assert isinstance(table, RangeTable)  # noqa: S101 - as the batch is
+        numbers = tuple(
+            replace(
+                number,
+                sums=Numbers(np.concatenate([one.numbers[at].sums.data for one in (table, *others)])),
+                scale=number.scale * times,
+            )
+            for at, number in enumerate(table.numbers)
+        )
+        which = tuple(np.repeat(np.arange(times), table.groups).tolist())
+        keys = [(values * times, is_other * times) for values, is_other in table.keys]
+        held = replace(
+            table,
+            shown=((REPLICATE, "BIGINT", ("key", len(keys))), *table.shown),
+            numbers=numbers,
+            keys=(*keys, (which, (False,) * len(which))),
+        )
+        noisy = [(name, part in ("value", "low", "high")) for name, _, (part, _) in table.shown]
+        beside = frozenset(name for name, _, (part, _) in table.shown if f"_{part}" in ERRORS)
+        columns: list[tuple[str, str, Any]] = [(name, kind, ()) for name, kind, _ in held.shown]
+        made[table.name] = Stacked(columns, noisy, beside, held)
+    return made
 
 
 def _as_shown(table: ReleaseTable, found: Stacked) -> Stacked:
@@ -96,11 +130,11 @@ def _failed(name: str) -> NotSupportedError:
     )
 
 
-def _core(combination: Combination, core: Core, slices: Sequence[slice], estimates: Floats) -> Stacked:
+def _core(planned: Planned, core: Core, slices: Sequence[slice], estimates: Floats) -> Stacked:
     """A noisy table in all replicates."""
     times = len(estimates)
     first: dict[str, tuple[str, Any]] = {
-        name: (kind, values) for name, kind, values in Estimates(combination, estimates[0]).columns(core, slices)
+        name: (kind, values) for name, kind, values in Estimates(planned, estimates[0]).columns(core, slices)
     }
     columns: list[tuple[str, str, Any]] = []
     noisy: list[tuple[str, bool]] = []
@@ -114,9 +148,9 @@ def _core(combination: Combination, core: Core, slices: Sequence[slice], estimat
                 columns.append((name, first[name][0], _tiled(first[name][1], times)))
                 noisy.append((name, False))
             continue
-        small = None if core.minimum is None else hidden(core, column, estimates[0], combination.widths, slices)
+        small = None if core.minimum is None else hidden(core, column, estimates[0], planned.widths, slices)
         still = isinstance(column, Derived) and has_its_law(column.formula)
-        moved = _tiled(held, times) if still else _moved(combination, core, column, slices, estimates, held, small)
+        moved = _tiled(held, times) if still else _moved(planned, core, column, slices, estimates, held, small)
         columns.append((info.name, kind, moved))
         noisy.append((info.name, not still))
         for suffix, name in info.companions:
@@ -136,7 +170,7 @@ def _core(combination: Combination, core: Core, slices: Sequence[slice], estimat
 
 
 def _moved(
-    combination: Combination,
+    planned: Planned,
     core: Core,
     column: Measured | Derived | Ranked,
     slices: Sequence[slice],
@@ -152,16 +186,16 @@ def _moved(
         parts = [estimates[:, part] + float(o.constant) for part, o in zip(slices, core.outputs, strict=True)]
         stack = np.stack(parts, axis=2).reshape(-1, len(parts))
         exact = sp.csr_array((stack.size, 1))  # known without error: values are wanted alone
-        found = evaluate(column.formula, stack, exact, combination.noise, bounds=column.bounds).value
+        found = evaluate(column.formula, stack, exact, planned.noise, bounds=column.bounds).value
     else:
         prefixes = [slices[output] for output in column.prefixes]
         found = replicated(
             column.q,
             column.values,
             np.stack([estimates[:, part] for part in prefixes], axis=2),
-            combination.answers.rows(prefixes),
-            combination.noise,
-            divisor=combination.compiled.common_steps,
+            planned.answers.rows(prefixes, planned.noise),
+            planned.noise,
+            divisor=planned.compiled.common_steps,
             starts=column.starts,
             discrete=column.discrete,
         )

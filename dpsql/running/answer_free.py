@@ -37,6 +37,7 @@ from dpsql.release import ReleaseRecord
 from dpsql.release.books import Books
 from dpsql.release.names import is_unnamed
 from dpsql.release.payload import Measurement, pack, unpack
+from dpsql.running.planned_again import PlannedAgain, planned_again
 from dpsql.running.result_tables import tables_of
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import budget_of, read_options
@@ -277,10 +278,11 @@ class Earlier:
             "and fresh=True measures again"
         )
 
-    def behind(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | None:
+    def behind(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | PlannedAgain | None:
         """How the numbers of a release follow from the measurements that it rests on, of its data version.
 
-        None where these are too large, or not understood as they were. ``entries``: all releases, by number.
+        A measurement whose integers the ledger does not keep, or that is too large for a matrix, is planned again. None
+        where the batch is not understood as it was. ``entries``: all releases, by number.
         """
         rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
         every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
@@ -293,12 +295,26 @@ class Earlier:
             prepared = prepare(record.sql, replace(self._policy, today=dt.date.max), schemas)  # closed when it was made
         except SQLError:
             return None
-        if len(every) == len(pasts) == 1 and pasts[0].release == entry.id:
-            return alone(prepared, pasts[0], alpha)
+        if every == {entry.id}:
+            known = alone(prepared, pasts[0], alpha) if pasts else None
+            return self._again(prepared, entry, alpha) if known is None else known
         found = combine(prepared, pasts, alpha, every)
         return found if found is not None and frozenset(found.rests_on) == every else None
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _again(self, prepared: Prepared, entry: Entry, alpha: float) -> PlannedAgain | None:
+        """A release of its own measurement alone, planned again; None where words mean other things by now."""
+        said = entry.description
+        keys = question_keys(self._policy.to_toml(), prepared.understood.answers)
+        before, types = said.get("types"), types_of(prepared.schemas)
+        if [key for key, _ in said.get("questions") or ()] != keys or "rounds" in said or not isinstance(before, dict):
+            return None
+        if any(types.get(name) != mark for name, mark in before.items()):
+            return None
+        _, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
+        objective = str(said.get("objective", "balanced"))
+        return planned_again(prepared, entry.charge, objective, measurement, alpha, entry.id)
 
     def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
         combination = combine(prepared, self._pasts(schemas, usable), alpha, self._first(prepared))

@@ -53,7 +53,13 @@ def release_tables(
     makes too much is an SQLError instead. ``estimates``: "unbiased", or one of ``dpsql.running.feasible``.
     """
     if isinstance(plan.compiled, Lined) and plan.compiled.key.family == "ranges":
-        return _range_tables(plan, plan.compiled, y, errors=errors, estimates=estimates)
+        if estimates != "unbiased":
+            raise InterfaceError(
+                f"the {len(plan.compiled.key):,} groups of {plan.compiled.key.text} are estimated without bias only; "
+                f"leave estimates={estimates!r} out"
+            )
+        sums = plan.answers.estimate(y, plan.compiled.common_steps)
+        return range_tables(cast("Planned", plan), plan.compiled, sums, errors=errors)
     if estimates != "unbiased" and isinstance(plan.compiled, Lined):
         raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
     values = plan.answers.estimate(y, plan.compiled.common_steps)
@@ -303,21 +309,13 @@ def _labels(keys: Sequence[Key], key: Key) -> Array:
 # -- all ranges of a long line ---------------------------------------------------------------------
 
 
-def _range_tables(
-    plan: Plan, compiled: Lined, y: Sequence[int], *, errors: bool, estimates: str
-) -> tuple[RangeTable, ...]:
-    """The results of a plan of ranges: prefix sums instead of rows. Raises InterfaceError for other ``estimates``."""
-    if estimates != "unbiased":
-        raise InterfaceError(
-            f"the {len(compiled.key):,} groups of {compiled.key.text} are estimated without bias only; leave "
-            f"estimates={estimates!r} out"
-        )
+def range_tables(plan: Planned, compiled: Lined, sums: Floats, *, errors: bool = True) -> tuple[RangeTable, ...]:
+    """The results of a plan of ranges: prefix sums (r, n + 1) instead of rows. Raises InterfaceError."""
     if any(core.minimum is not None for core, _ in plan.cores):
         raise InterfaceError(
             f"the {len(compiled.key):,} groups of {compiled.key.text} are too many for a policy that hides small "
             "counts one by one; ask for coarser ranges"
         )
-    sums = plan.answers.estimate(y, compiled.common_steps)
     return tuple(
         _range_table(plan, compiled.key, sums, answer, core, slices, errors=errors)
         for answer, (core, slices) in zip(plan.queries, plan.cores, strict=True)
@@ -325,7 +323,7 @@ def _range_tables(
 
 
 def _range_table(
-    plan: Plan, line: RangeKey, sums: Floats, answer: Answer, core: Core, slices: Sequence[slice], *, errors: bool
+    plan: Planned, line: RangeKey, sums: Floats, answer: Answer, core: Core, slices: Sequence[slice], *, errors: bool
 ) -> RangeTable:
     assert isinstance(plan.errors, RangeErrors)  # noqa: S101 - it is a plan of ranges
     assert isinstance(plan.widths, RangeErrors)  # noqa: S101

@@ -213,6 +213,7 @@ class Batches:
             "cells": plan.cells,
             "noise": plan.charge.noise,
             "method": strategy.method,
+            **({} if strategy.objective == "balanced" else {"objective": strategy.objective}),
             "strategy": strategy.measured.digest(),
             **({"rests_on": list(plan.rests_on)} if plan.rests_on else {}),
             **({"periods": plan.reads.as_dict()} if plan.reads is not None else {}),

@@ -296,7 +296,9 @@ class Service:
             found = shelf.reader.sql(text, self.limits.query, question, dict(asker.own))
             if settings.errors:
                 level = 0.05 if settings.alpha is None else settings.alpha
-                found, why = shelf.con.errors_beside(text, found, alpha=level, own=dict(asker.own))
+                found, why = shelf.con.errors_beside(
+                    text, found, alpha=level, own=dict(asker.own), population=settings.population
+                )
                 said.extend([why] if why else [])
             return found
 

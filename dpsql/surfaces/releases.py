@@ -52,6 +52,8 @@ def sql(options: argparse.Namespace) -> None:
     """Run one SELECT over the releases; free."""
     limit = QUERY_SECONDS if options.timeout is None else options.timeout or None  # 0: none
     query = inputs.text(options.query, options)
+    if options.population == "sample" and not options.errors:
+        options.usage("--population sample goes with --errors")
     if options.errors:
         return _with_errors(query, limit, options)
     store = inputs.released(options)
@@ -80,7 +82,8 @@ def _with_errors(query: str, limit: float | None, options: argparse.Namespace) -
         formats.check(options, 1, con.releases_path)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            found = con.sql(query, errors=True, alpha=options.alpha)
+            population = "sample" if options.population == "sample" else None
+            found = con.sql(query, errors=True, alpha=options.alpha, population=population)
         for one in said:
             log.warning("%s", one.message)
         _deliver(found, "result", options)

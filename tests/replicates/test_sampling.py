@@ -94,3 +94,15 @@ def test_what_sampling_cannot_tell_is_refused(con):
         con.sql("SELECT a.n - b.n AS d FROM total a, bare b", errors=True, population="sample")
     with pytest.raises(dpsql.DataError, match="errors=True"):
         con.sql("SELECT n FROM total", population="sample")
+
+
+def test_a_cursor_adds_sampling_as_a_query_does(con):
+    asked = "SELECT g, n / 2 AS half FROM by_g ORDER BY g"
+    wider = con.sql(asked, errors=True, population="sample")
+    with con.cursor(errors=True, population="sample") as cursor:
+        cursor.execute(asked)
+        assert cursor.fetchall() == wider.fetchall()
+    assert wider.column("half_stderr")[0] > 1.5 * con.sql(asked, errors=True).column("half_stderr")[0]
+    for wrong in ({"population": "sample"}, {"errors": True, "population": "rows"}):
+        with pytest.raises(dpsql.DataError, match="goes with errors=True"):
+            con.cursor(**wrong)

@@ -113,6 +113,13 @@ def test_errors_of_results_are_shown_where_they_are_set_on(ann: Client) -> None:
     assert ann.ask("SELECT COUNT(*) AS k FROM visits WHERE age < 40").columns == ["k", "k_stderr", "k_low", "k_high"]
     said = ann.ask("SELECT k / 2 AS half FROM q1")  # computed from what is released
     assert said.columns == ["half", "half_stderr", "half_low", "half_high"]
+    ann.ask("SET dpsql.population = sample")
+    wider = ann.ask("SELECT k / 2 AS half FROM q1")
+    assert float(wider.rows[0][1]) > float(said.rows[0][1])
+    assert ann.ask("SHOW dpsql.population").rows == [("sample",)]
+    assert "write sample" in ann.ask("SET dpsql.population = all").errors[0]["M"]
+    ann.ask("SET dpsql.population = default")
+    assert ann.ask("SELECT k / 2 AS half FROM q1").rows == said.rows
 
 
 def test_a_refusal_points_at_its_place_in_the_whole_text(ann: Client) -> None:

@@ -192,6 +192,9 @@ def test_sql_shows_errors_of_what_it_computes(place: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         main(["sql", "SELECT 1", "--errors", "--releases", "people.releases.duckdb"])
     assert "give --policy FILE" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sql", "SELECT 1", "--population", "sample"])
+    assert "goes with --errors" in capsys.readouterr().err
 
 
 def test_policy_check_shows_what_is_declared(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,7 @@ _QUIET = {
     "quote_all_identifiers": "off",
 }
 _FIXED = {"client_encoding": ("utf8", "utf-8", "unicode"), "standard_conforming_strings": ("on", "true", "1")}
-OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mu", "dpsql.rho", "dpsql.errors", "dpsql.confidence")
+OWN = ("dpsql.epsilon", "dpsql.delta", "dpsql.mu", "dpsql.rho", "dpsql.errors", "dpsql.confidence", "dpsql.population")
 _SET = re.compile(
     r"SET\s+(?:SESSION\s+|LOCAL\s+)?(?:(?P<zone>TIME\s+ZONE)\s+|(?P<name>[\w.]+|\"[^\"]+\")\s*(?:=|\bTO\b)\s*)(?P<value>.+)",
     re.IGNORECASE | re.DOTALL,
@@ -96,6 +96,7 @@ class Settings:
     budget: dict[str, str] = field(default_factory=dict)
     errors: bool = False
     confidence: Fraction | None = None
+    population: str | None = None
     others: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -137,6 +138,12 @@ class Settings:
             self.errors = not default and _SWITCH[value.lower()]
         elif name == "dpsql.confidence":
             self.confidence = None if default else _confidence(value)
+        elif name == "dpsql.population":
+            if not default and value.lower() not in ("sample", ""):
+                raise DataError(
+                    f"dpsql.population is {value[:40]!r}; write sample or default"
+                )
+            self.population = "sample" if value.lower() == "sample" else None
         elif name in _QUIET:
             if not default and name in _FIXED and value.lower() not in _FIXED[name]:
                 raise SessionError(f"{name} is always {_QUIET[name]}; leave it as it is", "0A000")
@@ -153,7 +160,7 @@ class Settings:
         """Run RESET: one setting, or all of them."""
         name = text[len("RESET") :].strip().strip('"')
         if name.lower() == "all":
-            self.budget, self.errors, self.confidence, self.others = {}, False, None, {}
+            self.budget, self.errors, self.confidence, self.population, self.others = {}, False, None, None, {}
         else:
             self.set(name, "default")
 
@@ -172,6 +179,7 @@ class Settings:
         own = {f"dpsql.{name}": self.budget.get(name, "") for name in ("epsilon", "delta", "mu", "rho")}
         own |= {"dpsql.errors": "on" if self.errors else "off"}
         own |= {"dpsql.confidence": "0.95" if self.confidence is None else f"{float(self.confidence):g}"}
+        own |= {"dpsql.population": self.population or ""}
         return {**own, **_QUIET, **self.others}
 
     def _set_budget(self, name: str, value: str) -> None:

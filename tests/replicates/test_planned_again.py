@@ -1,0 +1,120 @@
+"""Replicates of what the ledger keeps no integers of: blocks of histograms, boxes, long lines, large batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.privacy.noise import Noise
+from dpsql.replicates import law as laws
+from dpsql.workload.compile import choice, histograms
+
+POLICY = """
+dataset = "d-1"
+[budget]
+epsilon = 400.0
+delta = 1e-9
+pure_epsilon = 200.0
+[tables.t]
+unit = "row"
+[tables.t.columns]
+g = { values = ["a", "b", "c", "d"], nulls = false }
+h = { values = [1, 2, 3], nulls = false }
+k = { lower = 0, upper = 749, nulls = false }
+v = { lower = 0, upper = 10, nulls = false }
+"""
+MARGINALS = "CREATE VIEW m AS SELECT g, h, COUNT(*) AS n, SUM(v) AS s FROM t GROUP BY dp_marginals(2, g, h)"
+FILTERS = "CREATE VIEW m AS SELECT " + ", ".join(
+    f"COUNT(*) FILTER (WHERE {' AND '.join(each)}) AS n{at}"
+    for at, each in enumerate((f"k BETWEEN {37 * i} AND {37 * i + 400 % (i + 90)}", f"v <= {i}") for i in range(1, 9))
+) + " FROM t"  # fmt: skip
+LARGE = "CREATE VIEW m AS SELECT k, g, COUNT(*) AS n FROM t GROUP BY k, g"
+LINE = "CREATE VIEW m AS SELECT dp_ranges(k), COUNT(*) AS n FROM t GROUP BY dp_ranges(k)"
+NORM = "CREATE VIEW m AS SELECT COUNT(*) AS n, " + ", ".join(
+    f"COUNT(*) FILTER (WHERE {column}) AS n{at}" for at, column in enumerate(("g = 'a'", "h = 1", "v < 5", "k < 300"))
+) + " FROM t"  # fmt: skip
+
+
+COUNT = 400
+
+
+def _blocks(patch):
+    patch.setattr(choice, "FEW_CELLS", 10)
+    patch.setattr(choice, "_is_structured", lambda batch: True)
+
+
+def _boxes(patch):
+    patch.setattr(histograms, "BOXES_FROM", 0)
+
+
+CASES = {
+    "blocks of histograms": (MARGINALS, _blocks),
+    "boxes": (FILTERS, _boxes),
+    "norm blocks": (NORM, None),
+    "more than 2,000 measurements": (LARGE, None),
+    "a long line": (LINE, None),
+}
+
+
+def connect(folder):
+    with duckdb.connect(str(folder / "d.duckdb")) as duck:
+        duck.execute(
+            "CREATE TABLE t AS SELECT ['a', 'b', 'c', 'd'][1 + i % 4] AS g, 1 + (i // 4) % 3 AS h, "
+            "(i * 7919 % 750)::INTEGER AS k, (i % 11)::DOUBLE AS v FROM range(3000) r(i)"
+        )
+    (folder / "p.toml").write_text(POLICY, encoding="utf-8")
+    return dpsql.connect(folder / "d.duckdb", policy=folder / "p.toml")
+
+
+def spreads(con, rel):
+    """(standard error that the release says, spread over its replicates) of every number of ``m``, both (rows,)."""
+    if len(rel["m"]) > 100_000:  # all ranges
+        ranges = "FROM m WHERE k_from = 20 AND k_to % 40 = 30"
+        rows = con.sql(f"SELECT k_to, n_stderr AS said, 3 * n + 1 AS again {ranges}", errors=True)
+        return np.array(rows.column("said")), np.array(rows.column("again_stderr")) / 3
+    shown = rel["m"].df()
+    names = [name for name in shown if f"{name}_stderr" in shown]
+    drawn = rel.draws("m", COUNT).df()[names].to_numpy().reshape(COUNT, len(shown), len(names))
+    moves = np.sqrt(np.mean((drawn - shown[names].to_numpy()) ** 2, axis=0))
+    said = shown[[f"{name}_stderr" for name in names]].to_numpy()
+    there = ~np.isnan(said)
+    return said[there], moves[there]
+
+
+def agree(said, found, count=199):
+    """A sample deviation of noise of kurtosis up to 6 is off by sqrt(5 / count) / 2 of itself; five of it for each."""
+    near = abs(found / said - 1) < 5 * math.sqrt(5 / count) / 2
+    together = abs(np.mean((found / said) ** 2) - 1) < 5 * math.sqrt(5 / count)
+    return bool(near.all() and together)
+
+
+def of_another_norm(law):
+    """Single Laplace draws where the norm is that of a block; else noise of twice the variance."""
+    return Noise.laplace(law.parameter) if law.kind == "blocks" else replace(law, parameter=law.parameter * 2)
+
+
+@pytest.mark.parametrize("noise", ["pure", "gaussian"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_spread_is_the_standard_error_and_mutants_fall(case, noise, tmp_path, monkeypatch):
+    batch, made_so = CASES[case]
+    if case == "norm blocks" and noise == "gaussian":
+        pytest.skip("the max-norm is that of pure noise")
+    if made_so is not None:
+        made_so(monkeypatch)
+    con = connect(tmp_path)
+    plan = con.plan(batch, epsilon=2, delta=None if noise == "pure" else 1e-9)
+    rel = con.run(plan)
+    assert (plan.noise.kind == "blocks") == (case == "norm blocks")
+    assert agree(*spreads(con, rel))
+    real = laws.drawn
+    for wrong in (lambda law: replace(law, parameter=law.parameter / 4), of_another_norm):
+        monkeypatch.setattr(laws, "drawn", lambda law, *rest, wrong=wrong: real(wrong(law), *rest))
+        monkeypatch.setattr(laws, "replicates", lambda law, *rest, wrong=wrong: np.stack(list(real(wrong(law), *rest))))
+        con._replicates._made.clear()
+        assert not agree(*spreads(con, rel))
+    assert len(con.budget.charges) == 1
