@@ -293,7 +293,13 @@ def _cluster(
     if len(tables) > 1 and ask.most["patients"] > 1:
         whole = False
     world.fill(dict(enumerate(persons)))
-    return Enumerated(_distinct(world.each(compiled, layouts, len(persons))), whole)
+    vectors = world.each(compiled, layouts, len(persons))
+    # Rows of nobody are a unit, too, which finds no row of patients and which no count of persons counts.
+    nobody = vectors[[not (ask.joined and person.get("patients")) for person in persons]]
+    for layout in layouts:
+        if layout.source.counts_units:
+            nobody[:, np.unique(layout.entry[layout.entry >= 0])] = 0
+    return Enumerated(_distinct(np.concatenate([vectors, nobody])), whole)
 
 
 def _kinds(

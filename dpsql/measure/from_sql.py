@@ -26,6 +26,10 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   unit) is a column in turn, ``KEPT``. A base counts by it as by a region; in a join a row that does not count has NULL
   for a key, which equals nothing. Conditions instead, even above GROUP BY, DuckDB pushes down to the table, which it
   reads or not as the statistics of its columns say: the time of a scan would tell whether there is a row.
+- Where units are counted by the same rows (``Layout.tie``), rows that are the first of the unit's in a cell of that count
+  come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them have
+  one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and in no
+  other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -45,7 +49,7 @@ from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Uni
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 
-UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
+UNIT, PLACE, LAST, BEST, CELL = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best", "dpsql_cell"
 
 
 def rows_of(
@@ -58,6 +62,7 @@ def rows_of(
     public: Sequence[str] = (),
     caps: Sequence[CapColumn] = (),
     counted: tree.Test | None = None,
+    cell: tree.Value | None = None,
 ) -> Select:
     """The FROM clause of a scan over ``source``.
 
@@ -67,7 +72,8 @@ def rows_of(
     ``cells``: how many there are that a distinct source counts in, if known; a unit that cannot be in more than
     ``limit`` needs no truncation. ``public``: names among the columns that are released as they are, and choose which
     rows of a unit remain. ``caps`` bound the rows of a unit first. ``counted``: a condition over the names that is
-    FALSE for rows that no query counts; NULL counts as FALSE.
+    FALSE for rows that no query counts; NULL counts as FALSE. ``cell``: of a source of rows the cell in which the unit
+    is counted by a row, -1 for none, where its first row in each is kept before others; there are ``cells`` of them.
     """
     names = [name for name, _ in columns]
     base: Relation = joined(source, used)
@@ -78,8 +84,9 @@ def rows_of(
     if once:
         kept = ((KEPT, tree.Name(KEPT, BASE)),) if source.conditional else ()
         base, owner = values_of(once, base, owner, *kept), (UNIT, unit)
-    rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps)), base)
-    held = [*names, *(cap.name for cap in caps)]
+    tied = () if cell is None else ((CELL, cell),)
+    rows = Select((owner, *columns, *((cap.name, cap.group) for cap in caps), *tied), base)
+    held = [*names, *(cap.name for cap in caps), *(name for name, _ in tied)]
     first: list[tree.Node] = []
     matters: tree.Test | None = tree.Compared(tree.Name(names[0]), ">=", tree.whole(0)) if source.distinct else counted
     if matters is not None and (caps or not source.counts_units):
@@ -101,6 +108,10 @@ def rows_of(
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
         return rows  # one for each unit
+    elif cell is not None and cells == 1:
+        first = [tree.Compared(tree.Name(CELL), "<", tree.whole(0)), *first]
+    elif cell is not None:
+        rows, first = _first_of_cells(rows, held, names, first)
     rows = _truncated(rows, names, first, source.limit)
     return rows if source.each is None else _once_each(rows, names)
 
@@ -150,6 +161,26 @@ def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], l
     """At most ``limit`` of the rows of each unit: the least by ``first``, then by hash, then by value."""
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
     return _within(rows, names, tree.Window("row_number", (), (tree.Name(UNIT),), order), limit)
+
+
+def _first_of_cells(
+    rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node]
+) -> tuple[Select, list[tree.Node]]:
+    """The rows with what orders each unit's: 0 for the first in a cell of units, by ``_truncated``'s order of cells; else
+    1, or 2 for a row that no query counts. The order of cells is that of a distinct source's own truncation.
+    """
+    cell, unit = tree.Name(CELL), tree.Name(UNIT)
+    order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
+    placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
+    known = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
+    owned = tree.Every((*known, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
+    later = tree.whole(1) if not first else tree.CaseValue(
+        ((tree.Compared(first[0], "=", tree.whole(0)), tree.whole(1)),), tree.whole(2), "INTEGER"
+    )
+    ranked = Select((*same(UNIT, *held), (BEST, tree.CaseValue(((owned, tree.whole(0)),), later, "INTEGER"))), placed)
+    leads = tree.Compared(tree.Name(BEST), "=", tree.whole(0))
+    by_cell = [tree.Guarded(tree.Every((leads,)), value) for value in (_hash(UNIT, CELL), cell)]
+    return ranked, [tree.Name(BEST), *by_cell]
 
 
 def _within(rows: Select, names: Sequence[str], place: tree.Window, most: int) -> Select:

@@ -28,7 +28,7 @@ from dpsql.workload.expr.regions import Axis, OpaqueAxis
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.scan import Column, Relation, Select, Table, same
 from dpsql.workload.expr.total import VALUES, Once, read_once
-from dpsql.workload.expr.values import Name, Stored, stored
+from dpsql.workload.expr.values import Name, Stored, Value, stored
 
 MAX_GROUPS = 2**21
 """The most combinations of regions by which one scan groups for several layouts."""
@@ -118,7 +118,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
     (``Layout.whole``), so that every scan counts the same ones. ``beside``: columns of a plain table that are keys
     before all others.
     """
-    source, used = layout.source, joined_columns(layout.whole)
+    source, used = layout.source, joined_columns(layout)
     beside_axes: list[Once] = []
     if source.each is not None:
         used = (*used, *(part for part in stored(source.each.computed) if part.source and part not in used))
@@ -130,9 +130,11 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         whole = layout.whole
         values, caps = _caps(source)
         matters = None if source.distinct else counted(whole, [Name(f"a{i}") for i in range(len(whole.cells.axes))])
-        cells = len(np.unique(layout.entry[layout.entry >= 0]))
+        entry = layout.entry if layout.tie is None else layout.tie.counted.entry
+        cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
-        rows = rows_of(source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters)
+        found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
+        rows = rows_of(source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters, cell=found)
     elif once or beside:
         rows = values_of(once, rows, *beside)
         columns = (*same(*(name for name, _ in beside)), *columns)
@@ -158,13 +160,27 @@ def named(layout: Layout) -> tuple[Layout, tuple[Once, ...]]:
     """
     found: dict[str, Stored] = {}
     once: list[Once] = []
-    for column, line in _operands(layout.whole):
+    values = _values(layout)
+    for column, line in _all_operands(layout):
         if column in found:
             continue
         name = f"c{len(found)}"
-        once.append(read_once(layout.values.get(column, Stored(column, line.type)), line, name))
+        once.append(read_once(values.get(column, Stored(column, line.type)), line, name))
         found[column] = Stored(name, line.type, VALUES)
-    return replace(layout, values=found), tuple(once)
+    tie = layout.tie and replace(layout.tie, counted=replace(layout.tie.counted, values=found))
+    return replace(layout, values=found, tie=tie), tuple(once)
+
+
+def _all_operands(layout: Layout) -> Iterator[tuple[str, Line]]:
+    """``_operands`` of all that the batch reads of a row, and of the cells in which its unit is counted."""
+    yield from _operands(layout.whole)
+    if layout.tie is not None:
+        yield from _operands(layout.tie.counted)
+
+
+def _values(layout: Layout) -> Mapping[str, Value]:
+    """What is computed of a row, for the cells in which its unit is counted, too."""
+    return layout.values if layout.tie is None else {**layout.tie.counted.values, **layout.values}
 
 
 def _operands(layout: Layout) -> Iterator[tuple[str, Line]]:
@@ -183,6 +199,7 @@ def _operands(layout: Layout) -> Iterator[tuple[str, Line]]:
 
 def joined_columns(layout: Layout) -> tuple[Stored, ...]:
     """The columns of joined tables that the scan's axes and measures read, each once."""
-    names = [column for column, _ in _operands(layout)]
-    found = [part for name in names if name in layout.values for part in stored(layout.values[name])]
+    names = [column for column, _ in _all_operands(layout)]
+    values = _values(layout)
+    found = [part for name in names if name in values for part in stored(values[name])]
     return tuple(dict.fromkeys(column for column in found if column.source))

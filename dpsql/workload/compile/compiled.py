@@ -23,7 +23,7 @@ from dpsql.workload.cells.cell_table import Block, Cells
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.cells.tell_apart import compile_cells
 from dpsql.workload.compile.layout import Layout, Span, common_steps, spans_of
-from dpsql.workload.compile.units import contributions_of
+from dpsql.workload.compile.units import contributions_of, tied_layouts
 from dpsql.workload.expr.batch import CaseKey, Query, Table, Term
 from dpsql.workload.expr.conditions import FALSE, And, LineAtom, atoms, conjunction, gather
 from dpsql.workload.expr.deadline import NONE, Deadline
@@ -150,7 +150,7 @@ def compile_rows(
         layouts.append(replace(piece.layout, entry=entry))
         offset += piece.rows.shape[1]
     rows, divisor = _primitive(sparse.csr_array(rows))
-    return tuple(layouts), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
+    return tied_layouts(layouts, rows.shape[1]), rows, np.sum([piece.scale for piece in pieces], axis=0) * divisor
 
 
 def _check_distinct(table: Table, rows: sparse.csr_array, cells: Cells) -> None:

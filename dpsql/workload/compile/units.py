@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -15,23 +16,154 @@ from dpsql.linalg import exact
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.cells.cell_table import Cells
 from dpsql.workload.cells.corners import corners_of
-from dpsql.workload.compile.layout import Layout
-from dpsql.workload.expr.regions import LineAxis
+from dpsql.workload.compile.layout import Layout, Tie
+from dpsql.workload.expr.regions import Axis, LineAxis, OpaqueAxis, is_total
 from dpsql.workload.expr.rows import Cap, RowSource
-from dpsql.workload.families.contributions import Contributions, Part
+from dpsql.workload.families.contributions import Contributions, Part, Tied
 
 _MOST_STATES = 2_000_000  # regions of one axis x states behind it that are followed to cells
+_MOST_CLASSES = 1_500  # cells of counted units that are tied to rows without a list
 
 
 def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
     """What units can change of ``size`` entries of x that ``layouts`` fill. Raises SQLError as ``corners_of``."""
-    units = []
+    units: list[tuple[Part, ...]] = []
+    tied: dict[int, Tied] = {}
     for mates in by_unit(layouts):
+        rows = next((layout for layout in mates if layout.tie is not None), None)
+        if rows is not None and rows.tie is not None:
+            # The two are the first of their unit.
+            tied[len(units)] = _tied(rows, rows.tie, size)
+            pair = rows.table, rows.tie.counted.table
+            mates = sorted(mates, key=lambda one: pair.index(one.table) if one.table in pair else 2)
         parts = [_part(layout, size, joint=len(mates) > 1) for layout in mates]
         held = tuple(part for part in parts if part.corners.shape[1])
         if held:
             units.append(held)
-    return Contributions(tuple(units), size)
+    return Contributions(tuple(units), size, tied)
+
+
+def tied_layouts(layouts: Sequence[Layout], size: int) -> tuple[Layout, ...]:
+    """``layouts`` with units tied to the rows that they are counted by (``Layout.tie``), where C is planned so.
+
+    Of each kind of unit one source of rows and the one count of units, over the same rows, which no bound of ``at_most``
+    spreads: alone, or where all that the unit can change is listed.
+    """
+    found = list(layouts)
+    for mates in by_unit(layouts):
+        rows = next((one for one in mates if _may_tie(one)), None)
+        counted = [one for one in mates if rows is not None and _same_rows(rows, one)]
+        if rows is None or len(counted) != 1 or sum(one.source.counts_units for one in mates) > 1:
+            continue
+        other = counted[0]
+        meets = _meets(rows, other)
+        if meets is None:
+            continue
+        tied = replace(rows, tie=Tie(other, meets))
+        here = [tied if one is rows else one for one in mates]
+        alone = len(mates) == 2 and np.unique(other.entry[other.entry >= 0]).size <= _MOST_CLASSES
+        if alone or contributions_of(here, size).listable:
+            found = [tied if one is rows else one for one in found]
+    return tuple(found)
+
+
+def _may_tie(layout: Layout) -> bool:
+    """Whether it is a source of rows of units, of which some are kept by what the batch tells of them."""
+    source = layout.source
+    plain = source.unit is not None and not source.distinct and source.of is None and not source.caps
+    if layout.multiplicity == 1 and any(join.private for join in source.joins):
+        return False  # rows without a unit find no row, which ``Tied`` does not know
+    return plain and isinstance(layout.cells, Cells) and bool((layout.entry >= 0).any())
+
+
+def _same_rows(rows: Layout, other: Layout) -> bool:
+    """Whether ``other`` counts the units of the rows of ``rows``."""
+    counts = other.source.counts_units and replace(other.source, distinct=False) == rows.source
+    values = {**rows.values, **other.values} == {**other.values, **rows.values}
+    return counts and values and isinstance(other.cells, Cells) and bool((other.entry >= 0).any())
+
+
+def _tied(rows: Layout, tie: Tie, size: int) -> Tied:
+    """What a unit changes of both."""
+    counted = tie.counted.entry[0]
+    cell, own = tie.meets
+    entry = np.where(own >= 0, counted[own], -1)
+    held, label, at = [], [], []
+    for one in np.unique(entry).tolist():
+        mine = cell[entry == one]
+        cells = mine[mine >= 0]
+        cells = cells[(rows.entry[:, cells] >= 0).any(axis=0)]
+        corners = sparse.csc_array((size, 0), dtype=np.int64)
+        if cells.size:
+            corners = _both_signs(sparse.csc_array(corners_of([rows.entry[:, cells]], size)), rows.entry)
+        if one >= 0 and mine.size > cells.size:
+            # Rows that the unit is counted by, and that nothing else counts.
+            corners = sparse.csc_array(sparse.hstack([corners, sparse.csc_array((size, 1), dtype=np.int64)]))
+        held.append(corners)
+        label += [one] * held[-1].shape[1]
+        at.append(np.full(held[-1].shape[1], one))
+    more, place = sparse.csc_array(sparse.hstack(held, format="csc", dtype=np.int64)), np.concatenate(at)
+    inside = np.flatnonzero(place >= 0)
+    ones = (np.ones(inside.size, dtype=np.int64), (place[inside], inside))
+    first = sparse.csc_array(more + sparse.csc_array(ones, shape=more.shape))
+    return Tied(first, more, np.array(label, dtype=np.int64), rows.multiplicity)
+
+
+def _meets(rows: Layout, other: Layout) -> Ints | None:
+    """The pairs of cells of two layouts in which one row can be, -1 for none (2 x pairs); None where that is not
+    followed.
+
+    Both tables of cells are walked at once, axis by axis, a row's value deciding the regions of both.
+    """
+    cells, counted = rows.cells, other.cells
+    assert isinstance(cells, Cells)  # noqa: S101 - asked before
+    assert isinstance(counted, Cells)  # noqa: S101 - asked before
+    names, others = ([_axis_key(axis, one) for axis in one.cells.axes] for one in (rows, other))
+    if [name for name in names if name in others] != [name for name in others if name in names]:
+        return None
+    states, i, j = np.zeros((2, 1), dtype=np.int64), 0, 0
+    while i < len(names) or j < len(others):
+        mine = i < len(names) and (names[i] not in others or (j < len(others) and names[i] == others[j]))
+        theirs = j < len(others) and (not mine or names[i] == others[j])
+        regions = _regions(cells.axes[i] if mine else None, counted.axes[j] if theirs else None)
+        if regions is None or states.shape[1] * regions.shape[1] > _MOST_STATES:
+            return None
+        pairs = np.repeat(states, regions.shape[1], axis=1), np.tile(regions, states.shape[1])
+        moved = [
+            _moved(one.transitions[at], state, region) if walks else state
+            for one, at, walks, state, region in zip((cells, counted), (i, j), (mine, theirs), *pairs, strict=True)
+        ]
+        states, i, j = np.unique(np.stack(moved), axis=1), i + mine, j + theirs
+    ends = [
+        np.where(state >= 0, one.cell_of_state[state], -1) for one, state in zip((cells, counted), states, strict=True)
+    ]
+    return np.unique(np.stack(ends), axis=1)
+
+
+def _axis_key(axis: Axis, layout: Layout) -> object:
+    """What tells apart by one value of a row: equal for axes over one column, or of one predicate."""
+    return axis.predicate if isinstance(axis, OpaqueAxis) else (axis.column, layout.values.get(axis.column))
+
+
+def _regions(axis: Axis | None, other: Axis | None) -> Ints | None:
+    """The regions of two axes over one column that a row can have, -1 for none; 0 for no axis (2 x pairs)."""
+    if axis is None or other is None:
+        one = axis or other
+        assert one is not None  # noqa: S101 - there is one of the two
+        mine = np.arange(0 if is_total(one) else -1, one.size)
+        return np.stack([mine, mine * 0]) if other is None else np.stack([mine * 0, mine])
+    if isinstance(axis, LineAxis) and isinstance(other, LineAxis):
+        return np.unique(np.stack(_side_by_side(axis, other)), axis=1)
+    if axis == other:
+        mine = np.arange(0 if is_total(axis) else -1, axis.size)
+        return np.stack([mine, mine])
+    return None
+
+
+def _moved(table: np.ndarray, state: Ints, region: Ints) -> Ints:
+    """The state after an axis, -1 once a row has no region."""
+    gone = (state < 0) | (region < 0)
+    return np.where(gone, -1, table[np.maximum(state, 0), np.maximum(region, 0)])
 
 
 def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
@@ -41,7 +173,8 @@ def wider_than_true(layouts: Sequence[Layout], *, listed: bool) -> str:
     """
     said = []
     for mates in by_unit(layouts):
-        read = [table for layout in mates for table in set(layout.source.tables)]
+        tied = [layout.tie.counted.table for layout in mates if layout.tie is not None]
+        read = [table for layout in mates if layout.table not in tied for table in set(layout.source.tables)]
         shared = sorted({table for table in read if read.count(table) > 1 and mates[0].source.unit is not None})
         if shared:
             said.append(f"could change each scan of {', '.join(shared)} by itself")
@@ -94,6 +227,8 @@ def kept_first(layouts: Sequence[Layout]) -> dict[str, str]:
             read = (layout.entry >= 0).any(axis=0)
             tables = (*cells.transitions, cells.cell_of_state, read)
             told += [np.asarray(table, dtype=np.int64).tobytes() for table in tables]
+        if layout.tie is not None:
+            told += [digest.encode() for digest in kept_first([layout.tie.counted]).values()]
         digest = hashlib.sha256()
         for part in told:
             digest.update(len(part).to_bytes(8, "little") + part)
@@ -203,9 +338,7 @@ def _is_over(layout: Layout, axis: object, cap: Cap) -> bool:
 def _regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:
     """The regions of the axis in sets that share no group of the cap, and how many groups each set holds."""
     groups = cap.axis
-    cuts = sorted({*axis.cuts, *groups.cuts})
-    mine = np.append(axis.pieces[_before(axis, cuts)], axis.null_region)
-    other = np.append(groups.pieces[_before(groups, cuts)], groups.null_region)
+    mine, other = _side_by_side(axis, groups)
     inside = mine >= 0
     place = (mine[inside], axis.size + other[inside])
     size = axis.size + groups.size
@@ -213,6 +346,13 @@ def _regions_by_group(axis: LineAxis, cap: Cap) -> list[tuple[Ints, int]]:
     label = csgraph.connected_components(joined, directed=False)[1]
     held = np.unique(label[mine[inside]])
     return [(np.flatnonzero(label[: axis.size] == one), int((label[np.unique(place[1])] == one).sum())) for one in held]
+
+
+def _side_by_side(axis: LineAxis, other: LineAxis) -> tuple[Ints, Ints]:
+    """The regions of two axes over one column in each piece that both cut, and for NULL."""
+    cuts = sorted({*axis.cuts, *other.cuts})
+    mine, theirs = (np.append(one.pieces[_before(one, cuts)], one.null_region) for one in (axis, other))
+    return mine, theirs
 
 
 def _before(axis: LineAxis, cuts: Sequence[object]) -> Ints:

@@ -9,6 +9,8 @@ exact where the columns of a source are alike, such as groups that B treats alik
 source whose columns are of a few lengths counts as so many sources under one limit, and the one source of single
 corners that has most of them is looked at corner by corner.
 
+Units and the rows that they are counted by are bounded together (``reach_tied``).
+
 In L1 the sources add up, and of each its s_t longest columns: exact where no measurement has two of these. What nested
 measurements of a source move together is exact by ``dpsql.workload.compile.nested``.
 """
@@ -29,7 +31,7 @@ from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
 from dpsql.linalg.exact import each_norm, max_abs, product_chunks, products, sparse_products, squared_sum
 from dpsql.workload.compile.nested import largest_sums
-from dpsql.workload.families.contributions import Part
+from dpsql.workload.families.contributions import Part, Tied
 
 _SIZES = 100_000  # combinations of how many groups a unit has in each source that are tried
 _KINDS = 4  # lengths of columns of one source that are told apart
@@ -39,10 +41,12 @@ _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
 
 
-def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part]) -> int:
+def bounded_norm(
+    order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part], tied: Tied | None = None
+) -> int:
     """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
-    For c what one unit can change of the sources ``parts``. Cost: the norms of all columns, products of those of all
+    For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart. Cost: the norms of all columns, products of those of all
     sources but the widest of single corners, and the sizes; above a few thousand columns or 100,000 sizes the squared
     sum of the norms that count, of each source the longest.
     """
@@ -52,6 +56,8 @@ def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part
         return sum(source.part.times * source.farthest(mixing) for source in held)
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
+    if tied is not None and len(parts) == 2 and (longest := _tied(mixing, basis, tied)) is not None:
+        return longest
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
     triangle = int(min(triangle, _by_products(mixing, held)))
     single = [source for source in held if source.part.most == 1]
@@ -156,6 +162,53 @@ def reach_by_kinds(products: Array, parts: Sequence[tuple[Ints, int]]) -> Any:
         padded = np.concatenate([ranked[:, :1] * 0, ranked], axis=1)
         total = total + padded[np.arange(sizes.shape[1]), sizes[k]]
     return total.max()
+
+
+def reach_tied(products: Array, tied: Tied) -> Any:
+    """Never below the largest c^T K c over the sums c of ``tied``, for K = ``products`` (2c x 2c) over its columns.
+
+    At each number s of classes, and for each corner of which the other rows are or none: a class adds at most its best
+    row of K, that is its own entry, the s - 1 largest of other classes and twice the others' product. The class that
+    has the others is one of the s. Exact where classes are alike. None for many.
+    """
+    label, most, c = tied.label, tied.most, tied.label.size
+    inside, free = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
+    if inside.size * c * tied.limit > _MEETINGS:
+        return None
+    alone, cross = np.diag(products)[c:], products[np.ix_(inside, c + np.arange(c))]
+    own = np.unique(label[inside], return_inverse=True)[1]
+    together = products[np.ix_(inside, inside)]
+    best = _of_classes(together, own)
+    best = np.where(own[:, None] == np.arange(best.shape[1])[None, :], best.min(axis=1, keepdims=True), best)
+    others = np.sort(best, axis=1)[:, ::-1].cumsum(axis=1)
+    total = max(most**2 * alone.max(), 0)
+    for s in range(1, tied.limit + 1):
+        row = np.diag(together) + (others[:, s - 2] if s > 1 else 0)
+        total = max(total, np.sort(_of_classes(row[None, :], own)[0])[::-1][:s].sum())
+        left = most - s
+        if not left:
+            continue
+        beside = row[:, None] + 2 * left * cross
+        by_class = _of_classes(beside.T, own)
+        if free.size:
+            ranked = np.sort(by_class[free], axis=1)[:, ::-1][:, :s].sum(axis=1)
+            total = max(total, (ranked + left**2 * alone[free]).max())
+        mine = by_class[inside]
+        mine[np.arange(inside.size), own] = mine.min(axis=1)
+        ranked = np.sort(mine, axis=1)[:, ::-1][:, : s - 1].sum(axis=1)
+        total = max(total, (beside[np.arange(inside.size), inside] + ranked + left**2 * alone[inside]).max())
+    return total
+
+
+def _tied(mixing: Matrix, basis: Sparse, tied: Tied) -> int | None:
+    """``reach_tied`` in integers."""
+    columns = sparse.csc_array(basis @ tied.columns)
+    if columns.shape[1] > 2 * _ALL_PRODUCTS:
+        return None
+    K = products(mixing, columns, columns)
+    fits = int(abs(K).max(initial=0)) * (2 * tied.most + 2) ** 2 < 2**62
+    found = reach_tied(K.astype(np.int64 if fits else object), tied)
+    return None if found is None else int(found)
 
 
 def _lengths(values: Array) -> Ints:

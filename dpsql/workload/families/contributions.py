@@ -8,17 +8,18 @@ Where the policy bounds how many rows a unit has in each class of cells, all of 
 sums of one corner of each class decide, each as often as rows of the class count.
 
 Sources that share a unit: it adds to each what it likes, so C has the sums of one change, or none, of each source.
-Where two of them read one table, its rows decide both, and C may hold sums that no unit makes: a superset is sound.
+Where two of them read one table, its rows decide both. A count of units beside the rows that they are counted by is
+``Tied``; of others C may hold sums that no unit makes: a superset is sound.
 Sources that share none are moved by different neighbours: the union.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 from scipy import sparse
@@ -77,13 +78,82 @@ class Part:
             return norms
         return np.array([norms[one].max() for one in self.classes], dtype=norms.dtype)
 
+    def listed(self) -> Sparse:
+        """All sums but the empty one (n x count), not yet ``times`` them."""
+        return sparse.csc_array(self.corners @ _indicators(list(self.sums()), self.corners.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Tied:
+    """What one unit adds to a source of rows and to the count of units over the very rows that count.
+
+    A corner is one of the rows' source and the cell, its class ``label`` (c,), in which such a row has the unit
+    counted, -1 where in none. ``more`` (n x c) is what a row adds to the rows' source, ``first`` (n x c) the same with
+    the unit's count. A unit whose rows are in s classes, at most ``most`` rows, adds a sum over these classes of rows of
+    each, of whose classes each is counted once: for fixed classes a mean of sums that have one row in each of them, and
+    none or all the others that may count of one corner, which is one of those or without a class. A norm is largest at
+    one of these sums. The rows that have no unit, who is not counted, add ``most`` rows of one corner at the farthest.
+    """
+
+    first: Sparse = field(repr=False)
+    more: Sparse = field(repr=False)
+    label: Ints = field(repr=False)
+    most: int
+
+    @property
+    def limit(self) -> int:
+        """In how many classes a unit is at most."""
+        return min(self.most, np.unique(self.label[self.label >= 0]).size)
+
+    @property
+    def columns(self) -> Sparse:
+        """``first`` beside ``more`` (n x 2c)."""
+        return sparse.csc_array(sparse.hstack([self.first, self.more], format="csc"))
+
+    @property
+    def count(self) -> int:
+        """How many sums there are."""
+        ways, free = [1] + [0] * self.limit, int((self.label < 0).sum())
+        for number in np.unique(self.label[self.label >= 0], return_counts=True)[1].tolist():
+            for size in range(self.limit, 0, -1):
+                ways[size] += number * ways[size - 1]
+        by_size = (ways[size] * (1 + (size + free) * (size < self.most)) for size in range(1, self.limit + 1))
+        return self.label.size + sum(by_size)
+
+    def listed(self) -> Sparse:
+        """All sums (n x count)."""
+        c, free = self.label.size, np.flatnonzero(self.label < 0).tolist()
+        once: list[tuple[int, ...]] = [()] * c
+        again = [(i, self.most) for i in range(c)]
+        inside = np.flatnonzero(self.label >= 0)
+        for chosen in Part(self.first[:, inside], 1, self.limit, self.label[inside]).sums():
+            mine, rest = tuple(inside[list(chosen)].tolist()), self.most - len(chosen)
+            others = [(0, 0), *((i, rest) for i in (*mine, *free) if rest)]
+            once += [mine] * len(others)
+            again += others
+        at, times = np.array(again, dtype=np.int64).T
+        further = sparse.csc_array((times, (at, np.arange(times.size))), shape=(c, times.size))
+        return sparse.csc_array(self.first @ _indicators(once, c) + self.more @ further)
+
+    def some(self) -> Sparse:
+        """A few of the sums: one class each, many of them, and rows without a unit."""
+        inside = np.flatnonzero(self.label >= 0)
+        each = np.unique(self.label[inside], return_index=True)[1][: self.limit]
+        most = self.first[:, inside] @ _indicators([tuple(each.tolist())], inside.size)
+        return sparse.csc_array(sparse.hstack([self.more * self.most, self.first[:, inside], most], format="csc"))
+
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """C over ``size`` entries of x: for each kind of unit what it can change of each of its sources."""
+    """C over ``size`` entries of x: for each kind of unit what it can change of each of its sources.
+
+    ``tied`` has, for some kinds of unit, what it can change of its first two sources together: less than the sums of
+    one change of each.
+    """
 
     units: tuple[tuple[Part, ...], ...]
     size: int
+    tied: Mapping[int, Tied] = field(default_factory=dict)
 
     @cached_property
     def common(self) -> int:
@@ -93,7 +163,12 @@ class Contributions:
     @cached_property
     def count(self) -> int:
         """How many vectors C has, without the zero vector."""
-        return sum(math.prod(1 + part.count for part in parts) - 1 for parts in self.units)
+        return sum(math.prod(1 + part.count for part in self._apart(kind)) - 1 for kind in range(len(self.units)))
+
+    def _apart(self, kind: int) -> tuple[Part | Tied, ...]:
+        """What a kind of unit changes, as it likes in each."""
+        parts, tied = self.units[kind], self.tied.get(kind)
+        return parts if tied is None else (tied, *parts[2:])
 
     @property
     def single(self) -> bool:
@@ -117,7 +192,9 @@ class Contributions:
         """C over ``common`` (n x vectors, integer csr); where it is not ``listable`` each source's part alone, in
         single corners and the sum of the first ``most``.
         """
-        found = [self._listed(parts) if self.listable else self._some(parts) for parts in self.units]
+        listed = self.listable
+        kinds = [self._apart(kind) for kind in range(len(self.units))]
+        found = [self._listed(parts) if listed else self._some(parts) for parts in kinds]
         return sparse.csr_array(sparse.hstack(found, format="csr", dtype=np.int64))
 
     def longest(self, rows: Csr, order: int) -> float:
@@ -139,22 +216,25 @@ class Contributions:
             found = max(found, float(part.times) ** order * norm)
         return found
 
-    def _listed(self, parts: Sequence[Part]) -> Sparse:
+    def _listed(self, parts: Sequence[Part | Tied]) -> Sparse:
         """All sums of one change, or none, of each source of a unit, but for none of all."""
-        if len(parts) == 1 and parts[0].most == 1:
+        if len(parts) == 1 and isinstance(parts[0], Part) and parts[0].most == 1:
             return parts[0].corners * (parts[0].times // self.common)
-        held = sparse.hstack([part.corners * (part.times // self.common) for part in parts], format="csc")
-        starts = np.cumsum([0, *(part.corners.shape[1] for part in parts)]).tolist()
-        choices = [
-            [(), *(tuple(start + i for i in one) for one in part.sums())]
-            for part, start in zip(parts, starts, strict=False)
-        ]
+        listed = [part.listed() * (self._times(part) // self.common) for part in parts]
+        starts = np.cumsum([0, *(one.shape[1] for one in listed)]).tolist()
+        choices = [[(), *((i,) for i in range(a, b))] for a, b in pairwise(starts)]
         chosen = [tuple(i for one in sums for i in one) for sums in product(*choices)][1:]
-        return sparse.csc_array(held @ _indicators(chosen, held.shape[1]))
+        return sparse.csc_array(sparse.hstack(listed, format="csc") @ _indicators(chosen, starts[-1]))
 
-    def _some(self, parts: Sequence[Part]) -> Sparse:
+    def _times(self, part: Part | Tied) -> int:
+        return part.times if isinstance(part, Part) else 1
+
+    def _some(self, parts: Sequence[Part | Tied]) -> Sparse:
         found = []
         for part in parts:
+            if isinstance(part, Tied):
+                found.append(part.some())
+                continue
             scaled = part.corners * (part.times // self.common)
             found.append(scaled)
             if part.most > 1:
