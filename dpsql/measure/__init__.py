@@ -47,7 +47,7 @@ from dpsql.policy.values import fold
 from dpsql.privacy.ledger import Ledger
 from dpsql.privacy.periods import Reads
 from dpsql.workload.cells.boxes import Boxes
-from dpsql.workload.compile.confined import interval_of, is_confined
+from dpsql.workload.compile.confined import interval_of, is_confined, looks, looks_within
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import union
 from dpsql.workload.expr.lines import line_of
@@ -131,7 +131,10 @@ def _check_sensitivity(job: Job) -> None:
 
 
 def check_periods(job: Scanned) -> None:
-    """Hold the scans to the periods that the charge names: no row elsewhere is in a cell. Depends on public values."""
+    """Hold the scans to the periods that the charge names. Depends on public values.
+
+    No row elsewhere is in a cell, and no subquery or join of theirs looks at another row of the table.
+    """
     reads = Reads.of(job.description)
     if reads is None:
         return
@@ -142,7 +145,9 @@ def check_periods(job: Scanned) -> None:
         types = {fold(name): kind for name, kind in job.schemas[source.table].items()}
         line = line_of(types[fold(reads.column)])
         days = union([interval_of(periods, line, number) for number in numbers if number is not None])
-        if source.table != reads.table or None in numbers or not is_confined(layout, reads.column, days):
+        others = [look for look in looks(layout.source, layout.values.values()) if look.table == reads.table]
+        within = is_confined(layout, reads.column, days) and all(looks_within(o, reads.column, days) for o in others)
+        if source.table != reads.table or None in numbers or not within:
             raise IntegrityError(
                 f"the batch counts rows outside of the periods of {reads.table} that it is charged to; plan again "
                 "(nothing was charged)"

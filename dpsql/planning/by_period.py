@@ -5,14 +5,18 @@ alone (``dpsql.privacy.periods`` has the claim). Its conditions say which: the d
 its numbers counts. Rows elsewhere are left out of all cells, so that nothing of them is measured, whatever strategy is
 chosen; of a unit as many rows count in each period as the policy lets count, so that truncation looks at no other.
 
-What reads a day outside of the closed periods is refused: a period that is not over, days before the first, or rows
-without a day. A batch over several private tables keeps to closed periods, too, and is charged to everything.
+Rows that IN and EXISTS look up for a row that counts are read as well, and their periods pay as its own do. Where they
+are of another table that grows, or a join finds them, the batch is charged to everything, as one over several private
+tables is.
+
+What reads a day outside of the closed periods is refused, wherever it does: a period that is not over, days before the
+first, or rows without a day.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dpsql.errors import SQLError
@@ -20,12 +24,12 @@ from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.periods import Periods
 from dpsql.policy.values import fold
 from dpsql.privacy.periods import Reads
-from dpsql.workload.compile.confined import days_of, interval_of
+from dpsql.workload.compile.confined import Look, days_of, interval_of, looks
 from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, Or, gather, union
 from dpsql.workload.expr.lines import Interval, Line, line_of
-from dpsql.workload.expr.rows import Cap
-from dpsql.workload.expr.values import stored
+from dpsql.workload.expr.rows import Cap, Units
+from dpsql.workload.expr.values import Stored, stored
 from dpsql.workload.expr.within import Within
 
 MOST_PERIODS = 4_000
@@ -39,56 +43,105 @@ def by_period(
 
     None where its charge is for everything. Raises SQLError, with what to write, where it reads other rows.
     """
-    private = {fold(table.policy.name): policy.table(table.policy.name) for table in tables.values()}
-    found, reads = dict(tables), None
-    for declared in private.values():
-        if declared.periods is None:
-            continue
-        mine = {name: table for name, table in tables.items() if fold(table.policy.name) == fold(declared.name)}
-        read = sorted({number for table in mine.values() for number in _read(policy, table, declared.periods, queries)})
+    growing = {fold(name): declared for name, declared in policy.tables.items() if declared.periods is not None}
+    private = {fold(table.policy.name) for table in tables.values()}
+    counted: dict[str, set[int]] = {name: set() for name in growing}
+    looked: dict[str, set[int]] = {name: set() for name in growing}
+    alone = len(private) == 1
+    for table in tables.values():
+        own = growing.get(fold(table.policy.name))
+        if own is not None:
+            counted[fold(own.name)] |= _counted(policy, table, own, queries)
+        for look in _looks(table):
+            other = growing.get(fold(look.table))
+            if other is not None:
+                looked[fold(other.name)] |= _looked(policy, table, other, look, queries)
+                alone &= other is own and not look.join
+    reads = None
+    for name, declared in growing.items():
+        read = sorted(counted[name] | looked[name])
         if len(read) > MOST_PERIODS:
             raise SQLError(
                 f"the batch reads {len(read):,} periods of {declared.name}, at most {MOST_PERIODS:,} are charged at "
                 "once; split it, or add up what is released of each"
             )
-        found |= {name: _confined(table, declared.periods, read) for name, table in mine.items()}
-        reads = reads_of(declared, read) if read else None
-    return found, reads if len(private) == 1 else None
+        if name in private and read:
+            reads = reads_of(declared, read)
+    confined = {
+        name: table if (own := growing.get(fold(table.policy.name))) is None else _confined(table, own, counted)
+        for name, table in tables.items()
+    }
+    return confined, reads if alone else None
 
 
 def reads_of(declared: TablePolicy, numbers: Sequence[int]) -> Reads:
     """What a charge says that reads these periods of a table."""
-    periods = declared.periods
-    assert periods is not None  # noqa: S101 - its callers know
+    periods = _periods(declared)
     names = tuple(periods.start(number).isoformat() for number in numbers)
     return Reads(declared.name, **periods.rule, most=declared.periods_per_unit, read=names)
 
 
-def _read(policy: Policy, table: Table, periods: Periods, queries: Sequence[Query]) -> set[int]:
-    """The numbers of the periods that the queries over a table read."""
+def _looks(table: Table) -> Iterator[Look]:
+    """The rows that the queries over a table look up for those that they count."""
+    if table.source is not None:
+        values = (column.value for column in table.columns.values() if column.value is not None)
+        yield from looks(table.source, values)
+
+
+def _counted(policy: Policy, table: Table, declared: TablePolicy, queries: Sequence[Query]) -> set[int]:
+    """The numbers of the periods of which the queries over a table count rows."""
+    periods = _periods(declared)
+    units = None if table.source is None else table.source.of
+    if units is not None:
+        return _read(policy, declared, [days_of(units, periods.column)], _line_of(units, periods, ""))
     column = table.columns.get(fold(periods.column))
+    types = {fold(name): kind for name, kind in table.schema.items()}
+    name = periods.column if column is None else column.name
+    asked = [Within(condition).on(name) for condition in _asked(table, queries)]
+    return _read(policy, declared, asked, line_of(types[fold(periods.column)]))
+
+
+def _looked(policy: Policy, table: Table, declared: TablePolicy, look: Look, queries: Sequence[Query]) -> set[int]:
+    """The numbers of the periods at whose rows a look of the queries over a table looks."""
+    periods, how = _periods(declared), " by IN, EXISTS or a join"
+    if look.units is not None:
+        days, line = days_of(look.units, periods.column, look.join), _line_of(look.units, periods, look.join)
+        return _read(policy, declared, [days], line, how)
+    for column in table.columns.values():
+        value = column.value
+        if isinstance(value, Stored) and value.source == look.join and fold(value.name) == fold(periods.column):
+            asked = [Within(condition).on(column.name) for condition in _asked(table, queries)]
+            return _read(policy, declared, asked, column.line, how)
+    raise _refusal(policy, declared, how)
+
+
+def _read(
+    policy: Policy, declared: TablePolicy, asked: Iterable[Condition], line: Line | None, how: str = ""
+) -> set[int]:
+    """The numbers of the periods in which the days are that each of ``asked`` leaves; SQLError for other days."""
+    periods = _periods(declared)
     closed = periods.closed(policy.day)
     found: set[int] = set()
-    for condition in _asked(table, periods, queries):
-        held = Within(condition).on(periods.column if column is None else column.name)
+    for held in asked:
         if held == FALSE:
             continue
-        if not isinstance(held, LineAtom) or held.on_null:
-            raise _refusal(policy, table, periods)
+        if not isinstance(held, LineAtom) or held.on_null or line is None:
+            raise _refusal(policy, declared, how)
         for interval in held.intervals:
-            numbers = _numbers(periods, _line(table, periods), interval)
+            numbers = _numbers(periods, line, interval)
             if numbers is None or numbers.stop > closed:
-                raise _refusal(policy, table, periods)
+                raise _refusal(policy, declared, how)
             found.update(numbers[: MOST_PERIODS + 1])
     return found
 
 
-def _asked(table: Table, periods: Periods, queries: Sequence[Query]) -> Iterator[Condition]:
+def _periods(declared: TablePolicy) -> Periods:
+    assert declared.periods is not None  # noqa: S101 - its callers know
+    return declared.periods
+
+
+def _asked(table: Table, queries: Sequence[Query]) -> Iterator[Condition]:
     """Conditions that every row fulfils which one of the queries over a table counts."""
-    units = None if table.source is None else table.source.of
-    if units is not None:
-        yield days_of(units, periods.column)
-        return
     if table.source is not None and table.source.windows is not None:
         yield TRUE
         return
@@ -97,12 +150,11 @@ def _asked(table: Table, periods: Periods, queries: Sequence[Query]) -> Iterator
             yield gather(Or, *(term.condition for output in query.outputs for term in output.terms))
 
 
-def _line(table: Table, periods: Periods) -> Line:
-    units = None if table.source is None else table.source.of
-    types = {fold(name): kind for name, kind in table.schema.items()}
-    if units is not None and units.where is not None:
-        types |= {fold(part.name): part.type for part in stored(units.where) if not part.source}
-    return line_of(types[fold(periods.column)])
+def _line_of(units: Units, periods: Periods, join: str) -> Line | None:
+    """The line of the days that WHERE of rows of units asks for; None where it asks for none."""
+    parts = () if units.where is None else stored(units.where)
+    found = (p for p in parts if p.source == join and fold(p.name) == fold(periods.column))
+    return next((line_of(part.type) for part in found), None)
 
 
 def _numbers(periods: Periods, line: Line, interval: Interval) -> range | None:
@@ -121,8 +173,9 @@ def _day(line: Line, place: int) -> dt.date:
     return dt.date.fromordinal(min(max(days + dt.date(1970, 1, 1).toordinal(), 1), dt.date.max.toordinal()))
 
 
-def _confined(table: Table, periods: Periods, numbers: Sequence[int]) -> Table:
-    """The table with rows of these periods alone; of each unit as many of each period as of its table."""
+def _confined(table: Table, declared: TablePolicy, counted: Mapping[str, set[int]]) -> Table:
+    """The table with rows of the periods alone that are counted; of each unit as many of each as of its table."""
+    periods, numbers = _periods(declared), sorted(counted[fold(declared.name)])
     column = table.columns.get(fold(periods.column))
     if column is None or column.value is not None:
         return table  # rows of units: what their WHERE leaves, they are
@@ -137,9 +190,10 @@ def _confined(table: Table, periods: Periods, numbers: Sequence[int]) -> Table:
     return replace(table, columns=columns, source=source)
 
 
-def _refusal(policy: Policy, table: Table, periods: Periods) -> SQLError:
-    name, closed = table.policy.name, periods.closed(policy.day)
-    said = f"{name} is released by closed periods alone, {periods}, and the batch reads other rows of it"
+def _refusal(policy: Policy, declared: TablePolicy, how: str = "") -> SQLError:
+    periods = _periods(declared)
+    name, closed = declared.name, periods.closed(policy.day)
+    said = f"{name} is released by closed periods alone, {periods}, and the batch reads other rows of it{how}"
     if not closed:
         return SQLError(
             f"{said}; the first ends {periods.start(1)}, and today is {policy.day}: ask again when it is over (nothing "

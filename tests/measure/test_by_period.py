@@ -157,15 +157,16 @@ def test_a_unit_moves_what_its_periods_allow(name: str, of_units: World) -> None
 
 FOUND = (
     f"SELECT COUNT(*) FROM visits a {WHERE} "
-    "AND EXISTS (SELECT 1 FROM visits b WHERE b.patient = a.patient AND b.day < DATE '2024-02-01')"
+    "AND EXISTS (SELECT 1 FROM visits b WHERE b.patient = a.patient "
+    "AND b.day >= DATE '2024-01-01' AND b.day < DATE '2024-02-01')"
 )
 
 
-def test_what_is_found_for_a_row_is_paid_by_its_unit(of_units: World) -> None:
-    """EXISTS looks at other periods, but only of units with rows in those that are charged."""
+def test_what_is_found_for_a_row_pays_as_it_does(of_units: World) -> None:
+    """EXISTS looks at other periods of the same unit, and these are charged, too."""
     plan, held = of_units.plan(FOUND), rows()
     strangers: list[Row] = [(row[0] + 100, *row[1:]) for row in held if not is_read(row, plan)]
-    assert plan.reads.read == ("2024-02-01",)
+    assert plan.reads.read == ("2024-01-01", "2024-02-01")
     assert not moved(of_units, plan, [*held, *strangers], strangers).any()
     norms = []
     for patient in sorted({row[0] for row in held if is_read(row, plan)}):
