@@ -66,7 +66,7 @@ class GeometricThreshold:
         """log P(noise >= at), elementwise."""
         q = math.exp(-1 / float(self.scale))
         above = -np.maximum(at, 1.0) / float(self.scale) - math.log1p(q)
-        below = np.log1p(-np.exp((np.minimum(at, 1.0) - 1.0) / float(self.scale)) / (1.0 + q))
+        below = np.log1p(-np.exp((np.minimum(at, 0.0) - 1.0) / float(self.scale)) / (1.0 + q))
         return np.asarray(np.where(at >= 1, above, below))
 
     def sample(self, counts: Integers, cells: int, taken: Integers) -> tuple[Integers, Integers]:

@@ -98,8 +98,6 @@ def compile_sparse(queries: Sequence[Query], tables: Mapping[str, Table]) -> Spa
         )
     (block,) = blocks
     groups = prod(block.key_sizes)
-    if groups > MOST_GROUPS:
-        raise DataError(f"the batch has {groups:,} groups, at most {MOST_GROUPS:,} with method='sparse'; coarsen some")
     places = [np.zeros(size, dtype=np.int64) for size in held.sizes]
     for factor in block.factors:
         (axis,) = factor.axes
