@@ -16,8 +16,10 @@ from dpsql.audit.database import Rows, Synthetic
 from dpsql.audit.values import constants
 from dpsql.driver.connection import Connection
 from dpsql.driver.opening import connect
+from dpsql.errors import DataError
 from dpsql.measure import Job, synthetic
 from dpsql.measure.adaptive import AdaptiveJob
+from dpsql.measure.sparse import SparseJob
 from dpsql.planning.plan import Plan
 from dpsql.policy import Policy
 from dpsql.policy.values import fold
@@ -66,8 +68,11 @@ class World:
         held = replace(tables.policy, anchor=None)  # the anchor that the policy names is another ledger's
         con = connect(tables.connection, policy=held, ledger=folder / "audit.ledger", label="audit")
         plan = con.plan(batch, epsilon, delta, rho, **options)
+        job = con._batches.job(plan, "audit", "audit")
+        if isinstance(job, SparseJob):
+            raise DataError("method='sparse' is not audited: too many groups to compare; audit the batch over fewer")
         words = frozenset(fold(token.text) for token in sqlglot.tokenize(text, read="duckdb"))
-        return cls(tables, con, plan, con._batches.job(plan, "audit", "audit"), words)
+        return cls(tables, con, plan, job, words)
 
     @property
     def gaussian(self) -> bool:

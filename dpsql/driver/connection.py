@@ -25,6 +25,7 @@ from dpsql.driver.cursor import Cursor, check_population
 from dpsql.driver.discovering import Discovering
 from dpsql.driver.keeping import Keeping
 from dpsql.errors import (
+    BudgetError,
     DataError,
     Error,
     InterfaceError,
@@ -39,6 +40,7 @@ from dpsql.planning.needed_budget import NeededBudget, request_of
 from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.planning.prepare import prepare
+from dpsql.planning.sparse import SparsePlan, make_sparse_plan
 from dpsql.planning.target_errors import Wanted, wanted_of
 from dpsql.privacy.accountant import Request
 from dpsql.release import Result
@@ -47,7 +49,7 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import asks_for_free
 from dpsql.running.discovery import Finder
 from dpsql.running.find_first import find_all, plan_with_finding, waiting
-from dpsql.running.prospects import expected_estimates, prospects, table_of
+from dpsql.running.prospects import expected_estimates, prospects, prospects_of_sparse, table_of
 from dpsql.sql.parse.parameters import Parameters
 from dpsql.sql.parse.parameters import prepare as fill
 from dpsql.sql.parse.routing import tables_asked
@@ -135,10 +137,11 @@ class Connection(Discovering, Keeping):
         it (``budget_for``). ``earlier``: where earlier releases know a part of the answers, these rest on them, too,
         at the same charge, and the plan's errors are those of all measurements together
         (``dpsql.earlier.combined_plan``); False plans as if there were none. ``method``: "auto", or "adaptive"
-        (``dpsql.strategy.adaptive.marginals``) for counts over many columns, or the papers' "mwem" and "mwem-strategy";
-        their errors depend on the data and are estimated only; ``rounds`` are theirs. ``rows_per_unit``: of each unit
-        at most so many rows count, where the policy lets more count; noise falls, and what is left out of larger units
-        is not estimated. Earlier releases are not used then.
+        (``dpsql.strategy.adaptive.marginals``) for counts over many columns, or "sparse" (``dpsql.strategy.sparse``)
+        for one COUNT by groups of which most are empty, or the papers' "mwem" and "mwem-strategy"; their errors depend
+        on the data and are estimated only; ``rounds`` are theirs. ``rows_per_unit``: of each unit at most so many rows
+        count, where the policy lets more count; noise falls, and what is left out of larger units is not estimated.
+        Earlier releases are not used then.
         Reads the column types of the tables, never a row. Raises SQLError, PolicyError,
         DataError, BudgetError, all before anything is spent.
         """
@@ -157,7 +160,8 @@ class Connection(Discovering, Keeping):
             return self._needed(sql, targets, options, delta).plan
         request = request_of(sql, epsilon, delta, rho)
         if method != "auto":
-            return make_adaptive_plan(sql, self.policy, self.schemas(), self.budget, request, options)
+            make = make_sparse_plan if method == "sparse" else make_adaptive_plan
+            return make(sql, self.policy, self.schemas(), self.budget, request, options)
         if rounds is not None:
             raise DataError("rounds are those of method='adaptive' and 'mwem'; name one, or leave rounds out")
         try:
@@ -245,18 +249,27 @@ class Connection(Discovering, Keeping):
     ) -> Result:
         """Which way of answering a batch is expected to be nearest, before anything is spent: a row a way. Free.
 
-        Unbiased and feasible estimates of its plan, and rounds that adapt (``method="adaptive"``) where these are for
-        such a batch: the mean error on public stand-ins of the policy's ``expected_rows``, and over that of unbiased
-        estimates (``dpsql.running.prospects``). Reads no row. Raises as ``plan``, and DataError where there is nothing
-        to compare.
+        Unbiased and feasible estimates of its plan, rounds that adapt (``method="adaptive"``) and groups that pass a
+        threshold (``method="sparse"``) where these are for such a batch: the mean error on public stand-ins of the
+        policy's ``expected_rows``, and over that of unbiased estimates (``dpsql.running.prospects``). Reads no row.
+        Raises as ``plan``, and DataError where there is nothing to compare.
         """
         asked = partial(self.plan, sql, epsilon, delta, rho, objective=objective, rows_per_unit=rows_per_unit)
-        plan = asked(earlier=False)
+        ways: dict[str, Plan | None] = {}
+        for method in ("adaptive", "sparse"):
+            try:
+                ways[method] = asked(method=method)
+            except (DataError, SQLError, BudgetError):
+                ways[method] = None
+        adaptive, sparse = ways["adaptive"], ways["sparse"]
+        sparse = sparse if isinstance(sparse, SparsePlan) else None
         try:
-            adaptive = asked(method="adaptive")
-        except (DataError, SQLError):
-            adaptive = None
-        return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None))
+            plan = asked(earlier=False)
+        except SQLError:
+            if sparse is None:
+                raise
+            return table_of(prospects_of_sparse(sparse))
+        return table_of(prospects(plan, adaptive if isinstance(adaptive, AdaptivePlan) else None, sparse))
 
     @taking(fresh=flag(), errors=flag(), estimates=text(), label=maybe(text()))
     def run(

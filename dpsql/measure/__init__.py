@@ -38,7 +38,7 @@ from dpsql.engines.limits import Limits
 from dpsql.engines.spark.engine import SparkEngine
 from dpsql.engines.spark.session import is_session
 from dpsql.errors import IntegrityError, InternalError
-from dpsql.measure.job import Job, Scanned
+from dpsql.measure.job import Job, Multiplied, Scanned
 from dpsql.measure.reading import scan_of, scans_of
 from dpsql.measure.scan_sql import KEPT, WORD
 from dpsql.measure.shield import shielded
@@ -154,7 +154,7 @@ def check_periods(job: Scanned) -> None:
             )
 
 
-def _observe(job: Scanned, engine: Engine, noise: list[int]) -> list[int]:
+def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
     """y = L B x + noise; the exact vector dies with this frame."""
     x = np.zeros(job.integers.shape[1], dtype=object)
     scans = scans_of(job.layouts)

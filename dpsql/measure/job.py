@@ -17,20 +17,25 @@ from dpsql.workload.compile.sensitivity import rough_sensitivity
 
 
 class Scanned(Protocol):
-    """What scans for x need of a job, of whatever kind it is."""
+    """What scans need of a job, of whatever kind it is."""
 
     @property
     def layouts(self) -> tuple[Layout, ...]: ...
-    @property
-    def integers(self) -> Integers: ...
-    @property
-    def common_steps(self) -> int: ...
     @property
     def schemas(self) -> Mapping[str, Mapping[str, str]]: ...
     @property
     def sources(self) -> Mapping[str, TableSource]: ...
     @property
     def description(self) -> Json: ...
+
+
+class Multiplied(Scanned, Protocol):
+    """A job that measures integers times x."""
+
+    @property
+    def integers(self) -> Integers: ...
+    @property
+    def common_steps(self) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dpsql.engines.base import IntArray, Scan, TableSource
 from dpsql.engines.schemas import schema_of
 from dpsql.errors import InternalError
 from dpsql.measure.adaptive import AdaptiveJob, Step, _rounds, measure_adaptively
-from dpsql.measure.job import Job, Scanned
+from dpsql.measure.job import Job, Multiplied
 from dpsql.measure.reading import scan_of
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
@@ -97,13 +97,13 @@ __all__ = [
 _BITS = 512
 
 
-def exact(job: Scanned, engine: SyntheticEngine) -> list[int]:
+def exact(job: Multiplied, engine: SyntheticEngine) -> list[int]:
     """L B x of the generated rows, without noise. Raises OperationalError where a scan fails."""
     _check(engine)
     return room._observe(job, engine, [0] * job.integers.shape[0])
 
 
-def exact_of_many(job: Scanned, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
+def exact_of_many(job: Multiplied, layout: Layout, engine: SyntheticEngine, table: str, copies: int) -> list[list[int]]:
     """L x of ``copies`` versions of one plain table, in one scan.
 
     ``table`` has the columns of ``layout``'s table and an INTEGER column ``dpsql_copy`` that says which of the
@@ -125,7 +125,7 @@ def exact_of_many(job: Scanned, layout: Layout, engine: SyntheticEngine, table: 
     return out
 
 
-def moved(job: Scanned, change: list[int]) -> list[int]:
+def moved(job: Multiplied, change: list[int]) -> list[int]:
     """B times a change of L x, in Python integers."""
     return job.integers.times(change, _BITS)
 

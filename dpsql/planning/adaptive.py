@@ -171,7 +171,7 @@ def make_adaptive_plan(
                     "several of them, with an interval that needs their joint error: ask for the counts and sums and "
                     "divide the results, or use method='auto'"
                 )
-    charge = _charge(method, request, state)
+    charge = charge_of(method, request, state)
     (table, *_) = [layout.source.table for layout in compiled.layouts]
     expected = policy.table(table).expected_rows
     if expected is None:
@@ -189,7 +189,7 @@ def make_adaptive_plan(
             progress=options.progress,
         )
         noise = _first_noise(charge.noise, strategy.unit, strategy.each_measure)
-        answers = MarginalAnswers(strategy, _NO_ROWS, squares)
+        answers = MarginalAnswers(strategy, no_rows(), squares)
     else:
         assert charge.epsilon is not None and isinstance(compiled, Compiled)  # noqa: S101, PT018 - as was held above
         strategy, squares = mwem(
@@ -226,10 +226,12 @@ def make_adaptive_plan(
     )
 
 
-_NO_ROWS: Csr = sparse.csr_array((0, 0))
+def no_rows() -> Csr:
+    """Answers that follow from a transcript otherwise."""
+    return sparse.csr_array((0, 0))
 
 
-def _charge(method: str, request: Request, state: BudgetState) -> Charge:
+def charge_of(method: str, request: Request, state: BudgetState) -> Charge:
     """The way to pay: the first that the account affords, of Laplace noise alone for MWEM. Raises BudgetError."""
     charges = [c for c in charge_for(request, state.budget) if method == "adaptive" or c.noise == "laplace"]
     if not charges:

@@ -95,18 +95,8 @@ def prepare(
     SQLError past ``deadline``, too, with how far it came. ``rows_per_unit``: as in ``PlanOptions``.
     """
     say, policy = progress or (lambda _: None), policy.counting(rows_per_unit)
-    known = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
-    with _pointing(sql):
-        text, clauses = read_options(sql)
-        understood = understand(parse(text), policy, known, deadline)
-        check_long(understood.answers)
-    for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
-        if options is not None:
-            for query in (query for core in answer.cores for query in core.queries):
-                check_table(options, understood.tables[query.table].policy)
+    understood, reads = understood_for(sql, policy, schemas, deadline)
     say(f"{len(understood.answers)} statements understood")
-    tables, reads = by_period(policy, understood.tables, understood.queries)
-    understood = replace(understood, tables=tables)
     line = line_of_batch(understood.queries)
     compiled: Compiled | Structured | Lined
     if line is not None:
@@ -118,6 +108,25 @@ def prepare(
         raise SQLError(f"no number of the batch depends on the data; there is nothing to measure{why}")
     say(f"{compiled.cells:,} cells, {compiled.numbers:,} numbers")
     return Prepared(sql, policy, schemas, understood, compiled, rows_per_unit, reads)
+
+
+def understood_for(
+    sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]], deadline: Deadline = NONE, most_numbers: int = 0
+) -> tuple[Understood, Reads | None]:
+    """A batch understood, with the periods that it reads. Raises as ``prepare``. ``most_numbers``: of a statement."""
+    known = {name: table_of(declared, schemas[name]) for name, declared in policy.tables.items()}
+    if most_numbers:
+        known = {name: replace(table, most_numbers=most_numbers) for name, table in known.items()}
+    with _pointing(sql):
+        text, clauses = read_options(sql)
+        understood = understand(parse(text), policy, known, deadline)
+        check_long(understood.answers)
+    for options, answer in zip(clauses, understood.answers, strict=False):  # no clauses, or one entry an answer
+        if options is not None:
+            for query in (query for core in answer.cores for query in core.queries):
+                check_table(options, understood.tables[query.table].policy)
+    tables, reads = by_period(policy, understood.tables, understood.queries)
+    return replace(understood, tables=tables), reads
 
 
 def understood_of(sql: str, policy: Policy, schemas: Mapping[str, Mapping[str, str]]) -> Understood:

@@ -128,7 +128,9 @@ def plan_text(plan: PlannedBatch) -> str:
     if len(shown) < len(body):
         lines.append(f"... and {len(body) - len(shown)} more result columns; plan.rows() has them all")
     lines.append("")
-    if plan.estimated:
+    if said := getattr(plan.strategy, "errors_said", ""):
+        lines.append(said)
+    elif plan.estimated:
         lines.append(
             "Errors depend on the data. These are estimated, not certified: root mean squares over runs on public "
             f"stand-ins (rows spread evenly, by Zipf's law, in few cells); '{level} within' is a normal law's "
@@ -326,7 +328,10 @@ def _noise(plan: PlannedBatch) -> str:
     """The kind of noise, and how near its error is to the least."""
     strategy, gap = plan.strategy, (plan.without_earlier or plan).gap
     if getattr(strategy, "described", ""):
-        return f"integer {_kind(plan)} on questions that are chosen privately by the data; errors are estimated"
+        short: str = getattr(strategy, "short", "")
+        return (
+            short or f"integer {_kind(plan)} on questions that are chosen privately by the data; errors are estimated"
+        )
     if gap is not None:
         return f"integer {_kind(plan)}; {_certified(plan, gap, 'any plan with such noise')}"
     if strategy.noise == "gaussian":

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,21 +239,33 @@ def _divergence(passing: list[int], ratio: Fraction) -> Fraction:
     return Fraction(max(*sums, down * steps[0]), down)
 
 
-def intervals(law: Threshold, shown: Integers, alpha: float) -> tuple[Integers, Integers]:
-    """Confidence intervals of the counts behind noisy ones that passed the threshold, at least 1, pointwise.
+class Passing(Protocol):
+    """A law of noise with a threshold."""
+
+    @property
+    def least(self) -> int: ...
+    @property
+    def spread(self) -> int: ...
+    def log_tail(self, at: NDArray[np.float64], /) -> NDArray[np.float64]: ...
+
+
+def intervals(law: Passing, shown: Integers, alpha: float, *, from_count: int = 1) -> tuple[Integers, Integers]:
+    """Confidence intervals of the counts behind noisy ones that passed, at least ``from_count``, pointwise.
 
     The law of a noisy count that is shown is conditioned on having passed: P(y >= v | y >= least). It grows with the
     count n (noise is log-concave), so that the counts which do not make what was seen unlikely, at alpha/2 on either
     side, are an interval: its coverage, given that the value is shown, is at least 1 - alpha. O(values log range).
     """
     seen = shown.astype(np.float64)
-    low = _first(seen, law, lambda n: _conditional(law, seen - n, law.least - n) >= math.log(alpha / 2))
+    low = _first(seen, law, from_count, lambda n: _conditional(law, seen - n, law.least - n) >= math.log(alpha / 2))
     # P(y <= v | passed) < alpha/2 from some n on; the last n before is the upper end.
-    over = _first(seen, law, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2))
+    over = _first(
+        seen, law, from_count, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2)
+    )
     return low, np.maximum(low, over - 1)
 
 
-def _conditional(law: Threshold, at: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+def _conditional(law: Passing, at: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
     """log P(noise >= at | noise >= least)."""
     passed = law.log_tail(least)
     with np.errstate(invalid="ignore"):
@@ -261,11 +273,11 @@ def _conditional(law: Threshold, at: NDArray[np.float64], least: NDArray[np.floa
 
 
 def _first(
-    seen: NDArray[np.float64], law: Threshold, holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+    seen: NDArray[np.float64], law: Passing, first: int, holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 ) -> Integers:
-    """The least count from 1 on where ``holds``, which is monotone; at most a spread above what was seen."""
-    low = np.ones(seen.shape)
-    high = np.maximum(seen + law.spread, 1.0)
+    """The least count from ``first`` on where ``holds``, which is monotone; at most a spread above what was seen."""
+    low = np.full(seen.shape, float(first))
+    high = np.maximum(seen + law.spread, low)
     while np.any(low < high):
         middle = np.floor((low + high) / 2)
         true = holds(middle)

@@ -18,10 +18,12 @@ from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.planning.adaptive import AdaptivePlan
 from dpsql.planning.plan import Plan
+from dpsql.planning.sparse import SparsePlan
 from dpsql.reconstruct.residual_answers import ResidualAnswers
 from dpsql.release import Result
 from dpsql.running.feasible import check_estimates, feasible
 from dpsql.strategy.core.stand_ins import noise_like, stand_in_rays, stand_in_tables
+from dpsql.strategy.sparse import error_of
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import cone_of
 from dpsql.workload.compile.structured import Structured
@@ -41,25 +43,38 @@ class Prospect:
     times: float
 
 
-def prospects(plan: Plan, adaptive: AdaptivePlan | None = None) -> tuple[Prospect, ...]:
-    """The ways to answer the batch of ``plan``, the best first; ``adaptive`` is the same batch in rounds.
+def prospects(
+    plan: Plan, adaptive: AdaptivePlan | None = None, sparse: SparsePlan | None = None
+) -> tuple[Prospect, ...]:
+    """The ways to answer the batch of ``plan``, the best first; ``adaptive`` is it in rounds, ``sparse`` thresholded.
 
     Cost: a feasible fit for each stand-in. Raises DataError where there is nothing to compare: no feasible estimates,
     or no expected_rows.
     """
     check_estimates(plan, "feasible")
-    unbiased, possible = 0.0, 0.0
+    unbiased, possible, passed = 0.0, 0.0, 0.0
     for y, true in _measured(plan):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             shown = feasible(plan, y, "feasible").values
         unbiased = max(unbiased, _off(plan.answers.estimate(y, plan.compiled.common_steps), true))
         possible = max(possible, _off(shown, true))
+        if sparse is not None:
+            passed = max(passed, float(error_of(true, float(sparse.strategy.scale), sparse.strategy.least).mean()))
     found = [Prospect("unbiased", unbiased, 1.0), Prospect("feasible", possible, _times(possible, unbiased))]
     if adaptive is not None and adaptive.strategy.method == "adaptive":
         error = min(error for _, error in adaptive.strategy.considered)
         found.append(Prospect("adaptive", error, _times(error, unbiased)))
+    if sparse is not None:
+        found.append(Prospect("sparse", passed, _times(passed, unbiased)))
     return tuple(sorted(found, key=lambda prospect: prospect.error))
+
+
+def prospects_of_sparse(plan: SparsePlan) -> tuple[Prospect, ...]:
+    """The same where there are too many groups for any other way: beside all counts with their noise, if they were."""
+    found, groups = plan.strategy, plan.strategy.groups
+    error, unbiased = found.expected_error / groups, found.unbiased_error / groups
+    return Prospect("sparse", error, _times(error, unbiased)), Prospect("unbiased", unbiased, 1.0)
 
 
 def expected_estimates(plan: Plan) -> str:

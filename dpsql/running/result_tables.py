@@ -12,6 +12,7 @@ import numpy as np
 from dpsql.arrays import Array, Floats, Values
 from dpsql.errors import IntegrityError, InterfaceError, SQLError
 from dpsql.planning.plan import Plan
+from dpsql.planning.sparse import Passed, SparsePlan
 from dpsql.quoting import distinct_names
 from dpsql.reconstruct import RangeErrors, RowsOfAnswers, evaluate, quantile, rank_rows
 from dpsql.reconstruct.formulas import narrowed
@@ -20,7 +21,7 @@ from dpsql.release import RangeNumber, RangeTable, ReleaseTable
 from dpsql.release.columns import Coded, Numbers, coded
 from dpsql.release.payload import Measurement
 from dpsql.running import post_process as afterwards
-from dpsql.running.feasible import Feasible, feasible, holding
+from dpsql.running.feasible import feasible, holding
 from dpsql.running.minimum import Mask, hidden
 from dpsql.running.post_process import after_the_noise
 from dpsql.sql import Answer
@@ -62,6 +63,11 @@ def release_tables(
         return range_tables(cast("Planned", plan), plan.compiled, sums, errors=errors)
     if estimates != "unbiased" and isinstance(plan.compiled, Lined):
         raise InterfaceError(f"{plan.compiled.key.text} is estimated without bias only; leave estimates out")
+    if isinstance(plan, SparsePlan):
+        groups, counts = plan.shown(y)
+        passed = Passed.of(plan, counts)
+        listed = cast("Planned", plan.after(y))
+        return tables_of(listed, passed.values, errors=errors, rehearsal=rehearsal, possible=passed, groups=groups)
     values = plan.answers.estimate(y, plan.compiled.common_steps)
     possible = None if estimates == "unbiased" and not plan.estimated else feasible(plan, y, estimates)
     held = cast("Planned", plan.after(y))  # its errors are arrays, as it has no ranges
@@ -106,6 +112,14 @@ class Planned(Protocol):
     def compiled(self) -> Scaled: ...
 
 
+class Possible(Protocol):
+    """What is shown in place of unbiased numbers: values (m,) in their order, and the ends of their intervals."""
+
+    @property
+    def values(self) -> Floats: ...
+    def interval(self, part: slice, constant: float, low: Floats, high: Floats, /) -> tuple[Floats, Floats]: ...
+
+
 class Scaled(Protocol):
     """What says by how much estimates are scaled: L."""
 
@@ -114,14 +128,21 @@ class Scaled(Protocol):
 
 
 def tables_of(
-    plan: Planned, values: Floats, *, errors: bool = True, rehearsal: bool = False, possible: Feasible | None = None
+    plan: Planned,
+    values: Floats,
+    *,
+    errors: bool = True,
+    rehearsal: bool = False,
+    possible: Possible | None = None,
+    groups: Array | None = None,
 ) -> tuple[ReleaseTable, ...]:
     """The results of a plan from estimates ``values`` (m,) of W's rows, constants left out; see ``release_tables``.
 
-    ``possible``: what is shown instead of them, beside their errors (``dpsql.running.feasible``).
+    ``possible``: what is shown instead of them, beside their errors (``dpsql.running.feasible``). ``groups``: the
+    numbers of the groups that are there, where not all are.
     """
     room = afterwards.MOST_BYTES
-    estimates = Estimates(plan, values, possible)
+    estimates = Estimates(plan, values, possible, groups)
     cores = iter(plan.cores)
     made: dict[str, ReleaseTable] = {}
     shown: dict[str, Shown] = {}
@@ -198,7 +219,8 @@ class Estimates:
 
     plan: Planned
     values: Floats
-    possible: Feasible | None = None
+    possible: Possible | None = None
+    groups: Array | None = None
 
     def columns(self, core: Core, slices: Sequence[slice]) -> Columns:
         """The columns of one core's noisy table, companions beside them."""
@@ -206,7 +228,7 @@ class Estimates:
         for column, info in zip(core.columns, core_columns(core), strict=True):
             beside = dict(info.companions)
             if isinstance(column, KeyOutput):
-                kind, values, others = _key_values(core.keys, column.key, column.label)
+                kind, values, others = _key_values(core.keys, column.key, column.label, self.groups)
                 found.append((info.name, kind, values))
                 if "_other" in beside:
                     found.append((beside["_other"], "BOOLEAN", others))
@@ -285,9 +307,9 @@ def _packed(values: _Values) -> Numbers | Coded:
     return coded(values)
 
 
-def _key_values(keys: Sequence[Key], key: Key, label: int) -> tuple[str, Coded, Coded]:
+def _key_values(keys: Sequence[Key], key: Key, label: int, groups: Array | None = None) -> tuple[str, Coded, Coded]:
     """A key's column in every row of the table, and whether the row is of its OTHER group."""
-    labels = _labels(keys, key)
+    labels = _labels(keys, key, groups)
     if isinstance(key, RangeKey):  # prefixes, as their last values
         return key.type, Coded(tuple(key.value(at) for at in range(len(key))), labels), Coded((False,), 0 * labels)
     if isinstance(key, CaseKey):
@@ -298,10 +320,12 @@ def _key_values(keys: Sequence[Key], key: Key, label: int) -> tuple[str, Coded, 
     return key.type, Coded(values, labels), Coded(tuple(at == key.other_index for at in range(len(key))), labels)
 
 
-def _labels(keys: Sequence[Key], key: Key) -> Array:
-    """The group of this key in every row of the table; the last key runs fastest."""
+def _labels(keys: Sequence[Key], key: Key, groups: Array | None) -> Array:
+    """The group of this key in every row of the table, or of ``groups`` of it; the last key runs fastest."""
     at = next(i for i, other in enumerate(keys) if other is key or other == key)
     shape = [len(other) for other in keys]
+    if groups is not None:
+        return np.unravel_index(groups, shape)[at].astype(np.int32)
     index = np.arange(len(key), dtype=np.int32).reshape([-1 if i == at else 1 for i in range(len(shape))])
     return np.ascontiguousarray(np.broadcast_to(index, shape)).ravel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from dpsql.arrays import Json
 from dpsql.earlier import keep
@@ -13,8 +14,10 @@ from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, TableSource, measure
 from dpsql.measure.adaptive import AdaptiveJob, measure_adaptively
 from dpsql.measure.sources import Holdings
+from dpsql.measure.sparse import SparseJob, measure_sparse
 from dpsql.planning.adaptive import AdaptivePlan
 from dpsql.planning.plan import Plan
+from dpsql.planning.sparse import SparsePlan
 from dpsql.planning.text import releases_named
 from dpsql.policy.units import units_in
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable
@@ -25,6 +28,9 @@ from dpsql.release.release import Release
 from dpsql.running.answer_free import Earlier, Found
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
+from dpsql.strategy.sparse import MOST_SHOWN
+
+AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
 
 
 @dataclass(frozen=True)
@@ -190,9 +196,7 @@ class Batches:
         """Make the views of a release, for the user's own DuckDB connection too."""
         self.books.register(record, self.holdings.attachable, again=again)
 
-    def job(
-        self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased"
-    ) -> Job | AdaptiveJob:
+    def job(self, plan: Plan, key: str, label: str, *, errors: bool = True, estimates: str = "unbiased") -> AnyJob:
         """Everything public that measuring ``plan`` needs, and what the ledger is to keep beside its charge."""
         strategy, compiled = plan.strategy, plan.compiled
         self.holdings.check_apart()  # files may have changed since the plan
@@ -261,14 +265,19 @@ class Batches:
             return pack(record, observed)
 
         measuring = (self.holdings.engine, ledger, payload)
-        release = (measure_adaptively(job, *measuring) if isinstance(job, AdaptiveJob) else measure(job, *measuring))[0]
+        if isinstance(job, SparseJob):
+            release, _ = measure_sparse(job, *measuring)
+        else:
+            release, _ = (
+                measure_adaptively(job, *measuring) if isinstance(job, AdaptiveJob) else measure(job, *measuring)
+            )
         # What users see is what the ledger gives back.
         record, _ = unpack(ledger.release(release).payload or b"")
         self.register(record)
         return Release(release, plan.charge.amount, plan.charge.guarantee, record)
 
 
-def _of_turn(job: Job | AdaptiveJob, turn: Turn) -> Job | AdaptiveJob:
+def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:
     """The job of a standing batch. What another machine may plan otherwise in its last digits is not said beside its
     charge, which is to be the same on each.
     """
@@ -278,8 +287,11 @@ def _of_turn(job: Job | AdaptiveJob, turn: Turn) -> Job | AdaptiveJob:
     return replace(job, description=said, charge_id=turn.charge_id)
 
 
-def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> Job | AdaptiveJob:
+def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> AnyJob:
     """Everything public that measuring ``plan`` needs. ``description`` is what the ledger keeps beside the charge."""
+    if isinstance(plan, SparsePlan):
+        law, most = plan.law, MOST_SHOWN
+        return SparseJob(plan.compiled, law, most, plan.charge, plan.schemas, sources, description, label)
     strategy, compiled = plan.strategy, plan.compiled
     if isinstance(plan, AdaptivePlan):
         run = plan.strategy

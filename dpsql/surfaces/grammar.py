@@ -95,9 +95,10 @@ file FILE?  SQL file of the batch, or - for stdin
 --objective balanced|total|max  what is least: the mean over the columns of their squared error beside asking each
     alone, the total squared error, or the largest error of an answer (default: balanced; with a wanted error, the
     budget)
---method auto|adaptive|mwem|mwem-strategy  auto: the strategy of least error, known before anything is spent;
-    adaptive: for counts over many columns, marginals chosen by the data in rounds, errors estimated only; mwem,
-    mwem-strategy: the papers' way, over few cells
+--method auto|adaptive|sparse|mwem|mwem-strategy  auto: the strategy of least error, known before anything is spent;
+    adaptive: for counts over many columns, marginals chosen by the data in rounds, errors estimated only; sparse: for
+    one COUNT by groups of which most are empty, those that noise does not hide; mwem, mwem-strategy: the papers' way,
+    over few cells
 --no-earlier  plan as if nothing had been released before
 --rounds N  rounds of adaptive and mwem; chosen by simulation if left out
 --rows-per-unit N  at most N rows of a unit count, where the policy lets more count; errors fall
@@ -522,7 +523,7 @@ dpsql audit  hold a batch to its promise on generated neighbouring databases
 policy POLICY  policy file (TOML)
 batch BATCH.sql  SQL file of the batch
 {_BUDGET}
---method auto|adaptive|mwem|mwem-strategy  the mechanism of the plan, as for dpsql plan (default: auto)
+--method auto|adaptive|sparse|mwem|mwem-strategy  the mechanism of the plan, as for dpsql plan (default: auto)
 --rounds N  rounds of adaptive and mwem; chosen by simulation if left out
 --database FILE  DuckDB file with the private tables, for the types of their columns alone; else the policy gives them
 --trials N  noisy measurements of each of two neighbouring databases (default: 1000)

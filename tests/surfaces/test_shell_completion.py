@@ -17,7 +17,7 @@ OFFERED = {
     "releases ": "list show rename drop export rebuild",
     "releases sh": "show",
     "plan --max": "--max-error",
-    "plan --method ": "auto adaptive mwem mwem-strategy",
+    "plan --method ": "auto adaptive sparse mwem mwem-strategy",
     "releases export --format ": "table csv json parquet duckdb",
     "completion ": "bash zsh fish",
     "plan ba": "",  # names of files

@@ -216,8 +216,6 @@ def _function(node: exp.Expression) -> str:
     return fold(str(node.this)) if isinstance(node, exp.Anonymous) else ""
 
 
-MAX_ROWS = 200_000
-
 PRIVATE = (LINEAR, FORMULA, RANKED)
 
 
@@ -395,16 +393,19 @@ class CoreDraft:
             tables.append(units)
         core = Core(label, tuple(queries), tuple(places), tuple(columns), self.rows.minimum)
         check_core(core, self.select, whole=whole)
-        if long_key(keys) is None and core.rows * len(core.outputs) > MAX_ROWS:
+        most_numbers = self.rows.table.most_numbers
+        if long_key(keys) is None and core.rows * len(core.outputs) > most_numbers:
             each = f" of {len(core.outputs):,} numbers" if len(core.outputs) > 1 else ""
-            most = max(1, MAX_ROWS // len(core.outputs))
+            most = max(1, most_numbers // len(core.outputs))
             fewer = (
                 f"group by fewer columns, or coarser ones: drop or coarsen {to_drop(keys, most)}"
                 if keys
                 else "split it"
             )
+            if len(core.outputs) == 1 and core.outputs[0].counts and most_numbers == Table.most_numbers:
+                fewer += "; or list those groups alone that noise does not hide, with method='sparse'"
             raise refuse(
-                f"{statement} has {core.rows:,} groups{each}; at most {MAX_ROWS:,} numbers are released "
+                f"{statement} has {core.rows:,} groups{each}; at most {most_numbers:,} numbers are released "
                 f"by a statement; the most groups have {finest(keys) or 'no columns'}: {fewer}",
                 self.select,
                 code="too-many-groups",

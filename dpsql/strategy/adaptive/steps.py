@@ -8,8 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-METHODS = ("adaptive", "mwem", "mwem-strategy")
-"""Marginals chosen by the data; the queries of a batch, or the rows of a strategy, chosen so, over all cells."""
+METHODS = ("adaptive", "sparse", "mwem", "mwem-strategy")
+"""Marginals chosen by the data; groups that pass a threshold (``dpsql.strategy.sparse``); the queries of a batch, or
+the rows of a strategy, chosen by the data, over all cells."""
 ROUNDS = "rounds must be a whole number from 1 to 1000; leave it out to have it chosen"
 
 

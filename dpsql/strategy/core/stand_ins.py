@@ -16,7 +16,7 @@ from dpsql.arrays import Floats
 Axes = tuple[int, ...]
 
 _SEED = 20220131
-_SAMPLE = 2**18  # rows that one is made of
+_SAMPLE, _MANY = 2**18, 2**21  # rows that one is made of
 _KINDS, _SHARE = 6, 0.4  # of rows whose columns go together
 
 
@@ -24,14 +24,8 @@ def stand_in_tables(sizes: Sequence[int], wanted: Sequence[Axes], rows: int) -> 
     """Marginals on the ``wanted`` axes of two tables: columns by Zipf's law, apart, and with kinds in common."""
     made = []
     for shared in (0.0, _SHARE):
-        draws = np.random.default_rng(_SEED)
         size = max(1, min(rows, _SAMPLE))
-        kind, of_kind = draws.integers(0, _KINDS, size), draws.random(size) < shared
-        columns = {}
-        for axis in sorted({i for S in wanted for i in S}):
-            d = sizes[axis]
-            law = 1.0 / np.arange(1, d + 1)
-            columns[axis] = np.where(of_kind, kind * 7 % d, draws.choice(d, size, p=law / law.sum()))
+        columns = _columns(sizes, sorted({i for S in wanted for i in S}), size, shared)
         tables = {}
         for S in wanted:
             shape = [sizes[i] for i in S]
@@ -39,6 +33,29 @@ def stand_in_tables(sizes: Sequence[int], wanted: Sequence[Axes], rows: int) -> 
             tables[S] = np.rint(np.bincount(flat, minlength=prod(shape)).reshape(shape) * (rows / size))
         made.append(tables)
     return made
+
+
+def sparse_counts(shape: Sequence[int], rows: int) -> list[Floats]:
+    """The counts of the groups that have rows, of the two tables of ``stand_in_tables`` over all of ``shape``."""
+    made = []
+    for shared in (0.0, _SHARE):
+        size = max(1, min(rows, _MANY))
+        columns = _columns(shape, range(len(shape)), size, shared)
+        _, counts = np.unique(np.ravel_multi_index(list(columns.values()), shape), return_counts=True)
+        made.append(np.rint(counts * (rows / size)))
+    return made
+
+
+def _columns(sizes: Sequence[int], axes: Sequence[int], rows: int, shared: float) -> dict[int, np.ndarray]:
+    """The values of ``axes`` in every row: by Zipf's law, or that of the row's kind, as which a part ``shared`` is."""
+    draws = np.random.default_rng(_SEED)
+    kind, of_kind = draws.integers(0, _KINDS, rows), draws.random(rows) < shared
+    columns = {}
+    for axis in axes:
+        d = sizes[axis]
+        law = 1.0 / np.arange(1, d + 1)
+        columns[axis] = np.where(of_kind, kind * 7 % d, draws.choice(d, rows, p=law / law.sum()))
+    return columns
 
 
 def stand_in_rays(rays: int, rows: int, draws: np.random.Generator | None = None) -> list[Floats]:

@@ -352,8 +352,13 @@ class _Table:
         wanted: dict[tuple[int, ...], set[int]] = {}
         for block in blocks:
             wanted.setdefault(block.axes, set()).add(block.component)
+        return lay_out(self.number, self.whole, self.sizes, wanted, start)
+
+    @property
+    def whole(self) -> Layout:
+        """The layout over all axes and measures, without entries."""
         computed = {c.name: c.value for c in self.table.columns.values() if c.value is not None}
-        whole = Layout(
+        return Layout(
             self.table.name,
             Grid(tuple(truths.axis for truths in self.axes)),
             tuple(self.measures.found.values()),
@@ -361,7 +366,6 @@ class _Table:
             self.table.source or RowSource(self.table.name),
             computed,
         )
-        return lay_out(self.number, whole, self.sizes, wanted, start)
 
 
 def _name(truths: AxisTruths) -> object:

@@ -58,7 +58,7 @@ class Table:
 
     ``source`` is what the scan reads: the table, what is joined to it, and how many rows of a unit
     count. ``columns`` (by folded name) hold stored, joined and computed ones; ``schema`` has every
-    stored column's DuckDB type by its name.
+    stored column's DuckDB type by its name. ``most_numbers``: how many a statement may release.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Table:
     schema: Mapping[str, str] = field(repr=False)
     source: RowSource | None = None  # None: the table itself, every row
     caps: tuple[Cap, ...] = field(default=(), repr=False)  # what the policy says of the rows of a unit
+    most_numbers: int = 200_000
 
 
 @dataclass(frozen=True)
