@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.arguments import maybe, taking, text
+from dpsql.arguments import maybe, taking, text, whole
+from dpsql.earlier.over_time import (
+    errors_over_time,
+    over_of,
+    plan_of_period,
+    plan_over_time,
+    with_horizon,
+)
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
 from dpsql.planning.by_period import reads_of
 from dpsql.planning.needed_budget import plain
@@ -21,6 +28,7 @@ from dpsql.privacy.periods import Reads
 from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
+from dpsql.release.payload import Measurement
 from dpsql.release.writing import LATEST
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches, Turn
@@ -61,7 +69,7 @@ class Schedules:
     batches: Batches
     books: Books
 
-    @taking(sql=text(), name=text(), every=text(), table=maybe(text()), label=text())
+    @taking(sql=text(), name=text(), every=text(), table=maybe(text()), label=text(), horizon=maybe(whole(1, 10**6)))
     def add(
         self,
         sql: str,
@@ -74,13 +82,17 @@ class Schedules:
         table: str | None = None,
         first: dt.date | str | None = None,
         label: str = "",
+        horizon: int | None = None,
+        windows: Sequence[int] = (),
     ) -> Schedule:
         """Release a batch of each period of a table once it is over, at this budget for each. Spends nothing now.
 
         The batch reads the table as if it had one period's rows alone, so it needs no condition on the day; its results
         are named. ``table``: needed where the policy has several with periods. ``first``: the earliest period to
         release, by default the first of all. The plan of one period is tried here, so that what would be refused every
-        night is refused now. Raises PolicyError, SQLError, DataError, IntegrityError where a name is taken.
+        night is refused now. ``horizon``: release so many periods, each measured together with the earlier ones so that
+        totals so far, and sums over the last ``windows`` periods, have the least error (``dpsql.earlier.over_time``);
+        of tables whose unit is the row. Raises PolicyError, SQLError, DataError, IntegrityError where a name is taken.
         """
         if every != "period":
             raise DataError(
@@ -90,7 +102,8 @@ class Schedules:
         periods = _periods(declared)
         begin = self._first(periods, first)
         request = Request.of(*map(plain, (epsilon, delta, rho)))
-        plan = self._plan(sql, declared, begin, request, whenever=True)
+        over = None if horizon is None else self._over(declared, horizon, windows)
+        plan = self._plan(sql, declared, begin, request, whenever=True, gaussian=over is not None)
         if plan.reads is None or plan.reads.read != (periods.start(begin).isoformat(),):
             raise SQLError(
                 f"the batch counts more than one period's rows of {declared.name}, as one that reads several private "
@@ -118,6 +131,8 @@ class Schedules:
             rho=None if request.rho is None else show(request.rho),
             label=label,
         )
+        if over is not None:
+            made = with_horizon(made, *over, plan, periods)
         self.books.ledger().declare_schedule(made)
         return made
 
@@ -132,8 +147,24 @@ class Schedules:
         mine = [entry for entry in self.books.state().charges if entry.description.get("schedule") == one.name]
         released = sum(entry.released is not None for entry in mine)
         periods = _periods(self._table(one.table))
-        over = max(0, periods.closed(self.policy.day) - (periods.named(one.first) or 0))
+        over = max(0, self._stop(one, periods) - (periods.named(one.first) or 0))
         return Progress(released, max(0, over - released), len(mine) - released)
+
+    def errors(self, one: Schedule) -> list[tuple[int, float, float]]:
+        """What a horizon gains: (window, error, error over the horizon) of sums over as many periods, the longest all.
+
+        Root mean squared standard errors of the batch's numbers, over all periods after which the sum is asked: first
+        of releases of each period alone, at the same budget. Free. Nothing of a schedule without a horizon.
+        """
+        if not one.factors:
+            return []
+        declared, request = self._table(one.table), Request.of(one.epsilon, one.delta, one.rho)
+        number = _periods(declared).named(one.first) or 0
+        plan, alone = (
+            self._plan(one.sql, declared, number, request, whenever=True, gaussian=gaussian)
+            for gaussian in (True, False)
+        )
+        return errors_over_time(one, plan, alone)
 
     @taking(name=text())
     def remove(self, name: str) -> Schedule:
@@ -170,7 +201,7 @@ class Schedules:
             if failure:
                 found.append(Due(one.name, one.first, None, failure=failure))
                 continue
-            for number in range(begin or 0, periods.closed(self.policy.day)):
+            for number in range(begin or 0, self._stop(one, periods)):
                 found.append(self._released(one, declared, periods, number, progress))
         return found
 
@@ -192,12 +223,47 @@ class Schedules:
                 progress(f"{one.name} of {period}")
             self._check_names(one)
             request = Request.of(one.epsilon, one.delta, one.rho)
-            plan = self._plan(one.sql, declared, number, request)
-            release = self.batches.once(plan, Turn(charge_id, one.name, period), one.label)
+            plan = self._plan(one.sql, declared, number, request, gaussian=bool(one.factors))
+            turn = Turn(charge_id, one.name, period)
+            if one.factors:
+                plan, turn = self._turn(one, periods, number, plan, turn)
+            release = self.batches.once(plan, turn, one.label)
             return Due(one.name, period, release, new=True)
         except Error as error:
             failure = str(error)
         return Due(one.name, period, None, failure=failure)
+
+    def _stop(self, one: Schedule, periods: Periods) -> int:
+        """How far a schedule goes by now: the numbers of periods below."""
+        closed = periods.closed(self.policy.day)
+        return min(closed, (periods.named(one.first) or 0) + len(one.factors)) if one.factors else closed
+
+    def _over(self, declared: TablePolicy, horizon: int, windows: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+        """The horizon and its windows, checked."""
+        if declared.unit != "row":
+            raise PolicyError(
+                f"{declared.key('unit')} is a column, and a unit with rows in several periods would move one "
+                'measurement of a horizon by all of them; a horizon needs unit = "row"'
+            )
+        if isinstance(windows, str) or not all(
+            isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= horizon for length in windows
+        ):
+            raise DataError(f"windows are numbers of periods from 1 to the horizon's {horizon:,}, such as windows=[12]")
+        return horizon, tuple(windows)
+
+    def _turn(self, one: Schedule, periods: Periods, number: int, plan: Plan, turn: Turn) -> tuple[Plan, Turn]:
+        """The plan and turn of a period of a horizon, which rest on earlier ones. OperationalError without these."""
+        before, over = dict[int, Measurement](), over_of(one, periods, number, plan)
+        for place, charge_id in enumerate(over.paid):
+            known = self.books.ledger().charged(charge_id)
+            if known is None or known.released is None:
+                raise OperationalError(
+                    f"{one.name} measures each period together with all before, and "
+                    f"{periods.start(over.first + place)} is not released: see to what refuses it first (nothing was "
+                    "charged)"
+                )
+            before[known.id] = self.batches.past.measurement(known.id)
+        return plan_over_time(plan, one, over.place, before), replace(turn, over=over)
 
     def _check_names(self, one: Schedule) -> None:
         """IntegrityError where a result of another batch took a name of the schedule's meanwhile."""
@@ -211,11 +277,22 @@ class Schedules:
                         "(nothing was charged)"
                     )
 
-    def _plan(self, sql: str, declared: TablePolicy, number: int, request: Request, *, whenever: bool = False) -> Plan:
+    def _plan(
+        self,
+        sql: str,
+        declared: TablePolicy,
+        number: int,
+        request: Request,
+        *,
+        whenever: bool = False,
+        gaussian: bool = False,
+    ) -> Plan:
         """The plan of one period's batch; ``whenever``: whether or not the period is over."""
         periods = _periods(declared)
         written = of_days(sql, declared, periods.start(number), periods.start(number + 1))
         policy = replace(self.policy, today=dt.date.max) if whenever else self.policy
+        if gaussian:
+            return plan_of_period(written, policy, self.batches.holdings.schemas(), self.books.state(), request)
         return make_plan(
             written, policy, self.batches.holdings.schemas(), self.books.state(), request, PlanOptions(earlier=False)
         )

@@ -128,19 +128,7 @@ class CausalLine(Convolution):
 
     @cached_property
     def _rho(self) -> Floats:
-        """Newton's iteration for the reciprocal of a power series, twice as many coefficients a step."""
-        f = self.kernel.astype(np.float64)
-        u = np.array([1.0 / f[0]])
-        while u.size < f.size:
-            size = min(2 * u.size, f.size)
-            error = _series(f[:size], u, size)
-            error = -error
-            error[0] += 2.0
-            u = _series(u, error, size)
-        one = _series(f, u, f.size)
-        one[0] -= 1.0
-        if float(np.abs(one).max()) > 1e-9:
-            raise InternalError("linalg: a triangular matrix could not be inverted in floats")
+        u = reciprocal(self.kernel.astype(np.float64))
         return np.cumsum(u)
 
     @cached_property
@@ -250,6 +238,21 @@ class BlockLine:
         """The norm of the first column, counted block by block."""
         first = [float(weight) for size, weight in zip(self.sizes, self.weights, strict=True) if size]
         return sum(value**order for value in first)
+
+
+def reciprocal(f: Floats) -> Floats:
+    """The coefficients of 1 / f(z), as many as f has: Newton's iteration, twice as many a step. f(0) is not 0."""
+    u = np.array([1.0 / f[0]])
+    while u.size < f.size:
+        size = min(2 * u.size, f.size)
+        error = -_series(f[:size], u, size)
+        error[0] += 2.0
+        u = _series(u, error, size)
+    one = _series(f, u, f.size)
+    one[0] -= 1.0
+    if float(np.abs(one).max()) > 1e-9:
+        raise InternalError("linalg: a triangular matrix could not be inverted in floats")
+    return u
 
 
 def _series(a: Floats, b: Floats, size: int) -> Floats:

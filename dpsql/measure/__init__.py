@@ -13,6 +13,8 @@ noise calibrated to D by the charge: rounded Gaussian noise of variance D^2 / mu
 Gaussian mechanism, as L B x is an integer), discrete Laplace noise of scale D / epsilon is epsilon-DP. So is noise in
 blocks of that scale (``dpsql.privacy.noise``), D in the norm that adds up the largest change of each block of rows.
 
+A release of a horizon (``Job.over``) reads earlier periods as well, which have paid for it: see ``_check_over``.
+
 Order: the charge is committed, all noise is drawn, then each table is scanned by generated statements without WHERE
 (one, or a few where a table has many layouts), then the noisy result is committed to the ledger in the
 transaction that marks it released. A crash at any step leaves the charge. Exact values live
@@ -49,6 +51,8 @@ from dpsql.privacy.periods import Reads
 from dpsql.workload.cells.boxes import Boxes
 from dpsql.workload.compile.confined import interval_of, is_confined, looks, looks_within
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.over_periods import Over
+from dpsql.workload.compile.sensitivity import sensitivity_of
 from dpsql.workload.expr.conditions import union
 from dpsql.workload.expr.lines import line_of
 
@@ -93,7 +97,9 @@ def measure(
     """
     _check_schemas(job, engine)
     _check_sensitivity(job)
-    check_periods(job)
+    check_periods(job, job.over)
+    if job.over is not None:
+        _check_over(job, job.over, ledger)
     release = ledger.charge(job.charge, job.charge_id or secrets.token_hex(16), job.description, label=job.label)
     # The noise has no name here: beside y, in the frame of a later failure, it would give the exact values away.
     y = shielded(partial(_observe, job, engine, job.noise.sample(job.integers.shape[0])), FAILED)
@@ -130,16 +136,19 @@ def _check_sensitivity(job: Job) -> None:
         raise IntegrityError("the plan's sensitivity is not that of its strategy; plan again (nothing was charged)")
 
 
-def check_periods(job: Scanned) -> None:
+def check_periods(job: Scanned, over: Over | None = None) -> None:
     """Hold the scans to the periods that the charge names. Depends on public values.
 
-    No row elsewhere is in a cell, and no subquery or join of theirs looks at another row of the table.
+    No row elsewhere is in a cell, and no subquery or join of theirs looks at another row of the table. A release of a
+    horizon names the last of its periods (``_check_over`` has the others).
     """
     reads = Reads.of(job.description)
     if reads is None:
         return
     periods = Periods(reads.column, reads.every, dt.date.fromisoformat(reads.first))
-    numbers = [periods.named(name) for name in reads.read]
+    numbers: list[int | None] = [periods.named(name) for name in reads.read]
+    if over is not None:
+        numbers = [*over.numbers] if numbers == [over.numbers[-1]] else [None]
     for layout in job.layouts:
         source = layout.source if layout.source.of is None else layout.source.of.of
         types = {fold(name): kind for name, kind in job.schemas[source.table].items()}
@@ -151,6 +160,54 @@ def check_periods(job: Scanned) -> None:
             raise IntegrityError(
                 f"the batch counts rows outside of the periods of {reads.table} that it is charged to; plan again "
                 "(nothing was charged)"
+            )
+
+
+def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
+    """Hold a release of a horizon to what its periods have paid. Before the charge; depends on public values.
+
+    Neighbours: one row more or less of a table whose unit is the row. **Claim.** Release t of a horizon measures
+    y_t = sum_(s <= t) C_ts L B x_s + z_t, x_s the cells of period s and z_t rounded Gaussian noise of variance
+    D^2 / mu^2, fresh in each, D^2 = (max_s sum_t C_ts^2) D_B^2 with D_B the L2 norm by which one row moves L B x. All
+    releases of the horizon together are mu-GDP for the row, whatever else the questions between them depended on.
+    **Proof.** Let the row be of period s. Release t with t < s does not depend on it. Given what was released before,
+    release t moves by C_ts L B c for the row's c, or by nothing where the row was not there yet, so it is mu_t-GDP with
+    mu_t^2 = C_ts^2 D_B^2 mu^2 / D^2, a number that is fixed beforehand; by the composition of such releases all of them
+    are GDP with the square root of sum_t mu_t^2 <= mu^2 (Dong, Roth and Su 2022, Cor. 2). So the charge mu^2 that names
+    period s, made before s is read for the first time, pays for all that later releases read of s. A row whose day is
+    changed moves each release as a row of one period or another, and is promised what ``dpsql.privacy.periods`` says.
+
+    That is so where C is the same in each release and earlier charges are no smaller than this one; where t's noise is
+    drawn for D^2; and where no release is measured twice: the id of its charge belongs to its place (`Ledger.record`).
+    """
+    again = sensitivity_of("gaussian", over.integers, over.layouts) * job.common_steps**2
+    if (
+        job.charge.noise != "gaussian"
+        or job.blocks
+        or job.sensitivity != over.measured.l2_squared * again
+        or job.integers.digest() != over.all_integers().digest()
+        or job.description.get("horizon") != over.said
+        or len(over.paid) != over.place
+        or any(layout.source.unit is not None for layout in job.layouts)
+    ):
+        raise IntegrityError("the plan's noise is not that of its horizon; plan again (nothing was charged)")
+    reads = Reads.of(job.description)
+    for place, charge_id in enumerate(over.paid):
+        known = ledger.charged(charge_id)
+        period = over.periods.start(over.first + place).isoformat()
+        mine = None if known is None else Reads.of(known.description)
+        if (
+            known is None
+            or mine is None
+            or reads is None
+            or (mine.table, mine.rule, mine.read) != (reads.table, reads.rule, (period,))
+            or known.description.get("horizon") != {**over.said, "place": place}
+            or (known.charge.noise, known.dataset) != ("gaussian", ledger.dataset)
+            or known.charge.units < job.charge.units
+        ):
+            raise IntegrityError(
+                f"period {period} has not paid for this release of its horizon: it was charged otherwise, or of other "
+                "data, or not at all; add a schedule of a new name from here on (nothing was charged)"
             )
 
 

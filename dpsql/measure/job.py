@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.noise import Noise
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
+from dpsql.workload.compile.over_periods import Over
 from dpsql.workload.compile.sensitivity import rough_sensitivity
 
 
@@ -48,7 +49,8 @@ class Job:
     not given: it is what ``charge`` pays for at that sensitivity.
     ``schemas`` are the column types that the plan was made for, table by table.
     ``description`` is the public JSON that the ledger keeps beside the charge. ``charge_id``: the id of a charge
-    that may be asked for again, where it has one.
+    that may be asked for again, where it has one. ``over``: the horizon that it is a release of, if any; layouts,
+    integers and sensitivity are then those of ``over_time``.
     """
 
     layouts: tuple[Layout, ...]
@@ -62,6 +64,12 @@ class Job:
     label: str = ""
     blocks: tuple[int, ...] = ()
     charge_id: str = ""
+    over: Over | None = None
+
+    def over_time(self, over: Over) -> Job:
+        """The job of one period, measured of earlier ones, too. Raises SQLError as ``Over.all_layouts``."""
+        held = over.all_layouts(), over.all_integers(), over.sensitivity(self.common_steps)
+        return replace(self, layouts=held[0], integers=held[1], sensitivity=held[2], over=over)
 
     @property
     def noise(self) -> Noise:

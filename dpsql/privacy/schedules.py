@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dpsql.arrays import Json
 from dpsql.errors import IntegrityError, ProgrammingError, nearest
@@ -26,7 +26,9 @@ class Schedule:
     """One standing batch. ``first``: the name of the earliest period of ``table`` that it releases.
 
     ``epsilon``, ``delta`` and ``rho`` are what each period is charged, as a request gives them; ``views`` the results
-    of the batch; ``label`` who asks.
+    of the batch; ``label`` who asks. Over a horizon of n periods ``kernel`` and ``factors`` (n,) are the integers of
+    what is measured after each (``dpsql.linalg.over_time``), ``windows`` the sums that they were chosen for, and
+    ``strategy`` the hash of what is measured of one period; none of them ever changes.
     """
 
     name: str
@@ -39,6 +41,10 @@ class Schedule:
     rho: str | None = None
     label: str = ""
     removed: bool = False
+    kernel: tuple[int, ...] = field(default=(), repr=False)
+    factors: tuple[int, ...] = field(default=(), repr=False)
+    windows: tuple[int, ...] = ()
+    strategy: str = field(default="", repr=False)
 
     def charge_id(self, period: str) -> str:
         """The id of its charge of a period, the same on every machine."""
@@ -46,12 +52,15 @@ class Schedule:
 
     def as_dict(self) -> Json:
         """Public and JSON-ready; `from_dict` reads it back."""
-        return {**self.__dict__, "views": list(self.views)}
+        held = {name: list(value) if isinstance(value, tuple) else value for name, value in self.__dict__.items()}
+        over = ("kernel", "factors", "windows", "strategy")
+        return {name: value for name, value in held.items() if value or name not in over}
 
     @classmethod
     def from_dict(cls, held: Json) -> Schedule:
         """Inverse of `as_dict`."""
-        return cls(**{**held, "views": tuple(held["views"])})
+        lists: Json = {name: tuple(value) for name, value in held.items() if isinstance(value, list)}
+        return cls(**{**held, **lists})
 
 
 def newest(connection: sqlite3.Connection) -> dict[str, Schedule]:

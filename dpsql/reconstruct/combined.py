@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -217,6 +217,22 @@ def answers_alone(W: Matrix, one: Observed, divisor: int = 1) -> CombinedAnswers
     weights = ((wanted @ vectors) * inverse) @ vectors.T
     weights += (((wanted - weights @ gram) @ vectors) * inverse) @ vectors.T
     return CombinedAnswers(weights, (one,), answered, rows.shape[0], divisor)
+
+
+def answers_over_time(
+    W: Matrix, observed: Sequence[Observed], weights: Sequence[float], divisor: int = 1
+) -> CombinedAnswers | None:
+    """The answers of W for one period from what was observed after each so far, that period last.
+
+    Each measurement has the same ``matrix`` B over the cells of one period, and the sum of all, times ``weights``, is
+    an unbiased one of B x (``dpsql.linalg.over_time``). None as ``answers_alone``.
+    """
+    alone = answers_alone(W, observed[-1], divisor)
+    if alone is None or alone.weights.size * len(observed) > MOST_ENTRIES:
+        return None
+    deviations = deviations_of(observed)
+    parts = [alone.weights * (v * each / deviations[-1]) for v, each in zip(weights, deviations, strict=True)]
+    return replace(alone, weights=np.concatenate(parts, axis=1), observed=tuple(observed))
 
 
 def _weights(wanted: Floats, S: Floats) -> tuple[Floats, Floats]:

@@ -22,6 +22,7 @@ from dpsql.earlier.budget_search import EarlierReleases, met
 from dpsql.earlier.combined import joined, observed_of
 from dpsql.earlier.combined_plan import AnswersWithEarlier, answers_of_all, combined_plan, noted, plan_with
 from dpsql.earlier.joint import Joint
+from dpsql.earlier.over_time import combination_over_time
 from dpsql.earlier.same_question import most_precise, question_keys, squared_errors, types_of
 from dpsql.errors import IntegrityError, SQLError
 from dpsql.planning.budget_search import wish_of
@@ -76,6 +77,7 @@ class Earlier:
         self._meant: dict[str, Understood] = {}
         self._latest: Prepared | None = None
         self._types: dict[str, str] = {}
+        self._measured: dict[int, Measurement] = {}
 
     def under(self, policy: Policy) -> None:
         """Read batches under another policy of the data set from now on: one with domains that were found."""
@@ -284,16 +286,16 @@ class Earlier:
         A measurement whose integers the ledger does not keep, or that is too large for a matrix, is planned again. None
         where the batch is not understood as it was. ``entries``: all releases, by number.
         """
+        if "horizon" in entry.description:
+            return self._over_time(entry, entries, alpha)
         rests_on = {int(number) for number in entry.description.get("rests_on") or ()}
         every = frozenset(rests_on if entry.charge.noise == "none" else {*rests_on, entry.id})
         if not every <= entries.keys():
             return None
         schemas = self._schemas()
         pasts = self._pasts(schemas, [entries[number] for number in sorted(every)])
-        record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
-        try:
-            prepared = prepare(record.sql, replace(self._policy, today=dt.date.max), schemas)  # closed when it was made
-        except SQLError:
+        prepared = self._prepared(entry, schemas)
+        if prepared is None:
             return None
         if every == {entry.id}:
             known = alone(prepared, pasts[0], alpha) if pasts else None
@@ -315,6 +317,32 @@ class Earlier:
         _, measurement = unpack(self._books.ledger().release(entry.id).payload or b"")
         objective = str(said.get("objective", "balanced"))
         return planned_again(prepared, entry.charge, objective, measurement, alpha, entry.id)
+
+    def _prepared(self, entry: Entry, schemas: Schemas) -> Prepared | None:
+        """The batch of a release, whose periods were closed when it was made; None where it is understood no more."""
+        record, _ = unpack(self._books.ledger().release(entry.id).payload or b"")
+        try:
+            return prepare(record.sql, replace(self._policy, today=dt.date.max), schemas)
+        except SQLError:
+            return None
+
+    def _over_time(self, entry: Entry, entries: Mapping[int, Entry], alpha: float) -> Combination | None:
+        """``behind`` of a release of a horizon: it rests on all earlier ones."""
+        name, place = entry.description.get("schedule"), int(entry.description["horizon"]["place"])
+        mine = [e for e in entries.values() if e.description.get("schedule") == name and "horizon" in e.description]
+        at = {int(e.description["horizon"]["place"]): e for e in mine}
+        one = next((one for one in self._books.ledger().schedules() if one.name == name), None)
+        prepared = self._prepared(entry, self._schemas())
+        if one is None or prepared is None or any(before not in at for before in range(place)):
+            return None
+        measured = {at[k].id: self.measurement(at[k].id) for k in range(place + 1)}
+        return combination_over_time(prepared, one, measured, alpha)
+
+    def measurement(self, release: int) -> Measurement:
+        """What a release of a horizon measured, read once."""
+        if release not in self._measured:
+            self._measured[release] = unpack(self._books.ledger().release(release).payload or b"")[1]
+        return self._measured[release]
 
     def _found(self, prepared: Prepared, alpha: float, schemas: Schemas, usable: Sequence[Entry]) -> Found | None:
         combination = combine(prepared, self._pasts(schemas, usable), alpha, self._first(prepared))

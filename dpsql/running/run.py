@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from dpsql.arrays import Json
 from dpsql.earlier import keep
+from dpsql.earlier.over_time import kept_over_time
 from dpsql.earlier.same_question import most_precise, questions, request_key, reuse_key, types_of
 from dpsql.errors import BudgetError, IntegrityError, LedgerError
 from dpsql.measure import Job, TableSource, measure
@@ -29,17 +30,19 @@ from dpsql.running.answer_free import Earlier, Found
 from dpsql.running.feasible import check_estimates
 from dpsql.running.result_tables import release_tables, tables_again
 from dpsql.strategy.sparse import MOST_SHOWN
+from dpsql.workload.compile.over_periods import Over
 
 AnyJob: TypeAlias = Job | AdaptiveJob | SparseJob
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One release of a standing batch: the id of its charge, and the period that it is of."""
+    """One release of a standing batch: the id of its charge, the period that it is of, and its place in a horizon."""
 
     charge_id: str
     schedule: str
     period: str
+    over: Over | None = None
 
 
 @dataclass(eq=False)
@@ -254,11 +257,12 @@ class Batches:
         job = job if turn is None else _of_turn(job, turn)
         ledger.request(job.charge, job.description, (plan.sql, str(plan)), label=job.label)
         kept = None if plan.estimated else keep(plan.compiled, plan.strategy.measured, plan.policy)
+        kept = kept if turn is None or turn.over is None else kept_over_time(kept)
 
         def payload(release: int, y: list[int]) -> bytes:
             tables = release_tables(plan, y, errors=errors, estimates=estimates)
             record = _record(release, plan, tables, job.label, estimates)
-            record = record if turn is None else replace(record, period=turn.period)
+            record = record if turn is None else _record_of_turn(record, plan, turn)
             noise = job.noise
             law = (noise.kind, noise.parameter, job.common_steps, plan.strategy.measured.digest(), kept, noise.blocks)
             observed = Measurement(tuple(y), *law)
@@ -282,9 +286,21 @@ def _of_turn(job: AnyJob, turn: Turn) -> AnyJob:
     charge, which is to be the same on each.
     """
     assert isinstance(job, Job)  # noqa: S101 - standing batches are planned by method "auto"
-    kept = {name: value for name, value in job.description.items() if name not in ("strategy", "method", "questions")}
+    left_out = ("strategy", "method", "questions", *(() if turn.over is None else ("rests_on",)))
+    kept = {name: value for name, value in job.description.items() if name not in left_out}
     said = {**kept, "questions": [], "schedule": turn.schedule, "period": turn.period}
-    return replace(job, description=said, charge_id=turn.charge_id)
+    made = replace(job, description=said, charge_id=turn.charge_id)
+    if turn.over is None:
+        return made
+    # Its measurement is none of its period alone, so that it answers no other batch.
+    said |= {"horizon": turn.over.said, "key": f"{said['key']} over time"}
+    return replace(made, description=said).over_time(turn.over)
+
+
+def _record_of_turn(record: ReleaseRecord, plan: Plan, turn: Turn) -> ReleaseRecord:
+    """What says that a release is of one period, and what of a horizon."""
+    said = record.strategy if turn.over is None else f"{plan.strategy.method}, over {turn.over.place + 1} periods"
+    return replace(record, period=turn.period, strategy=said)
 
 
 def job_of(plan: Plan, sources: Mapping[str, TableSource], description: Json, label: str) -> AnyJob:

@@ -1,0 +1,102 @@
+"""Lower triangular integer matrices over the periods of a horizon: what is measured after each period."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dpsql.arrays import Floats
+from dpsql.errors import DataError, InternalError
+from dpsql.linalg.lines import reciprocal
+
+LONGEST = 2_000
+"""Periods of a horizon: its errors are worked out from matrices of so many rows and columns."""
+_LARGEST = 2**40
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """C = T diag(d), T lower triangular and Toeplitz: C_ts = f(t - s) d_s for s <= t, else 0, over n periods.
+
+    ``kernel``: f(0), f(1), ... up to the last that is not 0, at most n of them; ``factors``: d (n,), both integers,
+    f(0) > 0 and d > 0. C is square, so C^-1 = diag(1 / d) T^-1 is its least squares estimate, lower triangular too:
+    what is estimated of a period needs no later measurement. Raises DataError for what is no such matrix.
+    """
+
+    kernel: tuple[int, ...] = field(repr=False)
+    factors: tuple[int, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        held = (*self.kernel, *self.factors)
+        plain = all(isinstance(value, int) and not isinstance(value, bool) for value in held)
+        if not plain or not 1 <= len(self.kernel) <= len(self.factors) <= LONGEST:
+            raise DataError(f"linalg: a horizon has 1 to {LONGEST:,} periods, with an integer for each")
+        if self.kernel[0] < 1 or min(self.factors) < 1 or max(map(abs, held)) > _LARGEST:
+            raise DataError(f"linalg: what is measured over time has positive integers of at most {_LARGEST}")
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    def digest(self) -> str:
+        """The SHA-256 of the integers, by which charges name what their horizon measures."""
+        return hashlib.sha256(repr((self.kernel, self.factors)).encode()).hexdigest()
+
+    def row(self, at: int) -> list[int]:
+        """C_t0, ..., C_tt (t = ``at``, from 0)."""
+        width = len(self.kernel)
+        return [self.kernel[at - s] * self.factors[s] if at - s < width else 0 for s in range(at + 1)]
+
+    @cached_property
+    def l2_squared(self) -> int:
+        """The largest squared norm of a column, exact: d_s^2 (f(0)^2 + ... + f(n - 1 - s)^2)."""
+        sums, total = [], 0
+        for value in self.kernel:
+            total += value * value
+            sums.append(total)
+        n, last = len(self), len(sums) - 1
+        return max(d * d * sums[min(n - 1 - s, last)] for s, d in enumerate(self.factors))
+
+    @cached_property
+    def _inverse(self) -> Floats:
+        """The first column of T^-1."""
+        held = np.zeros(len(self))
+        held[: len(self.kernel)] = self.kernel
+        return reciprocal(held)
+
+    def weights(self, at: int) -> Floats:
+        """Row ``at`` of C^-1 (at + 1,): by these the measurements so far add up to an estimate of that period."""
+        return np.asarray(self._inverse[at::-1] / self.factors[at])
+
+    def spread(self, window: int) -> Floats:
+        """Squared errors (n,) of the sums over the last ``window`` periods, or all so far, after each period.
+
+        For noise of variance ``l2_squared``, at which one row of any period is paid in full; independent releases of
+        each period have the squared error min(t + 1, window). Cost O(n^2).
+        """
+        n = len(self)
+        if window < 1:
+            raise DataError("linalg: a window is of one period or more")
+        lower = lower_toeplitz(self._inverse) / np.array(self.factors, dtype=np.float64)[:, None]
+        sums = window_sums(lower, window)
+        found = self.l2_squared * np.einsum("ij,ij->i", sums, sums)
+        if not np.isfinite(found).all() or len(found) != n:
+            raise InternalError("linalg: a triangular matrix could not be inverted in floats")
+        return np.asarray(found)
+
+
+def lower_toeplitz(column: Floats) -> Floats:
+    """The lower triangular Toeplitz matrix with that first column, as a view that is not to be written to."""
+    n = len(column)
+    held = np.concatenate([np.zeros(n - 1), column])
+    return np.lib.stride_tricks.as_strided(held[n - 1 :], (n, n), (8, -8), writeable=False)
+
+
+def window_sums(M: Floats, window: int) -> Floats:
+    """Each row of M plus the ``window`` - 1 rows before it, as far as there are."""
+    sums = np.cumsum(M, axis=0)
+    if window < len(M):
+        sums[window:] -= sums[:-window].copy()
+    return np.asarray(sums)
