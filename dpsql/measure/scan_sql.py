@@ -343,7 +343,7 @@ def _walk(cells: Cells, values: IntArray, regions: Sequence[tree.Value]) -> tree
 
 
 def summed(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
-    """What a row adds to a sum: u = z' + steps, or 2 z^2 for squares, a BIGINT in [0, 2 steps]; NULL gives steps."""
+    """What a row adds to a sum: u = z' + steps, or 2 z^2 for squares, a BIGINT in [0, 2 steps], NULL included."""
     u = shifted(measure, values)
     if measure.power == 1:
         return u
@@ -355,14 +355,14 @@ def summed(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
 
 
 def shifted(measure: Measure, values: Mapping[str, tree.Value]) -> tree.Value:
-    """u = z' + grid as BIGINT in [0, 2 grid]; NULL gives z' = 0, that is u = grid.
+    """u = z' + grid as BIGINT in [0, 2 grid]; NULL gives the z' of ``Measure.at_null``.
 
     Both sides are clamped before any arithmetic, and the arithmetic's result once more, so that
     no value can overflow or leave the bound (the sensitivity rests on it). The column of a "grid" line
     is an expression that counts whole steps from ``lower``; it, too, is clamped here, whatever it is.
     """
     column, steps = operand(measure.column, measure.line, values), measure.grid
-    missing = (tree.IsNull(column), tree.whole(steps))
+    missing = (tree.IsNull(column), tree.whole(steps + (measure.at_null or 0)))
     if measure.line.kind == "grid":
         kind = "HUGEINT" if measure.line.type == "HUGEINT" else "BIGINT"
         least, most = tree.Constant(0, kind), tree.Constant(steps, kind)

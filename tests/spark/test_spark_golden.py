@@ -77,3 +77,31 @@ def test_an_example_has_the_integers_of_duckdb(name: str, spark: Any, tmp_path: 
     wanted = x_of(batch, policy, engine_of(con), con)
     assert any(wanted)
     assert x_of(batch, policy, SparkEngine(spark), con) == wanted
+
+
+def test_null_that_adds_what_0_adds_is_scanned_alike(spark: Any, tmp_path: Path) -> None:
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE summed AS SELECT CAST(i % 4 AS INTEGER) AS g, CAST(i % 3 AS INTEGER) AS h, "
+        "CASE WHEN i % 5 > 1 AND i % 4 <> 3 THEN CAST(i % 17 - 6 AS BIGINT) END AS whole, "
+        "CASE WHEN i % 7 = 0 THEN 'nan'::DOUBLE WHEN i % 7 > 2 THEN i / 8.0 - 3 END AS part FROM range(97) t(i)"
+    )
+    carry(con, spark, "summed", tmp_path, "default")
+    policy = policy_of("""
+[tables.summed]
+unit = "row"
+[tables.summed.columns]
+g = { lower = 0, upper = 3 }
+h = { lower = 0, upper = 2 }
+whole = { lower = -4, upper = 9 }
+part = { lower = -1, upper = 4, step = 0.125 }
+""")
+    sql = "SELECT g, h, COUNT(*) AS n, SUM(whole) AS w, SUM(part) AS p, SUM(whole + 1) AS o FROM summed GROUP BY g, h"
+    found = understood(sql, policy, tables_of(policy, engine_of(con)))
+    batch = compile_structured(found.queries, found.tables)
+    assert [held.at_null is not None for held in batch.layouts[0].measures] == [True, True, True]
+    job = job_of(batch, policy)
+    counted = [measure._observe(job, engine, [0] * batch.histograms[-1].stop)
+               for engine in (SparkEngine(spark), engine_of(con))]  # fmt: skip
+    assert counted[0] == counted[1]
+    assert any(counted[0])

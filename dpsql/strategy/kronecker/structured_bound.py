@@ -2,7 +2,8 @@
 
 For every lambda >= 0 with sum 1 over what one row can add to x, ||W C Lambda^1/2||_*^2 is at most that error
 (``dpsql.strategy.gaussian.optimal``). Here lambda is a product: over the cells of a table one measure lambda_i for each
-axis, times fair and independent signs of the measures, the corners of their box (``dpsql.workload.cells.corners``).
+axis, times fair and independent signs of the measures, the corners of their box (``dpsql.workload.cells.corners``),
+or signs that lean to one side (``dpsql.strategy.kronecker.leaning_signs``), which come to other blocks.
 Signs of mean 0 leave nothing between components, so that with W_k the rows on component k and Lambda_k the weight of
 the cells where that component can be other than 0 (a NULL adds 0 to the sums of its column)
 
@@ -31,6 +32,7 @@ diagonal with K_t - m_t m_t^T, and tr (K - m m^T)^1/2 at least tr K^1/2 - |m|, t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod, sqrt
@@ -39,12 +41,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, sparse
+from scipy import linalg, optimize, sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
 from dpsql.strategy.kronecker import shared_rows
+from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
 from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.structured import Structured
@@ -56,6 +59,7 @@ _CUBES = 3e10  # sum of the parts' orders cubed: a few seconds
 _LABELS = 2**21
 _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
 _LOST = 1e-9
+_LEAN, _LEAN_STEPS = 2e10, 12  # what signs that lean may add to the parts' orders cubed, and how often they are tried
 
 
 def structured_bound(batch: Structured, deadline: float = np.inf) -> float | None:
@@ -71,10 +75,37 @@ def structured_bound(batch: Structured, deadline: float = np.inf) -> float | Non
         if not blocks:
             continue
         try:
-            norms[table] = _Table(batch, table, blocks).bound(deadline)
+            norms[table] = _bound(batch, table, blocks, deadline)
         except LostError:
             return None
     return bound_of_tables(batch, norms)
+
+
+def _bound(batch: Structured, table: int, blocks: Sequence[RowBlock], deadline: float) -> tuple[float, float]:
+    """t and |m| of one table: with fair signs, or with those that lean where these give more. Raises LostError."""
+    held = _Table(batch, table, blocks)
+    best = held.bound(deadline)
+    means = means_of(blocks)
+    if not means or not held.spent:
+        return best
+    found = [best]
+
+    def less(times: float) -> float:
+        if monotonic() <= deadline:
+            signs = {k: times * m for k, m in means.items()}
+            with suppress(LostError):  # some parts are larger than with fair signs
+                leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes))
+                found.append(leant.at(held.best_share))
+                return -found[-1][0]
+        return 0.0
+
+    ends = min(1.0, most(means, held.dead)) / 4, most(means, held.dead)
+    steps = int(min(_LEAN / held.spent, _LEAN_STEPS))
+    if steps > 2:
+        optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 1e-3})
+    else:
+        less(min(1.0, most(means, held.dead)))
+    return max(found)
 
 
 def bound_of_tables(batch: Structured, norms: Mapping[int, tuple[float, float]]) -> float:
@@ -117,19 +148,20 @@ class _Table:
         self.bases: dict[tuple[int, int], _Basis] = {}
         self.products: dict[tuple[object, ...], Any] = {}
         self.spent = 0
+        self.best_share = 1.0
 
     def bound(self, deadline: float) -> tuple[float, float]:
         """tr K^1/2 at the best of a few weights, and |m| there. Raises LostError."""
-        every = {axis: self._classes(axis) for axis in self.axes}
         idle = any(self._idle(axis).any() for axis in self.axes)
         best: tuple[float, float] | None = None
         lost = False
         for share in _UNCOUNTED if idle else (1.0,):
             if lost and share:
                 continue  # as many coordinates as before
-            self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
             try:
-                best = max(best or (0.0, 0.0), self._at(share))
+                found = self.at(share)
+                if best is None or found > best:
+                    best, self.best_share = found, share
             except LostError:
                 lost = True
             if self.spent > _CUBES / 20 or monotonic() > deadline:
@@ -137,6 +169,12 @@ class _Table:
         if best is None:
             raise LostError
         return best
+
+    def at(self, share: float) -> tuple[float, float]:
+        """The same with one weight of the regions that nothing counts. Raises LostError."""
+        every = {axis: self._classes(axis) for axis in self.axes}
+        self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
+        return self._at(share)
 
     # -- coordinates ------------------------------------------------------------------------------
 

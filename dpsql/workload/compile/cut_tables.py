@@ -36,7 +36,7 @@ from dpsql.workload.expr.conditions import (
 from dpsql.workload.expr.deadline import NONE, Deadline
 from dpsql.workload.expr.regions import AxisTruths, BoolArray, KeyDomain
 from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.terms import Measures, axes_of, keys_of
+from dpsql.workload.expr.terms import Measures, axes_of, keys_of, told_apart
 
 MAX_FACTOR = 2**25  # entries of one factor, written out
 MAX_STEPS = 2**32  # steps to write one out, some seconds: its entries times the parts of its conditions
@@ -63,8 +63,8 @@ class CutTables:
 
     @property
     def single(self) -> bool:
-        """Whether no table has more than one axis, tables of units counted once left out. Cuts none."""
-        return all(len(table.names) <= 1 for table in self.held.values())
+        """Whether no table has more than one axis or sums, tables of units counted once left out. Cuts none."""
+        return all(len(table.names) <= 1 and not table.measures.found for table in self.held.values())
 
     @property
     def sizes(self) -> list[tuple[int, ...]]:
@@ -98,7 +98,7 @@ class _Table:
         self.number = number
         self.queries = queries
         self.spans = spans
-        self.measures = Measures(table)
+        self.measures = Measures(table, told_apart(queries[number] for number in {span.query for span in spans}))
         self.asked: dict[Condition, None] = {}
         self.uses: dict[int, list[_Use]] = {}
         for span in spans:

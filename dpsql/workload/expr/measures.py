@@ -7,6 +7,12 @@ z' in [-steps, steps], and
 
     SUM(v) = mid * COUNT(v) + half * SUM(z)          (over rows where v is not NULL).
 
+Where 0 is on the grid, NULL may add the z of 0 instead (``at_zero``). It adds nothing to SUM(v) then either,
+
+    SUM(v) = mid * COUNT(*) + half * SUM(z)          (over all rows),
+
+and rows with NULL need not be told apart from others for it.
+
 One row changes the pair (count, z) within the box {1} x [-1, 1], so sensitivities are decided
 at the corners of the box.
 
@@ -19,7 +25,7 @@ Squares, for variances, add t = 2 z^2 - 1 in [-1, 1] on a grid of at most 2^20 s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import PolicyError
@@ -36,7 +42,8 @@ class Measure:
     """The centred, quantised sum of one column, or with ``power`` 2 of its squared distances from the middle.
 
     SUM = mid * COUNT + half * SUM(z') / steps, with |z'| <= steps for every row. ``grid`` is the number of
-    steps from lower to upper.
+    steps from lower to upper. ``at_null``: z' of a row where the column is NULL, where such
+    rows are not told apart from others; None where they are, and add z' = 0.
     """
 
     column: str
@@ -45,6 +52,14 @@ class Measure:
     upper: Fraction
     step: Fraction
     power: int = 1
+    at_null: int | None = field(default=None, repr=False)  # changes no answer's meaning
+
+    @property
+    def at_zero(self) -> int | None:
+        """z' of the value 0; None where 0 is outside of the bounds or off the grid, and for squares."""
+        steps = -self.lower / self.step if self.step else -self.lower
+        on_grid = self.power == 1 and steps.denominator == 1 and self.lower <= 0 <= self.upper
+        return int(2 * steps) - self.grid if on_grid else None
 
     @property
     def grid(self) -> int:

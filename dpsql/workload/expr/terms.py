@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -25,10 +26,15 @@ MAX_COEFFICIENT = 2**40
 
 
 class Measures:
-    """The measures of one table, in the order in which its terms first need them."""
+    """The measures of one table, in the order in which its terms first need them.
 
-    def __init__(self, table: Table) -> None:
+    ``told``: the columns by which rows are told apart anyway. A NULL in any other adds what 0 adds where 0 is on the
+    measure's grid, so that it need not be told apart; None where every NULL is.
+    """
+
+    def __init__(self, table: Table, told: Collection[object] | None = None) -> None:
         self.table = table
+        self.told = told
         self.found: dict[tuple[str, int], Measure] = {}
 
     def of(self, term: Term) -> Measure | None:
@@ -39,18 +45,24 @@ class Measures:
         policy = column.policy
         if (term.column, term.power) not in self.found:
             lower, upper = Fraction(policy.lower), Fraction(policy.upper)  # type: ignore[arg-type]
-            self.found[term.column, term.power] = measure_of(
+            measure = measure_of(
                 *(term.column, column.line, lower, upper, policy.step),
                 self.table.policy.key("columns", column.name),
                 term.power,
             )
+            # Of a column with values of its own, or only some of them, rows of others are in no cell, as NULL is.
+            free = self.told is not None and term.column not in self.told and column.closed is None
+            if policy.nulls and free:
+                measure = replace(measure, at_null=measure.at_zero)
+            self.found[term.column, term.power] = measure
         return self.found[term.column, term.power]
 
     def known(self, term: Term) -> Condition | None:
-        """Where the summed column is not NULL, if the policy allows NULL there."""
-        if term.column is None:
+        """Where the summed column is not NULL, if the policy allows NULL there and it is told apart."""
+        measure = self.of(term)
+        if measure is None or measure.at_null is not None:
             return None
-        column = self.table.columns[fold(term.column)]
+        column = self.table.columns[fold(measure.column)]
         return LineAtom(column.name, ((None, None),)) if column.policy.nulls else None
 
     def place(self, measure: Measure) -> int:
@@ -92,6 +104,24 @@ def axes_of(table: Table, conditions: Iterable[Condition], keys: Mapping[str, Ke
         column = table.columns[fold(name)]
         axes.append(line_axis(name, column.line, found, closed=column.closed, nulls=column.nulls, keys=keys.get(name)))
     return axes
+
+
+def told_apart(queries: Iterable[Query]) -> set[object]:
+    """The columns that keys, conditions or squares of queries over one table look at, besides what they sum."""
+    told: set[object] = set()
+    for query in queries:
+        told.update(key.column for key in query.keys if isinstance(key, KeyDomain))
+        conditions = [held for key in query.keys if isinstance(key, CaseKey) for held in key.conditions]
+        for output in query.outputs:
+            conditions.extend(term.condition for term in output.terms)
+            told.update(term.column for term in output.terms if term.power != 1)
+        for atom in (atom for condition in conditions for atom in atoms(condition)):
+            if isinstance(atom, LineAtom):
+                told.add(atom.column)
+            else:
+                predicate = atom.predicate
+                told.update([predicate.column] if isinstance(predicate, Like) else [predicate.left, predicate.right])
+    return told
 
 
 def keys_of(queries: Iterable[Query]) -> dict[str, KeyDomain]:
