@@ -257,6 +257,11 @@ REFUSED = [
     ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid FROM visits LIMIT 2)", "LIMIT in the subquery"),
     ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid, cost FROM visits)", "select as many"),
     (
+        """SELECT COUNT(*) FROM (SELECT LAG(b) OVER (PARTITION BY pid ORDER BY day) AS z FROM (SELECT pid, day,
+            LAG(cost) OVER (PARTITION BY pid ORDER BY day) AS b FROM visits)) WHERE z > 2""",
+        "write all windows in one SELECT",
+    ),
+    (
         "SELECT AVG(s) FROM (SELECT SUM(cost) OVER (PARTITION BY pid ORDER BY day) AS s FROM visits)",
         "in a subquery that groups by the unit",
     ),
@@ -354,6 +359,20 @@ def test_one_unit_moves_its_own_row_alone() -> None:
             by_statement = np.bincount(asked, weights=moved)
             # A sum adds at most the values of 12 rows, which all count where no row is chosen.
             assert (by_statement <= [*[1] * 6, 12, *[1] * 7, 12, 12, 1, 1, 12, 12, 12]).all()
+
+
+def test_rows_with_windows_come_first_in_from() -> None:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE visits (id INTEGER, pid INTEGER, day DATE)")
+    con.execute("CREATE TABLE bills (visit INTEGER, pid INTEGER)")
+    policy = policy_of(
+        """[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 4\nkey = ["id"]\n[tables.visits.columns]
+        id = {}\nday = { lower = 2020-01-01, upper = 2020-01-31 }\n[tables.bills]\nunit = "visits.pid"
+        max_rows_per_unit = 4\nreferences = { visit = "visits.id" }\n[tables.bills.columns]\nvisit = {}"""
+    )
+    nth = "(SELECT id, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM visits) v"
+    with pytest.raises(SQLError, match="visits has windows and is joined to bills"):
+        Pipeline.of(policy, con).plan(f"SELECT COUNT(*) FROM bills JOIN {nth} ON bills.visit = v.id WHERE k = 1")
 
 
 def test_windows_tell_units_apart_that_are_no_numbers() -> None:

@@ -214,6 +214,13 @@ class JoinGraph:
         if target.policy.public:
             of = None if target.source is None else target.source.of
             return Join(name, target.name if of is None else of.of.table, found, of=of)
+        if target.source is not None and target.source.windows is not None:
+            raise refuse(
+                f"{relation.alias} has windows and is joined to {base.alias}; begin FROM with {relation.alias}, or join "
+                "an aggregate by the unit",
+                relation.node,
+                code="row-window",
+            )
         if fold(target.name) == fold(base.table.name):
             raise refuse(
                 f"{relation.alias} joins {target.name} with itself; a self-join of a private table is not answered",

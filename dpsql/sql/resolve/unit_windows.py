@@ -62,12 +62,18 @@ def within_units(select: exp.Select, rows: RowScope, computed: Computed) -> tupl
 
     ``select`` reads one table, and its stars are written out. None where a window is over rows of several units.
     QUALIFY becomes part of WHERE. ``computed`` keeps what is computed for each row. Raises SQLError for functions,
-    frames and orders that are not answered.
+    frames and orders that are not answered, and for windows over windows.
     """
     source, out = rows.table.source, select.copy()
     if source is None or source.unit is None or source.of is not None:
         return None
     windows = windows_in(out)
+    if source.windows is not None:
+        raise refuse(
+            "a window over what a window computed is not answered; write all windows in one SELECT",
+            windows[0],
+            code="row-window",
+        )
     draft = _Draft(rows, source, computed)
     if not all(map(draft.is_of_unit, windows)):
         return None
