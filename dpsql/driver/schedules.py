@@ -32,7 +32,7 @@ from dpsql.release.payload import Measurement
 from dpsql.release.writing import LATEST
 from dpsql.running.result_tables import release_tables
 from dpsql.running.run import Batches, Turn
-from dpsql.sql.parse.one_period import of_days
+from dpsql.sql.parse.one_period import check_no_day, of_days
 
 MOST_AHEAD = 400
 """Days by which the clock may be ahead of all that the ledger has seen, before it is asked for by name."""
@@ -132,6 +132,7 @@ class Schedules:
             label=label,
         )
         if over is not None:
+            check_no_day(sql, declared)
             made = with_horizon(made, *over, plan, periods)
         self.books.ledger().declare_schedule(made)
         return made

@@ -152,7 +152,7 @@ _SHARE = """
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "release": {"type": int},
     "number": {"type": int},
-    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release", "--max-groups")},
+    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release", "--max-groups", "--horizon")},
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
     "--mcp-port": {"type": int},
@@ -297,6 +297,8 @@ file FILE?  SQL file of the batch, or - for stdin; it reads the table as if it h
 {_BUDGET}
 --table NAME  the table, where the policy has several with periods
 --from DATE  the earliest period; default: the first of all
+--horizon N  measure so many periods each together with the earlier ones, so that totals so far have the least error
+--windows N,N  with --horizon, also sums over the last so many periods, such as 7,30
 {_LABEL}{_TODAY}{_PLACES}
 
 dpsql schedule list  show the standing batches, and which periods of each are released, due, or cut off

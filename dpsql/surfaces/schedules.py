@@ -24,14 +24,23 @@ def add(options: argparse.Namespace) -> None:
             options.usage("the budget of a period is missing; give --epsilon E, --epsilon E --delta D, or --rho R")
         budget = (options.epsilon, options.delta, options.rho)
         how = {"every": options.every, "table": options.table, "first": options.first, "label": options.label or ""}
+        how |= {"horizon": options.horizon, "windows": _windows(options)}
         made = con.schedules.add(inputs.batch(options), *budget, name=options.name, **how)
+        errors = con.schedules.errors(made)
         if options.json:
-            output.print_json(_record(made))
+            said = {"errors": [dict(zip(("periods", "alone", "horizon"), row, strict=True)) for row in errors]}
+            output.print_json({**_record(made), **(said if errors else {})})
         elif not options.quiet:
+            which = f"{len(made.factors):,} periods" if made.factors else "every period"
             print(
-                f"{made.name} releases {', '.join(made.views)} of every period of {made.table} from {made.first} on, "
+                f"{made.name} releases {', '.join(made.views)} of {which} of {made.table} from {made.first} on, "
                 f"at {_cost(made)} each. Nothing was charged; 'dpsql release --due' releases what is over."
             )
+            if errors:
+                rows = [[_sum(made, window), f"{alone:.4g}", f"{over:.4g}"] for window, alone, over in errors]
+                print("standard errors, root mean square over all numbers and periods:")
+                heads = ("sum over", "each period alone", "the horizon")
+                print(output.grid(heads, ["VARCHAR", "DOUBLE", "DOUBLE"], rows, indent=2))
 
 
 def list_(options: argparse.Namespace) -> None:
@@ -114,6 +123,22 @@ def calendar(found: Iterable[PeriodBudget]) -> list[tuple[str, str]]:
     return [(label, "".join(marks)) for label, marks in lines.items()]
 
 
+def _windows(options: argparse.Namespace) -> list[int]:
+    """The numbers of --windows."""
+    listed = [] if options.windows is None else options.windows.split(",")
+    if listed and options.horizon is None:
+        options.usage("--windows are those of a horizon; add --horizon N")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in listed):
+        options.usage(f"--windows {options.windows!r} is no list of numbers; write such as --windows 7,30")
+    return [int(part) for part in listed]
+
+
+def _sum(one: Schedule, window: int) -> str:
+    if window == len(one.factors):
+        return "all so far"
+    return f"{window:,} period{'s' if window > 1 else ''}"
+
+
 def _cost(one: Schedule) -> str:
     if one.rho is not None:
         return f"rho {one.rho}"
@@ -121,4 +146,6 @@ def _cost(one: Schedule) -> str:
 
 
 def _record(one: Schedule) -> dict[str, object]:
-    return {name: value for name, value in one.as_dict().items() if name != "removed"}
+    left_out = ("removed", "kernel", "factors", "strategy")
+    held = {name: value for name, value in one.as_dict().items() if name not in left_out}
+    return {**held, **({"horizon": len(one.factors)} if one.factors else {})}

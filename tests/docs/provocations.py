@@ -138,6 +138,7 @@ GROWING: dict[str, Callable[[Scene], object]] = {
     "no name stands": _stands(COUNT),
     "a column called period": _stands("CREATE VIEW v AS SELECT 1 AS period, COUNT(*) AS n FROM visits"),
     "two tables stand": _stands(f"{STANDING}; CREATE VIEW w AS SELECT COUNT(*) AS n FROM patients"),
+    "a horizon of units": _stands(horizon=12),
     "a schedule's name": lambda s: _stands_twice(s, STANDING.replace("VIEW v", "VIEW w"), "monthly"),
     "a schedule's result": lambda s: _stands_twice(s, STANDING, "again"),
     "no such schedule": lambda s: _growing(s).schedules.remove("monthly"),
@@ -826,6 +827,12 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
 ELSEWHERE = {
+    "a batch over a horizon asks nothing of": "driver/test_horizon.py",
+    "windows are numbers of periods": "driver/test_horizon.py",
+    "a horizon is measured with Gaussian noise": "driver/test_horizon.py",
+    "… measures each period together with all before": "driver/test_horizon.py",
+    "… measures each period as the first one was": "driver/test_horizon.py",
+    "period … has not paid for this release": "driver/test_horizon.py",
     "strategy: the largest error is not planned": "strategy/test_minimax.py",
     "objective 'max' is planned for": "test_structured.py",
     "strategy: the batch falls into": "strategy/test_copies.py",

@@ -49,6 +49,18 @@ def of_days(text: str, declared: TablePolicy, first: dt.date, end: dt.date) -> s
     return replaced(text, [found[at] for at in sorted(found)])
 
 
+def check_no_day(text: str, declared: TablePolicy) -> None:
+    """SQLError where a batch that ``of_days`` reads names the column of days: the cells of two periods might differ."""
+    assert declared.periods is not None  # noqa: S101 - its callers know
+    for tree in DUCKDB.parser().parse(tokens_of(text), text):
+        for column in () if tree is None else tree.find_all(exp.Column):
+            if fold(column.name) == fold(declared.periods.column):
+                raise SQLError(
+                    f"a batch over a horizon asks nothing of {declared.periods.column} but its period, which it has "
+                    "without being asked; leave the column out, or release the batch of each period alone"
+                )
+
+
 def _tables(tree: exp.Expr) -> list[exp.Table]:
     """The tables that a statement names; the name that it gives its own result is none of them."""
     query = tree.expression if isinstance(tree, exp.Create) else tree

@@ -1,0 +1,219 @@
+"""How far off are totals and windows of a table that grows, by what is measured after each period?
+
+    python benchmarks/periods.py [--quick]
+
+Prints Markdown. Constants: the root of the largest and of the mean squared error over n running totals at sensitivity
+1, which published figures are of. Trends: 1,000 days of the flights of 2013, repeated, at epsilon 1 and delta 1e-9 for
+a row, noise drawn by the law that releases draw it by; the root mean squared error of totals of 30 and 365 days and of
+sliding windows, each day alone, over a horizon of 1,000 days, and in one release of all days after the last. Streams: 10^6 running totals whose noise keeps a state of fixed size; here for
+the figure alone, since between two releases of dpsql no noise may be kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import subprocess
+import sys
+import time
+
+import duckdb
+import numpy as np
+from data import flights_path
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dpsql import strategy, workload
+from dpsql.linalg.over_time import OverTime
+from dpsql.privacy.accountant import Budget, Request, charge_for
+from dpsql.strategy.ranges.over_time import _norms, least_over_time
+
+DAYS, WINDOWS = 1_000, (7, 30, 365)
+STREAM = 10**6
+Floats = NDArray[np.float64]
+
+
+def root(n: int) -> Floats:
+    """The coefficients of (1 - z)^-1/2."""
+    k = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
+
+
+def totals(C: Floats) -> tuple[float, float]:
+    """(largest, mean) root of the squared error of running totals by C, over the longest column."""
+    R = np.cumsum(linalg.solve_triangular(C, np.eye(len(C)), lower=True), axis=0)
+    errors = (R * R).sum(axis=1) * (C * C).sum(axis=0).max()
+    return float(np.sqrt(errors.max())), float(np.sqrt(errors.mean()))
+
+
+def causal(X: Floats) -> Floats:
+    """The lower triangular C with C^T C = X."""
+    return np.asarray(np.linalg.cholesky(X[::-1, ::-1])[::-1, ::-1].T)
+
+
+def written(held: OverTime) -> Floats:
+    found = np.zeros((len(held), len(held)))
+    for at in range(len(held)):
+        found[at, : at + 1] = held.row(at)
+    return found
+
+
+def constants(n: int) -> None:
+    """The table of one length."""
+    f = root(n)
+    T = linalg.toeplitz(f, np.zeros(n))
+    W = workload.prefix(n)
+    rows: list[tuple[str, float, float, float]] = []
+
+    def add(name: str, C: Floats, began: float) -> None:
+        rows.append((name, *totals(C), time.perf_counter() - began))
+
+    began = time.perf_counter()
+    add("each period alone", np.eye(n), began)
+    add("square root (1 - z)^-1/2", T, began)
+    add("the same, columns of one norm", T / _norms(f, n), began)
+    began = time.perf_counter()
+    add("horizon", written(least_over_time(n, ()).measured), began)
+    for bands in (n // 16, n // 4):
+        began = time.perf_counter()
+        add(f"horizon of {bands} bands", written(least_over_time(n, (), bands).measured), began)
+    lowers = {}
+    for objective in ("total", "max"):
+        began = time.perf_counter()
+        best = strategy.select(W, objective=objective, tolerance=1e-3)
+        B = np.asarray(best.mixing @ best.basis.toarray(), dtype=np.float64)
+        add(
+            f"least {'mean' if objective == 'total' else 'largest'}, certified, lower triangular",
+            causal(B.T @ B),
+            began,
+        )
+        lowers[objective] = best.lower_bound or 0.0
+    least = math.sqrt(lowers["max"]), math.sqrt(lowers["total"] / n)
+    print(f"\n{n:,} running totals: ln n / pi = {math.log(n) / math.pi:.4f}\n")
+    print("| measured | largest | less ln n / pi | over the least | mean | over the least | seconds |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name, largest, mean, seconds in rows:
+        over = (f"{largest - math.log(n) / math.pi:.4f}", f"{largest / least[0]:.4f}", f"{mean:.4f}")
+        print(f"| {name} | {largest:.4f} | {' | '.join(over)} | {mean / least[1]:.4f} | {seconds:.1f} |")
+    print(
+        f"| no matrix mechanism has less | {least[0]:.4f} | {least[0] - math.log(n) / math.pi:.4f} | | {least[1]:.4f} |"
+    )
+    published = math.log(n) / math.pi + 0.846
+    print(f"\nPublished, explicit: {published:.4f}; the horizon's largest is {rows[3][1] / published - 1:+.2%} of it.")
+
+
+def days() -> Floats:
+    """Flights of each of 1,000 days: 2013, repeated."""
+    text = "SELECT COUNT(*) FROM read_parquet(?) GROUP BY month, day ORDER BY month, day"
+    with duckdb.connect() as con:
+        year = [float(row[0]) for row in con.execute(text, [str(flights_path())]).fetchall()]
+    return np.resize(np.array(year), DAYS)
+
+
+def rmse(error: Floats) -> list[float]:
+    """Of an error of each day (days x draws): totals of months and years, sliding windows, all so far."""
+    found = []
+    for length in (30, 365):
+        whole = error[: DAYS // length * length].reshape(-1, length, error.shape[1]).sum(axis=1)
+        found.append(float(np.sqrt((whole**2).mean())))
+    sums = np.concatenate([np.zeros((1, error.shape[1])), np.cumsum(error, axis=0)])
+    found += [float(np.sqrt(((sums[length:] - sums[:-length]) ** 2).mean())) for length in WINDOWS]
+    return [*found, float(np.sqrt((sums[1:] ** 2).mean()))]
+
+
+def trends(draws: int) -> None:
+    """The table of errors, from y = C x + noise as it is released."""
+    (gaussian,) = charge_for(Request.of("1"), Budget.of("1", "1e-9"))
+    (laplace,) = charge_for(Request.of("1"), Budget.of("1"))
+    x = days()
+    print(f"\n{x.sum():,.0f} flights on {DAYS:,} days, {draws} draws of all noise\n")
+    print("| measured | 30 days | 365 days | 7 sliding | 30 sliding | 365 sliding | all so far | each day |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+
+    def line(name: str, error: Floats, note: str = "") -> None:
+        shown = [f"{value:.1f}" for value in (*rmse(error), float(np.sqrt((error**2).mean())))]
+        print(f"| {name}{note} | {' | '.join(shown)} |")
+
+    for said, charge in (("", gaussian), (", Laplace: another policy, without delta", laplace)):
+        noise = charge.calibrate(1)
+        line(f"each day alone{said}", np.array([noise.sample(DAYS) for _ in range(draws)], dtype=np.float64).T)
+    for name, lengths, bands in (
+        ("horizon, totals so far", (), None),
+        ("horizon, windows of 7, 30, 365", WINDOWS, None),
+        ("the same, 64 bands", WINDOWS, 64),
+    ):
+        held = least_over_time(DAYS, lengths, bands)
+        C, noise = written(held.measured), gaussian.calibrate(held.measured.l2_squared)
+        y = np.array([[int(v) + z for v, z in zip(C @ x, noise.sample(DAYS), strict=True)] for _ in range(draws)])
+        note = f" ({held.error / held.lower - 1:.1%} above the bound)"
+        line(name, linalg.solve_triangular(C, y.T.astype(np.float64), lower=True) - x[:, None], note)
+        expected = [np.sqrt(held.measured.spread(k)[k - 1 :].mean() / float(gaussian.mu_squared)) for k in WINDOWS]
+        print(f"| as planned | | | {' | '.join(f'{value:.1f}' for value in expected)} | | |")
+    parts = [np.tril(np.ones((DAYS, DAYS))) - np.tril(np.ones((DAYS, DAYS)), -k) for k in (*WINDOWS, DAYS)]
+    share = [1 / np.linalg.svd(W, compute_uv=False).sum() for W in parts]
+    W = workload.Workload.from_rows(
+        sparse.csr_array(np.concatenate(parts).astype(np.int64)), np.repeat(np.array(share), DAYS)
+    )
+    best = strategy.select(W, tolerance=1e-2)
+    B = np.asarray(best.mixing @ best.basis.toarray(), dtype=np.float64)
+    drawn = np.array([gaussian.calibrate(best.l2_squared).sample(len(B)) for _ in range(draws)], dtype=np.float64).T
+    line("one release of all days", np.linalg.pinv(B) @ drawn)
+
+
+def stream(steps: int) -> None:
+    """Running totals whose noise is R z, R Toeplitz with sums of few exponentials near (1 - z)^-1/2.
+
+    r_k = (1 / pi) int_0^1 l^k l^-1/2 (1 - l)^-1/2 dl by the trapezoid rule after l = 1 / (1 + exp(-u)): poles l_i and
+    weights w_i, and (R z)_t = sum_i w_i s_i with s_i <- l_i s_i + z_t. C = R^-1 times running totals has the
+    coefficients c of 1 / ((1 - z) r(z)), by the same recurrence; the error is |c| |r|, exact for any poles. Sums of
+    exponentials are the buffered linear Toeplitz matrices of Dvijotham, McMahan, Pillutla, Steinke and Thakurta (2024,
+    arXiv 2404.16706), whose poles are searched for; these are not.
+    """
+    began = time.perf_counter()
+    u = np.arange(-26.0, 33.0, 1.25)
+    poles = 1.0 / (1.0 + np.exp(-u))
+    weights = 1.25 / math.pi * np.sqrt(poles) * np.exp(-np.logaddexp(0.0, u) / 2)
+    first, c, squares, held, impulse = float(weights.sum()), 0.0, [0.0, 0.0], np.zeros(len(u)), np.ones(len(u))
+    noisy, total, draw = np.zeros(len(u)), 0.0, np.random.default_rng(1)
+    for step in range(steps):
+        # c_t = (1 - sum_(k >= 1) r_k c_(t-k)) / r_0: the sums so far, one step on.
+        held *= poles
+        c = (1.0 - float(weights @ held)) / first
+        held += c
+        squares[0] += c * c
+        squares[1] += float(weights @ impulse) ** 2
+        impulse *= poles
+        noisy = noisy * poles + draw.standard_normal()
+        total = float(weights @ noisy)
+        if step + 1 in (1024, steps):
+            n, largest = step + 1, math.sqrt(squares[0] * squares[1])
+            print(
+                f"| {n:,} | {len(u)} | {largest:.4f} | {largest - math.log(n) / math.pi:.4f} | "
+                f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} | {time.perf_counter() - began:.0f} |"
+            )
+    assert math.isfinite(total)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    options.add_argument("--quick", action="store_true", help="fewer draws, lengths and steps")
+    options.add_argument("--part", choices=("constants", "trends", "stream"), help="one part alone")
+    options.add_argument("--steps", type=int, default=STREAM, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.part in (None, "constants"):
+        for n in (256,) if given.quick else (256, 1024):
+            constants(n)
+    if given.part in (None, "trends"):
+        trends(5 if given.quick else 40)
+    if given.part == "stream":
+        stream(given.steps)
+    elif given.part is None:  # a process of its own, whose memory is the stream's
+        print("\n| running totals | states | largest | less ln n / pi | process MB | seconds |", flush=True)
+        print("|---:|---:|---:|---:|---:|---:|", flush=True)
+        steps = str(10_000 if given.quick else STREAM)
+        subprocess.run([sys.executable, __file__, "--part", "stream", "--steps", steps], check=True)
+
+
+if __name__ == "__main__":
+    main()
