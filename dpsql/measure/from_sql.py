@@ -30,7 +30,9 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
 NULL is a unit like any other. There is no condition on a row's values anywhere, WHERE and HAVING of rows of units
-included: the two comparisons of a place are the only ones.
+included: the two comparisons of a place are the only ones. But for one: of a table that grows the rows of the periods
+alone are read that a batch is charged to, whose days are public, and none of the user's conditions. So the time of a
+scan tells of how many rows these are, and where files or partitions hold other days' rows, too, of those.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
+from dpsql.workload.expr.total import at as placed
 
 UNIT, PLACE, LAST, BEST = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best"
 
@@ -187,8 +190,25 @@ def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
         on = [tree.Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
         on += [tree.Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
         joins.append((_one_a_key(join, list(needed[join.name])), tree.Every(tuple(on))))
-    base = Table(source.table) if source.of is None else _units(source.of)
+    base = base_of(source) if source.of is None else _units(source.of)
     return Joined(base, tuple(joins)) if joins else base
+
+
+def base_of(source: RowSource) -> Table | Select:
+    """The rows of the table that are read.
+
+    What says so are bare comparisons of a stored column, which cannot fail and choose files and partitions, too.
+    """
+    table, only = Table(source.table), source.only
+    if only is None:
+        return table
+    assert isinstance(only.value, tree.Stored)  # noqa: S101 - planning.by_period makes it of a stored column
+    day, kind = tree.Name(only.value.name, BASE), only.line
+    parts = []
+    for low, high in only.intervals:
+        ends = ((low, ">=", ">"), (high, "<", "<="))
+        parts.append(tuple(tree.Compared(day, (o, c)[end[1]], placed(kind, end[0])) for end, o, c in ends if end))
+    return Select((), table, where=tree.Some(tuple(map(tree.Every, parts))), alias=BASE)
 
 
 def _units(units: Units) -> Select:
