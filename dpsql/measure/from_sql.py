@@ -34,7 +34,9 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
 NULL is a unit like any other. There is no condition on a row's values anywhere, WHERE and HAVING of rows of units
-included: the two comparisons of a place are the only ones.
+included: the two comparisons of a place are the only ones. But for one: of a table that grows the rows of the periods
+alone are read that a batch is charged to, whose days are public, and none of the user's conditions. So the time of a
+scan tells of how many rows these are, and where files or partitions hold other days' rows, too, of those.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Units
 from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
+from dpsql.workload.expr.total import at as placed
 
 UNIT, PLACE, LAST, BEST, CELL = "dpsql_unit", "dpsql_place", "dpsql_last", "dpsql_best", "dpsql_cell"
 
@@ -229,7 +232,7 @@ def _windowed(source: RowSource) -> Table | Select:
     Ties in the order of a window are broken by every stored column, so that they are equal in all that can be read.
     """
     if source.windows is None:
-        return Table(source.table)
+        return base_of(source)
     stored, columns = source.windows.stored, source.windows.columns
     values: dict[tuple[tree.Value, Line], Once] = {}
     flags: dict[tree.Test, str] = {}
@@ -264,6 +267,23 @@ def _comparable(value: Once, line: Line) -> tree.Value:
     """A value as windows compare it: text in binary order."""
     name = tree.Name(value.name)
     return tree.Binary(name) if line.kind == "text" else name
+
+
+def base_of(source: RowSource) -> Table | Select:
+    """The rows of the table that are read.
+
+    What says so are bare comparisons of a stored column, which cannot fail and choose files and partitions, too.
+    """
+    table, only = Table(source.table), source.only
+    if only is None:
+        return table
+    assert isinstance(only.value, tree.Stored)  # noqa: S101 - planning.by_period makes it of a stored column
+    day, kind = tree.Name(only.value.name, BASE), only.line
+    parts = []
+    for low, high in only.intervals:
+        ends = ((low, ">=", ">"), (high, "<", "<="))
+        parts.append(tuple(tree.Compared(day, (o, c)[end[1]], placed(kind, end[0])) for end, o, c in ends if end))
+    return Select((), table, where=tree.Some(tuple(map(tree.Every, parts))), alias=BASE)
 
 
 def _units(units: Units) -> Select:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsql.engines.base import Scan, TableSource
-from dpsql.measure.from_sql import CapColumn, rows_of, values_of
+from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
 from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
 from dpsql.workload.cells.grid import Grid
 from dpsql.workload.compile.layout import Layout
@@ -26,7 +26,7 @@ from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import Axis, OpaqueAxis
 from dpsql.workload.expr.rows import RowSource
-from dpsql.workload.expr.scan import Column, Relation, Select, Table, same
+from dpsql.workload.expr.scan import Column, Relation, Select, same
 from dpsql.workload.expr.total import VALUES, Once, read_once
 from dpsql.workload.expr.values import Name, Stored, Value, stored
 
@@ -125,7 +125,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         beside_axes = [read_once(source.each.computed, source.each.line, each_value(source.each).name)]
     layout, once = named(layout)
     columns, keys = select_list(layout)
-    rows: Relation = Table(sources[source.table].name)
+    rows: Relation = base_of(source)
     if not source.plain:
         whole = layout.whole
         values, caps = _caps(source)

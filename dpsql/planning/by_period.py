@@ -28,8 +28,9 @@ from dpsql.workload.compile.confined import Look, days_of, interval_of, looks
 from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.conditions import FALSE, TRUE, Condition, LineAtom, Or, gather, union
 from dpsql.workload.expr.lines import Interval, Line, line_of
-from dpsql.workload.expr.rows import Cap, Units
+from dpsql.workload.expr.rows import Cap, RowSource, Units
 from dpsql.workload.expr.values import Stored, stored
+from dpsql.workload.expr.values import Within as TestWithin
 from dpsql.workload.expr.within import Within
 
 MOST_PERIODS = 4_000
@@ -58,20 +59,55 @@ def by_period(
                 looked[fold(other.name)] |= _looked(policy, table, other, look, queries)
                 alone &= other is own and not look.join
     reads = None
+    reads, read = None, {name: sorted(counted[name] | looked[name]) for name in growing}
     for name, declared in growing.items():
-        read = sorted(counted[name] | looked[name])
-        if len(read) > MOST_PERIODS:
+        if len(read[name]) > MOST_PERIODS:
             raise SQLError(
-                f"the batch reads {len(read):,} periods of {declared.name}, at most {MOST_PERIODS:,} are charged at "
-                "once; split it, or add up what is released of each"
+                f"the batch reads {len(read[name]):,} periods of {declared.name}, at most {MOST_PERIODS:,} are charged "
+                "at once; split it, or add up what is released of each"
             )
-        if name in private and read:
-            reads = reads_of(declared, read)
-    confined = {
-        name: table if (own := growing.get(fold(table.policy.name))) is None else _confined(table, own, counted)
-        for name, table in tables.items()
-    }
-    return confined, reads if alone else None
+        if alone and name in private and read[name]:
+            reads = reads_of(declared, read[name])
+    confined = {}
+    for name, table in tables.items():
+        own = growing.get(fold(table.policy.name))
+        kept = table if own is None else _confined(table, own, counted)
+        confined[name] = replace(kept, source=_read_only(kept.source, _stored_day(table, own), growing, read))
+    return confined, reads
+
+
+def _read_only(
+    source: RowSource | None, day: Stored | None, growing: Mapping[str, TablePolicy], read: Mapping[str, Sequence[int]]
+) -> RowSource | None:
+    """The source, of whose growing tables rows of these periods alone are read, but for what a join finds by a key.
+
+    No other row of the base, whose column of days is ``day``, or of a subquery is in a cell or found, so that a scan
+    costs what its periods do.
+    """
+    if source is None:
+        return None
+
+    def made(units: Units | None) -> Units | None:
+        own = None if units is None else growing.get(fold(units.of.table))
+        day = None if units is None or own is None else _day_of(units, own)
+        of = None if units is None else _read_only(units.of, day, growing, read)
+        return units if units is None or of is None else replace(units, of=of)
+
+    joins = tuple(join if join.of is None else replace(join, of=made(join.of)) for join in source.joins)
+    source = replace(source, joins=joins, of=made(source.of))
+    declared, numbers = growing.get(fold(source.table)), read.get(fold(source.table), ())
+    if declared is None or not numbers or source.of is not None or day is None:
+        return source
+    line = line_of(day.type)
+    days = union([interval_of(_periods(declared), line, number) for number in numbers])
+    return replace(source, only=TestWithin(day, line, days))
+
+
+def _day_of(units: Units, declared: TablePolicy, join: str = "") -> Stored | None:
+    """The column of days that WHERE of rows of units asks for; None where it asks for none."""
+    wanted = fold(_periods(declared).column)
+    parts = () if units.where is None else stored(units.where)
+    return next((part for part in parts if part.source == join and fold(part.name) == wanted), None)
 
 
 def reads_of(declared: TablePolicy, numbers: Sequence[int]) -> Reads:
@@ -93,30 +129,29 @@ def _counted(policy: Policy, table: Table, declared: TablePolicy, queries: Seque
     periods = _periods(declared)
     units = None if table.source is None else table.source.of
     if units is not None:
-        return _read(policy, declared, [days_of(units, periods.column)], _line_of(units, periods, ""))
+        return _read(policy, declared, [days_of(units, periods.column)], _day_of(units, declared))
     column = table.columns.get(fold(periods.column))
-    types = {fold(name): kind for name, kind in table.schema.items()}
     name = periods.column if column is None else column.name
     asked = [Within(condition).on(name) for condition in _asked(table, queries)]
-    return _read(policy, declared, asked, line_of(types[fold(periods.column)]))
+    return _read(policy, declared, asked, _stored_day(table, declared))
 
 
 def _looked(policy: Policy, table: Table, declared: TablePolicy, look: Look, queries: Sequence[Query]) -> set[int]:
     """The numbers of the periods at whose rows a look of the queries over a table looks."""
     periods, how = _periods(declared), " by IN, EXISTS or a join"
     if look.units is not None:
-        days, line = days_of(look.units, periods.column, look.join), _line_of(look.units, periods, look.join)
-        return _read(policy, declared, [days], line, how)
+        days = days_of(look.units, periods.column, look.join)
+        return _read(policy, declared, [days], _day_of(look.units, declared, look.join), how)
     for column in table.columns.values():
         value = column.value
         if isinstance(value, Stored) and value.source == look.join and fold(value.name) == fold(periods.column):
             asked = [Within(condition).on(column.name) for condition in _asked(table, queries)]
-            return _read(policy, declared, asked, column.line, how)
+            return _read(policy, declared, asked, value, how)
     raise _refusal(policy, declared, how)
 
 
 def _read(
-    policy: Policy, declared: TablePolicy, asked: Iterable[Condition], line: Line | None, how: str = ""
+    policy: Policy, declared: TablePolicy, asked: Iterable[Condition], day: Stored | None, how: str = ""
 ) -> set[int]:
     """The numbers of the periods in which the days are that each of ``asked`` leaves; SQLError for other days."""
     periods = _periods(declared)
@@ -125,10 +160,10 @@ def _read(
     for held in asked:
         if held == FALSE:
             continue
-        if not isinstance(held, LineAtom) or held.on_null or line is None:
+        if not isinstance(held, LineAtom) or held.on_null or day is None:
             raise _refusal(policy, declared, how)
         for interval in held.intervals:
-            numbers = _numbers(periods, line, interval)
+            numbers = _numbers(periods, line_of(day.type), interval)
             if numbers is None or numbers.stop > closed:
                 raise _refusal(policy, declared, how)
             found.update(numbers[: MOST_PERIODS + 1])
@@ -150,11 +185,10 @@ def _asked(table: Table, queries: Sequence[Query]) -> Iterator[Condition]:
             yield gather(Or, *(term.condition for output in query.outputs for term in output.terms))
 
 
-def _line_of(units: Units, periods: Periods, join: str) -> Line | None:
-    """The line of the days that WHERE of rows of units asks for; None where it asks for none."""
-    parts = () if units.where is None else stored(units.where)
-    found = (p for p in parts if p.source == join and fold(p.name) == fold(periods.column))
-    return next((line_of(part.type) for part in found), None)
+def _stored_day(table: Table, declared: TablePolicy | None) -> Stored | None:
+    """The column of days that a table which grows stores."""
+    wanted = "" if declared is None else fold(_periods(declared).column)
+    return next((Stored(name, kind) for name, kind in table.schema.items() if fold(name) == wanted), None)
 
 
 def _numbers(periods: Periods, line: Line, interval: Interval) -> range | None:

@@ -317,6 +317,10 @@ def no_looks(*_: Any) -> list[Any]:
     return []
 
 
+def as_it_is(source: Any, *_: Any) -> Any:
+    return source
+
+
 def of_one_table(source: Any, values: Any) -> list[Any]:
     return [look for look in LOOKS(source, values) if look.table == source.table]
 
@@ -336,7 +340,7 @@ def holds(*_: Any) -> bool:
 
 LOOKS, READS_OF, PROJECTED = by_period.looks, by_period.reads_of, confined._projected
 MUTANTS: dict[str, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
-    "what is looked up is forgotten": (LOOK, [(by_period, "looks", no_looks), (measure, "looks_within", holds)]),
+    "what is looked up is forgotten": (LOOK, [(by_period, "looks", no_looks), (by_period, "_read_only", as_it_is)]),
     "other tables that are looked at are forgotten": (
         LOOK.replace(OTHER, BILLED),
         [(by_period, "looks", of_one_table)],

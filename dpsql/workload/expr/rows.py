@@ -47,7 +47,7 @@ from dpsql.errors import InternalError
 from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis, line_axis
-from dpsql.workload.expr.values import Stored, Test, Value
+from dpsql.workload.expr.values import Stored, Test, Value, Within
 
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
@@ -209,7 +209,8 @@ class RowSource:
     where the unit is NULL in none. ``caps`` bound how its rows spread. ``single``: the declared key says that a unit
     has one row, so that none is left out. ``each``: a distinct source counts its values, once in each cell, instead of
     units. ``of``: the base is not the table itself but these rows of its units. ``windows``: columns of the base that
-    follow from other rows of the unit. See the module for what neighbours may change.
+    follow from other rows of the unit. ``only``: rows elsewhere are in no cell, and are not read, which changes no
+    answer; never beside ``windows``. See the module for what neighbours may change.
     """
 
     table: str
@@ -224,6 +225,7 @@ class RowSource:
     of: Units | None = field(default=None, repr=False)
     each: Each | None = field(default=None, repr=False)
     windows: Windows | None = field(default=None, repr=False)
+    only: Within | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.protects:

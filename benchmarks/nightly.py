@@ -1,0 +1,110 @@
+"""What one night costs: the release of one period beside a scan of that period, whatever other periods there are.
+
+    python benchmarks/nightly.py [rows]        10,000,000 rows a period if left out
+
+A folder with a Parquet file a period, a standing batch of four columns. "release" is ``release_due`` of one period:
+what is due, the plan, the schema, charge, noise, scan, record and results. "scan" is the GROUP BY that an analyst would
+write over all columns of the batch, by DuckDB, over the same folder with the period's days in WHERE; "file" is the same
+over the period's own file. The past: 10 and 1,000 periods of 1,000 rows each, in files of their own, all of which are
+released, so that the ledger holds their charges and measurements. Three nights each, in turn; medians.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+import dpsql
+
+POLICY = """
+dataset = "nightly-1"
+[budget]
+epsilon = 1.0
+[tables.visits]
+source = "visits/"
+unit = "row"
+periods = { column = "day", every = "1 day", first = 2020-01-01 }
+[tables.visits.columns]
+day = {}
+ward = { values = ["w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"], nulls = false }
+age = { lower = 0, upper = 99 }
+cost = { lower = 0.0, upper = 500.0, step = 0.01 }
+"""
+BATCH = """CREATE VIEW by_ward AS SELECT ward, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY ward;
+CREATE VIEW by_age AS SELECT age, COUNT(*) AS n FROM visits GROUP BY age"""
+PLAIN = "SELECT ward, age, count(*), sum(cost) FROM read_parquet('{}') {} GROUP BY ward, age"
+FIRST = dt.date(2020, 1, 1)
+NIGHTS = 3
+
+
+def arrive(folder: Path, number: int, rows: int) -> None:
+    day = FIRST + dt.timedelta(days=number)
+    made = (
+        f"SELECT DATE '{day}' AS day, 'w' || hash(i) % 8 AS ward, CAST(hash(i, 1) % 100 AS TINYINT) AS age, "
+        f"CAST(hash(i, 2) % 50001 AS DOUBLE) / 100 AS cost FROM range({rows}) t(i)"
+    )
+    duckdb.sql(f"COPY ({made}) TO '{folder}/visits/{day}.parquet' (FORMAT parquet)")
+
+
+def timed(work: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    work()
+    return time.perf_counter() - before
+
+
+def nights(past: int, rows: int) -> dict[str, float]:
+    """Medians of the nights that follow ``past`` small ones."""
+    with tempfile.TemporaryDirectory() as held:
+        folder = Path(held)
+        (folder / "visits").mkdir()
+        (folder / "p.toml").write_text(POLICY)
+        for number in range(past):
+            arrive(folder, number, 1_000)
+
+        def release(number: int) -> int:
+            with dpsql.connect(policy=folder / "p.toml", today=FIRST + dt.timedelta(days=number)) as con:
+                found = con.schedules.release_due()
+            assert not any(one.failure for one in found), found
+            return sum(one.new for one in found)
+
+        with dpsql.connect(policy=folder / "p.toml", today=FIRST) as con:
+            con.schedules.add(BATCH, epsilon=1, name="nightly")
+        caught_up = timed(lambda: release(past))
+        found: dict[str, list[float]] = {"release": [], "scan": [], "file": []}
+        for night in range(past, past + NIGHTS):
+            arrive(folder, night, rows)
+            day = FIRST + dt.timedelta(days=night)
+            file, where = f"{folder}/visits/{day}.parquet", f"WHERE day = DATE '{day}'"
+            duckdb.sql(PLAIN.format(file, "")).fetchall()  # both find the file in memory
+            found["file"].append(timed(lambda file=file: duckdb.sql(PLAIN.format(file, "")).fetchall()))
+            glob = f"{folder}/visits/*.parquet"
+            found["scan"].append(timed(lambda where=where, glob=glob: duckdb.sql(PLAIN.format(glob, where)).fetchall()))
+            released = []
+            found["release"].append(timed(lambda night=night, out=released: out.append(release(night + 1))))
+            assert released == [1]
+        return {name: statistics.median(times) for name, times in found.items()} | {"caught up": caught_up}
+
+
+def main() -> None:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
+    print(f"{rows:,} rows a period, seconds; DuckDB {duckdb.__version__}, {NIGHTS} nights each")
+    print("past periods  release    scan    file  release / scan  catching up, s a period")
+    for past in (10, 1_000):
+        found = nights(past, rows)
+        each = found["caught up"] / past
+        ratio = found["release"] / found["scan"]
+        print(
+            f"{past:>12,}{found['release']:>9.3f}{found['scan']:>8.3f}{found['file']:>8.3f}{ratio:>16.2f}{each:>25.3f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
