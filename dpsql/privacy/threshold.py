@@ -184,7 +184,7 @@ class TwoRounds(GaussianThreshold):
             WeightedThreshold(self.groups, mu_squared * (1 - first), self.delta * (1 - first)),
         )
 
-    @property
+    @cached_property
     def least(self) -> int:
         """No count of a value that was found is too small to be shown."""
         return -LARGEST
