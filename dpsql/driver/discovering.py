@@ -35,7 +35,14 @@ from dpsql.running.survey import Survey, Surveyor, SurveyPlan
 class Discovering(Held):
     """The part of a ``Connection`` that finds domains, each at a charge, and makes local releases."""
 
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), bounds=flag(), fresh=flag(), label=maybe(text()))
+    @taking(
+        target=text(),
+        max_groups=maybe(whole(1, 10**6)),
+        weighted=flag(),
+        bounds=flag(),
+        fresh=flag(),
+        label=maybe(text()),
+    )
     def discover(
         self,
         target: str,
@@ -44,6 +51,7 @@ class Discovering(Held):
         rho: object = None,
         *,
         max_groups: int | None = None,
+        weighted: bool = False,
         bounds: bool = False,
         fresh: bool = False,
         label: str | None = None,
@@ -56,6 +64,8 @@ class Discovering(Held):
         how many values of the column one unit counts at most, needed where a unit may have several rows. The domain is
         kept in the ledger and used by GROUP BY, plans and their errors at once, here and in other processes; the counts
         are a view in schema dp. The same discovery on the same version of the data is free again, unless ``fresh``.
+        ``weighted``: two rounds in which a unit of fewer values weighs more in each, then counts (``TwoRounds``); they
+        find more values where units have several, and their counts have more noise.
 
         ``bounds``: find bounds of a number or a time instead, for SUM and AVG to clamp to, never the least or the
         largest value: a histogram over a fixed scale (``dpsql.running.discovered_bounds``), at a budget as of ``run``.
@@ -67,7 +77,7 @@ class Discovering(Held):
         """
         said = self._custodian(label)
         if bounds:
-            if max_groups is not None:
+            if max_groups is not None or weighted:
                 raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
             _ = self.policy
             request = Request.of(*map(plain, (epsilon, delta, rho)))
@@ -75,12 +85,12 @@ class Discovering(Held):
             found, record = maker.find(target, request, fresh=fresh, label=said)
             self._batches.register(record, again=True)
             return found
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted)
         found, record = finder.find(asked, fresh=fresh, label=said)
         self._batches.register(record)
         return found
 
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)))
+    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), weighted=flag())
     def plan_discovery(
         self,
         target: str,
@@ -89,9 +99,10 @@ class Discovering(Held):
         rho: object = None,
         *,
         max_groups: int | None = None,
+        weighted: bool = False,
     ) -> Prospect:
         """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted)
         return finder.prospect(asked)
 
     @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
@@ -205,12 +216,12 @@ class Discovering(Held):
         return said
 
     def _finder(
-        self, target: str, budget: tuple[object, object, object], max_groups: int | None
+        self, target: str, budget: tuple[object, object, object], max_groups: int | None, weighted: bool
     ) -> tuple[Finder, Asked]:
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         chance = None if delta is None else Request.of(1, delta).delta
-        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups)
+        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, weighted)
         return Finder(self._holdings, self._books, self._domains.declared), asked
 
     def _local(self) -> Maker:

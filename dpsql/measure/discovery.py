@@ -13,6 +13,10 @@ the order of their text: the draws are independent, so that any order which does
 the same rows: in a database inside one transaction, or of a file that nobody can write to; where files changed in
 between, that is noticed and the discovery fails.
 
+Weighted rounds (``TwoRounds``) do this twice, over sums of weights instead of counts: a unit's weight follows from how
+many values it has. The second round reads no value of which the hash is that of one that the first has shown, which is
+public by then. Then the units of each value that was found are counted, of a unit again at most ``groups`` of these.
+
 Order: the charge is committed, then the rows are read, then noise is drawn, as many draws as there are values, then the
 outcome is committed. Noise cannot be drawn before: how many values there are is private. So the time that a discovery
 takes tells roughly how many values a column has (docs/discover.md). Exact counts live in the frames of ``_observe``
@@ -22,7 +26,7 @@ alone.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -30,25 +34,27 @@ import numpy as np
 
 from dpsql.arrays import Json
 from dpsql.engines.base import Engine, Scan, TableSource
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
+from dpsql.engines.duckdb import ConnectionEngine, FileEngine, OpenEngine, runs_over_nulls
 from dpsql.errors import IntegrityError, InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.threshold import Integers, Threshold
+from dpsql.privacy.threshold import Integers, Threshold, TwoRounds, WeightedThreshold
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.rows import RowSource
 from dpsql.workload.expr.scan import Select, same
-from dpsql.workload.expr.total import read_once
+from dpsql.workload.expr.total import Once, read_once
 
-VALUE, ROWS = "value", "n"
+VALUE, ROWS, SIZE, HASH = "value", "n", "size", "hash"
 LONGEST = 2**21
 """Bytes of a text that is a value; of a longer one, one row could fill the memory and so decide the outcome."""
 MOST_SHOWN = 1_000_000
 """The most values that a column may have by a policy."""
+MOST_IN_ROUNDS = 100_000
+"""The most values that weighted rounds may find: the statements after the first list the hash of each."""
 _CHUNK = 1 << 20  # draws at a time
 
 FAILED = (
@@ -58,6 +64,10 @@ FAILED = (
 MANY = (
     f"more than {MOST_SHOWN:,} values passed the threshold, more than a policy may list. What was charged stays "
     "charged; ask with less epsilon"
+)
+MANY_IN_ROUNDS = (
+    f"more than {MOST_IN_ROUNDS:,} values were found, more than weighted rounds can count. What was charged stays "
+    "charged; ask without weights, or with less epsilon"
 )
 
 Found = tuple[list[str], Integers]
@@ -90,32 +100,48 @@ class DiscoveryJob:
         if groups < 1 or (self.source.unit is None and groups != 1):
             raise InternalError("a unit of one row has one value")
 
-    def counted(self) -> Select:
-        """The values with the number of units that have each: ``VALUE``, NULL in one row of them, and ``ROWS``."""
-        once = read_once(self.column, self.line, VALUE)
-        if column_type(self.column.type).kind == "text":
-            value = tree.Name(VALUE)
-            short = tree.Compared(tree.bare("strlen", value), "<=", tree.whole(LONGEST))
-            once = replace(once, then=tree.Guarded(short, value))
-        rows = pairs_of(self.source, once, self.column.type, self.law.groups)
+    def counted(self, test: tree.Test | None = None) -> Select:
+        """The values with the number of units that have each: ``VALUE``, NULL in one row of them, and ``ROWS``.
+
+        ``test``: which values count, by what is public; others are NULL.
+        """
+        rows = pairs_of(self.source, self._once(test), self.column.type, self.law.groups)
         return Select((*same(VALUE), (ROWS, tree.CountRows())), rows, group_by=1)
+
+    def weighed(self, law: WeightedThreshold, test: tree.Test | None = None) -> Select:
+        """As ``counted``, with the weights of a round added up."""
+        rows = pairs_of(self.source, self._once(test), self.column.type, self.law.groups, SIZE)
+        *classes, (_, last) = [(most, tree.Constant(weight, "BIGINT")) for most, weight in law.alone]
+        cases = tuple((tree.Compared(tree.Name(SIZE), "<=", tree.whole(most)), weight) for most, weight in classes)
+        weight = tree.CaseValue(cases, last, "BIGINT") if cases else last
+        total = tree.Cast(tree.bare("sum", weight), "BIGINT", bare=True)  # of 2^47 units at most
+        return Select((*same(VALUE), (ROWS, total)), rows, group_by=1)
+
+    def _once(self, test: tree.Test | None) -> Once:
+        once, value = read_once(self.column, self.line, VALUE), tree.Name(VALUE)
+        tests = [] if test is None else [test]
+        if column_type(self.column.type).kind == "text":
+            tests = [tree.Compared(tree.bare("strlen", value), "<=", tree.whole(LONGEST)), *tests]
+        if not tests:
+            return once
+        return replace(once, then=tree.Guarded(tree.Every(tuple(tests)), once.then or value))
 
     def scan(self, select: Select) -> Scan:
         """A scan of the job's tables."""
         return Scan(self.source.table, tuple(self.sources[name] for name in self.source.tables), select)
 
-    @property
-    def histogram(self) -> Scan:
+    def histogram(self, counted: Select) -> Scan:
         """How many values have each count; "missing" is 1 for NULL, which is none."""
         missing = tree.Truth(tree.IsNull(tree.Name(VALUE), negated=True))
         keys = (*same(ROWS), ("missing", missing), ("number", tree.CountRows()))
-        return self.scan(Select(keys, self.counted(), group_by=2))
+        return self.scan(Select(keys, counted, group_by=2))
 
-    def values_from(self, least: int) -> Scan:
-        """The values of which at least so many units have each, as text, and how many."""
+    def values_from(self, least: int, counted: Select | None = None) -> Scan:
+        """The values of which at least so many units have each, as text, their hashes, and how many."""
         text = tree.Cast(tree.Name(VALUE), "VARCHAR", bare=True)
         at_least = tree.Compared(tree.Name(ROWS), ">=", tree.whole(least))
-        return self.scan(Select(((VALUE, text), *same(ROWS)), self.counted(), where=at_least))
+        columns = ((VALUE, text), *same(ROWS), (HASH, tree.bare("hash", tree.Name(VALUE), type="UBIGINT")))
+        return self.scan(Select(columns, counted or self.counted(), where=at_least))
 
 
 def discover(
@@ -149,7 +175,11 @@ def check_job(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> None:
     for table in tables:
         if found[table] != job.schemas[table]:
             raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
-    for asked in (job.histogram, job.values_from(1)):
+    one = [job.counted()]
+    if isinstance(job.law, TwoRounds):
+        one += [job.weighed(job.law.rounds[0]), job.weighed(job.law.rounds[1], among({1, 2}, within=False))]
+        one += [job.counted(among({1, 2}, within=True))]
+    for asked in (scan for select in one for scan in (job.histogram(select), job.values_from(1, select))):
         if not runs_over_nulls(asked, job.schemas):
             raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
 
@@ -162,18 +192,85 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
 def _observe(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
     with engine.opened([job.sources[table] for table in job.source.tables]) as held:
-        found: Json = held.scan(job.histogram)
-        kept = np.asarray(found["missing"]) == 0
-        counts, sizes = np.asarray(found[ROWS])[kept], np.asarray(found["number"])[kept]
-        order = np.argsort(counts)
-        counts, sizes = counts[order], sizes[order]
-        which, places, noisy = _passed(job.law, counts, sizes)
-        if not len(noisy):
-            return [], np.empty(0, dtype=np.int64)
-        if len(noisy) > MOST_SHOWN:
-            raise OperationalError(MANY)
-        read: Json = held.scan(job.values_from(int(counts[which.min()])))
-    return _named(read, counts, sizes, (which, places, noisy), job.source.table)
+        if isinstance(job.law, TwoRounds):
+            return _in_rounds(job, job.law, held)
+        return _round(job, job.law, job.counted(), held)[:2]
+
+
+def _in_rounds(job: DiscoveryJob, law: TwoRounds, held: OpenEngine) -> Found:
+    """The values that pass in one of two rounds, and their noisy counts."""
+    first, second = law.rounds
+    texts, _, hashes = _round(job, first, job.weighed(first), held)
+    _check_few(texts)
+    more, _, others = _round(job, second, job.weighed(second, among(hashes, within=False)), held)
+    _check_few(values := sorted({*texts, *more}))
+    if not values:
+        return [], np.empty(0, dtype=np.int64)
+    noise = law.sample(len(values))
+    read: Json = held.scan(job.values_from(1, job.counted(among(hashes | others, within=True))))
+    known = ~np.ma.getmaskarray(read[VALUE])
+    texts = np.ma.getdata(read[VALUE])[known].tolist()
+    units = dict(zip(texts, np.asarray(read[ROWS])[known].tolist(), strict=True))
+    return values, np.array([units.get(value, 0) for value in values], dtype=np.int64) + noise
+
+
+def _check_few(values: Collection[str]) -> None:
+    """OperationalError where there are more values than statements can list: by what was shown alone."""
+    if len(values) > MOST_IN_ROUNDS:
+        raise OperationalError(MANY_IN_ROUNDS)
+
+
+def among(hashes: Collection[int], *, within: bool) -> tree.Test:
+    """Whether the hash of ``VALUE`` is one of these, or is none of them; both where there are none to compare with.
+
+    In constant time a row: tables of as many places as there are hashes, one hash a place, by some bits of it; those
+    whose place was taken go to a further table. A place without a hash has one that belongs elsewhere.
+    """
+    hashed, left, tests = tree.bare("hash", tree.Name(VALUE), type="UBIGINT"), sorted(hashes), list[tree.Test]()
+    number = 0
+    while left:
+        places = 1 << max(1, (len(left) - 1).bit_length())
+        shift = 7 * number % 40
+        table = [((at + 1) % places) << shift for at in range(places)]
+        rest = []
+        taken = set[int]()
+        for one in left:
+            at = (one >> shift) % places
+            if at in taken:
+                rest.append(one)
+            else:
+                taken.add(at)
+                table[at] = one
+        moved = tree.bare(">>", hashed, tree.Constant(shift, "UBIGINT"), type="UBIGINT")
+        inside = tree.bare("&", moved, tree.Constant(places - 1, "UBIGINT"), type="UBIGINT")
+        place = tree.bare("+", tree.Cast(inside, "BIGINT", bare=True), tree.whole(1))
+        found = tree.bare("list_extract", tree.Numbers(tuple(table), "UBIGINT"), place, type="UBIGINT")
+        tests.append(tree.Compared(found, "=" if within else "<>", hashed))
+        left, number = rest, number + 1
+    return tree.Some(tuple(tests)) if within and tests else tree.Every(tuple(tests))
+
+
+def _round(
+    job: DiscoveryJob, law: Threshold, counted: Select, held: OpenEngine
+) -> tuple[list[str], Integers, set[int]]:
+    """The values that pass, their noisy counts and, of weighted ones, their hashes."""
+    found: Json = held.scan(job.histogram(counted))
+    kept = np.asarray(found["missing"]) == 0
+    counts, sizes = np.asarray(found[ROWS])[kept], np.asarray(found["number"])[kept]
+    order = np.argsort(counts)
+    counts, sizes = counts[order], sizes[order]
+    which, places, noisy = _passed(law, counts, sizes)
+    if not len(noisy):
+        return [], np.empty(0, dtype=np.int64), set()
+    if len(noisy) > MOST_SHOWN:
+        raise OperationalError(MANY)
+    read: Json = held.scan(job.values_from(int(counts[which.min()]), counted))
+    values, shown = _named(read, counts, sizes, (which, places, noisy), job.source.table)
+    if not isinstance(law, WeightedThreshold):
+        return values, shown, set()
+    known = ~np.ma.getmaskarray(read[VALUE])
+    hashes = dict(zip(np.ma.getdata(read[VALUE])[known].tolist(), np.asarray(read[HASH])[known].tolist(), strict=True))
+    return values, shown, {hashes[value] for value in values}
 
 
 def _passed(law: Threshold, counts: Integers, sizes: Integers) -> tuple[Integers, Integers, Integers]:

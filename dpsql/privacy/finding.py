@@ -12,7 +12,7 @@ from dpsql.privacy.amounts import GRID, show, to_units
 from dpsql.privacy.budget import Budget, mu_units
 from dpsql.privacy.charge import Charge, pure_cost
 from dpsql.privacy.state import BudgetState
-from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold
+from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, TwoRounds
 
 PARTS = 32
 """The threshold of a Gaussian way may take any of 1, ..., 31 parts in 32 of the release's delta."""
@@ -26,13 +26,15 @@ class Way:
     law: Threshold = field(repr=False)
 
 
-def ways(request: Request, delta: Fraction | None, budget: Budget, groups: int, left: Fraction) -> list[Way]:
+def ways(
+    request: Request, delta: Fraction | None, budget: Budget, groups: int, left: Fraction, *, weighted: bool = False
+) -> list[Way]:
     """How ``request`` could be paid, the way that shows the smallest counts first; never empty.
 
     ``request`` and ``delta``: epsilon and delta of this release alone, or rho of a rho policy and the chance that its
     threshold fails. Gaussian: mu is that of (epsilon, delta - d), the threshold fails with d, which is chosen. From the
     pure account, where the policy made it large enough (in a rho policy at the price of a pure release): a selection
-    at epsilon that fails with delta.
+    at epsilon that fails with delta. ``weighted``: by two weighted rounds, Gaussian alone.
     ``left``: what the reserve still holds (`reserve`). Raises DataError where a figure is missing or no threshold is
     within reach, BudgetError where the policy has no account for it.
     """
@@ -45,9 +47,9 @@ def ways(request: Request, delta: Fraction | None, budget: Budget, groups: int, 
         raise BudgetError(_short(delta, left))
     found: list[Way] = []
     why = ""
-    for way in _possible(request, delta, budget, groups, left):
+    for way in _possible(request, delta, budget, groups, left, TwoRounds if weighted else GaussianThreshold):
         try:
-            _ = way.law.least
+            _ = way.law.half
             found.append(way)
         except DataError as error:
             why = why or str(error)
@@ -78,28 +80,34 @@ def _short(delta: Fraction, left: Fraction) -> str:
     )
 
 
-def _possible(request: Request, delta: Fraction, budget: Budget, groups: int, left: Fraction) -> Iterator[Way]:
+def _possible(
+    request: Request, delta: Fraction, budget: Budget, groups: int, left: Fraction, law: type[GaussianThreshold]
+) -> Iterator[Way]:
     totals = budget.totals
     if request.rho is not None:
         if "gaussian" not in totals:
             raise BudgetError("rho needs a Gaussian account, which this policy does not keep; ask with epsilon")
         said = f"rho {show(request.rho)} (zCDP) but for a chance of {show(delta)}"
-        yield _gaussian(to_units(2 * request.rho), said, groups, delta)
+        yield _gaussian(to_units(2 * request.rho), said, delta, law, groups)
         return
     epsilon = request.epsilon or Fraction(0)
     said = f"epsilon {show(epsilon)}, delta {show(delta)}"
     if "gaussian" in totals and budget.rho is None:
         parts = [delta * part / PARTS for part in range(1, PARTS)]
         tried = [
-            _gaussian(mu_units(epsilon, delta - part), said, groups, part)
+            _gaussian(mu_units(epsilon, delta - part), said, part, law, groups)
             for part in parts
             if part <= left and mu_units(epsilon, delta - part) > 0
         ]
         reached = [way for way in tried if _reaches(way)]
         if reached:
-            yield min(reached, key=lambda way: way.law.least)
+            yield min(reached, key=lambda way: way.law.half)
         elif tried:
             yield tried[len(tried) // 2]
+    if law is TwoRounds:
+        if "gaussian" not in totals or budget.rho is not None:
+            raise BudgetError("weighted rounds are paid from a Gaussian account, at epsilon and delta; leave them out")
+        return
     units = to_units(epsilon)
     paid = Fraction(units, GRID)
     account = "pure" if totals.get("pure", 0) >= units else "gaussian" if budget.rho is not None else ""
@@ -113,14 +121,14 @@ def _possible(request: Request, delta: Fraction, budget: Budget, groups: int, le
                 raise
 
 
-def _gaussian(units: int, said: str, groups: int, delta: Fraction) -> Way:
+def _gaussian(units: int, said: str, delta: Fraction, law: type[GaussianThreshold], groups: int) -> Way:
     charge = Charge("gaussian", units, "gaussian", said, None, delta)
-    return Way(charge, GaussianThreshold(groups, charge.mu_squared, delta))
+    return Way(charge, law(groups, charge.mu_squared, delta))
 
 
 def _reaches(way: Way) -> bool:
     try:
-        return way.law.least > 0
+        return way.law.half > 0
     except DataError:
         return False
 

@@ -18,6 +18,8 @@ mechanism is "p-approximately" as private as M (Bun and Steinke 2016, Def. 8.1).
   p <= 1 - Phi((least - 3/2) / sigma)^k: largest for s = k, a unit alone in all its values.
 - ``OptimalSelection``: each count by itself is (epsilon/k, delta/k)-DP, noisy count included, and a unit moves k of
   them. A mechanism that is (epsilon, delta)-DP is delta-approximately epsilon-DP (Kairouz, Oh and Viswanath 2015).
+- ``TwoRounds``: a unit weighs less in each of its values the more of them it has (``WeightedThreshold``), and a second
+  round does not count the values that the first has shown, so that a unit's weight goes to its others.
 
 Composition. Steps that are delta_i-approximately private, chosen adaptively, of which the delta_i add up to at most d
 on every path: the transcript has a law of at least (1 - d) times that of the steps without failures, pointwise, for
@@ -80,20 +82,25 @@ class GaussianThreshold:
         """The standard deviation of the noise, before rounding."""
         return math.sqrt(float(self.noise.parameter))
 
-    def failure(self, least: int) -> float:
-        """The chance that a threshold shows a value of a unit that is alone in all its values.
+    @property
+    def alone(self) -> tuple[tuple[int, int], ...]:
+        """How many values a unit may have alone, and what it adds to the count of each, in all its cases."""
+        return ((self.groups, 1),)
 
-        A count of 1 passes where 1 + round(N) >= least, that is N >= least - 3/2.
+    def failure(self, least: int) -> float:
+        """The chance that a threshold shows a value of a unit that is alone in all its values, at most.
+
+        A count of w passes where w + round(N) >= least, that is N >= least - w - 1/2.
         """
-        return -math.expm1(self.groups * float(log_ndtr((least - 1.5) / self.sigma)))
+        return max(-math.expm1(s * float(log_ndtr((least - w - 0.5) / self.sigma))) for s, w in self.alone)
 
     @cached_property
     def least(self) -> int:
         """The smallest threshold whose ``failure`` is at most delta. DataError past 2^40."""
         allowed = float(self.delta) * (1.0 - _HAIR)
-        tail = -math.expm1(math.log1p(-allowed) / self.groups)
-        first = 1.5 - self.sigma * float(ndtri(tail))
-        if not first < LARGEST:
+        tails = [-math.expm1(math.log1p(-allowed) / s) for s, _ in self.alone]
+        first = max(w + 0.5 - self.sigma * float(ndtri(p)) for (_, w), p in zip(self.alone, tails, strict=True))
+        if not first < LARGEST * self.alone[0][1]:
             raise DataError("the threshold would be larger than any table: ask for more epsilon or more delta")
         found = max(2, math.floor(first) - 2)
         while self.failure(found) > allowed:
@@ -122,6 +129,75 @@ class GaussianThreshold:
     def log_tail(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """log P(noise >= at), elementwise."""
         return np.asarray(log_ndtr((0.5 - at) / self.sigma))
+
+
+WEIGHT = 2**16
+"""The weight of a unit in its only value; all its weights together have at most this L2 norm."""
+
+
+@dataclass(frozen=True)
+class WeightedThreshold(GaussianThreshold):
+    """Counts in which a unit of s values, s <= groups, weighs 1/sqrt(s) of ``WEIGHT`` in each, rounded down.
+
+    Guarantee, as of the module: the weights of a unit have an L2 norm of at most ``WEIGHT``, exactly: each is the
+    integer floor(WEIGHT / sqrt(b)) of a b >= s, so that s of them have squares of at most WEIGHT^2 together. Weights
+    are a function of the unit's own rows. Noise of variance WEIGHT^2 / mu^2 makes them mu-GDP where nothing fails. A
+    unit that is alone in all its s values is shown with 1 - Phi((least - w_s - 1/2) / sigma)^s, and p is the largest
+    of these over all s <= groups (as in Swanberg, Desfontaines and Haney 2023, arXiv 2301.01998, for real weights).
+    """
+
+    @cached_property
+    def noise(self) -> Noise:
+        return Noise.gaussian(WEIGHT**2 / self.mu_squared)
+
+    @cached_property
+    def alone(self) -> tuple[tuple[int, int], ...]:
+        """The largest number of values of each class of units, rising to ``groups``, and their weight in each."""
+        most = [1]
+        while most[-1] < self.groups:
+            most.append(min(self.groups, max(most[-1] + 1, most[-1] * 9 // 8)))
+        return tuple((b, math.isqrt(WEIGHT**2 // b)) for b in most)
+
+
+@dataclass(frozen=True)
+class TwoRounds(GaussianThreshold):
+    """Two weighted rounds that find values, and then counts of what they found, each unit once in at most ``groups``.
+
+    Guarantee: three steps, each chosen by what those before have shown, of mu squared that adds up to ``mu_squared``,
+    of which the two thresholds fail with chances that add up to ``delta`` (the module's Composition). The second round
+    leaves out the values that the first has shown: a public list by then. The counts are of the values of both rounds,
+    with noise for each; no threshold, nothing fails. The noise of this object is theirs.
+    """
+
+    _FIRST, _COUNTS = Fraction(1, 5), Fraction(1, 8)
+
+    @cached_property
+    def noise(self) -> Noise:
+        return Noise.gaussian(self.groups / (self.mu_squared * self._COUNTS))
+
+    @cached_property
+    def rounds(self) -> tuple[WeightedThreshold, WeightedThreshold]:
+        """The thresholds of the first round and of the second, a fifth of mu squared and delta, and the rest."""
+        mu_squared, first = self.mu_squared * (1 - self._COUNTS), self._FIRST
+        return (
+            WeightedThreshold(self.groups, mu_squared * first, self.delta * first),
+            WeightedThreshold(self.groups, mu_squared * (1 - first), self.delta * (1 - first)),
+        )
+
+    @cached_property
+    def least(self) -> int:
+        """No count of a value that was found is too small to be shown."""
+        return -LARGEST
+
+    @property
+    def half(self) -> int:
+        """Of so many units a value is shown with about one half, where its units have no other value that is left."""
+        return -(-self.rounds[1].least // WEIGHT)
+
+    @property
+    def sure(self) -> int:
+        """Of so many units a value is shown with at least one half, whatever else its units have."""
+        return -(-self.rounds[1].least // self.rounds[1].alone[-1][1])
 
 
 @dataclass(frozen=True)
@@ -249,19 +325,22 @@ class Passing(Protocol):
     def log_tail(self, at: NDArray[np.float64], /) -> NDArray[np.float64]: ...
 
 
-def intervals(law: Passing, shown: Integers, alpha: float, *, from_count: int = 1) -> tuple[Integers, Integers]:
+def intervals(
+    law: Passing, shown: Integers, alpha: float, *, from_count: int | None = None
+) -> tuple[Integers, Integers]:
     """Confidence intervals of the counts behind noisy ones that passed, at least ``from_count``, pointwise.
+
+    Of values that were found that is 1, and 0 after rounds, whose law has no threshold.
 
     The law of a noisy count that is shown is conditioned on having passed: P(y >= v | y >= least). It grows with the
     count n (noise is log-concave), so that the counts which do not make what was seen unlikely, at alpha/2 on either
     side, are an interval: its coverage, given that the value is shown, is at least 1 - alpha. O(values log range).
     """
     seen = shown.astype(np.float64)
-    low = _first(seen, law, from_count, lambda n: _conditional(law, seen - n, law.least - n) >= math.log(alpha / 2))
+    start = int(law.least > -LARGEST) if from_count is None else from_count
+    low = _first(seen, law, start, lambda n: _conditional(law, seen - n, law.least - n) >= math.log(alpha / 2))
     # P(y <= v | passed) < alpha/2 from some n on; the last n before is the upper end.
-    over = _first(
-        seen, law, from_count, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2)
-    )
+    over = _first(seen, law, start, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2))
     return low, np.maximum(low, over - 1)
 
 

@@ -25,7 +25,7 @@ from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry
 from dpsql.privacy.finding import Way, chosen, ways
 from dpsql.privacy.state import BudgetState
-from dpsql.privacy.threshold import Integers, intervals
+from dpsql.privacy.threshold import Integers, TwoRounds, intervals
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -72,12 +72,16 @@ class Prospect:
         return self.way.law.stderr
 
     def __str__(self) -> str:
+        rule = self.way.law
         law = "Gaussian threshold" if self.charge.noise == "gaussian" else "optimal selection"
+        law, more = "two weighted rounds" if isinstance(rule, TwoRounds) else law, ""
+        if isinstance(rule, TwoRounds) and rule.sure > rule.half:
+            more = f", those of about {about(rule.sure)} whatever else these have"
         of = "each in one value" if self.groups == 1 else f"each in at most {self.groups} values"
         lines = [
             f"{self.table}.{self.column}: {self.charge.guarantee}, for adding or removing one {self.unit}",
             f"  counts {self.unit}s, {of}; {law}, standard error {self.stderr:.4g}",
-            f"  at this budget only values with more than about {about(self.threshold)} {self.unit}s can appear",
+            f"  at this budget only values with more than about {about(self.threshold)} {self.unit}s can appear{more}",
         ]
         if self.aside is not None:
             lines.append(f"  first of this ledger: {self.aside[0].guarantee}")
@@ -137,16 +141,20 @@ class Discovery:
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``Connection.discover`` was given: a column ("visits.diagnosis"), epsilon or rho, delta, groups a unit."""
+    """What ``Connection.discover`` was given: a column ("visits.diagnosis"), epsilon or rho, delta, groups a unit.
+
+    ``weighted``: by two weighted rounds.
+    """
 
     target: str
     request: Request
     delta: Fraction | None
     max_groups: int | None
+    weighted: bool = False
 
     def __str__(self) -> str:
         amounts = (self.request.epsilon, self.request.rho, self.delta, self.max_groups or 1)
-        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}"
+        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{' weighted' * self.weighted}"
 
 
 @dataclass(eq=False)
@@ -161,8 +169,11 @@ class Finder:
         """What a discovery would be; see ``Connection.discover`` for what is refused."""
         held, column = target_of(self.declared, asked.target)
         groups = _groups(held, asked.max_groups)
+        if asked.weighted and held.unit == "row":
+            raise DataError("weights are for units of several values, and here the unit is a row; leave weighted out")
         state, there, aside = reserved(self.books)
-        way = chosen(ways(asked.request, asked.delta, self.books.budget, groups, there.left), state)
+        found_ways = ways(asked.request, asked.delta, self.books.budget, groups, there.left, weighted=asked.weighted)
+        way = chosen(found_ways, state)
         found = Prospect(held.name, column.name, unit_word(held), groups, way, aside, held.minimum)
         check_reach(held, found)
         return found
@@ -386,7 +397,11 @@ def _record(release: int, prospect: Prospect, job: DiscoveryJob, table: ReleaseT
         purse=prospect.charge.account,
         cost=prospect.charge.amount,
         noise=prospect.charge.noise,
-        strategy=f"values from {prospect.way.law.least} on, intervals of counts that passed",
+        strategy=(
+            "values of two weighted rounds, then counted"
+            if isinstance(prospect.way.law, TwoRounds)
+            else f"values from {prospect.way.law.least} on, intervals of counts that passed"
+        ),
         queries=len(table),
         sql=f"-- the values of {prospect.table}.{prospect.column}, found privately",
         unit=f"one {prospect.unit} of {prospect.table}",

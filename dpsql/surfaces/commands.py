@@ -316,13 +316,13 @@ def discover(options: argparse.Namespace) -> None:
         if options.dry_run and options.bounds:
             options.usage("--dry-run is for values: bounds cost what a batch at that budget costs")
         if options.dry_run:
-            prospect = con.plan_discovery(*given, max_groups=options.max_groups)
+            prospect = con.plan_discovery(*given, max_groups=options.max_groups, weighted=options.weighted)
             if options.json:
                 output.print_json(_prospect_json(prospect))
             else:
                 print(prospect)
             return
-        how = {"bounds": options.bounds, "fresh": options.fresh, "label": options.label}
+        how = {"weighted": options.weighted, "bounds": options.bounds, "fresh": options.fresh, "label": options.label}
         found = con.discover(*given, max_groups=options.max_groups, **how)
         state = con.budget
         formats.deliver(

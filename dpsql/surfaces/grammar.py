@@ -504,6 +504,7 @@ column TABLE.COLUMN  a column that the policy declares without a domain
 --delta D  (epsilon, delta)-differential privacy of this discovery; with --rho the chance that its threshold fails
 --rho R  instead of epsilon in a rho policy
 --max-groups K  in how many values of the column one unit counts at most; needed where a unit may have several rows
+--weighted  two rounds in which units of fewer values weigh more: more values, counts with more noise
 --bounds  find lower and upper bound of a number or a time instead, never its least or largest value
 --dry-run  say what it would cost and from how many rows on values appear, for free
 --fresh  find and pay again even where the ledger has the answer

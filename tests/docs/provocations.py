@@ -610,6 +610,10 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "values without a delta": _found(delta=None),
     "values of units without max_groups": _found(max_groups=None),
     "max_groups of rows": _found("kinds.flag", max_groups=2),
+    "weights of rows": _found("kinds.flag", weighted=True),
+    "weights without a Gaussian account": lambda s: s.other(
+        lambda text: _rho(text).replace("rho = 0.5", "rho = 0.5\ndiscovery_delta = 1e-9")
+    ).discover("visits.note", epsilon=0.1, delta=1e-10, max_groups=2, weighted=True),
     "max_groups of bounds": _found("visits.note", bounds=True),
     "values of a table": _found("visits"),
     "an epsilon for nothing": _found(epsilon=1e-10),
