@@ -8,12 +8,15 @@ from typing import Any
 
 import duckdb
 import pytest
-from helpers import compiled_of, engine_of, policy_of, tables_of
+from helpers import compiled_of, engine_of, policy_of, sources_of, tables_of, understood
 from spark_tables import carried_policy, carry, x_of
 
 import dpsql
-from dpsql.measure import SparkEngine
+from dpsql import measure
+from dpsql.measure import Job, SparkEngine
 from dpsql.policy import Policy
+from dpsql.strategy import structured_strategy
+from dpsql.workload.compile.structured import compile_structured
 from dpsql.workload.expr.batch import Table
 
 pytestmark = pytest.mark.spark
@@ -100,8 +103,10 @@ part = { lower = -1, upper = 4, step = 0.125 }
     found = understood(sql, policy, tables_of(policy, engine_of(con)))
     batch = compile_structured(found.queries, found.tables)
     assert [held.at_null is not None for held in batch.layouts[0].measures] == [True, True, True]
-    job = job_of(batch, policy)
-    counted = [measure._observe(job, engine, [0] * batch.histograms[-1].stop)
-               for engine in (SparkEngine(spark), engine_of(con))]  # fmt: skip
-    assert counted[0] == counted[1]
-    assert any(counted[0])
+    strategy = structured_strategy(batch, "gaussian")
+    nothing: Any = None
+    job = Job(batch.layouts, strategy.measured, batch.common_steps, 1, nothing, {}, sources_of(policy), {})
+    noise = [0] * strategy.shape[0]
+    found_by = [measure._observe(job, engine, noise) for engine in (SparkEngine(spark), engine_of(con))]
+    assert found_by[0] == found_by[1]
+    assert any(found_by[0])

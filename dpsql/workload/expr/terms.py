@@ -2,7 +2,8 @@
 
 A batch is compiled in one of two ways (``compile`` and ``structured``). Both read a term alike: an output sums
 coefficient x rows, or coefficient x (middle x rows + half width x centred sum), over the rows where the term's
-condition holds, the summed column is not NULL and the row is in the group.
+condition holds, the summed column is not NULL and the row is in the group. Blocks take rows with NULL in, too, where
+their centred sum is that of 0 (``Measure.at_null``).
 """
 
 from __future__ import annotations
