@@ -189,11 +189,8 @@ def picked(releases: int, epsilon: float = 1.0) -> None:
                 with duckdb.connect(f"{name}/d.duckdb") as duck:
                     sizes = [500 + round(apart * 2**0.5 / epsilon * g) for g in range(m)]
                     duck.execute("CREATE TABLE t (g INTEGER)")
-                    duck.execute(
-                        "INSERT INTO t SELECT unnest(list_resize([]::INTEGER[], size, at::INTEGER)) FROM "
-                        "(SELECT unnest(?::INTEGER[]) AS size, unnest(range(?)) AS at)",
-                        [sizes, m],
-                    )
+                    for at, size in enumerate(sizes):
+                        duck.execute("INSERT INTO t SELECT ? FROM range(?)", [at, size])
                 missed: dict[int, list[float]] = defaultdict(list)
                 with dpsql.connect(f"{name}/d.duckdb", policy=policy) as con:
                     for _ in range(releases):

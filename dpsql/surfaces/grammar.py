@@ -362,7 +362,7 @@ dpsql sql  run one SELECT over the releases; free
 query QUERY?  the SELECT, or - to read it from stdin
 --sql TEXT  the same as QUERY
 --errors  an interval beside every number, computed ones too; needs --policy, for the ledger
---population sample|rows  with --errors: sample: the rows are one, and intervals are about its population
+--population sample|rows  with --errors: whether intervals are about a population that the rows are a sample of
 {_ALPHA}
 --timeout SECONDS  stop the query after that; default: 60, 0 for never
 {_DELIVERED}{_RELEASED}
