@@ -67,9 +67,10 @@ class Keeping(Held):
                 continue
             if table.lower() in {name.lower() for name in rows}:
                 return rows
-        which = "no release" if release is None else f"release {release}"
+        which = "any release" if release is None else f"release {release}"
         raise DataError(
-            f"{which} has counts of {table} by groups of columns; release some, as with GROUP BY dp_marginals(2, a, b, c)"
+            f"there are no counts of {table} by groups of columns in {which}; release some, as with GROUP BY "
+            "dp_marginals(2, a, b, c)"
         )
 
     def rebuild(self) -> int:

@@ -394,7 +394,7 @@ def _made_up(options: argparse.Namespace) -> None:
     if any(given is not None for given in (options.columns, options.ask, options.epsilon, options.ids, options.name)):
         options.usage("--rows makes rows of what was released; it goes with --release, --seed and --output alone")
     if options.output is None or formats.chosen(options) not in ("parquet", "table"):
-        options.usage("--rows writes Parquet: name a file, as in -o rows.parquet, or for several tables a folder, -o rows/")
+        options.usage("--rows writes Parquet: name a file with -o rows.parquet, or a folder for several tables")
     with inputs.connected(options) as con:
         formats.check_file(options, con.ledger_path, con.releases_path, con.policy.path, options.database)
         made = con.synthetic_rows(options.table, options.rows, release=options.release, seed=options.seed or 0)

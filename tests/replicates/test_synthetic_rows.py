@@ -11,9 +11,18 @@ import numpy as np
 import pytest
 
 import dpsql
+from dpsql.policy import ColumnPolicy
 from dpsql.release.synthetic import SyntheticRows
-from dpsql.replicates import row_fit
+from dpsql.replicates import row_fit, synthetic_rows
 from dpsql.replicates.noise import generator_of
+from dpsql.replicates.released_counts import CountTable
+from dpsql.replicates.row_model import TableModel
+from dpsql.replicates.row_values import axis_of
+from dpsql.workload.expr.batch import Column
+from dpsql.workload.expr.lines import Line
+from dpsql.workload.expr.regions import KeyDomain
+from dpsql.workload.expr.rows import Join
+from dpsql.workload.expr.values import Stored
 
 POLICY = """
 dataset = "made up"
@@ -29,7 +38,7 @@ expected_rows = 3000
 id = {}
 sex = { values = ["f", "m"], nulls = false }
 city = { values = ["a", "b"], other = true }
-age = { lower = 0, upper = 99, nulls = false }
+age = { lower = 0, upper = 19, nulls = false }
 born = { lower = 1950-01-01, upper = 1959-12-31, nulls = false }
 income = { lower = 0, upper = 100 }
 share = { lower = 0, upper = 1, nulls = false }
@@ -45,7 +54,7 @@ ward = { values = ["x", "y"], nulls = false }
 ROWS = """
 CREATE TABLE person AS SELECT i::BIGINT AS id, CASE WHEN i % 3 = 0 THEN 'f' ELSE 'm' END AS sex,
     CASE WHEN i % 10 = 0 THEN NULL WHEN i % 3 = 0 THEN 'a' WHEN i % 5 < 3 THEN 'b' ELSE 'elsewhere' END AS city,
-    (i * 37 % 100)::INTEGER AS age, DATE '1950-01-01' + (i * 11 % 3650)::INTEGER AS born,
+    (i * 37 % 20)::INTEGER AS age, DATE '1950-01-01' + (i * 11 % 3650)::INTEGER AS born,
     CASE WHEN i % 20 = 0 THEN NULL ELSE (i * 7 % 100)::DECIMAL(9, 2) END AS income, (i % 100) / 100.0::DOUBLE AS share,
     TIMESTAMP '2020-01-01' + INTERVAL (i) HOUR AS seen FROM range(3000) AS t(i);
 CREATE TABLE visit AS SELECT (i // 2)::BIGINT AS person, CASE WHEN (i // 2) % 3 = 0 THEN 'x' ELSE 'y' END AS ward
@@ -224,7 +233,7 @@ def test_releases_without_tables_of_counts_are_refused(con: dpsql.Connection, sq
 def test_what_else_is_refused(con: dpsql.Connection) -> None:
     release = con.run(PAIRS, epsilon=1)
     for wrong in (-1, 2.5, 10**9, "ten"):
-        with pytest.raises(dpsql.InterfaceError, match="n must be"):
+        with pytest.raises(dpsql.DataError, match="n must be"):
             release.synthetic_rows(wrong)  # type: ignore[arg-type]
     apart = con.run(
         "SELECT sex, COUNT(*) AS n FROM person GROUP BY sex; SELECT ward, COUNT(*) AS n FROM visit GROUP BY ward",
@@ -232,6 +241,37 @@ def test_what_else_is_refused(con: dpsql.Connection) -> None:
     )
     with pytest.raises(dpsql.NotSupportedError, match="of which not all are joined to one by one column"):
         apart.synthetic_rows(10)
+    with pytest.raises(dpsql.DataError, match="no counts of nobody by groups of columns in any release"):
+        con.synthetic_rows("nobody", 10)
+    with pytest.raises(dpsql.DataError, match="no counts of person by groups of columns in release 9"):
+        con.synthetic_rows("person", 10, release=9)
+    assert con.synthetic_rows("PERSON", 10, release=release.id).only == release.synthetic_rows(10).only
+
+
+def test_a_release_of_another_kind_or_policy_is_refused(con: dpsql.Connection, tmp_path: Path) -> None:
+    found = con.discover("person.city", epsilon=1, delta=1e-9)
+    with pytest.raises(dpsql.DataError, match="is none of a batch"):
+        con.synthetic_rows("person", 10, release=found.id)
+    release = con.run(PAIRS, epsilon=1)
+    changed = dpsql.Policy.parse(POLICY.replace('city = { values = ["a", "b"], other = true }', ""))
+    other = dpsql.connect(tmp_path / "t.duckdb", policy=changed, ledger=tmp_path / "t.ledger")
+    with pytest.raises(dpsql.NotSupportedError, match="the policy has changed since release"):
+        other.synthetic_rows("person", 10, release=release.id)
+
+
+def test_keys_are_numbers_or_text_and_counts_are_of_rows() -> None:
+    for kind, column in (("INTEGER", (1, 3)), ("VARCHAR", ("1", "3"))):
+        join = Join("p", "person", ((Stored("person", kind), Stored("id", kind, "p")),))
+        assert tuple(synthetic_rows._numbered(join, "person", 3, np.array([0, 2]))[2].values()) == column
+    join = Join("p", "person", ((Stored("person", "UUID"), Stored("id", "UUID", "p")),))
+    with pytest.raises(dpsql.NotSupportedError, match="referred to by id, of type UUID"):
+        synthetic_rows._key(join)
+    key = KeyDomain("sex", "VARCHAR", ("f",), (Line("text", "VARCHAR").point("f"),), nulls=False)
+    policy = ColumnPolicy("sex", values=("f",), nulls=False)
+    axis = axis_of(0, Column("sex", "VARCHAR", Line("text", "VARCHAR"), policy), [key])
+    model = TableModel((axis,), (CountTable("q1", "t", (key,), np.array([-3.0]), None),), ())
+    with pytest.raises(dpsql.DataError, match="the released counts add up to no rows"):
+        model.rows(5, generator_of(1))
 
 
 # -- rows that agree with tables ------------------------------------------------------------------
