@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from dpsql.arguments import taking, text
+from dpsql.arguments import path, taking, text
 from dpsql.arrays import Row
 from dpsql.errors import DataError, NoResultError, SQLError, listed
 
@@ -77,6 +77,7 @@ class SyntheticRows:
         check_text(query)
         return answer_within(lambda question: self._asked(query, question), QUERY_SECONDS)
 
+    @taking(place=path())
     def write(self, place: str | Path) -> None:
         """A Parquet file of the only table, or a folder of one for each, where ``place`` has no suffix .parquet.
 

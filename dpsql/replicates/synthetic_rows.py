@@ -60,6 +60,8 @@ def made_from(record: ReleaseRecord, batch: Understood, n: int, seed: int) -> Sy
         child = _Child(batch.tables[name], models[name], link)
         made, owners = child.rows(shown, first.total, per_unit, generator)
         pairs.append((models[name], made))
+        alone = [a.name for a in models[name].axes if a.source == link.name and a.name not in shown.columns]
+        left_out += [f"{column} of {parent} is counted beside {name} alone, and no row has it" for column in alone]
         keys = _numbered(link, link.pairs[0][0].name, n, owners)
         tables[name] = models[name].shown(made, generator, without=link.name, first=[keys])
     for link in list(children.values())[:1]:

@@ -95,7 +95,13 @@ class Replicates:
     def synthetic_rows(self, release: int, n: int, seed: int) -> SyntheticRows:
         """``n`` rows that agree with the counts of a release (``made_from``). Raises DataError, NotSupportedError."""
         entry = next((entry for entry in self.books.entries() if entry.id == release), None)
-        if entry is None or entry.released is None or entry.charge.noise not in ("gaussian", "laplace", "none"):
+        batches = ("gaussian", "laplace", "none")
+        if (
+            entry is None
+            or entry.released is None
+            or entry.charge.noise not in batches
+            or entry.charge.delta is not None
+        ):
             raise DataError(f"release {release} is none of a batch; give the number of one that has tables of counts")
         record, _ = unpack(self.books.ledger().release(release).payload or b"")
         try:

@@ -191,6 +191,13 @@ def test_rows_of_two_tables_refer_to_each_other(con: dpsql.Connection, counted: 
         rows["visits"]
 
 
+def test_a_column_that_only_the_other_table_counts_is_left_out(con: dpsql.Connection) -> None:
+    rows = con.run(JOINED.replace("SELECT sex, city", "SELECT city").replace("BY sex, city", "BY city"), epsilon=50)
+    made = rows.synthetic_rows(100)
+    assert made.left_out == ("sex of person is counted beside visit alone, and no row has it",)
+    assert (made["person"].columns, made["visit"].columns) == (("id", "city"), ("person", "ward"))
+
+
 def test_files_and_questions(con: dpsql.Connection, tmp_path: Path) -> None:
     rows = con.run(JOINED, epsilon=10).synthetic_rows(100)
     rows.write(tmp_path / "made")
@@ -198,6 +205,8 @@ def test_files_and_questions(con: dpsql.Connection, tmp_path: Path) -> None:
     assert read == [(100,)]
     with pytest.raises(dpsql.DataError, match="take one by name"):
         rows.write(tmp_path / "one.parquet")
+    with pytest.raises(dpsql.DataError, match="place must be"):
+        rows.write(7)  # type: ignore[arg-type]
     for refused in ("SELECT 1; SELECT 2", "DROP TABLE person"):
         with pytest.raises(dpsql.SQLError, match="one SELECT at a time runs over synthetic rows"):
             rows.sql(refused)
