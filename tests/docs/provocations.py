@@ -861,7 +861,7 @@ ELSEWHERE = {
     "release … has no noise": "replicates/test_travel.py",
     "release … counts the rows of": "replicates/test_synthetic_rows.py",
     "rows of … are referred to by": "replicates/test_synthetic_rows.py",
-    "release … is none of a batch": "replicates/test_synthetic_rows.py",
+    "release … is none of a batch": "surfaces/test_cli_synthesize.py",
     "the policy has changed since release": "replicates/test_synthetic_rows.py",
     "the released counts add up to no rows": "replicates/test_synthetic_rows.py",
     "no synthetic table is called": "replicates/test_synthetic_rows.py",

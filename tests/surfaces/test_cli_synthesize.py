@@ -54,6 +54,8 @@ def test_release_and_ask(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "local: epsilon 1 left of 3" in capsys.readouterr().out
     assert main(["releases", "list", "--policy", "people.toml"]) == 0
     assert "people_synthetic" in capsys.readouterr().out
+    assert main([*BASE, "--rows", "5", "--release", "1", "-o", "made/"]) == 1
+    assert "release 1 is none of a batch" in capsys.readouterr().err
 
 
 def test_rows_of_what_was_released(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
