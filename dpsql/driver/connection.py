@@ -333,7 +333,7 @@ class Connection(Discovering, Keeping):
         with self._lock:
             for name in filter(is_unnamed, release.views):
                 self._own[name.lower()] = {**self._own.get(name.lower(), {}), label: release.id}
-        return replace(release, replicates=self._replicates.draws)
+        return replace(release, replicates=self._replicates)
 
     @taking(declared=either(text(), texts()), table=maybe(text()))
     def workload(self, declared: str | Sequence[str], table: str | None = None) -> str:
@@ -383,7 +383,7 @@ class Connection(Discovering, Keeping):
             now = {was: release.id for was, release in better}
             for name, held in self._own.items():
                 self._own[name] = {label: now.get(was, was) for label, was in held.items()}
-        return [replace(release, replicates=self._replicates.draws) for _, release in better]
+        return [replace(release, replicates=self._replicates) for _, release in better]
 
     @taking(query=one_of(str), parameters=maybe(several()), errors=flag(), alpha=real(), population=maybe(one_of(str)))
     def sql(

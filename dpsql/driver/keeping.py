@@ -12,11 +12,14 @@ from dpsql.arguments import (
 from dpsql.driver.held import Held
 from dpsql.driver.schedules import PeriodBudget, Schedules, budget_by_period
 from dpsql.errors import (
+    DataError,
     IntegrityError,
     InterfaceError,
+    NotSupportedError,
 )
 from dpsql.privacy.ledger import Entry
 from dpsql.release.custody import Custody
+from dpsql.release.synthetic import SyntheticRows
 
 
 class Keeping(Held):
@@ -42,6 +45,33 @@ class Keeping(Held):
         """Every charge of the ledger, oldest first; ``released`` is None where nothing was recorded."""
         self._check_open()
         return list(self._books.state().charges)
+
+    @taking(table=text(), n=whole(0, 10**7), release=maybe(whole(0, 2**63 - 1)), seed=whole(0, 2**63 - 1))
+    def synthetic_rows(self, table: str, n: int, *, release: int | None = None, seed: int = 0) -> SyntheticRows:
+        """``Release.synthetic_rows`` of the newest release that has counts of ``table``, or of ``release``. Free.
+
+        Raises DataError where there is none, NotSupportedError.
+        """
+        self._check_open()
+        tried = [entry for entry in reversed(self._books.entries()) if entry.released is not None]
+        if release is None:
+            tried = [e for e in tried if table.lower() in {name.lower() for name in e.description.get("tables", ())}]
+        else:
+            tried = [entry for entry in tried if entry.id == release]
+        for entry in tried:
+            try:
+                rows = self._replicates.synthetic_rows(entry.id, n, seed)
+            except (DataError, NotSupportedError):
+                if release is not None:
+                    raise
+                continue
+            if table.lower() in {name.lower() for name in rows}:
+                return rows
+        which = "any release" if release is None else f"release {release}"
+        raise DataError(
+            f"there are no counts of {table} by groups of columns in {which}; release some, as with GROUP BY "
+            "dp_marginals(2, a, b, c)"
+        )
 
     def rebuild(self) -> int:
         """Make the releases database anew from the ledger; the number of releases in it.

@@ -60,7 +60,7 @@ class MarginalFit:
         self._sums: Tables = {}
         self._precision: dict[Axes, float] = {}
 
-    def learn(self, axes: Axes, times: int, answer: Sequence[int]) -> None:
+    def learn(self, axes: Axes, times: int, answer: Sequence[float] | Floats) -> None:
         """Take in the noisy marginal on ``axes``, measured ``times`` fold. InternalError where it has another size."""
         shape = self.model.shape(axes)
         if len(answer) != prod(shape) or times < 1:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dpsql.arguments import taking, text, whole
 from dpsql.arrays import Row
@@ -12,6 +12,7 @@ from dpsql.errors import DataError, InterfaceError, NoResultError, listed
 from dpsql.pictures import results_picture
 from dpsql.release import RangeRows, RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.by_result import no_result
+from dpsql.release.synthetic import SyntheticRows
 
 if TYPE_CHECKING:
     import pandas
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 6  # names of results in a line
+
+
+class Redrawn(Protocol):
+    """What draws from releases of one ledger by public generators."""
+
+    def draws(self, release: int, name: str, count: int) -> Result: ...
+    def synthetic_rows(self, release: int, n: int, seed: int) -> SyntheticRows: ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +42,7 @@ class Release:
     cost: float
     guarantee: str
     record: ReleaseRecord
-    replicates: Callable[[int, str, int], Result] | None = field(default=None, compare=False)
+    replicates: Redrawn | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         shown = ", ".join(self.views[:_SHOWN]) + (f", ... {len(self)} in all" if len(self) > _SHOWN else "")
@@ -96,9 +104,25 @@ class Release:
         NoResultError, InterfaceError for a release that no connection gave, NotSupportedError where the batch was
         too large or was measured adaptively.
         """
+        return self._redrawn().draws(self.id, name, count)
+
+    @taking(n=whole(0, 10**7), seed=whole(0, 2**63 - 1))
+    def synthetic_rows(self, n: int, *, seed: int = 0) -> SyntheticRows:
+        """``n`` made-up rows whose counts agree with those that this release shows. Free: no private row is read.
+
+        For releases of counts by groups of several columns, above all of ``dp_marginals``, however they were measured.
+        The same rows every time, others for another ``seed``. ``.only`` is the table, ``.sql`` asks it anything,
+        ``.write`` makes a Parquet file, ``.agreement`` shows how far each released table of counts is from that of the
+        rows. What the release does not count is made up: columns that it has in no table together are as independent as
+        its other counts let them be (docs/synthetic.md). Raises DataError where the release shows no such table,
+        InterfaceError for a release that no connection gave.
+        """
+        return self._redrawn().synthetic_rows(self.id, n, seed)
+
+    def _redrawn(self) -> Redrawn:
         if self.replicates is None:
             raise InterfaceError("this release knows no ledger; take the one that con.run(...) returns")
-        return self.replicates(self.id, name, count)
+        return self.replicates
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.views)

@@ -128,6 +128,11 @@ class Result:
         held: _Held = object.__getattribute__(self, "_held")
         return held.columns[at] if held.columns else [row[at] for row in self.rows[:]]
 
+    def triples(self) -> list[tuple[str, str, Values]]:
+        """(name, DuckDB type, values) of every column: what ``from_columns`` takes."""
+        columns = enumerate(zip(self.columns, self.types, strict=True))
+        return [(name, kind, self.column_at(at)) for at, (name, kind) in columns]
+
     def _check_at(self, at: object) -> None:
         if not is_whole(at, 0, len(self.columns) - 1):
             raise InterfaceError(f"no column number {quoted(at)}; the result has {len(self.columns)}, from 0")

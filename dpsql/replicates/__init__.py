@@ -8,6 +8,10 @@ reaches from those that it does not; ``partitioned`` runs a query over all repli
 finds the rows of the answer in its replicates; ``intervals`` reads spread and ends off them; ``travel`` puts these
 together.
 
+The same kind of generator draws synthetic rows, whose counts agree with those of a release: ``released_counts`` reads
+these back, ``row_values`` finds the regions of columns that they tell apart, ``row_fit`` the rows, ``row_model`` is one
+table with its counts, and ``synthetic_rows`` puts tables and their references together.
+
 All of it is post-processing of released numbers. Nothing here draws noise that protects anybody, and ``measure/`` can
 reach none of it (``tests/test_imports.py``).
 """

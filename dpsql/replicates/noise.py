@@ -8,13 +8,21 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from scipy.special import gammaln
 
 from dpsql.arrays import Floats
 from dpsql.reconstruct.spread import BlockNoise, NoiseModel, parameter
+
+Generator: TypeAlias = np.random.Generator
+
+
+def generator_of(*public: object) -> Generator:
+    """A generator whose seed is what is public of its use: a release, what is drawn, a caller's seed."""
+    digest = hashlib.sha256(repr(public).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "big")))
 
 
 def seed_of(dataset: str, release: int, y: Sequence[int]) -> int:

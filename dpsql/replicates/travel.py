@@ -22,7 +22,9 @@ from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
 from dpsql.release.columns import Coded, Numbers
 from dpsql.release.limits import QUERY_SECONDS
+from dpsql.release.payload import unpack
 from dpsql.release.reading import first_line
+from dpsql.release.synthetic import SyntheticRows
 from dpsql.running.answer_free import Earlier
 from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
@@ -34,6 +36,7 @@ from .matching import Rows, matched, unselected
 from .merging import merged
 from .partitioned import Query, Ran, is_number, parsed
 from .stacked import Stacked, results_of
+from .synthetic_rows import made_from
 
 MOST_ROWS = 10_000
 """Rows of an answer whose errors are worked out."""
@@ -94,6 +97,29 @@ class Replicates:
         first = free_name("replicate", {column[0].lower() for column in columns})
         shown = [(first, "BIGINT", _some(which[2], kept))]
         return Result.from_columns([*shown, *((n, kind, _some(held, kept)) for n, kind, held in columns)])
+
+    def synthetic_rows(self, release: int, n: int, seed: int) -> SyntheticRows:
+        """``n`` rows that agree with the counts of a release (``made_from``). Raises DataError, NotSupportedError."""
+        entry = next((entry for entry in self.books.entries() if entry.id == release), None)
+        batches = ("gaussian", "laplace", "none")
+        if (
+            entry is None
+            or entry.released is None
+            or entry.charge.noise not in batches
+            or entry.charge.delta is not None
+        ):
+            raise DataError(f"release {release} is none of a batch; give the number of one that has tables of counts")
+        record, _ = unpack(self.books.ledger().release(release).payload or b"")
+        try:
+            batch = self.past.meaning(record.sql)
+        except SQLError:
+            batch = None
+        if batch is None or len(batch.answers) != len(record.tables):
+            raise NotSupportedError(
+                f"the policy has changed since release {release}, so that its groups are not known any more; release "
+                "its batch again for synthetic rows"
+            )
+        return made_from(record, batch, n, seed)
 
     def with_errors(
         self,

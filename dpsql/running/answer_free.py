@@ -103,6 +103,10 @@ class Earlier:
             answers = understood_of(sql, self._policy, self._schemas()).answers
         return question_keys(self._policy.to_toml(), answers), None, [answer.name for answer in answers]
 
+    def meaning(self, sql: str) -> Understood:
+        """What a batch asks under the policy and the schemas as they are now. Raises as planning does."""
+        return self._understood(self._schemas(), sql)
+
     def as_good_as(self, plan: Plan) -> Found | None:
         """What earlier releases say of a plan's batch, where no number has a larger standard error than planned."""
         if plan.estimated or plan.origin is None or not isinstance(plan.compiled, Compiled):

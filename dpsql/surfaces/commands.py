@@ -294,8 +294,12 @@ def _schemas(policy: Policy, options: argparse.Namespace) -> dict[str, dict[str,
 
 
 def synthesize(options: argparse.Namespace) -> None:
-    """Release with --columns and --epsilon; with --ask, answer a question from the release that is there."""
+    """Release with --columns and --epsilon; with --ask, answer from what was released; with --rows, make rows of it."""
     releasing = options.columns is not None
+    if options.rows is not None:
+        return _made_up(options)
+    if options.release is not None or options.seed is not None:
+        options.usage("--release and --seed are for --rows")
     if releasing == (options.ask is not None):
         options.usage("give --columns and --epsilon to release, or --ask SQL to ask a release; one of the two")
     if releasing and (options.epsilon is None or options.output is not None or options.format is not None):
@@ -383,6 +387,24 @@ def _synthesized(options: argparse.Namespace) -> None:
             print(f"\nRelease {made.id}, spent epsilon {made.cost:g} of the local account; in {con.releases_path}")
             print(f"Ask it: dpsql synthesize {options.table} --policy {options.policy} --ask 'SELECT COUNT(*) ...'")
             print(state)
+
+
+def _made_up(options: argparse.Namespace) -> None:
+    """Rows that agree with the counts of an earlier release: a file, or a folder of one for each table."""
+    if any(given is not None for given in (options.columns, options.ask, options.epsilon, options.ids, options.name)):
+        options.usage("--rows makes rows of what was released; it goes with --release, --seed and --output alone")
+    if options.output is None or formats.chosen(options) not in ("parquet", "table"):
+        options.usage("--rows writes Parquet: name a file with -o rows.parquet, or a folder for several tables")
+    with inputs.connected(options) as con:
+        formats.check_file(options, con.ledger_path, con.releases_path, con.policy.path, options.database)
+        made = con.synthetic_rows(options.table, options.rows, release=options.release, seed=options.seed or 0)
+    made.write(options.output)
+    if not options.quiet:
+        shown = ", ".join(f"{len(made[name]):,} rows of {one_line(name)}" for name in made)
+        print(f"Wrote {shown} to {options.output}; free. How far their counts are from the released ones:\n")
+        print(output.table_text(made.agreement))
+        for reason in made.left_out:
+            print(f"Not used: {one_line(reason)}")
 
 
 def _asked(options: argparse.Namespace) -> None:

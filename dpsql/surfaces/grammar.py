@@ -32,6 +32,7 @@ examples:
   dpsql discover visits.diagnosis --policy visits.toml --database visits.duckdb --epsilon 0.1 --delta 1e-9
   dpsql synthesize visits --policy visits.toml --database visits.duckdb --columns state,age_group --epsilon 1
   dpsql synthesize visits --policy visits.toml --ask "SELECT state, COUNT(*) AS n FROM visits GROUP BY state"
+  dpsql synthesize visits --policy visits.toml --rows 10000 -o visits.parquet
   dpsql audit visits.toml batch.sql --epsilon 1
   dpsql schedule add monthly.sql --policy visits.toml --name monthly --every period --epsilon 0.5
   dpsql release --due --policy visits.toml
@@ -152,7 +153,10 @@ _SHARE = """
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "release": {"type": int},
     "number": {"type": int},
-    **{key: {"type": int} for key in ("--rounds", "--rows-per-unit", "--release", "--max-groups", "--horizon")},
+    **{
+        key: {"type": int}
+        for key in ("--rounds", "--rows", "--rows-per-unit", "--release", "--seed", "--max-groups", "--horizon")
+    },
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
     "--mcp-port": {"type": int},
@@ -510,8 +514,11 @@ column TABLE.COLUMN  a column that the policy declares without a domain
 --fresh  find and pay again even where the ledger has the answer
 {_LABEL}{_SCANNING}{_DELIVERED}{_PLACES}
 
-dpsql synthesize  release randomised rows of a table once, and ask them anything; local
+dpsql synthesize  release randomised rows of a table once, and ask them anything; or make rows from counts, for free
 table TABLE  the private table; with --ask, a table or a release's name
+--rows N  make N rows that agree with the counts of an earlier release; free
+--release N  with --rows, the release; default: the newest of that table
+--seed N  with --rows, makes other rows (default: 0)
 --columns A,B  release these columns together, each row randomised once
 --epsilon E  epsilon of one row; a unit pays it for each row it may have
 --ids A,B  columns that the policy declares public, kept as they are

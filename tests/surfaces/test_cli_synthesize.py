@@ -54,6 +54,30 @@ def test_release_and_ask(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "local: epsilon 1 left of 3" in capsys.readouterr().out
     assert main(["releases", "list", "--policy", "people.toml"]) == 0
     assert "people_synthetic" in capsys.readouterr().out
+    assert main([*BASE, "--rows", "5", "--release", "1", "-o", "made/"]) == 1
+    assert "release 1 is none of a batch" in capsys.readouterr().err
+
+
+def test_rows_of_what_was_released(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    making = [*BASE, "--rows", "500", "-o", "made.parquet"]
+    assert main(making) == 1
+    assert "there are no counts of people by groups of columns in any release" in capsys.readouterr().err
+    batch = "SELECT age, city, COUNT(*) AS n FROM people GROUP BY age, city"
+    assert main(["run", "--sql", batch, *BASE[2:], "--epsilon", "1"]) == 0
+    capsys.readouterr()
+    assert main(making) == 0
+    shown = capsys.readouterr().out
+    assert "Wrote 500 rows of people to made.parquet; free." in shown
+    assert "noise" in shown
+    found = duckdb.sql(f"SELECT COUNT(*), MAX(age), COUNT(DISTINCT city) FROM '{place}/made.parquet'").fetchall()
+    assert found[0][:2] == (500, 3)
+    assert main([*BASE, "--rows", "5", "--release", "1", "--seed", "2", "-o", "made/", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    assert (place / "made" / "people.parquet").is_file()
+    assert main([*BASE, "--rows", "5", "--release", "7", "-o", "made/"]) == 1
+    assert "in release 7" in capsys.readouterr().err
+    assert main([*BASE, "--rows", "-5", "-o", "made/"]) == 1
+    assert "n must be a whole number" in capsys.readouterr().err
 
 
 def test_documents(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +124,12 @@ def test_a_plan_says_what_a_local_release_would_give(place: Path, capsys: pytest
         ["--ask", "SELECT 1", "--ids", "id"],
         ["--columns", "age", "--epsilon", "1", "--bounds"],
         ["--columns", "age", "--epsilon", "1", "--format", "csv"],
+        ["--rows", "5"],
+        ["--rows", "5", "-o", "made.csv"],
+        ["--rows", "5", "-o", "made.parquet", "--columns", "age"],
+        ["--columns", "age", "--epsilon", "1", "--seed", "1"],
     ],
-    ids=range(7),
+    ids=range(11),
 )
 def test_wrong_usage(place: Path, wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
