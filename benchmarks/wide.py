@@ -9,12 +9,21 @@ Gaussian noise, delta 1e-9. "each by itself" puts every unbiased grouping on the
 it helps that column). "adaptive" is method="adaptive", a measurement of its own at the same budget; "covered" the part
 of its estimated 95 % intervals that holds the truth. Seconds are of the process: of the feasible estimates alone, and
 of a whole adaptive run.
+
+    python benchmarks/wide.py --sparse [--runs 5]
+
+Counts by two columns of which most groups are empty, pure epsilon, mean L1 / N: all counts with their noise, and those
+that method="sparse" lists, absent ones as 0; what its plan expected of that, and its bound whatever the data; covered:
+of the groups that it lists. Tables: "few groups", 2,000 groups anywhere, by Zipf's law; "bands", five values of one
+column for each of the other; "kinds" as above; "apart", both columns by Zipf's law; "even", where nothing can be seen.
+Memory: the most that the process ever held.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from itertools import combinations
@@ -71,12 +80,87 @@ def on_simplex(table: np.ndarray, n: int) -> np.ndarray:
     return np.maximum(table - over[last] / (last + 1), 0.0)
 
 
+def sparse_rows(kind: str, shape: tuple[int, int], n: int) -> pd.DataFrame:
+    """Rows of a kind, as the module says, from a fixed seed."""
+    rng = np.random.default_rng(20_12)
+    a, b = shape
+
+    def zipf(d: int, power: float) -> np.ndarray:
+        law = 1.0 / np.arange(1, d + 1) ** power
+        return rng.choice(d, n, p=law / law.sum())
+
+    if kind == "few groups":
+        groups = rng.choice(a * b, 2000, replace=False)[zipf(2000, 1.0)]
+        return pd.DataFrame({"a": groups // b, "b": groups % b})
+    if kind == "even":
+        return pd.DataFrame({"a": rng.integers(0, a, n), "b": rng.integers(0, b, n)})
+    if kind == "bands":
+        first = zipf(a, 0.8)
+        return pd.DataFrame({"a": first, "b": (first * 37 + rng.integers(0, 5, n) * 53) % b})
+    own = pd.DataFrame({"a": zipf(a, 1.2), "b": zipf(b, 1.2)})
+    if kind == "kinds":
+        which = rng.integers(0, 6, n)
+        for column, d in zip("ab", shape, strict=True):
+            own[column] = np.where(rng.random(n) < 0.4, which * 7 % d, own[column])
+    return own
+
+
+def sparse_table(runs: int) -> None:
+    """Print the table of sparse counts."""
+    names = "all counts", "sparse", "expected", "at most", "listed", "covered", "plan s", "run s"
+    print(f"| groups | table | rows | epsilon | {' | '.join(names)} |")
+    print("|---|---|" + 10 * "---:|")
+    kinds = ("few groups", "bands", "kinds", "apart", "even")
+    cases = [((300, 400), kind, 50_000, epsilon) for epsilon in (1.0, 0.1) for kind in kinds]
+    cases += [((10_000, 10_000), kind, 1_000_000, epsilon) for epsilon in (1.0, 0.1) for kind in kinds[:4]]
+    cases.append(((30_000, 33_000), "few groups", 1_000_000, 1.0))
+    for shape, kind, n, epsilon in cases:
+        rows = sparse_rows(kind, shape, n)
+        true = rows.value_counts().rename("true").reset_index()
+        policy = dpsql.Policy.parse(
+            f'dataset = "sparse"\n[budget]\nepsilon = 1000.0\n[tables.t]\nunit = "row"\nexpected_rows = {n}\n'
+            f"[tables.t.columns]\na = {{ lower = 0, upper = {shape[0] - 1}, nulls = false }}\n"
+            f"b = {{ lower = 0, upper = {shape[1] - 1}, nulls = false }}\n"
+        )
+        errors, covered, listed, took = [], [], [], []
+        with tempfile.TemporaryDirectory() as folder:
+            with duckdb.connect(f"{folder}/t.duckdb") as raw:
+                raw.execute("CREATE TABLE t AS SELECT * FROM rows")
+            con = dpsql.connect(f"{folder}/t.duckdb", policy=policy, ledger=Path(folder) / "t.ledger")
+            start = time.process_time()
+            plan = con.plan("SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b", epsilon=epsilon, method="sparse")
+            planned = time.process_time() - start
+            for _ in range(runs):
+                start = time.process_time()
+                frame = con.run(plan, fresh=True)["q1"].df()
+                took.append(time.process_time() - start)
+                both = frame.merge(true, on=["a", "b"], how="outer").fillna({"n": 0, "true": 0})
+                errors.append(float((both["n"] - both["true"]).abs().sum()) / n)
+                mine = both[both["n_low"].notna()]
+                covered.append(float(((mine["n_low"] <= mine["true"]) & (mine["true"] <= mine["n_high"])).mean()))
+                listed.append(len(frame))
+            con.close()
+        found = plan.strategy
+        figures = (found.unbiased_error / n, np.mean(errors), found.expected_error / n, found.worst / n)
+        print(
+            f"| {shape[0]:,} x {shape[1]:,} | {kind} | {n:,} | {epsilon:g} | {' | '.join(f'{x:.3f}' for x in figures)} "
+            f"| {np.mean(listed):,.0f} | {np.mean(covered):.3f} | {planned:.1f} | {np.median(took):.1f} |",
+            flush=True,
+        )
+    print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+
+
 def main() -> None:
     """Print the table."""
     asked = argparse.ArgumentParser()
     asked.add_argument("--runs", type=int, default=5)
-    runs = asked.parse_args().runs
+    asked.add_argument("--sparse", action="store_true")
+    options = asked.parse_args()
+    runs = options.runs
     os.environ["DPSQL_CACHE"] = "off"
+    if options.sparse:
+        sparse_table(runs)
+        return
     print(
         "| batch | objective | epsilon | numbers | unbiased | each by itself | feasible | seconds | adaptive | covered "
         "| seconds |"

@@ -110,9 +110,9 @@ def test_ten_thousand_by_ten_thousand_values_are_answered(tmp_path: Path) -> Non
     sql = "SELECT a, c, COUNT(*) AS n FROM t GROUP BY a, c"
     with pytest.raises(dpsql.SQLError, match=r"100,010,000 groups.*method='sparse'"):
         con.plan(sql, epsilon=1)
-    plan = sparse_plan(con, sql, 1.0)
+    plan = sparse_plan(con, sql, 20.0)
     release = con.run(plan)
-    assert 0 < len(release.only) < 2000
+    assert 300 < len(release.only) < 1000  # of 910 that have rows, two each
     assert min(release.only.column("n")) >= plan.strategy.least
     assert [row[0] for row in con.prospects(sql, epsilon=1).fetchall()] == ["sparse", "unbiased"]
 
