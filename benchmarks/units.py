@@ -118,6 +118,49 @@ def least_of_list(contributions: Sequence[Sequence[float]]) -> float:
     raise SystemExit("the dual did not converge")
 
 
+def least_of_both(groups: int, rows: int) -> float:
+    """The least total of COUNT(*) and COUNT(DISTINCT person) by the same groups: the dual over classes of patterns.
+
+    A person in s groups has a row in each and all others in one of them; nobody has all rows in one. By symmetry M is a
+    2 x 2 matrix on sums over groups and another on contrasts between them.
+    """
+    sums, contrasts = [], []
+    for s in range(min(groups, rows) + 1):
+        units = (np.arange(groups) < s).astype(float)
+        for first in {0, rows - s}:
+            both = np.stack([units + first * (np.arange(groups) == 0), units])
+            whole = np.outer(both.sum(axis=1), both.sum(axis=1)) / groups
+            sums.append(whole)
+            contrasts.append((both @ both.T - whole) / (groups - 1))
+    lam = np.full(len(sums), 1.0 / len(sums))
+    for _ in range(100_000):
+        t, q = 0.0, np.zeros(len(sums))
+        for parts, times in ((np.array(sums), 1), (np.array(contrasts), groups - 1)):
+            s_, V = np.linalg.eigh(np.tensordot(lam, parts, axes=1))
+            root = np.sqrt(np.maximum(s_, 1e-300))
+            t += times * float(root.sum())
+            q += times * np.einsum("kij,ij->k", parts, (V / root) @ V.T)
+        if q.max() <= t * (1 + 1e-6):
+            return t * t
+        lam *= (q / t) ** 2
+        lam /= lam.sum()
+    raise SystemExit("the dual did not converge")
+
+
+def both_by(groups: int, rows: int) -> Line:
+    """COUNT(*) and COUNT(DISTINCT patient_id) by so many groups."""
+    one = visits_by(groups, rows, nulls=False)
+    title = one.title.replace("COUNT(DISTINCT", "COUNT(*), COUNT(DISTINCT")
+    sources = ((groups, rows), (groups, min(rows, groups)))
+    return Line(
+        title,
+        one.tables,
+        one.sql.replace(" COUNT", " COUNT(*) AS v, COUNT", 1),
+        sources,
+        lambda: least_of_both(groups, rows),
+    )
+
+
 def visits_by(groups: int, rows: int, nulls: bool) -> Line:
     """COUNT(DISTINCT patient_id) by so many groups, and the NULL group where there may be one."""
     promise = "" if nulls else ", nulls = false"
@@ -175,7 +218,7 @@ def contributions_table(report: Report) -> None:
     """Before, planned and least, a line a batch, and the batch of counts with a COUNT(DISTINCT) beside them."""
     sizes = ((2, 10), (4, 10), (12, 12), (50, 50))
     lines = [visits_by(groups, rows, nulls) for groups, rows in sizes for nulls in (False, True)]
-    lines += [two_tables(10), two_tables(1)]
+    lines += [two_tables(10), two_tables(1), both_by(12, 12), both_by(50, 10)]
     for noise, budget in (("rho", {"rho": 0.5}), ("epsilon", {"epsilon": 1.0})):
         rows = []
         for line in lines:

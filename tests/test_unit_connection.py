@@ -142,7 +142,9 @@ def test_a_certificate_says_for_which_units_it_is(database: Path) -> None:
     said = "of the least of any plan with such noise"
     with connect(database) as con:
         assert str(con.plan(by_kind, rho=0.1)).count(f"{said}\n") == 1
-        both = str(con.plan(f"{by_kind}; {units}", rho=0.1))
+        assert f"{said}\n" in str(con.plan(f"{by_kind}; {units}", rho=0.1))
+        three = f"{by_kind}; {units}; SELECT COUNT(DISTINCT patient_id) AS n FROM visits"
+        both = str(con.plan(three, rho=0.1))
         assert f"{said} for units that could change each scan of visits by itself" in both
     spread = 'at_most = [{ rows = 3, per = "kind" }]'
     policy.write_text(POLICY.replace("max_rows_per_unit = 4", f"max_rows_per_unit = 4\n{spread}"))

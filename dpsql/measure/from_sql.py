@@ -26,10 +26,10 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   unit) is a column in turn, ``KEPT``. A base counts by it as by a region; in a join a row that does not count has NULL
   for a key, which equals nothing. Conditions instead, even above GROUP BY, DuckDB pushes down to the table, which it
   reads or not as the statistics of its columns say: the time of a scan would tell whether there is a row.
-- Where units are counted by the same rows (``Layout.tie``), rows that are the first of the unit's in a cell of that count
-  come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them have
-  one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and in no
-  other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
+- Where units are counted by the same rows (``Layout.tie``), rows that are the first of the unit's in a cell of that
+  count come before all others, in the order in which the count takes the unit's cells: with at most k cells all of them
+  have one, with more just those k that the count keeps. So the unit is counted in the cells of its rows that count, and
+  in no other. Which of a cell's rows is the first is decided as above, among the unit's rows in the cell alone.
 - Distinct sources keep one row for each pair of a unit and a cell, and at most k pairs a unit. Those that count values
   keep, of the rows that count, one for each pair of a cell and a value: GROUP BY both.
 
@@ -101,12 +101,12 @@ def rows_of(
         rows = _capped(rows, held, first, cap)
     if source.counts_units:
         # A row without a unit is no unit that could be counted: it goes to the cell -1, which is none.
-        (cell,) = names
-        owned = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(cell), "BIGINT")
-        rows = Select(((UNIT, unit), (cell, owned)), rows, group_by=2)
+        (name,) = names
+        owned = tree.CaseValue(((tree.IsNull(unit), tree.whole(-1)),), tree.Name(name), "BIGINT")
+        rows = Select(((UNIT, unit), (name, owned)), rows, group_by=2)
         if cells is not None and cells <= source.limit:
             return rows
-        first = [tree.Compared(tree.Name(cell), "<", tree.whole(0))]
+        first = [tree.Compared(tree.Name(name), "<", tree.whole(0))]
     elif public:
         first = [_hash(UNIT, *public), *map(tree.Name, public)]
     elif source.of is not None:
@@ -169,16 +169,18 @@ def _truncated(rows: Select, names: Sequence[str], first: Sequence[tree.Node], l
 def _first_of_cells(
     rows: Select, held: Sequence[str], names: Sequence[str], first: Sequence[tree.Node]
 ) -> tuple[Select, list[tree.Node]]:
-    """The rows with what orders each unit's: 0 for the first in a cell of units, by ``_truncated``'s order of cells; else
-    1, or 2 for a row that no query counts. The order of cells is that of a distinct source's own truncation.
+    """The rows with what orders each unit's: 0 for the first in a cell of units, in the order in which the truncation
+    of a distinct source takes cells; else 1, or 2 for a row that no query counts.
     """
     cell, unit = tree.Name(CELL), tree.Name(UNIT)
     order = (*first, _hash(UNIT, *names), *map(tree.Name, names))
     placed = Select((*same(UNIT, *held), (PLACE, tree.Window("row_number", (), (unit, cell), order))), rows)
     known = (tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), tree.Compared(cell, ">=", tree.whole(0)))
     owned = tree.Every((*known, tree.Compared(tree.Truth(tree.IsNull(unit)), "=", tree.whole(1))))
-    later = tree.whole(1) if not first else tree.CaseValue(
-        ((tree.Compared(first[0], "=", tree.whole(0)), tree.whole(1)),), tree.whole(2), "INTEGER"
+    later = (
+        tree.whole(1)
+        if not first
+        else tree.CaseValue(((tree.Compared(first[0], "=", tree.whole(0)), tree.whole(1)),), tree.whole(2), "INTEGER")
     )
     ranked = Select((*same(UNIT, *held), (BEST, tree.CaseValue(((owned, tree.whole(0)),), later, "INTEGER"))), placed)
     leads = tree.Compared(tree.Name(BEST), "=", tree.whole(0))

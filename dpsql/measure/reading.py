@@ -134,7 +134,9 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         cells = len(np.unique(entry[entry >= 0]))
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
-        rows = rows_of(source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters, cell=found)
+        rows = rows_of(
+            source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters, cell=found
+        )
     elif once or beside:
         rows = values_of(once, rows, *beside)
         columns = (*same(*(name for name, _ in beside)), *columns)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
-from unit_worlds import Ask, Enumerated, World, asks, broken, enumerated, least, norm, norm_of, paid
+from unit_worlds import COLUMNS, Ask, Enumerated, World, asks, broken, enumerated, least, norm, norm_of, paid
 
 import dpsql
 from dpsql.errors import SQLError
@@ -108,6 +108,39 @@ def test_of_five_hundred_batches(world: World, tmp_path: Path) -> None:
     exact, reached = sweep(world, tmp_path, 500, 17, 1500)
     assert exact >= 300
     assert reached >= 600
+
+
+# Units that are counted by the rows that a statement beside counts, in all ways of two groupings to meet.
+TIED = (
+    Ask(
+        "SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1",
+        {**dict.fromkeys(COLUMNS, 1), "visits": 3},
+    ),
+    Ask(
+        "SELECT ward, SUM(cost) FROM visits GROUP BY 1; SELECT COUNT(DISTINCT patient) FROM visits",
+        {**dict.fromkeys(COLUMNS, 1), "visits": 2},
+    ),
+    Ask(
+        "SELECT COUNT(*) FROM visits WHERE ward = 'a'; SELECT day, COUNT(DISTINCT patient) FROM visits GROUP BY 1; "
+        "SELECT COUNT(*) FROM labs",
+        {**dict.fromkeys(COLUMNS, 1), "visits": 2},
+    ),
+)
+
+
+@pytest.mark.parametrize("number", range(len(TIED)))
+def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
+    ask = TIED[number]
+    for noise in NOISES:
+        plan = planned(world, ask, noise, tmp_path)
+        assert plan is not None
+        assert isinstance(plan.compiled, Compiled)
+        assert plan.compiled.units.tied
+        found = enumerated(world, ask, plan.compiled, 700, random.Random(number))
+        assert ratio(plan, found) == random_ratio(noise, plan.compiled, found, 1) == 1.0
+        assert random_ratio(noise, plan.compiled, found, 1, listed=False) <= 1.0
+    assert hold_neighbours(world, tmp_path, ask, number) <= 1.0
+    assert hold_certificate(world, tmp_path, ask, number, 700)
 
 
 # -- whole tables -----------------------------------------------------------------------------------
@@ -288,9 +321,27 @@ def region_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(units, "_regions_by_group", lambda *given: [(regions, 1) for regions, _ in real(*given)])
 
 
+def nobody_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Rows without a unit are left out of what counts of rows and of their units may see."""
+    real = contributions.Tied.listed
+    patch.setattr(contributions.Tied, "listed", lambda self: sparse.csc_array(real(self))[:, self.label.size :])
+
+
+def tied_too_short(patch: pytest.MonkeyPatch) -> None:
+    real = unlisted.reach_tied
+    patch.setattr(unlisted, "reach_tied", lambda K, tied: real(K, replace(tied, most=tied.most - 1)))
+
+
+def meetings_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A cell of rows and one of units are taken not to meet."""
+    real = units._meets
+    patch.setattr(units, "_meets", lambda rows, other: real(rows, other)[:, :-1])
+
+
 DISTINCT = "SELECT ward, COUNT(DISTINCT patient) FROM visits GROUP BY 1"
 BY_BOTH = "SELECT ward, day, COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2"
 BY_DAY = "SELECT day, COUNT(*) FROM visits GROUP BY 1"
+BOTH = Ask("SELECT ward, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1", {**ONE, "visits": 3})
 MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ask]] = {
     "a listed column dropped": (column_dropped, Ask("SELECT COUNT(*) FROM visits; SELECT COUNT(*) FROM labs", ONE)),
     "a group too few": (one_pattern_too_short, Ask(DISTINCT, {**ONE, "visits": 3})),
@@ -309,6 +360,9 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Ask]] = {
     "what counts depends on others": (counted_by_others, Ask(BY_DAY, ONE)),
     "truncated over all persons": (rank_over_all, Ask(BY_DAY, ONE)),
     "persons counted by row": (distinct_by_row, Ask(DISTINCT, {**ONE, "visits": 4})),
+    "rows of nobody forgotten": (nobody_forgotten, BOTH),
+    "a row too few beside units": (tied_too_short, BOTH),
+    "cells that meet forgotten": (meetings_forgotten, TIED[2]),
     "undistinguished groups one": (
         region_forgotten,
         Ask("SELECT COUNT(*) FILTER (WHERE day = 1), COUNT(*) FROM visits", {**ONE, "visits": 4}, ((1, None, "day"),)),

@@ -216,8 +216,8 @@ class JoinGraph:
             return Join(name, target.name if of is None else of.of.table, found, of=of)
         if target.source is not None and target.source.windows is not None:
             raise refuse(
-                f"{relation.alias} has windows and is joined to {base.alias}; begin FROM with {relation.alias}, or join "
-                "an aggregate by the unit",
+                f"{relation.alias} has windows and is joined to {base.alias}; begin FROM with {relation.alias}, "
+                "or join an aggregate by the unit",
                 relation.node,
                 code="row-window",
             )

@@ -13,18 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
+from time import monotonic
 
 import numpy as np
 from scipy import linalg, sparse
 
-from dpsql.arrays import Csr, Flags, Floats, Ints
+from dpsql.arrays import Floats, Ints
 from dpsql.errors import DataError, InternalError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import choose_basis
 from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.choose import team_bounds
-from dpsql.strategy.choose.class_queries import alike_sums, by_class, moved_by, rows_only
+from dpsql.strategy.choose.class_queries import (
+    across_classes,
+    alike_sums,
+    by_class,
+    moved_by,
+    planned_alike,
+    rows_only,
+)
 from dpsql.strategy.choose.task import Task, drafts
 from dpsql.strategy.choose.team_bounds import Proof
 from dpsql.strategy.core.certificate import Certificate, dual_value
@@ -33,12 +42,11 @@ from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.parts import union_piece
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.core.time_left import TimeLeft
-from dpsql.strategy.gaussian.alike_cells import alike_cells, solve_alike_cells
+from dpsql.strategy.gaussian.alike_cells import Sum, longest_sums, longest_tied
 from dpsql.strategy.gaussian.alike_groups import orbits, solve_alike
 from dpsql.strategy.pure.halves import halves
-from dpsql.strategy.pure.low_rank import symmetric_root
-from dpsql.workload.compile.unlisted import longest_sum
-from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part
+from dpsql.workload.compile.unlisted import longest_sum, reach_tied
+from dpsql.workload.families.contributions import MOST_LISTED, Contributions, Part, Tied
 from dpsql.workload.families.matrix import Workload
 
 METHOD = "by-source"
@@ -51,6 +59,7 @@ _FAR = 1.5  # error over the lower bound from which on sums of corners that are 
 _ALIKE = 20_000_000  # steps of finding these
 _DRAFTED = 4_000  # parts of queries by class up to which these are planned
 _WRITTEN_OUT = 2**25  # entries of what all corners move of a strategy
+_LISTED_SUMS, _ROUNDS = 600, 6  # corners up to which long sums of them are listed, and how often more are added
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +102,7 @@ def plan_by_source(
     found: list[Piece] = []
     planned: set[int] = set()
     error = lower = 0.0
-    for parts in units.units:
+    for kind, parts in enumerate(units.units):
         mine = [_Source(part, rows) for part in parts if (rows := _rows_of(W, part)).size]
         planned.update(row for one in mine for row in one.rows.tolist())
         if not mine:
@@ -101,7 +110,11 @@ def plan_by_source(
         planner = _Planner(W, noise, tolerance, time, say, work)
         # The list of one source is all that a listed unit does: it is planned already.
         known = units.listable and len(parts) == 1
-        teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
+        tied = units.tied.get(kind) if len(mine) == len(parts) == 2 and noise == "gaussian" else None
+        if tied is not None:
+            teams = [planner.tied(mine, tied)]
+        else:
+            teams = planner.gaussian(mine) if noise == "gaussian" else [planner.laplace(one, not known) for one in mine]
         shares, total = _shares([team.error for team in teams], noise)
         for team, share in zip(teams, shares, strict=True):
             found.extend(_scaled(team.pieces, float(share)))
@@ -276,38 +289,87 @@ class _Planner:
         part, V = source.part, self._only([source], single=True)
         if part.corners.shape[1] > _WRITTEN:
             return None
-        moved = sparse.csr_array(V.moved(V.span))
         label = np.unique(part.labels, return_inverse=True)[1]
-        corner = distinct_columns(sparse.csc_array(moved[self._across(moved, label)])).label
-        scaled = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ moved
-        asked = (scaled.T @ scaled).toarray()
-        cells = alike_cells(asked, label, np.unique(corner, return_inverse=True)[1])
-        if cells is None:
+        longest = partial(longest_sums, label=label, most=part.most)
+        planned = planned_alike(V, label, longest, 0.9 * self.tolerance, self.time.deadline)
+        if planned is None:
             return None
-        found = solve_alike_cells(asked, cells, part.most, 0.9 * self.tolerance, self.time.deadline)
-        basis = choose_basis(V.span, V.inner)
-        gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
-        if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
-            root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
-        else:
-            rows = columns.toarray().astype(np.float64)
-            back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
-            root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
-        piece = Piece(basis.rows, root, sparse.csc_array(basis.rows @ part.corners), gram)
-        team = self._within((piece,), found.error, V, source)
+        cells, found, piece = planned
+        team = self._within((piece,), found.error, V, _far(source))
         if team is None:
             return None
-        factor = cholesky(gram) @ columns.toarray().astype(np.float64) if several else None
+        factor = cholesky(piece.gram) @ piece.columns.toarray().astype(np.float64) if several else None
         proof = None if factor is None else Proof(factor @ found.second[cells.orbit] @ factor.T, factor @ found.first)
         return replace(team, lower=found.lower, proof=proof)
 
-    def _across(self, moved: Csr, label: Ints) -> Flags:
-        """Which queries are moved by corners of several classes."""
-        held, used = label[moved.indices], np.flatnonzero(np.diff(moved.indptr))
-        first, last = (of.reduceat(held, moved.indptr[used]) for of in (np.minimum, np.maximum))
-        out = np.zeros(moved.shape[0], dtype=bool)
-        out[used] = first < last
-        return out
+    def tied(self, mine: Sequence[_Source], tied: Tied) -> _Team:
+        """Rows and the units that they count, by orbits, as if each were by itself, or by a list of long sums.
+
+        The lower bound is of what is listed of their contributions, whichever has the least error.
+        """
+        V = replace(self._only(mine, single=True), contributions=sparse.csr_array(tied.columns), _cache={})
+        c, deadline = tied.label.size, self.time.deadline
+        label = np.unique(tied.label, return_inverse=True)[1]
+        found: list[_Team] = []
+
+        def far(moved: Floats) -> float | None:
+            found = reach_tied(moved.T @ moved, tied)
+            return None if found is None else float(found)
+
+        longest = partial(longest_tied, tied=tied)
+        planned = None
+        if 2 * c <= _WRITTEN:
+            # What no unit is counted by is like nothing else.
+            again = np.repeat([0, 1], c) + np.where(np.tile(tied.label, 2) < 0, 2, 0)
+            planned = planned_alike(V, np.tile(label, 2), longest, 0.9 * self.tolerance, deadline, again)
+        if planned is not None:
+            _, solved, piece = planned
+            team = self._within((piece,), solved.error, V, far)
+            found += [replace(team, lower=solved.lower)] if team is not None else []
+        if not found or found[0].error > (1.0 + 2.0 * self.tolerance) * found[0].lower:
+            apart = self.gaussian(mine)
+            shares, total = _shares([team.error for team in apart], self.noise)
+            pieces = [piece for team, share in zip(apart, shares, strict=True) for piece in _scaled(team.pieces, share)]
+            found.append(_Team(tuple(pieces), total, 0.0, None))
+        best, lower = min(found, key=lambda team: team.error), max(team.lower for team in found)
+        if best.error > _NEAR * lower:
+            more = self._listed_sums(V, longest, far)
+            best, lower = min([best, *more], key=lambda team: team.error), max([lower, *(team.lower for team in more)])
+        if lower == 0.0:
+            few = replace(V, contributions=sparse.csr_array(tied.some()), _cache={})
+            lower = Task(few, "gaussian", self.tolerance, self.time, self.say, self.work).optimum().lower
+        return replace(best, lower=lower)
+
+    def _listed_sums(
+        self, V: Workload, longest: Callable[[Floats], list[Sum]], far: Callable[[Floats], float | None]
+    ) -> list[_Team]:
+        """The optimum over single columns of V's contributions and long sums of them, which join as they are found."""
+        N, found = V.changes, list[_Team]()
+        if N > _LISTED_SUMS:
+            return []
+        basis = choose_basis(V.span, V.inner)
+        seen = cholesky(basis.gram(V.inner)) @ V.moved(basis.rows).toarray().astype(np.float64)
+        held: dict[bytes, Sum] = {}
+        K = seen.T @ seen
+        for _ in range(_ROUNDS):
+            held |= {one[1].tobytes() + one[2].tobytes(): one for one in longest(K)[: 2 * N]}
+            sums = list(held.values())
+            place = (
+                np.concatenate([at for _, at, _ in sums]),
+                np.repeat(np.arange(len(sums)), [s[1].size for s in sums]),
+            )
+            listed = sparse.csc_array((np.concatenate([s[2] for s in sums]), place), shape=(N, len(sums)))
+            assert V.contributions is not None  # noqa: S101 - narrows the type for the checker: units have corners
+            both = sparse.csr_array(sparse.hstack([V.contributions, V.contributions @ listed], format="csr"))
+            together = replace(V, contributions=both, _cache={})
+            optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
+            team = self._within(optimum.pieces, optimum.upper, V, far)
+            found += [replace(team, lower=optimum.lower)] if team is not None else []
+            if team is None or team.error <= _NEAR * optimum.lower or monotonic() > self.time.deadline:
+                break
+            moved = np.concatenate([moved_by(piece, V) for piece in optimum.pieces])
+            K = moved.T @ moved
+        return found
 
     def _classed(self, source: _Source) -> _Team:
         """One source of which a unit has a corner in each of ``most`` classes.
@@ -320,16 +382,16 @@ class _Planner:
         V, most = self._only([source], single=True), source.part.most
         optimum = Task(V, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         team = _Team(_scaled(optimum.pieces, 1.0 / most), optimum.upper * most**2, 0.0, None)
-        across = self._across(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
+        across = across_classes(sparse.csr_array(abs(V.span) @ abs(source.part.corners)), source.part.labels)
         apart = [(by_class(V, source.part), most**0.5)]
         drafts = [apart, [*apart, (rows_only(V, np.flatnonzero(across)), float(most))]] if across.any() else [apart]
-        found = [self._within(optimum.pieces, optimum.upper, V, source)]
+        found = [self._within(optimum.pieces, optimum.upper, V, _far(source))]
         for draft in drafts if apart[0][0].span.shape[0] <= _DRAFTED else []:
             try:
                 piece, error = self._union(V, draft)
             except DataError:  # parts of queries by class may be too many
                 continue
-            found.append(self._within((piece,), error, V, source))
+            found.append(self._within((piece,), error, V, _far(source)))
         proof = team_bounds.of_random_classes(source.part, across, V, optimum.certificate)
         lower = self._random_groups(source) if proof is None else team_bounds.squared_root_trace(proof.second)
         lower = max(lower, optimum.lower)
@@ -355,13 +417,18 @@ class _Planner:
 
         return union_piece(V, tuple(part for part, _ in parts), planned, "gaussian")
 
-    def _within(self, pieces: tuple[Piece, ...], error: float, V: Workload, source: _Source) -> _Team | None:
-        """``pieces`` scaled until no sum of corners is longer than 1, and their ``error`` then; None for large ones."""
-        size = source.part.corners.shape[1]
-        if sum(piece.root.shape[0] * piece.copies for piece in pieces) * size > _WRITTEN_OUT:
+    def _within(
+        self, pieces: tuple[Piece, ...], error: float, V: Workload, longest: Callable[[Floats], float | None]
+    ) -> _Team | None:
+        """``pieces`` scaled until no sum of corners is longer than 1, and their ``error`` then; None for large ones.
+
+        ``longest``: of what each corner of V moves (p x N) what no sum exceeds, squared.
+        """
+        if sum(piece.root.shape[0] * piece.copies for piece in pieces) * V.changes > _WRITTEN_OUT:
             return None
-        moved = np.concatenate([moved_by(piece, V) for piece in pieces])
-        far = longest_sum(moved, source.part.labels, source.part.most)
+        far = longest(np.concatenate([moved_by(piece, V) for piece in pieces]))
+        if far is None:
+            return None
         return _Team(_scaled(pieces, far**-0.5), error * far, 0.0, None)
 
     def _of_alike(self, source: _Source, V: Workload) -> _Team | None:
@@ -381,7 +448,7 @@ class _Planner:
         optimum = Task(together, "gaussian", self.tolerance, self.time, self.say, self.work).optimum()
         places, lam = optimum.certificate.places, optimum.certificate.weights
         proof = team_bounds.of_list(basis, together, places, lam / float(lam.sum()))
-        team = self._within(optimum.pieces, optimum.upper, V, source)
+        team = self._within(optimum.pieces, optimum.upper, V, _far(source))
         return None if team is None else replace(team, lower=optimum.lower, proof=proof)
 
     def _alike(self, mine: Sequence[_Source], others: Sequence[_Source]) -> _Team | None:
@@ -414,6 +481,11 @@ class _Planner:
         joined = sparse.csr_array(sparse.vstack([basis, ones], format="csr"))
         piece = Piece(joined, root, sparse.csc_array(joined @ ones.T), gram)
         return _Team((piece,), found.upper, found.lower, team_bounds.of_orbits(held, found))
+
+
+def _far(source: _Source) -> Callable[[Floats], float | None]:
+    """What no sum of a source's corners exceeds, squared, of what each moves."""
+    return partial(longest_sum, label=source.part.labels, most=source.part.most)
 
 
 def _scaled(pieces: tuple[Piece, ...], by: float) -> tuple[Piece, ...]:

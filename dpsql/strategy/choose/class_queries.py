@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse
+from collections.abc import Callable
 
-from dpsql.arrays import Floats, Ints, Sparse
+import numpy as np
+from scipy import linalg, sparse
+
+from dpsql.arrays import Csr, Flags, Floats, Ints, Sparse
 from dpsql.linalg import inner as algebra
+from dpsql.linalg.basis import choose_basis
+from dpsql.linalg.columns import distinct_columns
 from dpsql.strategy.core.integer import Piece
+from dpsql.strategy.gaussian.alike_cells import Cells, Found, Sum, alike_cells, solve_alike_cells
+from dpsql.strategy.pure.low_rank import symmetric_root
 from dpsql.workload.families.contributions import Part
 from dpsql.workload.families.matrix import Workload
 
@@ -30,6 +36,59 @@ def moved_by(piece: Piece, V: Workload) -> Floats:
     rows = columns.reshape(piece.copies, -1, columns.shape[1])
     turned = piece.root[:, None] * rows if piece.root.ndim == 1 else piece.root @ rows
     return np.asarray(turned).reshape(-1, columns.shape[1])
+
+
+def across_classes(moved: Csr, label: Ints) -> Flags:
+    """Which queries (rows of ``moved``) are moved by corners of several classes."""
+    held, used = label[moved.indices], np.flatnonzero(np.diff(moved.indptr))
+    first, last = (of.reduceat(held, moved.indptr[used]) for of in (np.minimum, np.maximum))
+    out = np.zeros(moved.shape[0], dtype=bool)
+    out[used] = first < last
+    return out
+
+
+def planned_alike(
+    V: Workload,
+    label: Ints,
+    longest: Callable[[Floats], list[Sum]],
+    tolerance: float,
+    deadline: float,
+    again: Ints | None = None,
+) -> tuple[Cells, Found, Piece] | None:
+    """The optimum over sums of V's contributions, which are the corners of classes ``label`` from 0 on; None where too
+    few classes and corners are alike. ``again``: a number for each of all corners, then others for the same once more.
+    """
+    moved = sparse.csr_array(V.moved(V.span))
+    across = across_classes(moved, label)
+    corner = distinct_columns(sparse.csc_array(moved[across])).label
+    scaled = sparse.diags_array(np.sqrt(np.asarray(V.inner.diagonal()))) @ moved
+    asked = (scaled.T @ scaled).toarray()
+    few = np.arange(label.size if again is None else label.size // 2)
+    corner = _told_apart(label[few], corner[few], np.stack([abs(asked[few]).sum(axis=1), np.diag(asked)[few]]))
+    corner = np.tile(np.unique(corner, return_inverse=True)[1], label.size // few.size)
+    cells = alike_cells(asked, label, corner, again)
+    if cells is None:
+        return None
+    found = solve_alike_cells(asked, cells, longest, tolerance, deadline)
+    basis = choose_basis(V.span, V.inner)
+    gram, columns = basis.gram(V.inner), sparse.csc_array(V.moved(basis.rows))
+    if columns.shape[0] == columns.nnz == label.size and (columns.data == 1).all():
+        root = cells.root(found.metric)[:, np.argsort(columns.indices)]  # the rows are the cells, in some order
+    else:
+        rows = columns.toarray().astype(np.float64)
+        back = linalg.solve(rows @ rows.T, rows, assume_a="pos")
+        root = symmetric_root(back @ found.metric[cells.orbit] @ back.T, gram)
+    return cells, found, Piece(basis.rows, root, columns, gram)
+
+
+def _told_apart(label: Ints, corner: Ints, told: Floats) -> Ints:
+    """Corners of which a class has each once: several of one are told apart by their order in what is ``told``."""
+    _, pair = np.unique(np.stack([label, corner]), axis=1, return_inverse=True)
+    order = np.lexsort((*told.round(9), pair.ravel()))
+    place = np.arange(order.size) - np.searchsorted(pair.ravel()[order], pair.ravel()[order])
+    rank = np.zeros(order.size, dtype=np.int64)
+    rank[order] = place
+    return corner * (int(rank.max(initial=0)) + 1) + rank
 
 
 def rows_only(V: Workload, rows: Ints) -> Workload:

@@ -20,13 +20,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from itertools import product
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import linalg
 
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.ascent import ascend
+from dpsql.workload.families.contributions import Tied
 
 _CLOSE = 1e-9
 _ORBITS = 120
@@ -35,6 +37,7 @@ _ROUNDS = 12
 _ADDED = 8
 _STARTS = 64
 _STEPS = 500
+_SIZES = 24  # numbers of classes that are tried of units tied to rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +93,12 @@ class Cells:
         (found,) = self.functions(a, lambda s: np.sqrt(np.maximum(s, 0.0)))
         return np.asarray(found[self.orbit])
 
-    def pairs(self, chosen: Ints) -> tuple[int, ...]:
-        """n_o of the sum of some cells."""
-        found = np.bincount(self.orbit[np.ix_(chosen, chosen)].ravel(), minlength=self.size.size)
-        return tuple(found.tolist())
+    def pairs(self, chosen: Ints, times: Ints | None = None) -> tuple[int, ...]:
+        """n_o of the sum of some cells, each once or so many ``times``."""
+        often = np.ones(chosen.size, dtype=np.int64) if times is None else times
+        weights = np.outer(often, often).ravel()
+        found = np.bincount(self.orbit[np.ix_(chosen, chosen)].ravel(), weights, minlength=self.size.size)
+        return tuple(found.round().astype(np.int64).tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +116,19 @@ class Found:
     first: Floats
 
 
-def alike_cells(gram: Floats, label: Ints, corner: Ints) -> Cells | None:
+def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = None) -> Cells | None:
     """The orbits of pairs of cells with a class ``label`` and a ``corner`` each; None where too few are alike.
 
-    ``gram`` (N x N) over cells. Kinds are guessed from its entries, and held to leave it as it is.
+    ``gram`` (N x N) over cells. Kinds are guessed from its entries, and held to leave it as it is. Where a class has a
+    corner several times ``again`` tells which one it is, and all of them are exchanged together.
     """
-    if np.unique(np.stack([label, corner]), axis=1).shape[1] < label.size:
+    again = np.zeros_like(label) if again is None else again
+    if np.unique(np.stack([label, corner, again]), axis=1).shape[1] < label.size:
         return None
-    kinds = [_kinds(gram, own, other) for own, other in ((label, corner), (corner, label))]
+    times = int(again.max()) + 1
+    kinds = [_kinds(gram, own, other * times + again) for own, other in ((label, corner), (corner, label))]
     told = [kind[own] for kind, own in zip(kinds, (label, corner), strict=True)]
-    place = np.zeros((label.size, label.size), dtype=np.int64)
+    place = again[:, None] * times + again[None, :]
     for kind, own in zip(told, (label, corner), strict=True):
         many = int(kind.max()) + 1
         for one in (kind[:, None], kind[None, :]):
@@ -172,8 +180,17 @@ class _State:
         return self.t * float(self.q.max())
 
 
-def solve_alike_cells(gram: Floats, cells: Cells, most: int, tolerance: float, deadline: float) -> Found:
-    """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells."""
+Sum: TypeAlias = "tuple[float, Ints, Ints]"
+"""A contribution and its c^T K c: the numbers of its cells, and how often it has each."""
+
+
+def solve_alike_cells(
+    gram: Floats, cells: Cells, longest: Callable[[Floats], list[Sum]], tolerance: float, deadline: float
+) -> Found:
+    """The optimum over contributions, from single cells and long sums of them, for ``gram`` (N x N) over cells.
+
+    ``longest``: sums c of which c^T K c is large, the largest first.
+    """
     entries = np.bincount(cells.orbit.ravel(), weights=gram.ravel()) / cells.size
     top = float(np.linalg.eigvalsh(cells.multiplied(entries)).max())
     half, apart = cells.functions(
@@ -182,27 +199,29 @@ def solve_alike_cells(gram: Floats, cells: Cells, most: int, tolerance: float, d
         lambda s: np.where(s > _NOTHING * top, 0.0, 1.0),
     )
     single = [np.array([i]) for i in np.unique(np.diag(cells.orbit), return_index=True)[1]]
-    alike = [chosen for _, chosen in _longest(gram, cells.label, most)]
-    held = {cells.pairs(chosen): chosen for chosen in (*single, *alike)}
+    alike = [(chosen, times) for _, chosen, times in longest(gram)]
+    held = {cells.pairs(*one): one for one in (*((i, np.ones(1, dtype=np.int64)) for i in single), *alike)}
     for _ in range(_ROUNDS):
         pairs, equal = np.array(list(held), dtype=np.float64), np.full(len(held), 1.0 / len(held))
         state, lam, _ = ascend(partial(_State, cells, half, apart, pairs), equal, tolerance, deadline, _STEPS)
         reached, before = float(state.q.max()), list(held.values())
-        longest = _longest((state.metric / reached)[cells.orbit], cells.label, most)
-        held |= {cells.pairs(chosen): chosen for value, chosen in longest if value > 1.0 + tolerance}
+        found = longest((state.metric / reached)[cells.orbit])[:_ADDED]
+        held |= {
+            cells.pairs(*one): one for one in ((at, times) for value, at, times in found if value > 1.0 + tolerance)
+        }
         if len(held) == len(before):
             break
     # Each cell is as likely as those of its orbit.
     single_orbit = np.diag(cells.orbit)
     chance = sum(
-        share * np.bincount(single_orbit[chosen], minlength=cells.size.size)
-        for share, chosen in zip(lam, before, strict=True)
+        share * np.bincount(single_orbit[chosen], times, minlength=cells.size.size)
+        for share, (chosen, times) in zip(lam, before, strict=True)
     )
     first = (chance / cells.size)[single_orbit]
     return Found(state.metric / reached, state.upper(), state.t**2, state.second, first)
 
 
-def _longest(K: Floats, label: Ints, most: int) -> list[tuple[float, Ints]]:
+def longest_sums(K: Floats, label: Ints, most: int) -> list[Sum]:
     """Long sums c^T K c: from each cell those most alike to all before, then class by class the best cell or none."""
     home = np.unique(label, return_inverse=True)[1]
     members = [np.flatnonzero(home == one) for one in range(int(home.max()) + 1)]
@@ -212,7 +231,35 @@ def _longest(K: Floats, label: Ints, most: int) -> list[tuple[float, Ints]]:
         for limit in {1, most}:
             chosen = _grown(K, home, members, int(begin), limit, most)
             found[np.sort(chosen).tobytes()] = (float(K[np.ix_(chosen, chosen)].sum()), chosen)
-    return sorted(found.values(), key=lambda one: -one[0])[:_ADDED]
+    ranked = sorted(found.values(), key=lambda one: -one[0])[:_ADDED]
+    return [(value, chosen, np.ones(chosen.size, dtype=np.int64)) for value, chosen in ranked]
+
+
+def longest_tied(K: Floats, tied: Tied) -> list[Sum]:
+    """The same of rows and the units that they count, over the columns of ``tied``: at each number of classes, with all
+    other rows of one corner or without them, from each corner by the best of the other classes, one after the other.
+    """
+    label, most, c = tied.label, tied.most, tied.label.size
+    found: list[Sum] = [(most**2 * float(K[c + i, c + i]), np.array([c + i]), np.array([most])) for i in range(c)]
+    told = np.stack([np.diag(K)[:c], np.diag(K)[c:], K[:c].sum(axis=1), K[c:].sum(axis=1), label < 0]).round(9)
+    starts = np.unique(told, axis=1, return_index=True)[1][:_STARTS].tolist()
+    sizes = sorted({round(size) for size in np.geomspace(1, tied.limit, _SIZES)})
+    for begin, s in product(starts, sizes):
+        for left in {0, most - s}:
+            chosen = [] if label[begin] < 0 else [begin]
+            row, gain = c + begin, np.diag(K)[:c] + 2 * left * K[c + begin, :c]
+            open_ = (label >= 0) & (label != label[begin])
+            if chosen:
+                gain = gain + 2 * K[begin, :c]
+            while len(chosen) < s and open_.any():
+                best = int(np.argmax(np.where(open_, gain, -np.inf)))
+                chosen.append(best)
+                open_ &= label != label[best]
+                gain = gain + 2 * K[best, :c]
+            at, times = np.array([*chosen, row]), np.array([*[1] * len(chosen), left])
+            if len(chosen) == s:
+                found.append((float(times @ K[np.ix_(at, at)] @ times), at, times))
+    return sorted(found, key=lambda one: -one[0])
 
 
 def _grown(K: Any, home: Ints, members: list[Ints], begin: int, limit: int, most: int) -> Ints:

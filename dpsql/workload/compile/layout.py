@@ -23,7 +23,7 @@ MAX_COMMON_BITS = 200
 
 @dataclass(frozen=True)
 class Tie:
-    """Units ``counted`` by the very rows of a layout that count: by those in the layout's cells and in the counted ones.
+    """Units ``counted`` by the very rows of a layout that count.
 
     ``meets`` (2 x pairs): the cells of both in which a row can be at once, -1 for none. Of a unit's rows the scan keeps
     one in each cell of ``counted`` first, in the order in which these count the unit.
@@ -42,8 +42,8 @@ class Layout:
     it computes for the columns (of axes and measures) that the table does not store. A table may have several
     layouts, each a histogram over some of its axes; ``every`` are then all axes and measures that the batch reads of
     the table: a row without a region on one of the axes is in no cell of any. For ``Boxes`` there is an entry for each
-    block, all of them those of one cell. ``tie``: the units that are counted of the same rows, where their count decides
-    which rows of a unit are kept.
+    block, all of them those of one cell. ``tie``: the units that are counted of the same rows, where their count
+    decides which rows of a unit are kept.
     """
 
     table: str

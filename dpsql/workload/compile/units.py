@@ -46,8 +46,8 @@ def contributions_of(layouts: Sequence[Layout], size: int) -> Contributions:
 def tied_layouts(layouts: Sequence[Layout], size: int) -> tuple[Layout, ...]:
     """``layouts`` with units tied to the rows that they are counted by (``Layout.tie``), where C is planned so.
 
-    Of each kind of unit one source of rows and the one count of units, over the same rows, which no bound of ``at_most``
-    spreads: alone, or where all that the unit can change is listed.
+    Of each kind of unit one source of rows and the one count of units, over the same rows, which no bound of
+    ``at_most`` spreads: alone, or where all that the unit can change is listed.
     """
     found = list(layouts)
     for mates in by_unit(layouts):

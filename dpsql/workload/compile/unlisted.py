@@ -41,14 +41,12 @@ _MEETINGS = 20_000_000  # sizes x corners that are tried
 _CHUNK = 4096
 
 
-def bounded_norm(
-    order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part], tied: Tied | None = None
-) -> int:
+def bounded_norm(order: int, mixing: Matrix, basis: Sparse, parts: Sequence[Part], tied: Tied | None = None) -> int:
     """A whole number that no L1 (``order`` 1) or squared L2 norm (2) of mixing @ basis @ c exceeds.
 
-    For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart. Cost: the norms of all columns, products of those of all
-    sources but the widest of single corners, and the sizes; above a few thousand columns or 100,000 sizes the squared
-    sum of the norms that count, of each source the longest.
+    For c what one unit can change of the sources ``parts``, of two that are ``tied`` less than of both apart. Cost: the
+    norms of all columns, products of those of all sources but the widest of single corners, and the sizes; above a few
+    thousand columns or 100,000 sizes the squared sum of the norms that count, of each source the longest.
     """
     held = [_Source.of(mixing, basis, part, order) for part in parts]
     held = [source for source in held if source.norms.size]
@@ -56,10 +54,10 @@ def bounded_norm(
         return sum(source.part.times * source.farthest(mixing) for source in held)
     if len(held) == 1 and held[0].part.most == 1:
         return held[0].part.times ** 2 * int(held[0].norms.max())
-    if tied is not None and len(parts) == 2 and (longest := _tied(mixing, basis, tied)) is not None:
-        return longest
     triangle = squared_sum([one.part.times**2 * norm for one in held for norm in one.largest])
     triangle = int(min(triangle, _by_products(mixing, held)))
+    if tied is not None and len(parts) == 2:
+        triangle = min(triangle, _tied(mixing, basis, tied) or triangle)
     single = [source for source in held if source.part.most == 1]
     wide = max(single, key=lambda source: source.norms.size, default=None)
     narrow = [source for source in held if source is not wide]

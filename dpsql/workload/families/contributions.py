@@ -89,10 +89,10 @@ class Tied:
 
     A corner is one of the rows' source and the cell, its class ``label`` (c,), in which such a row has the unit
     counted, -1 where in none. ``more`` (n x c) is what a row adds to the rows' source, ``first`` (n x c) the same with
-    the unit's count. A unit whose rows are in s classes, at most ``most`` rows, adds a sum over these classes of rows of
-    each, of whose classes each is counted once: for fixed classes a mean of sums that have one row in each of them, and
-    none or all the others that may count of one corner, which is one of those or without a class. A norm is largest at
-    one of these sums. The rows that have no unit, who is not counted, add ``most`` rows of one corner at the farthest.
+    the unit's count. A unit with rows in s classes adds a sum over these of rows of each, at most ``most`` in all, and
+    is counted once in each class. For fixed classes that is a mean of sums that have one row in each, and none or all
+    other rows that may count of one of these corners, or of one without a class. A norm is largest at one of them.
+    Rows that have no unit, which no count counts, add ``most`` rows of one corner at the farthest.
     """
 
     first: Sparse = field(repr=False)

@@ -1,0 +1,103 @@
+"""Units are counted in the cells of just those of their rows that count, whatever the data are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from unit_worlds import COLUMNS, Ask, World, broken
+
+from dpsql.measure import from_sql
+from dpsql.workload.compile.compiled import Compiled
+from dpsql.workload.expr import values as tree
+
+MOST = {**dict.fromkeys(COLUMNS, 1), "visits": 3}
+ASKS = {
+    "by the same groups": "SELECT ward, day, COUNT(*), COUNT(DISTINCT patient) FROM visits GROUP BY 1, 2",
+    "by finer rows": """SELECT ward, day, COUNT(*) FROM visits GROUP BY 1, 2;
+        SELECT day, COUNT(DISTINCT patient) FROM visits GROUP BY 1""",
+    "of all": """SELECT ward, COUNT(*) FROM visits GROUP BY 1;
+        SELECT COUNT(DISTINCT patient) FROM visits WHERE ward = 'b'""",
+}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def compiled(world: World, folder: Path, name: str) -> Compiled:
+    found = world.plan(Ask(ASKS[name], MOST), "laplace", folder).compiled
+    assert isinstance(found, Compiled)
+    return found
+
+
+def agrees(world: World, batch: Compiled) -> bool:
+    """Whether each person of tables that break their bounds is counted in the cells of the rows that count."""
+    (rows,) = (layout for layout in batch.layouts if layout.tie is not None)
+    assert rows.tie is not None
+    cell, own = rows.tie.meets
+    seen = (cell >= 0) & (rows.entry[0, cell] >= 0)
+    assert np.unique(cell[seen]).size == seen.sum()  # so that a row's cell says where its unit is counted
+    counted = rows.tie.counted.entry[0]
+    for seed in range(8):
+        persons = dict(enumerate(broken(random.Random(seed), 12).values()))
+        world.fill(persons)
+        for x in world.each(batch, batch.layouts, len(persons)):
+            assert x[rows.entry[rows.entry >= 0]].sum() <= MOST["visits"]
+            for number in range(len(counted)):
+                inside = seen & (own == number)
+                if (x[rows.entry[0, cell[inside]]].sum() > 0) != (x[counted[number]] == 1):
+                    return False
+    return True
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_units_are_counted_by_the_rows_that_count(world: World, tmp_path: Path, name: str) -> None:
+    assert agrees(world, compiled(world, tmp_path, name))
+
+
+def test_rows_of_nobody_count_and_are_no_unit(world: World, tmp_path: Path) -> None:
+    batch = compiled(world, tmp_path, "by the same groups")
+    world.fill({None: {"visits": [("a", 1, 0)] * 2 + [("b", 2, 1)] * 7}})
+    (rows,) = (layout for layout in batch.layouts if layout.tie is not None)
+    x = world.whole(batch)
+    assert x[rows.entry[rows.entry >= 0]].sum() == x.sum() == MOST["visits"]
+
+
+def any_row_first(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(from_sql, "_first_of_cells", lambda rows, held, names, first: (rows, list(first)))
+
+
+def other_cells_first(patch: pytest.MonkeyPatch) -> None:
+    """Cells are taken in another order than that in which units are counted."""
+    real = from_sql._first_of_cells
+    patch.setattr(from_sql, "_first_of_cells", lambda *given: (lambda rows, first: (rows, first[:1]))(*real(*given)))
+
+
+def all_rows_alike(patch: pytest.MonkeyPatch) -> None:
+    """The one cell of a count of all does not come first."""
+    real = from_sql._truncated
+
+    def changed(rows, names, first, limit):  # type: ignore[no-untyped-def]
+        return real(rows, names, [node for node in first if not isinstance(node, tree.Compared)], limit)
+
+    patch.setattr(from_sql, "_truncated", changed)
+
+
+MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "any row first": (any_row_first, "by the same groups"),
+    "cells in another order": (other_cells_first, "by the same groups"),
+    "rows of the one cell not first": (all_rows_alike, "of all"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_what_is_left_out_is_seen(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+    change, name = MUTANTS[mutant]
+    batch = compiled(world, tmp_path, name)
+    change(monkeypatch)
+    assert not agrees(world, batch)
