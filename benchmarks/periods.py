@@ -5,8 +5,9 @@
 Prints Markdown. Constants: the root of the largest and of the mean squared error over n running totals at sensitivity
 1, which published figures are of. Trends: 1,000 days of the flights of 2013, repeated, at epsilon 1 and delta 1e-9 for
 a row, noise drawn by the law that releases draw it by; the root mean squared error of totals of 30 and 365 days and of
-sliding windows, each day alone, over a horizon of 1,000 days, and in one release of all days after the last. Streams: 10^6 running totals whose noise keeps a state of fixed size; here for
-the figure alone, since between two releases of dpsql no noise may be kept.
+sliding windows, each day alone, over a horizon of 1,000 days, and in one release of all days after the last. Streams:
+10^6 running totals whose noise keeps a state of fixed size; here for the figure alone, since between two releases of
+dpsql no noise may be kept.
 """
 
 from __future__ import annotations

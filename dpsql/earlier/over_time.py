@@ -101,14 +101,16 @@ def plan_over_time(plan: Plan, one: Schedule, place: int, before: Mapping[int, M
 
     Raises IntegrityError where another strategy was chosen than for those.
     """
-    if plan.strategy.measured.digest() != one.strategy:
-        raise IntegrityError(
-            f"{one.name} measures each period as the first one was, and this plan has another strategy, as other "
-            "libraries, another policy or another number of threads may choose; release it where it was added (nothing "
-            "was charged)"
-        )
-    measured, compiled = measured_over(one), plan.compiled
+    compiled = plan.compiled
     assert isinstance(compiled, Compiled)  # noqa: S101 - ``plan_of_period`` asked
+    meant = {str(held.kept["over_time"]["workload"]) for held in before.values() if held.kept is not None}
+    if plan.strategy.measured.digest() != one.strategy or meant - {workload_hash(compiled.rows, compiled.scale)}:
+        raise IntegrityError(
+            f"{one.name} measures each period as the first one was, and this plan measures otherwise, as other "
+            "libraries, another policy or another number of threads may have it; release it where it was added "
+            "(nothing was charged)"
+        )
+    measured = measured_over(one)
     noise = plan.charge.calibrate(measured.l2_squared * plan.sensitivity)
     matrix = _matrix(plan.strategy.measured.written)
     new = Observed(matrix, compiled.common_steps, (0,) * matrix.shape[0], noise)

@@ -180,12 +180,14 @@ def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
     That is so where C is the same in each release and earlier charges are no smaller than this one; where t's noise is
     drawn for D^2; and where no release is measured twice: the id of its charge belongs to its place (`Ledger.record`).
     """
-    again = sensitivity_of("gaussian", over.integers, over.layouts) * job.common_steps**2
+    one = sensitivity_of("gaussian", over.integers, over.layouts)
+    again = one * job.common_steps**2
     if (
         job.charge.noise != "gaussian"
         or job.blocks
         or job.sensitivity != over.measured.l2_squared * again
         or job.integers.digest() != over.all_integers().digest()
+        or job.rough > float(max(value * value for value in over.measured.row(over.place)) * one) * (1.0 + 1e-4)
         or job.description.get("horizon") != over.said
         or len(over.paid) != over.place
         or any(layout.source.unit is not None for layout in job.layouts)

@@ -20,6 +20,9 @@ which is calibrated to all rows of u that count there. So what u loses is the su
 one of u's; a charge that names several of them counts for each, once would do. The m_t largest sums are at least those
 of u's own periods.
 
+A release of a horizon names its last period alone and reads earlier ones, too: what these lose by it was charged to
+each of them before, by the charge of that horizon that names it (``dpsql.measure``, `_check_over`, has the proof).
+
 To replace a row by one of another period is to remove one and to add one: two neighbouring steps, each with its bound.
 
 The unit "row" has m_t = 1: periods compose in parallel, and each has the whole budget. With a unit column the policy

@@ -279,13 +279,14 @@ def test_a_horizon_ends_and_answers_no_other_batch(world: World) -> None:
     assert con.budget_by_period()[1].spent > 1.2 * spent
 
 
-def test_late_rows_and_a_policy_that_changed(world: World) -> None:
+@pytest.mark.parametrize(("old", "new"), [('["a", "b"]', '["a", "b", "c"]'), ("upper = 8", "upper = 9")])
+def test_late_rows_and_a_policy_that_changed(world: World, old: str, new: str) -> None:
     con = world.added("2024-03-01")
     con.schedules.release_due()
     world.arrive("late", (("a", "2024-01-07", 1.0),))
     assert [one.failure for one in world.connect("2024-04-01").schedules.release_due()] == [""] * 3
     path = world.folder / "p.toml"
-    path.write_text(path.read_text().replace('["a", "b"]', '["a", "b", "c"]'))
+    path.write_text(path.read_text().replace(old, new))
     found = world.connect("2024-05-01").schedules.release_due()[-1]
     assert "m measures each period as the first one was" in found.failure
     assert len(world.connect("2024-05-01").budget.charges) == 3
