@@ -20,6 +20,7 @@ from worlds import clinic
 
 import dpsql
 from dpsql import workload
+from dpsql.audit import audit
 from dpsql.surfaces import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -264,7 +265,8 @@ def _sparse(number: str) -> str:
 
 
 def _audited(s: Scene) -> None:
-    dpsql.audit.audit(s.other(_expected).policy, _sparse("COUNT(*)"), epsilon=1, method="sparse")
+    con = s.other(_expected)
+    audit(con.policy, _sparse("COUNT(*)"), epsilon=1, method="sparse", schemas=con.schemas())
 
 
 def _slow_query(s: Scene) -> None:
