@@ -704,7 +704,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "mwem of averages": lambda s: s.other(_pure).plan("SELECT AVG(age) FROM visits", epsilon=1, method="mwem"),
     "sparse of one number": lambda s: s.other(_expected).plan(COUNT, epsilon=1, method="sparse"),
     "sparse of sums": lambda s: s.other(_expected).plan(_sparse("SUM(age)"), epsilon=1, method="sparse"),
-    "sparse of units": lambda s: s.other(_expected).plan(_sparse("COUNT(DISTINCT sex)"), epsilon=1, method="sparse"),
+    "sparse of units": lambda s: s.other(_expected).plan(_sparse("COUNT(DISTINCT qty)"), epsilon=1, method="sparse"),
     "sparse needs rows": lambda s: s.other(_pure).plan(_sparse("COUNT(*)"), epsilon=1, method="sparse"),
     "sparse at a small budget": lambda s: s.other(_expected).plan(_sparse("COUNT(*)"), epsilon=1e-9, method="sparse"),
     "sparse audited": _audited,
