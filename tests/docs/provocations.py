@@ -20,6 +20,7 @@ from worlds import clinic
 
 import dpsql
 from dpsql import workload
+from dpsql.audit import audit
 from dpsql.surfaces import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -265,7 +266,8 @@ def _sparse(number: str) -> str:
 
 
 def _audited(s: Scene) -> None:
-    dpsql.audit.audit(s.other(_expected).policy, _sparse("COUNT(*)"), epsilon=1, method="sparse")
+    con = s.other(_expected)
+    audit(con.policy, _sparse("COUNT(*)"), epsilon=1, method="sparse", schemas=con.schemas())
 
 
 def _slow_query(s: Scene) -> None:
@@ -707,7 +709,7 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "mwem of averages": lambda s: s.other(_pure).plan("SELECT AVG(age) FROM visits", epsilon=1, method="mwem"),
     "sparse of one number": lambda s: s.other(_expected).plan(COUNT, epsilon=1, method="sparse"),
     "sparse of sums": lambda s: s.other(_expected).plan(_sparse("SUM(age)"), epsilon=1, method="sparse"),
-    "sparse of units": lambda s: s.other(_expected).plan(_sparse("COUNT(DISTINCT sex)"), epsilon=1, method="sparse"),
+    "sparse of units": lambda s: s.other(_expected).plan(_sparse("COUNT(DISTINCT qty)"), epsilon=1, method="sparse"),
     "sparse needs rows": lambda s: s.other(_pure).plan(_sparse("COUNT(*)"), epsilon=1, method="sparse"),
     "sparse at a small budget": lambda s: s.other(_expected).plan(_sparse("COUNT(*)"), epsilon=1e-9, method="sparse"),
     "sparse audited": _audited,
