@@ -140,9 +140,7 @@ class Settings:
             self.confidence = None if default else _confidence(value)
         elif name == "dpsql.population":
             if not default and value.lower() not in ("sample", ""):
-                raise DataError(
-                    f"dpsql.population is {value[:40]!r}; write sample or default"
-                )
+                raise DataError(f"dpsql.population is {value[:40]!r}; write sample or default")
             self.population = "sample" if value.lower() == "sample" else None
         elif name in _QUIET:
             if not default and name in _FIXED and value.lower() not in _FIXED[name]:
