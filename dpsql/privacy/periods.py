@@ -21,10 +21,10 @@ of them counts for each, once would do. The m_t largest sums are at least those 
 
 **One period of a unit.** What IN and EXISTS look up in t is in R, too (``measure`` holds it to that), and a release
 whose joins or subqueries look at rows of another table that grows names no period. So let two tables differ in rows of
-u in period p of t alone, u's rows elsewhere staying as they are: a release that names periods, and p not among them, has
-the same law over both. Every other is changed by two neighbouring steps at most (u away, and u as it is now). So what u
-did in p is told by g and S_t(p), two steps of each, however many other periods u has rows in. Left out is what says
-whose a row is: a table may find its unit by a key that leads through t.
+u in period p of t alone, u's rows elsewhere staying as they are: a release that names periods, and not p, has the same
+law over both. Every other is changed by two neighbouring steps at most (u away, and u as it is now). So what u did in p
+is told by g and S_t(p), two steps of each, however many other periods u has rows in. Left out is what says whose a row
+is: a table may find its unit by a key that leads through t.
 
 To replace a row by one of another period is to remove one and to add one: two neighbouring steps, each with its bound.
 
