@@ -2,11 +2,13 @@
 
     python benchmarks/nightly.py [rows]        10,000,000 rows a period if left out
 
-A folder with a Parquet file a period, a standing batch of four columns. "release" is ``release_due`` of one period:
+A folder with a Parquet file a period, a standing batch over four columns. "release" is ``release_due`` of one period:
 what is due, the plan, the schema, charge, noise, scan, record and results. "scan" is the GROUP BY that an analyst would
 write over all columns of the batch, by DuckDB, over the same folder with the period's days in WHERE; "file" is the same
-over the period's own file. The past: 10 and 1,000 periods of 1,000 rows each, in files of their own, all of which are
-released, so that the ledger holds their charges and measurements. Three nights each, in turn; medians.
+over the period's own file. The past: 10 and 1,000 periods of 1,000 rows each, in files of their own, with a charge and
+a measurement of each in the ledger and a release in the views: one is made, the others are copies of it under their own
+names, charged and recorded one by one. Three nights each, in turn; medians. "cpu" is the
+processor's time of a release.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 
 import dpsql
+from dpsql.release.payload import pack, unpack
 
 POLICY = """
 dataset = "nightly-1"
@@ -59,6 +63,22 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - before
 
 
+def copy_releases(folder: Path, past: int) -> None:
+    """The first period's release in the ledger under the name of each of the others."""
+    with dpsql.connect(policy=folder / "p.toml", today=FIRST + dt.timedelta(days=past)) as con:
+        ledger = con._books.ledger()
+        (entry,) = ledger.releases()
+        record, measured = unpack(entry.payload or b"")
+        schedule = ledger.schedules()[0]
+        for number in range(1, past):
+            period = (FIRST + dt.timedelta(days=number)).isoformat()
+            said = {**entry.description, "period": period}
+            said["periods"] = {**said["periods"], "read": [period]}
+            made = ledger.charge(entry.charge, schedule.charge_id(period), said)
+            ledger.record(made, pack(replace(record, release_id=made, period=period), measured))
+        con.rebuild()
+
+
 def nights(past: int, rows: int) -> dict[str, float]:
     """Medians of the nights that follow ``past`` small ones."""
     with tempfile.TemporaryDirectory() as held:
@@ -76,8 +96,9 @@ def nights(past: int, rows: int) -> dict[str, float]:
 
         with dpsql.connect(policy=folder / "p.toml", today=FIRST) as con:
             con.schedules.add(BATCH, epsilon=1, name="nightly")
-        caught_up = timed(lambda: release(past))
-        found: dict[str, list[float]] = {"release": [], "scan": [], "file": []}
+        assert release(1) == 1
+        copy_releases(folder, past)
+        found: dict[str, list[float]] = {"release": [], "cpu": [], "scan": [], "file": []}
         for night in range(past, past + NIGHTS):
             arrive(folder, night, rows)
             day = FIRST + dt.timedelta(days=night)
@@ -86,22 +107,23 @@ def nights(past: int, rows: int) -> dict[str, float]:
             found["file"].append(timed(lambda file=file: duckdb.sql(PLAIN.format(file, "")).fetchall()))
             glob = f"{folder}/visits/*.parquet"
             found["scan"].append(timed(lambda where=where, glob=glob: duckdb.sql(PLAIN.format(glob, where)).fetchall()))
-            released = []
+            released: list[int] = []
+            before = time.process_time()
             found["release"].append(timed(lambda night=night, out=released: out.append(release(night + 1))))
+            found["cpu"].append(time.process_time() - before)
             assert released == [1]
-        return {name: statistics.median(times) for name, times in found.items()} | {"caught up": caught_up}
+        return {name: statistics.median(times) for name, times in found.items()}
 
 
 def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     print(f"{rows:,} rows a period, seconds; DuckDB {duckdb.__version__}, {NIGHTS} nights each")
-    print("past periods  release    scan    file  release / scan  catching up, s a period")
+    print("past periods  release     cpu    scan    file  release / scan")
     for past in (10, 1_000):
         found = nights(past, rows)
-        each = found["caught up"] / past
         ratio = found["release"] / found["scan"]
         print(
-            f"{past:>12,}{found['release']:>9.3f}{found['scan']:>8.3f}{found['file']:>8.3f}{ratio:>16.2f}{each:>25.3f}",
+            f"{past:>12,}{found['release']:>9.3f}{found['cpu']:>8.3f}{found['scan']:>8.3f}{found['file']:>8.3f}{ratio:>16.2f}",
             flush=True,
         )
 

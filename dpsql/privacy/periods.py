@@ -11,14 +11,20 @@ together u loses, in the measure of the account, at most
 
     g + sum_t (the m_t largest of S_t(p) over the periods p of t).
 
-**Proof.** A release that reads the periods R of t is a function of the rows of t in R, of whatever its joins find for
-these rows, in whichever period, which belongs to their units (``dpsql.workload.expr.rows``), and of fresh noise:
-``measure`` holds every cell that it counts to lie in R before it charges. If u has no row in R, then, whatever was
-released before, its law is the same with u and without, and it adds nothing. Otherwise it adds at most its charge,
-which is calibrated to all rows of u that count there. So what u loses is the sum, by the composition of the account
-(``dpsql.privacy.accountant``: sums of epsilon, or of mu squared under a filter), of the charges that name no period or
-one of u's; a charge that names several of them counts for each, once would do. The m_t largest sums are at least those
-of u's own periods.
+**Proof.** A release that reads the periods R of t is a function of the rows of t in R, of what its joins find for these
+rows, which belongs to their units (``dpsql.workload.expr.rows``), and of fresh noise: ``measure`` holds every cell that
+it counts to lie in R before it charges. If u has no row in R, then, whatever was released before, its law is the same
+with u and without, and it adds nothing. Otherwise it adds at most its charge, which is calibrated to all rows of u that
+count there. So what u loses is the sum, by the composition of the account (``dpsql.privacy.accountant``: sums of
+epsilon, or of mu squared under a filter), of the charges that name no period or one of u's; a charge that names several
+of them counts for each, once would do. The m_t largest sums are at least those of u's own periods.
+
+**One period of a unit.** What IN and EXISTS look up in t is in R, too (``measure`` holds it to that), and a release
+whose joins or subqueries look at rows of another table that grows names no period. So let two tables differ in rows of
+u in period p of t alone, u's rows elsewhere staying as they are: a release that names periods, and not p, has the same
+law over both. Every other is changed by two neighbouring steps at most (u away, and u as it is now). So what u did in p
+is told by g and S_t(p), two steps of each, however many other periods u has rows in. Left out is what says whose a row
+is: a table may find its unit by a key that leads through t.
 
 A release of a horizon names its last period alone and reads earlier ones, too: what these lose by it was charged to
 each of them before, by the charge of that horizon that names it (``dpsql.measure``, `_check_over`, has the proof).

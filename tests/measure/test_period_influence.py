@@ -349,7 +349,10 @@ MUTANTS: dict[str, tuple[str, list[tuple[Any, str, Callable[..., Any]]]]] = {
         f"SELECT COUNT(*) AS n FROM visits a WHERE {MARCH.replace('03-01', '02-01')}",
         [(by_period, "reads_of", one_forgotten), (measure, "is_confined", holds)],
     ),
-    "the second part of a union is forgotten": (UNION, [(confined, "_projected", first_alone)]),
+    "the second part of a union is forgotten": (
+        UNION,
+        [(confined, "_projected", first_alone), (by_period, "_read_only", as_it_is)],
+    ),
     "a period that runs is closed": (
         "SELECT COUNT(*) AS n FROM visits WHERE day >= '2024-04-01' AND day < '2024-05-01'",
         [(by_period.Periods, "closed", lambda self, today: 4)],

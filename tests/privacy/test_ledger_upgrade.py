@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 import dpsql.errors
-from dpsql.errors import LedgerError, OperationalError
+from dpsql.errors import BudgetError, LedgerError, OperationalError
 from dpsql.privacy import anchor as anchors
 from dpsql.privacy import ledger_schema
 from dpsql.privacy.accountant import Budget, Request, charge_for
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.periods import Reads
 
 ROOT = Path(dpsql.errors.__file__).parent.parent
 BUDGET = Budget.of("4", "1e-9", "1", local_epsilon="2")
@@ -146,6 +147,7 @@ SCRIPT = """
 import sys
 from dpsql.privacy.accountant import Budget
 from dpsql.privacy.ledger import Ledger
+from dpsql.privacy.periods import Reads
 sys.stdin.readline()
 print(Ledger.open(sys.argv[1], "rand-2", Budget.of("4", "1e-9", "1", local_epsilon="2")).verify())
 """
@@ -198,3 +200,27 @@ def test_a_ledger_of_version_6_gets_requests(tmp_path: Path) -> None:
     ledger.decide(1, approve=True)
     assert ledger.charge(charge, "third", {"request": "k", "tables": ["visits"]}, label="ann") == 4
     assert ledger.verify() == 16
+
+
+def test_what_was_spent_before_periods_counts_in_each(tmp_path: Path) -> None:
+    """A ledger of version 7, the last whose charges all read everything, goes on by periods."""
+    path = tmp_path / "seven.ledger"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript((Path(__file__).parent / "ledger_version_7.sql").read_text())
+        links = connection.execute("SELECT * FROM chain ORDER BY link").fetchall()
+    assert version(path) == 7
+    ledger = Ledger.open(path, "rand-1", BUDGET)
+    assert version(path) == 8
+    assert [(entry.label, entry.released is None) for entry in ledger.entries()] == [("ann", False), ("bob", True)]
+    (half, *_) = charge_for(Request.of("0.5"), BUDGET)
+    for period in ("2024-01-01", "2024-02-01"):
+        reads = Reads("visits", "day", "1 month", "2024-01-01", 1, (period,))
+        ledger.charge(half, period, {"periods": reads.as_dict()})
+        with pytest.raises(BudgetError):
+            ledger.charge(half, f"{period} again", {"periods": reads.as_dict()})
+    assert ledger.state().accounts[0].spent_units == 10**12
+    with pytest.raises(BudgetError):
+        ledger.charge(charge_for(Request.of("0.1"), BUDGET)[0], "everything", {})
+    assert ledger.verify() == len(links) + 3
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM chain ORDER BY link").fetchall()[: len(links)] == links
