@@ -6,18 +6,17 @@ Prints Markdown. Constants: the root of the largest and of the mean squared erro
 1, which published figures are of. Trends: 1,000 days of the flights of 2013, repeated, at epsilon 1 and delta 1e-9 for
 a row, noise drawn by the law that releases draw it by; the root mean squared error of totals of 30 and 365 days and of
 sliding windows, each day alone, over a horizon of 1,000 days, and in one release of all days after the last. Streams:
-10^6 running totals whose noise keeps a state of fixed size; here for the figure alone, since between two releases of
-dpsql no noise may be kept.
+stream.py, 10^6 running totals.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -162,58 +161,20 @@ def trends(draws: int) -> None:
     line("one release of all days", np.linalg.pinv(B) @ drawn)
 
 
-def stream(steps: int) -> None:
-    """Running totals whose noise is R z, R Toeplitz with sums of few exponentials near (1 - z)^-1/2.
-
-    r_k = (1 / pi) int_0^1 l^k l^-1/2 (1 - l)^-1/2 dl by the trapezoid rule after l = 1 / (1 + exp(-u)): poles l_i and
-    weights w_i, and (R z)_t = sum_i w_i s_i with s_i <- l_i s_i + z_t. C = R^-1 times running totals has the
-    coefficients c of 1 / ((1 - z) r(z)), by the same recurrence; the error is |c| |r|, exact for any poles. Sums of
-    exponentials are the buffered linear Toeplitz matrices of Dvijotham, McMahan, Pillutla, Steinke and Thakurta (2024,
-    arXiv 2404.16706), whose poles are searched for; these are not.
-    """
-    began = time.perf_counter()
-    u = np.arange(-26.0, 33.0, 1.25)
-    poles = 1.0 / (1.0 + np.exp(-u))
-    weights = 1.25 / math.pi * np.sqrt(poles) * np.exp(-np.logaddexp(0.0, u) / 2)
-    first, c, squares, held, impulse = float(weights.sum()), 0.0, [0.0, 0.0], np.zeros(len(u)), np.ones(len(u))
-    noisy, total, draw = np.zeros(len(u)), 0.0, np.random.default_rng(1)
-    for step in range(steps):
-        # c_t = (1 - sum_(k >= 1) r_k c_(t-k)) / r_0: the sums so far, one step on.
-        held *= poles
-        c = (1.0 - float(weights @ held)) / first
-        held += c
-        squares[0] += c * c
-        squares[1] += float(weights @ impulse) ** 2
-        impulse *= poles
-        noisy = noisy * poles + draw.standard_normal()
-        total = float(weights @ noisy)
-        if step + 1 in (1024, steps):
-            n, largest = step + 1, math.sqrt(squares[0] * squares[1])
-            print(
-                f"| {n:,} | {len(u)} | {largest:.4f} | {largest - math.log(n) / math.pi:.4f} | "
-                f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} | {time.perf_counter() - began:.0f} |"
-            )
-    assert math.isfinite(total)
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     options.add_argument("--quick", action="store_true", help="fewer draws, lengths and steps")
-    options.add_argument("--part", choices=("constants", "trends", "stream"), help="one part alone")
-    options.add_argument("--steps", type=int, default=STREAM, help=argparse.SUPPRESS)
+    options.add_argument("--part", choices=("constants", "trends"), help="one part alone")
     given = options.parse_args()
     if given.part in (None, "constants"):
         for n in (256,) if given.quick else (256, 1024):
             constants(n)
     if given.part in (None, "trends"):
         trends(5 if given.quick else 40)
-    if given.part == "stream":
-        stream(given.steps)
-    elif given.part is None:  # a process of its own, whose memory is the stream's
-        print("\n| running totals | states | largest | less ln n / pi | process MB | seconds |", flush=True)
-        print("|---:|---:|---:|---:|---:|---:|", flush=True)
+    if given.part is None:  # a process of its own, whose memory is the stream's
+        print(flush=True)
         steps = str(10_000 if given.quick else STREAM)
-        subprocess.run([sys.executable, __file__, "--part", "stream", "--steps", steps], check=True)
+        subprocess.run([sys.executable, str(Path(__file__).with_name("stream.py")), steps], check=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ and Upadhyay 2025, arXiv 2509.14334; the root itself: Fichtenberger, Henzinger a
 descends on the squared error of W itself (L-BFGS), as few as ``bands`` of its coefficients not zero where later
 measurements are to read no more periods.
 
-The squared error for 1,024 prefixes is 2.3 % above the certified least of any matrix mechanism (benchmarks/periods.py).
+The total squared error of 1,024 prefixes is 2.5 % above the certified least of any matrix mechanism
+(benchmarks/periods.py).
 ``lower`` is the singular value bound (Li and Miklau 2013), which no matrix mechanism with Gaussian noise passes.
 """
 
