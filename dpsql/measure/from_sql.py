@@ -238,7 +238,7 @@ def _windowed(source: RowSource) -> Table | Select:
     Ties in the order of a window are broken by every stored column, so that they are equal in all that can be read.
     """
     if source.windows is None:
-        return base_of(source)
+        return base_of(source, source.table)
     stored, columns = source.windows.stored, source.windows.columns
     values: dict[tuple[tree.Value, Line], Once] = {}
     flags: dict[tree.Test, str] = {}
@@ -275,12 +275,12 @@ def _comparable(value: Once, line: Line) -> tree.Value:
     return tree.Binary(name) if line.kind == "text" else name
 
 
-def base_of(source: RowSource) -> Table | Select:
-    """The rows of the table that are read.
+def base_of(source: RowSource, name: str) -> Table | Select:
+    """The rows of the table, called ``name``, that are read.
 
     What says so are bare comparisons of a stored column, which cannot fail and choose files and partitions, too.
     """
-    table, only = Table(source.table), source.only
+    table, only = Table(name), source.only
     if only is None:
         return table
     assert isinstance(only.value, tree.Stored)  # noqa: S101 - planning.by_period makes it of a stored column

@@ -125,7 +125,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         beside_axes = [read_once(source.each.computed, source.each.line, each_value(source.each).name)]
     layout, once = named(layout)
     columns, keys = select_list(layout)
-    rows: Relation = base_of(source)
+    rows: Relation = base_of(source, sources[source.table].name)
     if not source.plain:
         whole = layout.whole
         values, caps = _caps(source)

@@ -24,6 +24,7 @@ from dpsql.workload.cells.integers import Factored, Integers
 from dpsql.workload.compile.confined import interval_of
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.sensitivity import sensitivity_of
+from dpsql.workload.expr.conditions import union
 from dpsql.workload.expr.lines import Cut
 from dpsql.workload.expr.regions import Axis, IntArray, LineAxis
 
@@ -120,7 +121,11 @@ def _over(layout: Layout, width: int, periods: Periods, numbers: Sequence[int]) 
     nothing = sparse.csr_array(np.zeros((0, 0), dtype=np.int32))
     made = ByPeriod(axes, (), np.zeros(0, np.int64), nothing, inner=cells, at=held[0])
     entry = [np.where(layout.entry >= 0, layout.entry + at * width, -1) for at in range(len(numbers))]
-    return replace(layout, cells=made, entry=np.concatenate(entry, axis=1))
+    source = layout.source
+    if source.only is not None:
+        days = union([interval_of(periods, source.only.line, number) for number in numbers])
+        source = replace(source, only=replace(source.only, intervals=days))
+    return replace(layout, cells=made, entry=np.concatenate(entry, axis=1), source=source)
 
 
 def _by_period(axis: LineAxis, periods: Periods, numbers: Sequence[int]) -> LineAxis:
