@@ -52,7 +52,7 @@ def means_of(blocks: Sequence[RowBlock]) -> dict[int, float]:
 def most(means: Mapping[int, float], dead: Mapping[tuple[int, int], int]) -> float:
     """The largest multiple of the means that signs can have."""
     sizes = [abs(m) for m in means.values()]
-    return 1.0 / (max(sizes) if dead else sum(sizes))
+    return (1.0 - 1e-9) / (max(sizes) if dead else sum(sizes))
 
 
 def leaning(

@@ -59,7 +59,8 @@ _CUBES = 3e10  # sum of the parts' orders cubed: a few seconds
 _LABELS = 2**21
 _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
 _LOST = 1e-9
-_LEAN, _LEAN_STEPS = 2e10, 12  # what signs that lean may add to the parts' orders cubed, and how often they are tried
+_LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
+_PART = 3e5  # what two blocks' part takes, in the same units
 
 
 def structured_bound(batch: Structured, deadline: float = np.inf) -> float | None:
@@ -99,12 +100,13 @@ def _bound(batch: Structured, table: int, blocks: Sequence[RowBlock], deadline: 
                 return -found[-1][0]
         return 0.0
 
-    ends = min(1.0, most(means, held.dead)) / 4, most(means, held.dead)
-    steps = int(min(_LEAN / held.spent, _LEAN_STEPS))
+    last = most(means, held.dead)
+    steps = int(min(_LEAN / (held.spent + _PART * held.parts), _LEAN_STEPS))
     if steps > 2:
-        optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 1e-3})
+        ends = min(1.0, last) / 4, last
+        optimize.minimize_scalar(less, bounds=ends, method="bounded", options={"maxiter": steps, "xatol": 0.01})
     else:
-        less(min(1.0, most(means, held.dead)))
+        less(min(1.0, last))
     return max(found)
 
 
@@ -147,7 +149,7 @@ class _Table:
                 self.factors[axis].append(factor)
         self.bases: dict[tuple[int, int], _Basis] = {}
         self.products: dict[tuple[object, ...], Any] = {}
-        self.spent = 0
+        self.spent = self.parts = 0
         self.best_share = 1.0
 
     def bound(self, deadline: float) -> tuple[float, float]:
@@ -306,6 +308,7 @@ class _Table:
                         columns = self._numbers(held, memo, contrasts, other.component, right)
                         work += len(rows) * len(columns)
                         labels += len(rows) + len(columns)
+                        self.parts += 1
                         if work > ENTRIES or labels > _LABELS or len(held) > shared_rows.MOST_ORDER:
                             raise LostError
                         item = (rows, columns, parts, scale if one is other else 2.0 * scale)
