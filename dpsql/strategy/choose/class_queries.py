@@ -67,6 +67,10 @@ def planned_alike(
     corner = _told_apart(label[few], corner[few], np.stack([abs(asked[few]).sum(axis=1), np.diag(asked)[few]]))
     corner = np.tile(np.unique(corner, return_inverse=True)[1], label.size // few.size)
     cells = alike_cells(asked, label, corner, again)
+    if cells is None and again is not None:
+        # Of corners of no class it does not matter which are of one.
+        apart = np.where(again > 1, int(label.max()) + 1 + corner, label)
+        cells = alike_cells(asked, np.unique(apart, return_inverse=True)[1], corner, again)
     if cells is None:
         return None
     found = solve_alike_cells(asked, cells, longest, tolerance, deadline)

@@ -126,7 +126,19 @@ def alike_cells(gram: Floats, label: Ints, corner: Ints, again: Ints | None = No
     if np.unique(np.stack([label, corner, again]), axis=1).shape[1] < label.size:
         return None
     times = int(again.max()) + 1
-    kinds = [_kinds(gram, own, other * times + again) for own, other in ((label, corner), (corner, label))]
+    crossed = np.unique(np.stack([label, corner]), axis=1).shape[1] > np.unique(label).size
+    if crossed:
+        kinds = [_kinds(gram, own, other * times + again) for own, other in ((label, corner), (corner, label))]
+    else:
+        # Classes of one corner each: they may be exchanged within it, and corners with all classes of theirs.
+        of_label = _kinds(gram, label, again)
+        order = np.lexsort((label, of_label[label], corner))
+        step = np.diff(label[order], prepend=-1) != 0
+        begin = np.diff(corner[order], prepend=-1) != 0
+        place = np.cumsum(step)
+        rank = np.zeros_like(label)
+        rank[order] = place - np.maximum.accumulate(np.where(begin, place, 0))
+        kinds = [of_label, _kinds(gram, corner, rank * times + again)]
     told = [kind[own] for kind, own in zip(kinds, (label, corner), strict=True)]
     place = again[:, None] * times + again[None, :]
     for kind, own in zip(told, (label, corner), strict=True):
