@@ -20,6 +20,7 @@ from worlds import clinic
 
 import dpsql
 from dpsql import workload
+from dpsql.audit import audit
 from dpsql.surfaces import plots
 
 COUNT = "SELECT COUNT(*) AS n FROM visits"
@@ -258,6 +259,15 @@ def _drawn_ranges(s: Scene) -> None:
 
 def _expected(text: str) -> str:
     return _pure(text).replace("[tables.visits]", "[tables.visits]\nexpected_rows = 4000", 1)
+
+
+def _sparse(number: str) -> str:
+    return f"SELECT age, state, {number} AS n FROM visits GROUP BY age, state"
+
+
+def _audited(s: Scene) -> None:
+    con = s.other(_expected)
+    audit(con.policy, _sparse("COUNT(*)"), epsilon=1, method="sparse", schemas=con.schemas())
 
 
 def _slow_query(s: Scene) -> None:
@@ -697,6 +707,12 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
     "mwem is pure": lambda s: s.con.plan(COUNT, epsilon=1, method="mwem"),
     "mwem needs rows": lambda s: s.other(_pure).plan(COUNT, epsilon=1, method="mwem"),
     "mwem of averages": lambda s: s.other(_pure).plan("SELECT AVG(age) FROM visits", epsilon=1, method="mwem"),
+    "sparse of one number": lambda s: s.other(_expected).plan(COUNT, epsilon=1, method="sparse"),
+    "sparse of sums": lambda s: s.other(_expected).plan(_sparse("SUM(age)"), epsilon=1, method="sparse"),
+    "sparse of units": lambda s: s.other(_expected).plan(_sparse("COUNT(DISTINCT qty)"), epsilon=1, method="sparse"),
+    "sparse needs rows": lambda s: s.other(_pure).plan(_sparse("COUNT(*)"), epsilon=1, method="sparse"),
+    "sparse at a small budget": lambda s: s.other(_expected).plan(_sparse("COUNT(*)"), epsilon=1e-9, method="sparse"),
+    "sparse audited": _audited,
     "mwem of a wish": lambda s: s.con.plan(COUNT, max_error=50, method="mwem"),
     "mwem of many cells": lambda s: s.other(_pure).plan(
         "SELECT age, qty, day, state, COUNT(*) FROM visits GROUP BY dp_marginals(2, age, qty, day, state)",
