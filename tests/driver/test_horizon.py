@@ -111,6 +111,7 @@ def lost(one: list[tuple[Job, Any]], other: list[tuple[Job, Any]]) -> Fraction:
     return total
 
 
+@pytest.mark.long
 def test_what_a_row_loses_by_all_releases_is_what_its_period_paid(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -282,6 +282,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("units"), TOML)
 
 
+@pytest.mark.long
 def test_what_moves_an_answer_has_paid(world: World) -> None:
     kinds, wrong = search(world, 8, 1)
     assert not wrong

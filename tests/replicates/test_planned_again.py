@@ -100,7 +100,9 @@ def of_another_norm(law):
 
 
 @pytest.mark.parametrize("noise", ["pure", pytest.param("gaussian", marks=pytest.mark.long)])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in ("norm blocks", "boxes") else pytest.param(case, marks=pytest.mark.long) for case in CASES]
+)
 def test_the_spread_is_the_standard_error_and_mutants_fall(case, noise, tmp_path, monkeypatch):
     batch, made_so = CASES[case]
     if case == "norm blocks" and noise == "gaussian":
