@@ -1,4 +1,10 @@
--- TPC-H 13, distribution of customers, its two ends: those without an order, and those with one.
-CREATE VIEW customers AS SELECT COUNT(*) AS n FROM customer;
-CREATE VIEW buyers AS SELECT COUNT(DISTINCT o_custkey) AS n FROM orders WHERE o_comment NOT LIKE '%special%requests%';
-CREATE VIEW without_order AS SELECT customers.n - buyers.n AS n FROM customers, buyers;
+-- TPC-H 13, distribution of customers: how many have each number of orders. A customer is one row of the inner query.
+SELECT c_count, COUNT(*) AS custdist
+FROM (
+    SELECT c_custkey, COUNT(o_orderkey) AS c_count
+    FROM customer LEFT OUTER JOIN orders
+        ON c_custkey = o_custkey AND o_comment NOT LIKE '%special%requests%'
+    GROUP BY c_custkey
+) AS c_orders
+GROUP BY c_count
+ORDER BY custdist DESC, c_count DESC;
