@@ -375,6 +375,21 @@ def test_rows_with_windows_come_first_in_from() -> None:
         Pipeline.of(policy, con).plan(f"SELECT COUNT(*) FROM bills JOIN {nth} ON bills.visit = v.id WHERE k = 1")
 
 
+def test_rows_numbered_by_a_key_on_the_way_to_the_unit_all_count() -> None:
+    """Two visits of a person have a first bill each."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE visits AS SELECT i AS id, i // 2 AS pid FROM range(6) r(i)")
+    con.execute("CREATE TABLE bills AS SELECT i // 2 AS visit, i AS cost FROM range(12) r(i)")
+    policy = policy_of(
+        """[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 2\nkey = ["id"]\n[tables.visits.columns]\nid = {}
+        [tables.bills]\nunit = "visits.pid"\nmax_rows_per_unit = 4\nreferences = { visit = "visits.id" }
+        [tables.bills.columns]\nvisit = {}\ncost = { lower = 0, upper = 20 }"""
+    )
+    numbered = "SELECT ROW_NUMBER() OVER (PARTITION BY visit ORDER BY cost) AS k FROM bills"
+    (result,) = Pipeline.of(policy, con).results(f"SELECT k, COUNT(*) AS c FROM ({numbered}) GROUP BY k")
+    assert rows_of(result)[1] == [(1, 6.0), (2, 6.0), (3, 0.0), (4, 0.0)]
+
+
 def test_windows_tell_units_apart_that_are_no_numbers() -> None:
     """NaN, NULL, infinity and an infinite number of days are units of their own, and say nothing of each other."""
     con = duckdb.connect()
