@@ -249,7 +249,8 @@ def _windowed(source: RowSource) -> Table | Select:
     ties = [part for column in stored for part in _order(column)]
     made: list[Column] = []
     for column in columns:
-        where = () if column.where is None else (tree.Truth(_apart(column.where, flags)),)
+        test = None if column.where is None else _apart(column.where, flags)
+        where = () if test is None else (tree.Truth(test),)
         # Whose a row is as truncation and joins tell it apart: NaN is not NULL there.
         owners = [_key(_bare(owner)) for owner in source.owners]
         others = (part for part in column.apart if part[0] not in source.owners)
@@ -262,7 +263,9 @@ def _windowed(source: RowSource) -> Table | Select:
         if column.function not in {"rank", "dense_rank"}:
             order += ties
         found = tree.Window(column.function, given, apart, tuple(order), column.line.type, falling)
-        made.append((column.name, found))
+        # Rows that WHERE leaves out have no number: they would take that of a row that counts from it.
+        numbered = column.function == "row_number" and test is not None
+        made.append((column.name, tree.Guarded(test, found) if numbered else found))
     kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
     rows = replace(values_of(list(values.values()), Table(source.table), *beside), alias=BASE)

@@ -26,7 +26,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -150,11 +150,15 @@ class Chance:
 
     @classmethod
     def of(cls, scale: Fraction, least: int) -> Chance:
-        """For discrete Laplace noise of ``scale``: P(Z >= least) = q^least / (1 + q), q = exp(-1 / scale)."""
+        """For discrete Laplace noise of ``scale``: P(Z >= least) = q^least / (1 + q), q = exp(-1 / scale).
+
+        What was worked out is kept as long as the event: ``least`` tells a private count, and no cache outlives it.
+        """
+        tail = lru_cache(maxsize=None)(partial(_tail, scale, least))
         zeros = math.floor(float(least / scale) / math.log(2))  # p < q^least; the next line holds it, not this
-        while zeros and _tail(scale, least, zeros + 64)[1] > 2**64:
+        while zeros and tail(zeros + 64)[1] > 2**64:
             zeros -= 1
-        return cls(lambda bits: _tail(scale, least, zeros + bits), zeros)
+        return cls(lambda bits: tail(zeros + bits), zeros)
 
     def occurs(self, word: draws.Words) -> bool:
         """One draw, exactly: more digits are drawn as long as those before decide nothing."""
@@ -168,7 +172,6 @@ class Chance:
             drawn, bits = (drawn << 64) | word(), bits + 64
 
 
-@lru_cache(maxsize=64)
 def _tail(scale: Fraction, least: int, bits: int) -> tuple[int, int]:
     """Whole numbers between which P(Z >= least) 2^bits lies, at most 2 apart."""
     low, high = _exp_minus(least / scale, bits + _GUARD)

@@ -141,6 +141,11 @@ def test_a_draw_that_decides_nothing_is_drawn_further() -> None:
     assert chance.occurs(iter(near).__next__) is True
 
 
+def test_no_cache_has_counts_after_a_draw() -> None:
+    sample_passing(LAW, np.array([1, 2]), 50, np.array([3, 4]), seeded(1))
+    assert not [name for name, held in vars(passing).items() if hasattr(held, "cache_info")]
+
+
 def test_halving_counts_every_coin() -> None:
     assert passing._heads(1000, lambda size: b"\xff" * size) == 1000
     assert passing._heads(2**26 + 9, lambda size: b"\xff" * size) == 2**26 + 9

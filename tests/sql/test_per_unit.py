@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -10,8 +11,12 @@ import pytest
 from helpers import engine_of, exact_answers, policy_of, understood
 from noiseless import Pipeline, rows_of
 
+import dpsql
 from dpsql.errors import InternalError, SQLError
+from dpsql.planning import prepare
+from dpsql.privacy.noise import Noise
 from dpsql.workload.compile.compiled import compile_batch
+from dpsql.workload.compile.structured import compile_structured
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.rows import OfPlace, RowSource, Windows
 from dpsql.workload.expr.values import Stored
@@ -373,6 +378,38 @@ def test_rows_with_windows_come_first_in_from() -> None:
     nth = "(SELECT id, ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM visits) v"
     with pytest.raises(SQLError, match="visits has windows and is joined to bills"):
         Pipeline.of(policy, con).plan(f"SELECT COUNT(*) FROM bills JOIN {nth} ON bills.visit = v.id WHERE k = 1")
+
+
+def test_rows_numbered_by_a_key_on_the_way_to_the_unit_all_count() -> None:
+    """Two visits of a person have a first bill each."""
+    con = duckdb.connect()
+    con.execute("CREATE TABLE visits AS SELECT i AS id, i // 2 AS pid FROM range(6) r(i)")
+    con.execute("CREATE TABLE bills AS SELECT i // 2 AS visit, i AS cost FROM range(12) r(i)")
+    policy = policy_of(
+        """[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 2\nkey = ["id"]\n[tables.visits.columns]\nid = {}
+        [tables.bills]\nunit = "visits.pid"\nmax_rows_per_unit = 4\nreferences = { visit = "visits.id" }
+        [tables.bills.columns]\nvisit = {}\ncost = { lower = 0, upper = 20 }"""
+    )
+    numbered = "SELECT ROW_NUMBER() OVER (PARTITION BY visit ORDER BY cost) AS k FROM bills"
+    (result,) = Pipeline.of(policy, con).results(f"SELECT k, COUNT(*) AS c FROM ({numbered}) GROUP BY k")
+    assert rows_of(result)[1] == [(1, 6.0), (2, 6.0), (3, 0.0), (4, 0.0)]
+
+
+def test_rows_that_where_leaves_out_take_no_number_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks do not tell which rows WHERE leaves out when a unit's rows are chosen."""
+    monkeypatch.setattr(prepare, "compile_any", lambda queries, tables, *_: compile_structured(queries, tables))
+    monkeypatch.setattr(Noise, "sample", lambda _, count: [0] * count)
+    raw = duckdb.connect()
+    raw.execute("CREATE TABLE visits AS SELECT i // 4 AS pid, i % 5 AS day, i % 3 AS cost FROM range(200) r(i)")
+    (tmp_path / "p.toml").write_text(
+        """dataset = "w"\n[budget]\nepsilon = 9\n[tables.visits]\nunit = "pid"\nmax_rows_per_unit = 4
+        [tables.visits.columns]\nday = { lower = 0, upper = 4 }\ncost = { lower = 0, upper = 2 }"""
+    )
+    numbered = "SELECT ROW_NUMBER() OVER (PARTITION BY pid ORDER BY day) AS k FROM visits WHERE cost = 1 OR day > 2"
+    sql = f"SELECT k, COUNT(*) AS n FROM ({numbered}) GROUP BY k"
+    found = dpsql.connect(raw, policy=tmp_path / "p.toml").run(sql, epsilon=1, errors=False).only.fetchall()
+    wanted = dict(raw.execute(sql).fetchall())
+    assert {k: round(n, 9) for k, n in found} == {k: wanted.get(k, 0) for k in range(1, 5)}
 
 
 def test_windows_tell_units_apart_that_are_no_numbers() -> None:

@@ -204,9 +204,12 @@ class _Draft:
         return replace(base, name=name, columns=columns, schema=schema, source=source)
 
     def _cap(self, made: OfPlace) -> Cap | None:
-        """One row of a unit has each number; rows that WHERE leaves out have numbers, too, and count nowhere."""
+        """One row of a unit has each number; rows that WHERE leaves out have numbers, too, and count nowhere.
+
+        By a key on the way to the unit rows are numbered for each key, of which a unit may have several.
+        """
         numbered = made.function == "row_number" and {value for value, _ in made.apart} == set(self.source.owners)
-        if not numbered or not 1 < self.source.limit <= _MOST_STEPS:
+        if not numbered or self.source.path or not 1 < self.source.limit <= _MOST_STEPS:
             return None
         points = (made.line.point(number) for number in range(1, self.source.limit + 1))
         parts = tuple(LineAtom(made.name, (point,)) for point in points if point is not None)
