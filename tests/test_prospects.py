@@ -39,7 +39,7 @@ def test_prospects_are_free_and_read_no_row(tmp_path: Path) -> None:
     assert full.budget.spent == 0
     assert found.column("expected_error") == sorted(found.column("expected_error"))
     share = dict(zip(found.column("way"), found.column("of_unbiased"), strict=True))
-    assert set(share) == {"unbiased", "feasible", "adaptive"}
+    assert set(share) == {"unbiased", "feasible", "adaptive", "sparse"}
     assert share["unbiased"] == 1
     assert share["feasible"] < 0.7  # 400 rows in 400 groups, noise of seven rows a group
 

@@ -204,7 +204,7 @@ class _Draft:
         return replace(base, name=name, columns=columns, schema=schema, source=source)
 
     def _cap(self, made: OfPlace) -> Cap | None:
-        """One row of a unit has each number; rows that WHERE leaves out have numbers, too, and count nowhere.
+        """One row of a unit has each number; rows that WHERE leaves out have none.
 
         By a key on the way to the unit rows are numbered for each key, of which a unit may have several.
         """
