@@ -264,8 +264,8 @@ def _windowed(source: RowSource) -> Table | Select:
             order += ties
         found = tree.Window(column.function, given, apart, tuple(order), column.line.type, falling)
         # Rows that WHERE leaves out have no number: they would take that of a row that counts from it.
-        numbered = column.function == "row_number" and test is not None
-        made.append((column.name, tree.Guarded(test, found) if numbered else found))
+        numbered = test if column.function == "row_number" else None
+        made.append((column.name, found if numbered is None else tree.Guarded(numbered, found)))
     kept: list[Column] = [(column.name, tree.Name(column.name, BASE)) for column in stored]
     beside = [*kept, *((name, tree.Truth(test)) for test, name in flags.items())]
     rows = replace(values_of(list(values.values()), Table(source.table), *beside), alias=BASE)
