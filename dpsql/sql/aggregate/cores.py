@@ -402,7 +402,8 @@ class CoreDraft:
                 if keys
                 else "split it"
             )
-            if len(core.outputs) == 1 and core.outputs[0].counts and most_numbers == Table.most_numbers:
+            alone = len(core.outputs) == 1 and core.outputs[0].counts and not any(isinstance(k, RangeKey) for k in keys)
+            if alone and most_numbers == Table.most_numbers:
                 fewer += "; or list those groups alone that noise does not hide, with method='sparse'"
             raise refuse(
                 f"{statement} has {core.rows:,} groups{each}; at most {most_numbers:,} numbers are released "

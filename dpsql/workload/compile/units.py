@@ -47,7 +47,7 @@ def tied_layouts(layouts: Sequence[Layout], size: int) -> tuple[Layout, ...]:
     """``layouts`` with units tied to the rows that they are counted by (``Layout.tie``), where C is planned so.
 
     Of each kind of unit one source of rows and the one count of units, over the same rows, which no bound of
-    ``at_most`` spreads: alone, or where all that the unit can change is listed.
+    ``at_most`` spreads: alone and without sums, or where all that the unit can change is listed.
     """
     found = list(layouts)
     for mates in by_unit(layouts):
@@ -61,7 +61,9 @@ def tied_layouts(layouts: Sequence[Layout], size: int) -> tuple[Layout, ...]:
             continue
         tied = replace(rows, tie=Tie(other, meets))
         here = [tied if one is rows else one for one in mates]
-        alone = len(mates) == 2 and np.unique(other.entry[other.entry >= 0]).size <= _MOST_CLASSES
+        # Sums make groups unlike, and without a list certificates of unlike groups are wide.
+        few = not rows.measures and np.unique(other.entry[other.entry >= 0]).size <= _MOST_CLASSES
+        alone = len(mates) == 2 and few
         if alone or contributions_of(here, size).listable:
             found = [tied if one is rows else one for one in found]
     return tuple(found)
