@@ -402,8 +402,8 @@ class CoreDraft:
                 if keys
                 else "split it"
             )
-            apart = not any(key.name.startswith(tuple(NAMES)) for key in keys)  # a row is in one group at most
-            if apart and len(core.outputs) == 1 and core.outputs[0].counts and most_numbers == Table.most_numbers:
+            separate = not any(key.name.startswith(tuple(NAMES)) for key in keys)  # a row is in one group at most
+            if separate and len(core.outputs) == 1 and core.outputs[0].counts and most_numbers == Table.most_numbers:
                 fewer += "; or list those groups alone that noise does not hide, with method='sparse'"
             raise refuse(
                 f"{statement} has {core.rows:,} groups{each}; at most {most_numbers:,} numbers are released "
