@@ -173,6 +173,8 @@ def test_what_asks_for_all_rows_is_refused(table: duckdb.DuckDBPyConnection, tmp
     for ask in (held.fetchall, lambda: list(held), lambda: held.column("n"), lambda: held.fetchmany(1_000_001)):
         with pytest.raises(InterfaceError, match=r"w has 2,001,000 rows, .*WHERE k_from = \.\.\. AND k_to"):
             ask()
+    with pytest.raises(dpsql.NotSupportedError, match="w has all ranges of a line"):
+        rel.draws("w", 2)
     assert "of 2,001,000" in str(held)
     assert "of 2,001,000" in held._repr_html_()
     with con.cursor() as cur:

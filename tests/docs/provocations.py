@@ -849,6 +849,10 @@ PROVOCATIONS: dict[str, Callable[[Scene], object]] = {
 
 # Messages that take a full disk, a lock of another process or a failing scan: by what they begin with, and their test.
 ELSEWHERE = {
+    "--population sample goes with --errors": "surfaces/test_cli.py",
+    "dpsql.population is": "server/test_server_protocol.py",
+    "… has all ranges of a line": "test_long_ranges.py",
+    'population="sample" needs the cells of a batch': "replicates/test_planned_again.py",
     "a batch over a horizon asks nothing of": "driver/test_horizon.py",
     "windows are numbers of periods": "driver/test_horizon.py",
     "a horizon is measured with Gaussian noise": "driver/test_horizon.py",
