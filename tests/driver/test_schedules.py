@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -306,42 +303,3 @@ def test_a_thousand_days_of_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert con.budget.unreleased == ()
     assert con.budget.spent == con.budget.total == 1.0
     assert con.sql("SELECT COUNT(*), COUNT(DISTINCT period) FROM by_ward").fetchall() == [(2 * (1001 // 7), 1001 // 7)]
-
-
-CHILD = """
-import os, signal, sys
-sys.path.insert(0, {here!r})
-from test_schedules import PLACES
-import dpsql
-def dies(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-if {place!r}:
-    setattr(*PLACES[{place!r}], dies)
-con = dpsql.connect(policy={policy!r}, today={today!r})
-found = con.schedules.release_due()
-sys.exit(any(one.failure for one in found))
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="processes are killed by a signal")
-def test_processes_that_are_killed_and_started_twice(world: World) -> None:
-    """Killed at every step, one period further each time; then two processes at once, who see what the dead left."""
-    world.connect("2024-01-01").schedules.add(BATCH, epsilon=1, name="monthly")
-
-    def start(place: str, today: str) -> subprocess.Popen[bytes]:
-        policy = str(world.folder / "p.toml")
-        text = CHILD.format(here=str(Path(__file__).parent), place=place, policy=policy, today=today)
-        return subprocess.Popen([sys.executable, "-c", text])
-
-    todays = ["2024-02-01", "2024-03-01", "2024-04-01", "2024-05-01"]
-    for place, today in zip(PLACES, todays, strict=True):
-        assert start(place, today).wait(300) == -signal.SIGKILL
-    both = [start("", "2024-07-01") for _ in range(2)]
-    assert [child.wait(300) for child in both] == [0, 0]
-    con = world.connect("2024-07-01")
-    assert charges(con) == {f"2024-0{month}-01": 1 for month in range(1, 7)}
-    assert con.ledger.verify().releases == 6
-    assert con.budget.unreleased == ()
-    assert con.budget.spent == 1.0
-    assert con.sql("SELECT COUNT(*), COUNT(DISTINCT period) FROM by_ward").fetchall() == [(12, 6)]

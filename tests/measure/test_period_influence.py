@@ -289,21 +289,6 @@ def test_what_moves_an_answer_has_paid(world: World) -> None:
     assert min(kinds["periods"], kinds["everything"], kinds["refused"]) > 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(2, 6))
-def test_what_moves_an_answer_of_many_batches_has_paid(world: World, seed: int) -> None:
-    kinds, wrong = search(world, 100, seed)
-    assert not wrong
-    assert min(kinds["periods"], kinds["everything"], kinds["refused"], kinds["several"]) > 5
-
-
-@pytest.mark.long
-def test_what_moves_an_answer_about_rows_has_paid(tmp_path: Path) -> None:
-    kinds, wrong = search(World(tmp_path, ROWS_ONLY), 100, 7)
-    assert not wrong
-    assert kinds["periods"] == 100
-
-
 # -- wrong versions ----------------------------------------------------------------------------------------------
 
 MARCH = "a.day >= '2024-03-01' AND a.day < '2024-04-01'"
