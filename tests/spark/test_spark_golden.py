@@ -61,9 +61,9 @@ EXAMPLES = Path(__file__).parents[2] / "sql_examples"
 # Where a unit has more rows than may count others remain on Spark, whose hash is another; here none has.
 BATCHES = {
     "groupings": "rand_hie",
+    "tpch/04_order_priority": "tpch",
     "tpch/05_local_supplier_volume": "tpch",
     "tpch/12_shipping_modes": "tpch",
-    "tpch/13_customer_distribution": "tpch",
 }
 
 
