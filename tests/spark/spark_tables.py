@@ -31,6 +31,8 @@ def new_session(warehouse: Path) -> Any:
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.driver.memory", "1g")
+        # Small statements end before a second compilation of the JVM's code would pay.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
