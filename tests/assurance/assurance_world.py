@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def release(con: Connection, epsilon: float = EPSILON) -> Release:
 
 
 class Step:
-    """A profile function that counts the steps of a release and acts at the chosen one, from 1."""
+    """A profile function that counts the steps of a release and acts at the chosen one, from 1; at 0 at each."""
 
     def __init__(self, at: int, act: Callable[[], object]) -> None:
         self.at = at
@@ -94,7 +94,9 @@ class Step:
         if name.startswith("<") or (event.startswith("c_") and name not in CALLS):
             return
         self.count += 1
-        if self.count == self.at:
+        if self.at == 0:
+            self.act()
+        elif self.count == self.at:
             self.where = f"{event} {name}"
             sys.setprofile(None)
             self.act()
@@ -206,52 +208,73 @@ def content(folder: Path) -> str:
     return found.hexdigest()
 
 
+def turns(states: Sequence[object]) -> list[int]:
+    """The steps, from 1, at which the state is another than a step before, and those before them, with both ends."""
+    last = len(states)
+    others = [step for step in range(2, last + 1) if states[step - 1] != states[step - 2]]
+    return sorted({1, last, *others, *(step - 1 for step in others)})
+
+
 def kill_at_each_step() -> None:
-    """Arguments: folder, steps at most, times each, which part of so many. Prints kills and what went wrong."""
+    """Arguments: folder, steps at most, 0 for those around which the files change. Prints kills and what went wrong.
+
+    What a kill leaves is what the files hold: a step after which they hold the same is the same kill.
+    """
     world = Path(sys.argv[1]) / "world"
-    most, times, part, parts = map(int, sys.argv[2:6])
+    most = int(sys.argv[2])
     make(world)
     plan = planned(world)
 
-    def counted() -> str:
+    def released() -> str:
         con = connect(world)
-        con.run(plan, fresh=True)
-        return str(steps_of(lambda: con.run(plan, fresh=True)))
+        for _ in range(2):
+            con.run(plan, fresh=True)
+        return ""
 
-    def killed(place: Path, step: int) -> str:
+    def under(place: Path, profile: Step) -> None:
         con = connect(place)
         con.budget  # noqa: B018 - opens the ledger
-        sys.setprofile(Step(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        sys.setprofile(profile)
         con.run(plan, fresh=True)
+        sys.setprofile(None)
+
+    def counted(place: Path) -> str:
+        states: list[str] = []
+        under(place, Step(0, lambda: states.append(content(place))))
+        return json.dumps([len(states), spread(len(states), most) if most else turns(states)])
+
+    def killed(place: Path, step: int) -> str:
+        under(place, Step(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
         return "alive"
 
     def survived(place: Path) -> str:
         return json.dumps((len(connect(place).budget.unreleased), fault_of(place, charges=2, releases=2)))
 
-    last = int(in_child(counted)[1])
+    assert in_child(released) == (0, "")
+    place = world.parent / "counted"
+    shutil.copytree(world, place)
+    last, chosen = json.loads(in_child(lambda: counted(place))[1])
     kills, charged_only, wrong = 0, 0, []
     # Before the charge most kills leave the very same bytes: what comes of them is looked at once.
     outcomes: dict[str, tuple[int, str]] = {}
-    chosen = spread(last, most)[part::parts]
     for step in chosen:
-        for time in range(times):
-            # A world of its own: what a release does before its charge grows with the entries of the ledger.
-            place = world.parent / f"{step}-{time}"
-            shutil.copytree(world, place)
-            number, text = in_child(lambda place=place, step=step: killed(place, step))  # type: ignore[misc]
-            kills += number == signal.SIGKILL
-            if number != signal.SIGKILL:
-                wrong.append(f"step {step}: no kill, {text}")
-            left = content(place)
-            if left not in outcomes:
-                number, text = in_child(lambda place=place: survived(place))  # type: ignore[misc]
-                lost, fault = json.loads(text) if text.startswith("[") else (0, text)
-                outcomes[left] = (lost, f"{number} {fault}" if number or fault else "")
-            lost, fault = outcomes[left]
-            charged_only += lost
-            if fault:
-                wrong.append(f"step {step}: {fault}")
-            shutil.rmtree(place)
+        # A world of its own: what a release does before its charge grows with the entries of the ledger.
+        place = world.parent / str(step)
+        shutil.copytree(world, place)
+        number, text = in_child(lambda place=place, step=step: killed(place, step))  # type: ignore[misc]
+        kills += number == signal.SIGKILL
+        if number != signal.SIGKILL:
+            wrong.append(f"step {step}: no kill, {text}")
+        left = content(place)
+        if left not in outcomes:
+            number, text = in_child(lambda place=place: survived(place))  # type: ignore[misc]
+            lost, fault = json.loads(text) if text.startswith("[") else (0, text)
+            outcomes[left] = (lost, f"{number} {fault}" if number or fault else "")
+        lost, fault = outcomes[left]
+        charged_only += lost
+        if fault:
+            wrong.append(f"step {step}: {fault}")
+        shutil.rmtree(place)
     found = {"steps": last, "chosen": len(chosen), "kills": kills, "charged_only": charged_only, "wrong": wrong}
     print(json.dumps(found))
 

@@ -128,7 +128,7 @@ THREATS = (
         "sql/test_golden.py::test_batch_is_answered_as_duckdb_answers_it",
     ), "golden batches are held against the DuckDB that is installed, one version a run"),
     Threat("L1", "an answer without a charge", (
-        "assurance/test_kill_at_each_step.py::test_a_kill_at_every_step_leaves_a_whole_ledger",
+        "assurance/test_kill_at_each_step.py::test_a_kill_on_either_side_of_every_write_leaves_a_whole_ledger",
         "audit/test_audit.py::test_the_order_of_a_release",
         "test_connection.py::test_kill_9_never_refunds_and_never_loses_an_answer",
     )),
