@@ -28,7 +28,7 @@ from scipy import linalg, optimize
 from dpsql.arrays import Floats, Ints
 from dpsql.strategy.core.blocks import deviations, factor
 
-_STAGES = ((8.0, 0.3, 20.0), (20.0, 0.1, 60.0), (60.0, 0.03, 200.0), (200.0, 0.01, 600.0))
+_STAGES = ((8, 0.3, 20.0), (20, 0.1, 60.0), (60, 0.03, 200.0), (200, 0.01, 600.0))
 _JOINED = 48  # rows up to which blocks are joined two by two
 _POLISHED = 3  # starts that are turned
 _MEMORY = 15
@@ -150,7 +150,7 @@ class _Objective:
     mu ``soft`` times the mean of |z|, the largest column to a mean of power ``outer``.
     """
 
-    def __init__(self, gram: Floats, Y: Floats, blocks: Sequence[int], inner: float, soft: float, outer: float) -> None:
+    def __init__(self, gram: Floats, Y: Floats, blocks: Sequence[int], inner: int, soft: float, outer: float) -> None:
         self._gram, self._Y = gram, Y
         self._starts: Ints = np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int64)
         self._sizes = np.array(blocks)
@@ -174,7 +174,7 @@ class _Objective:
         mu = self._soft * float(size.mean())
         top = np.maximum(np.maximum.reduceat(size, self._starts, axis=0), 1e-300)
         ratio = size / np.repeat(top, self._sizes, axis=0)
-        powers = ratio ** (self._inner - 1.0)
+        powers = _power(ratio, self._inner - 1)
         mean = np.maximum(np.add.reduceat(powers * ratio, self._starts, axis=0), 1e-300)  # a column may be 0 here
         held = top * mean ** (1.0 / self._inner)
         slope = powers * np.repeat(mean ** (1.0 / self._inner - 1.0), self._sizes, axis=0) * sign
@@ -190,6 +190,17 @@ class _Objective:
         by_mu = self._soft / Z.size * float(((mu / alone) * share).sum())
         grad = grad + 2.0 * (slope * share + by_mu * sign) @ self._Y.T
         return float(value), grad.ravel()
+
+
+def _power(base: Floats, exponent: int) -> Floats:
+    """``base`` to a whole power from 1 on, by squares: a tenth of the time of the power of floats."""
+    found = base if exponent & 1 else None
+    while exponent := exponent >> 1:
+        base = base * base
+        if exponent & 1:
+            found = base if found is None else found * base
+    assert found is not None  # noqa: S101 - an exponent has a bit
+    return found
 
 
 def _turned(gram: Floats, Y: Floats, draft: Draft, steps: int, deadline: float) -> Draft:
