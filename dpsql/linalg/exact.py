@@ -180,15 +180,39 @@ def column_norms(mixing: Matrix, columns: Sparse) -> tuple[int, int]:
 def block_norm(mixing: Matrix, columns: Sparse, blocks: Sequence[int]) -> int:
     """The largest, over columns of mixing @ columns, sum over blocks of rows of the largest absolute entry, exactly.
 
-    ``blocks``: sizes that add up to p. Cost and shapes as ``product_chunks``; sums beyond 2^53 in Python integers.
+    ``blocks``: sizes that add up to p. Cost and shapes as ``product_chunks``, for rows that are a block alone O(nnz)
+    where nothing is negative; sums beyond 2^53 in Python integers.
     """
+    alone = np.repeat(np.array(blocks) == 1, blocks)
+    added = _added(mixing[alone], columns) if alone.any() else None
+    if added is not None:
+        mixing, blocks = mixing[~alone], [size for size in blocks if size > 1]
+        if not blocks:
+            return int(added.max(initial=0))
     starts = block_starts(blocks)
-    largest = 0
+    largest = at = 0
     for chunk in product_chunks(mixing, columns):
         tops = np.maximum.reduceat(np.abs(chunk), starts, axis=0) if chunk.size else chunk
         small = tops.dtype != object and len(starts) * int(tops.max(initial=0)) < 2**53
-        largest = max(largest, int((tops.astype(np.float64) if small else _whole(tops)).sum(axis=0).max(initial=0)))
+        sums = _whole((tops.astype(np.float64) if small else _whole(tops)).sum(axis=0))
+        if added is not None:
+            sums = sums + added[at : at + len(sums)]
+        largest, at = max(largest, int(sums.max(initial=0))), at + len(sums)
     return largest
+
+
+def _added(mixing: Matrix, columns: Sparse) -> Ints | None:
+    """The L1 norm of every column of mixing @ columns (N,), exactly, where no entry is negative; None elsewhere.
+
+    None as well where 62 bits may not hold it.
+    """
+    data: Array = np.asarray(mixing.data if is_sparse(mixing) else mixing)
+    if data.dtype == object or min(data.min(initial=0), columns.data.min(initial=0)) < 0:
+        return None
+    tallest = int(np.diff(sparse.csc_array(columns).indptr).max(initial=0))
+    if max_abs(mixing) * mixing.shape[0] * max_abs(columns) * tallest >= 2**62:
+        return None
+    return np.asarray(columns.T.astype(np.int64) @ np.ravel(mixing.astype(np.int64).sum(axis=0)))
 
 
 def block_starts(blocks: Sequence[int]) -> Ints:
@@ -340,28 +364,37 @@ def largest_norm(mixing: Matrix, columns: Sparse, order: int, blocks: Sequence[i
     """
     csc = sparse.csc_array(columns)
     if blocks:
-        rows, largest = mixing.astype(np.float64), 0.0
-        for at in range(0, csc.shape[1], _CHUNK):
-            entries = np.abs(dense(rows @ csc[:, at : at + _CHUNK].astype(np.float64)))
-            largest = max(largest, float(np.maximum.reduceat(entries, block_starts(blocks), axis=0).sum(axis=0).max()))
-        return largest
+        alone = np.repeat(np.array(blocks) == 1, blocks)
+        sizes = _sizes(mixing[alone], csc, 1)
+        if not alone.all():
+            rows, starts = mixing[~alone].astype(np.float64), block_starts([size for size in blocks if size > 1])
+            for at in range(0, csc.shape[1], _CHUNK):
+                entries = np.abs(dense(rows @ csc[:, at : at + _CHUNK].astype(np.float64)))
+                sizes[at : at + _CHUNK] += np.maximum.reduceat(entries, starts, axis=0).sum(axis=0)
+        return float(sizes.max(initial=0.0))
+    return float(_sizes(mixing, csc, order).max(initial=0.0))
+
+
+def _sizes(mixing: Matrix, csc: Sparse, order: int) -> Floats:
+    """The L1 or squared L2 norm of every column of mixing @ csc (N,), as ``largest_norm``."""
+    if not mixing.shape[0]:
+        return np.zeros(csc.shape[1])
     if is_sparse(mixing) and mixing.shape[0] * mixing.shape[1] > _WRITTEN_OUT:  # such as single counts of many groups
         many = abs(sparse.csr_array(mixing).astype(np.float64) @ csc.astype(np.float64))
-        return float((many if order == 1 else many.multiply(many)).sum(axis=0).max(initial=0.0))
+        return np.ravel((many if order == 1 else many.multiply(many)).sum(axis=0))
     left = np.asarray(dense(mixing)).astype(np.float32)
     scale = float(np.abs(left).max(initial=0.0)) or 1.0
     left /= scale
     held = sparse.csr_array(left)
     if _SPARSE_COST * held.nnz * csc.nnz < left.size * csc.shape[1] * left.shape[1]:
         size = abs(held.astype(np.float64) @ csc.astype(np.float64))
-        norms: Array = (size if order == 1 else size.multiply(size)).sum(axis=0)
-        return float(norms.max(initial=0.0)) * scale**order
-    largest = 0.0
+        return np.ravel((size if order == 1 else size.multiply(size)).sum(axis=0)) * scale**order
+    found = np.zeros(csc.shape[1])
     for at in range(0, csc.shape[1], _CHUNK):
         chunk = left @ csc[:, at : at + _CHUNK].astype(np.float32).toarray()
         norms = np.abs(chunk, out=chunk).sum(axis=0) if order == 1 else np.einsum("ij,ij->j", chunk, chunk)
-        largest = max(largest, float(norms.max(initial=0.0)))
-    return largest * scale**order
+        found[at : at + _CHUNK] = norms
+    return found * scale**order
 
 
 def _norms_of(chunk: Array) -> tuple[int, int]:

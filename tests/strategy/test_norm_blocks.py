@@ -149,6 +149,34 @@ def test_the_norm_is_exact_where_floats_are_not() -> None:
     assert exact.block_norm(large, columns, (3,)) == 2**52 + 1
 
 
+def test_norms_by_blocks_are_those_of_the_written_product() -> None:
+    """Rows alone in a block take ways of their own, where nothing is negative and where something is."""
+    rng = np.random.default_rng(3)
+    for trial in range(60):
+        low, sizes = int(rng.integers(-1, 1)) * 4, rng.integers(1, 4, size=rng.integers(1, 6)).tolist()
+        mixing = rng.integers(low, 9, size=(sum(sizes), 4)) * 10 ** (trial % 3 * 7)
+        columns = sparse.csc_array(rng.integers(0, 3, size=(4, 9)) * rng.integers(0, 2, size=(4, 9)))
+        size, starts = np.abs(mixing @ columns.toarray()), exact.block_starts(sizes)
+        wanted = int(np.maximum.reduceat(size, starts, axis=0).sum(axis=0).max())
+        assert exact.block_norm(mixing, columns, sizes) == wanted
+        assert exact.largest_norm(mixing, columns, 1, sizes) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_no_blocks_come_below_the_bound_by_which_they_are_left_out() -> None:
+    rng = np.random.default_rng(4)
+    nearest = np.inf
+    for _ in range(200):
+        blocks = tuple(rng.integers(1, 4, size=rng.integers(1, 4)).tolist())
+        C, Y = rng.normal(size=(sum(blocks), 2 if sum(blocks) > 1 else 1)), rng.choice([-1.0, 0.0, 1.0], size=(9, 30))
+        Y = Y[: C.shape[1]]
+        half = rng.normal(size=(5, C.shape[1]))
+        found = norm_blocks.error_of(half.T @ half, C, Y, blocks)
+        least = norm_blocks.least_of(half.T @ half, Y) * min(factor(m) / m for m in blocks)
+        assert found >= least * (1 - 1e-9)
+        nearest = min(nearest, found / least)
+    assert nearest < 1.5
+
+
 def test_blocks_are_refused_where_they_do_not_belong() -> None:
     with pytest.raises(DataError, match="pure"):
         strategy.select(filters(3), noise="laplace", method="norm-blocks")
@@ -162,7 +190,7 @@ def test_blocks_are_refused_where_they_do_not_belong() -> None:
 def test_the_gradient_is_that_of_the_objective() -> None:
     rng = np.random.default_rng(5)
     C, Y, blocks = rng.normal(size=(4, 4)), rng.normal(size=(4, 30)), (2, 1, 1)
-    objective = norm_blocks._Objective(np.diag([1.0, 2.0, 3.0, 1.0]), Y, blocks, 12.0, 0.1, 30.0)
+    objective = norm_blocks._Objective(np.diag([1.0, 2.0, 3.0, 1.0]), Y, blocks, 12, 0.1, 30.0)
     _, slope = objective(C.ravel())
     for at in range(16):
         step = np.zeros(16)

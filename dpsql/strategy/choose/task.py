@@ -38,8 +38,8 @@ CATALOGUE = (
     "workload",
     "p-identity",
     "low-rank",
-    NORM_BLOCKS,
     "union-of-parts",
+    NORM_BLOCKS,
     "workload-separation",
     *PUBLISHED,
 )
@@ -66,6 +66,7 @@ class Task:
 
     ``in_blocks``: with "laplace", whether rows may be measured in blocks, too (noise "pure" of ``select``).
     ``turned``: what a unit changes adds up over cells, so that mixings are searched from several turns.
+    ``known``: the least error of the methods that were tried before; a search that cannot come below it ends.
     """
 
     W: Workload
@@ -76,6 +77,7 @@ class Task:
     work: float = WORK
     turned: bool = False
     in_blocks: bool = False
+    known: float = np.inf
     _blocks: tuple[Block, ...] | None = None
     _optimum: Optimum | None = None
     _parts: tuple[Workload, ...] | None = None
@@ -181,6 +183,7 @@ class Task:
                     found.append(task.plan(name))
                 except DataError:
                     continue
+                task.known = min(task.known, found[-1][1])
         if not found:
             raise DataError("strategy: a part of the workload is too large; split the batch")
         return min(found, key=lambda f: f[1])
@@ -227,20 +230,21 @@ class Task:
     def _norm_blocks(self, block: Block) -> Piece:
         if not self.in_blocks:
             raise DataError("strategy: norm-blocks is for noise='pure', whose noise may be drawn in blocks")
-        v, work = block.rank, self.work / len(self.blocks())
+        v, work, known = block.rank, self.work / len(self.blocks()), self.known / block.count
         rows = sparse.csr_array(sparse.vstack([block.basis, _ones_over(block.basis)], format="csr"))
         moved = self.W.moved(rows)
         columns = sparse.csc_array(moved[:, distinct_columns(moved, up_to_sign=True).keep])
         Y = columns.toarray().astype(np.float64)
         total = np.linalg.lstsq(Y[:v].T, Y[v], rcond=None)[0]
-        plain = norm_blocks.search(block.gram, Y[:v], [np.eye(v)], self.deadline, work)
+        plain = norm_blocks.search(block.gram, Y[:v], [np.eye(v)], self.deadline, work, known)
+        known = min(known, plain.error)
         if np.abs(total @ Y[:v] - Y[v]).max() <= 1e-9:
             lifted = norm_blocks.lifted(Y[:v], total)
-            found = norm_blocks.search(block.gram, Y[:v], [lifted], self.deadline, work)
+            found = norm_blocks.search(block.gram, Y[:v], [lifted], self.deadline, work, known)
         else:
             gram = np.zeros((v + 1, v + 1))
             gram[:v, :v] = block.gram
-            found = norm_blocks.search(gram, Y, [norm_blocks.lifted(Y, None)], self.deadline, work)
+            found = norm_blocks.search(gram, Y, [norm_blocks.lifted(Y, None)], self.deadline, work, known)
             if found.error < plain.error:
                 return Piece(rows, found.C, columns, gram, blocks=found.blocks)
         best = min(plain, found, key=lambda draft: draft.error) if found.C.shape[1] == v else plain
@@ -318,6 +322,7 @@ def drafts(task: Task, method: str) -> list[tuple[float, str, tuple[Piece, ...]]
             continue
         task.say(f"{name}: error {error:.6g}")
         found.append((error, name, pieces))
+        task.known = min(task.known, error)
     if not found:
         raise DataError("strategy: the workload is too large for every method; split the batch")
     return found

@@ -13,7 +13,8 @@ of one Laplace measurement, against m^3 one by one. Proof: z is uniform in {-r..
 
 Starts are the rows as they are and lifted, in one block, in blocks joined two by two while the error falls, and all of
 these turned by descent (log of the error, with maxima smoothed in stages, as in ``dpsql.strategy.pure.low_rank``).
-Not convex: a heuristic, judged by its computed error.
+Not convex: a heuristic, judged by its computed error. A start is turned only where its blocks could be worth it
+(``least_of``), for the blocks stay as they are.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from dpsql.strategy.core.blocks import deviations, factor
 _STAGES = ((8, 0.3, 20.0), (20, 0.1, 60.0), (60, 0.03, 200.0), (200, 0.01, 600.0))
 _JOINED = 48  # rows up to which blocks are joined two by two
 _POLISHED = 3  # starts that are turned
+_FEWEST = 5  # steps of a stage; of so few none is expected to gain a factor of more than ...
+_HOPEFUL = 3.0
 _MEMORY = 15
 
 
@@ -76,10 +79,26 @@ def error_of(gram: Floats, C: Floats, Y: Floats, blocks: Sequence[int]) -> float
     return float(norms(C @ Y, blocks).max()) ** 2 * float(np.sum((gram @ inverse) * inverse))
 
 
-def search(gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, work: float) -> Draft:
+def least_of(gram: Floats, Y: Floats) -> float:
+    """A lower bound on the error of all rows for Gaussian noise: (tr K^1/2)^2, K = R Y Y^T R^T / N, R^T R = gram.
+
+    Rows C in blocks of m_k have no error below min_k (m_k + 1)(m_k + 2) / (6 m_k) times it. Proof: C over the square
+    roots of the sizes of its blocks has columns whose 2-norm is at most their sum of largest entries, and its rows'
+    noise has that many times the variance which Gaussian noise for columns of such a norm would have.
+    """
+    S = Y @ Y.T / Y.shape[1]
+    values, vectors = linalg.eigh(gram, check_finite=False)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return float(np.sqrt(np.maximum(linalg.eigvalsh(root.T @ S @ root), 0.0)).sum()) ** 2
+
+
+def search(
+    gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, work: float, known: float = np.inf
+) -> Draft:
     """The best rows and blocks from square ``starts`` (v x v), steps limited by ``work`` multiplications.
 
-    ``gram`` (v x v) of the queries, ``Y`` (v x N) what a unit can change, in the same coordinates.
+    ``gram`` (v x v) of the queries, ``Y`` (v x N) what a unit can change, in the same coordinates. What cannot come
+    below the error ``known`` is not searched for.
     """
     drafts: list[Draft] = []
     for start in starts:
@@ -94,10 +113,15 @@ def search(gram: Floats, Y: Floats, starts: Sequence[Floats], deadline: float, w
     drafts.sort(key=lambda draft: draft.error)
     best = drafts[0]
     p, N = Y.shape[0] + 1, Y.shape[1]
-    steps = int(np.clip(work / (_POLISHED * len(_STAGES) * (6.0 * p * p * N + 12.0 * p**3)), 5, 120))
+    steps = int(np.clip(work / (_POLISHED * len(_STAGES) * (6.0 * p * p * N + 12.0 * p**3)), _FEWEST, 120))
+    least = least_of(gram, Y)
     for draft in drafts[:_POLISHED]:
         if monotonic() > deadline:
             break
+        goal = min(known, best.error)
+        hopeless = steps == _FEWEST and draft.error > _HOPEFUL * goal
+        if hopeless or least * min(factor(m) / m for m in draft.blocks) >= goal:
+            continue
         turned = _turned(gram, Y, draft, steps, deadline)
         best = turned if turned.error < best.error else best
     return best
