@@ -99,6 +99,6 @@ assurance: $(ACCOUNTING)
 	$(BIN)/python tests/audit/assurance_page.py
 
 bench: env
-	@for file in $(filter-out $(addprefix benchmarks/,data.py report.py lsa_figures.py low_rank_trends.py spark.py),$(wildcard benchmarks/*.py)); do \
+	@for file in $(filter-out $(addprefix benchmarks/,data.py gate.py report.py lsa_figures.py low_rank_trends.py spark.py),$(wildcard benchmarks/*.py)); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit 1; \
 	done
