@@ -12,7 +12,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Every worker and every process that a test kills imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench
+.PHONY: help env demo demo-serve lint quick test test-long test-surfaces test-spark docs assurance bench bench-gate
 
 help:
 	@echo "make demo       answer 36 questions about real data, privately"
@@ -25,6 +25,7 @@ help:
 	@echo "make docs       the site of docs/, into site/"
 	@echo "make assurance  run all that holds the guarantee, and write docs/assurance.md"
 	@echo "make lint       lint and types alone"
+	@echo "make bench-gate  a dozen operations against what they took: fails where one grew by 1.3"
 	@echo "make bench      every benchmark but that of Spark, one after the other"
 
 env: $(STAMP)
@@ -97,6 +98,9 @@ docs: $(SURFACES)
 
 assurance: $(ACCOUNTING)
 	$(BIN)/python tests/audit/assurance_page.py
+
+bench-gate: env
+	$(BIN)/python benchmarks/gate.py
 
 bench: env
 	@for file in $(filter-out $(addprefix benchmarks/,data.py gate.py report.py lsa_figures.py low_rank_trends.py spark.py),$(wildcard benchmarks/*.py)); do \

@@ -6,7 +6,7 @@ A dozen operations, each of them once for warmth and then once for each figure: 
 of its libraries; the most bytes that Python and numpy held at a time; and seconds of the processor over those of a
 fixed mix of Python, arithmetic on arrays and eigenvalues. The first two are figures of one process that no clock and no
 other work on the machine touches: over 1.3 times that of gate.json they fail. They do not see what one call of numpy or
-DuckDB takes; the third does, but differs by machines, and fails where each of three tries is over twice the table's.
+DuckDB takes; the third does, but differs by machines, and fails where each of three tries is over 2.5 times the table's.
 ``--write`` makes gate.json anew.
 """
 
@@ -36,7 +36,7 @@ import dpsql
 TABLE = Path(__file__).with_name("gate.json")
 EXAMPLES = Path(__file__).parent.parent / "sql_examples"
 MOST = 1.3
-MOST_SECONDS = 2.0
+MOST_SECONDS = 2.5
 TRIES = 3
 LEAST_BYTES = 1 << 20  # less is not worth a word: allocations of a few caches
 LEAST_SECONDS = 0.02
@@ -166,9 +166,7 @@ def main() -> int:
     before: dict[str, Figures] = {} if options.write else json.loads(TABLE.read_text())
     found = {"import dpsql": imported()}
     grew = []
-    print(
-        "| operation | calls | MiB | mixes | calls, MiB and mixes over those of the table |\n|---|---:|---:|---:|---|"
-    )
+    print("| operation | calls | MiB | mixes | calls, MiB and mixes over the table's |\n|---|---:|---:|---:|---|")
     with tempfile.TemporaryDirectory() as folder:
         work = operations(Path(folder))
         for name in ["import dpsql", *work]:
@@ -180,14 +178,10 @@ def main() -> int:
                 "bytes": max(figures["bytes"], LEAST_BYTES) / max(table["bytes"], LEAST_BYTES),
                 "mixes": max(figures["mixes"], LEAST_SECONDS) / max(table["mixes"], LEAST_SECONDS),
             }
-            grew += [
-                f"{name}: {key}" for key, ratio in over.items() if ratio > (MOST_SECONDS if key == "mixes" else MOST)
-            ]
-            ratios = ", ".join(f"{ratio:.2f}" for ratio in over.values())
-            print(
-                f"| {name} | {figures['calls']:,} | {figures['bytes'] / 2**20:.1f} | {figures['mixes']:.2f} | {ratios} |",
-                flush=True,
-            )
+            limits = {"calls": MOST, "bytes": MOST, "mixes": MOST_SECONDS}
+            grew += [f"{name}: {key}" for key, ratio in over.items() if ratio > limits[key]]
+            shown = f"{figures['calls']:,} | {figures['bytes'] / 2**20:.1f} | {figures['mixes']:.2f}"
+            print(f"| {name} | {shown} | {', '.join(f'{ratio:.2f}' for ratio in over.values())} |", flush=True)
     if options.write:
         TABLE.write_text(json.dumps(found, indent=2) + "\n")
     for name in grew:

@@ -192,9 +192,9 @@ def test_epsilon_of_neighbouring_tables(
 def test_mu_of_neighbouring_tables_sharply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
-    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 20_000, rho=8).z) < 5
-    rescaled(monkeypatch, "gaussian", Fraction(6, 7))
-    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 20_000, rho=8).z > 5
+    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 7_000, rho=8).z) < 5
+    rescaled(monkeypatch, "gaussian", Fraction(3, 4))
+    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 7_000, rho=8).z > 5
 
 
 # -- released numbers -------------------------------------------------------------------------------

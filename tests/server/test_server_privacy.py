@@ -223,7 +223,7 @@ def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path) -> None:
     Accounts.of(con.policy, con.ledger_path, None).add("ann", Wish(epsilon=300, pure_epsilon=150), "password of ann")
     command = [sys.executable, "-m", "dpsql", "serve", str(policy), "--database", str(data), "--port", "0", "--json"]
     draw, answered, number, restarts = np.random.default_rng(7), 0, 0, []
-    for _ in range(100):
+    for _ in range(25):
         begun = time.monotonic()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
             assert process.stdout is not None
