@@ -6,7 +6,7 @@ A dozen operations, each of them once for warmth and then once for each figure: 
 of its libraries; the most bytes that Python and numpy held at a time; and seconds of the processor over those of a
 fixed mix of Python, arithmetic on arrays and eigenvalues. The first two are figures of one process that no clock and no
 other work on the machine touches: over 1.3 times that of gate.json they fail. They do not see what one call of numpy or
-DuckDB takes; the third does, but differs by machines, and fails where each of three tries is over 2.5 times the table's.
+DuckDB takes; the third does, but differs by machines, and fails where each of three tries is over 2.5 times as much.
 ``--write`` makes gate.json anew.
 """
 
