@@ -15,7 +15,7 @@ from dpsql.audit.noise import fit
 from dpsql.audit.privacy import distance
 from dpsql.audit.sensitivity import brute_force
 from dpsql.audit.world import World
-from dpsql.linalg import exact
+from dpsql.linalg import norms
 from dpsql.privacy import charge as charges
 from dpsql.privacy import draws
 from dpsql.privacy.noise import Noise
@@ -54,13 +54,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def one_block_paid(patch: Patch) -> None:
     """A split of epsilon that does not add up: the dearest block alone is paid for."""
-    real = exact.block_norm
+    real = norms.block_norm
 
     def largest(mixing: Any, columns: Any, blocks: Any) -> int:
         parts = np.split(np.arange(sum(blocks)), np.cumsum(blocks)[:-1])
         return max(real(mixing[rows], columns, (len(rows),)) for rows in parts)
 
-    patch.setattr(exact, "block_norm", largest)
+    patch.setattr(norms, "block_norm", largest)
     _unheld(patch)
 
 

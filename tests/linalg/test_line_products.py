@@ -7,8 +7,9 @@ import pytest
 from scipy import sparse
 
 from dpsql.errors import DataError
-from dpsql.linalg.exact import largest_norm, words_of
+from dpsql.linalg.exact import words_of
 from dpsql.linalg.lines import BlockLine, CausalLine, CyclicLine
+from dpsql.linalg.norms import largest_norm
 
 
 def _long(rng: np.random.Generator, n: int) -> list[int]:

@@ -10,7 +10,7 @@ from scipy import sparse
 import dpsql
 from dpsql import strategy
 from dpsql.errors import DataError
-from dpsql.linalg.exact import column_norms
+from dpsql.linalg.norms import column_norms
 from dpsql.strategy.many_cells.box_strategy import BoxStrategy, box_strategy
 from dpsql.workload import Workload
 from dpsql.workload.cells import tell_apart as cells_module

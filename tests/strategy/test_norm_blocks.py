@@ -11,7 +11,7 @@ from scipy import sparse
 
 from dpsql import bounds, strategy, workload
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg import exact
+from dpsql.linalg import norms
 from dpsql.reconstruct import covariance
 from dpsql.reconstruct.intervals import half_widths, log_concave_quantile
 from dpsql.replicates.noise import replicates
@@ -144,9 +144,9 @@ def test_a_kept_strategy_comes_back_with_its_blocks(tmp_path, monkeypatch) -> No
 def test_the_norm_is_exact_where_floats_are_not() -> None:
     columns = workload.identity(3).span.tocsc()
     large = np.array([[2**52, 1, 0], [0, 2**52 + 1, 5], [3, 2**52 - 1, 2**52]])
-    assert exact.block_norm(large, columns, (2, 1)) == 2**53
-    assert exact.block_norm(large, columns, (1, 1, 1)) == exact.column_norms(large, columns)[0]
-    assert exact.block_norm(large, columns, (3,)) == 2**52 + 1
+    assert norms.block_norm(large, columns, (2, 1)) == 2**53
+    assert norms.block_norm(large, columns, (1, 1, 1)) == norms.column_norms(large, columns)[0]
+    assert norms.block_norm(large, columns, (3,)) == 2**52 + 1
 
 
 def test_norms_by_blocks_are_those_of_the_written_product() -> None:
@@ -156,10 +156,10 @@ def test_norms_by_blocks_are_those_of_the_written_product() -> None:
         low, sizes = int(rng.integers(-1, 1)) * 4, rng.integers(1, 4, size=rng.integers(1, 6)).tolist()
         mixing = rng.integers(low, 9, size=(sum(sizes), 4)) * 10 ** (trial % 3 * 7)
         columns = sparse.csc_array(rng.integers(0, 3, size=(4, 9)) * rng.integers(0, 2, size=(4, 9)))
-        size, starts = np.abs(mixing @ columns.toarray()), exact.block_starts(sizes)
+        size, starts = np.abs(mixing @ columns.toarray()), norms.block_starts(sizes)
         wanted = int(np.maximum.reduceat(size, starts, axis=0).sum(axis=0).max())
-        assert exact.block_norm(mixing, columns, sizes) == wanted
-        assert exact.largest_norm(mixing, columns, 1, sizes) == pytest.approx(wanted, rel=1e-5)
+        assert norms.block_norm(mixing, columns, sizes) == wanted
+        assert norms.largest_norm(mixing, columns, 1, sizes) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_no_blocks_come_below_the_bound_by_which_they_are_left_out() -> None:

@@ -12,7 +12,7 @@ from helpers import exact, job_of, policy_of, tables_of
 
 from dpsql import measure
 from dpsql.errors import IntegrityError, SQLError
-from dpsql.linalg.exact import column_norms
+from dpsql.linalg.norms import column_norms
 from dpsql.measure import ConnectionEngine
 from dpsql.workload.cells import cell_limits
 from dpsql.workload.cells import tell_apart as cells_module

@@ -191,7 +191,7 @@ def fuzzed_few(seed: int) -> tuple[int, int, bool]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unlisted, "_ALL_PRODUCTS", 0)
         patch.setattr(unlisted, "_PRODUCTS", 0)
-        patch.setattr(whole_numbers, "_SPARSE_COST", 0)
+        patch.setattr(whole_numbers, "SPARSE_COST", 0)
         found = unlisted.bounded_norm(2, np.eye(n, dtype=np.int64), sparse.csr_array(B * scale), parts)
     return longest * scale**2, found, apart
 

@@ -49,7 +49,7 @@ from scipy.sparse.csgraph import connected_components
 
 from dpsql.arrays import Array, Csr, Json, Matrix
 from dpsql.errors import DataError, Error
-from dpsql.linalg import exact, modular
+from dpsql.linalg import exact, modular, norms
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.basis import Basis, sketched_coordinates
 from dpsql.linalg.columns import distinct_columns
@@ -248,8 +248,8 @@ def admitted(
         raise ValueError("not the blocks of these rows")
     if blocks and noise == "gaussian":
         raise ValueError("blocks are for pure noise")
-    l1, l2_squared = exact.column_norms(mixing, columns)
-    l1 = exact.block_norm(mixing, columns, blocks) if blocks else l1
+    l1, l2_squared = norms.column_norms(mixing, columns)
+    l1 = norms.block_norm(mixing, columns, blocks) if blocks else l1
     sensitivity = sqrt(l2_squared) if noise == "gaussian" else float(l1)
     if not _full_rank(mixing):
         raise ValueError("rank is lost")

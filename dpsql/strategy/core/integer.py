@@ -16,7 +16,7 @@ from scipy import linalg, sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints, Matrix, Sparse
 from dpsql.errors import DataError, InternalError
-from dpsql.linalg import exact, modular
+from dpsql.linalg import modular, norms
 from dpsql.linalg.forms import dense
 from dpsql.strategy.core.blocks import whitened
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -74,24 +74,24 @@ class Piece:
     def norms(self, root: Array) -> tuple[int, int]:
         """Exact (L1, squared L2) sensitivity of the integers root @ rows; by blocks, if any, in place of L1."""
         mixing = sparse.csr_array(sparse.diags_array(root, dtype=root.dtype)) if root.ndim == 1 else root
-        l1, l2_squared = exact.column_norms(mixing, self.columns)
-        return exact.block_norm(mixing, self.columns, self.blocks) if self.blocks else l1, l2_squared
+        l1, l2_squared = norms.column_norms(mixing, self.columns)
+        return norms.block_norm(mixing, self.columns, self.blocks) if self.blocks else l1, l2_squared
 
     def real_norms(self) -> tuple[float, float]:
         """(L1, squared L2) sensitivity of root @ rows in floats; by blocks, if any, in place of L1."""
         if self.blocks:
-            return exact.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
-        quick = None if self.root.ndim == 1 else exact.few_entries(self.root, self.columns)
+            return norms.largest_norm(self.root, self.columns, 1, self.blocks), np.nan
+        quick = None if self.root.ndim == 1 else norms.few_entries(self.root, self.columns)
         if quick is not None:
             return float(quick[0]), float(quick[1])
-        parted = None if self.root.ndim == 1 else exact.parts_of(self.root, self.columns)
+        parted = None if self.root.ndim == 1 else norms.parts_of(self.root, self.columns)
         if parted is not None:
             sums = np.zeros((2, self.columns.shape[1]))
             for root, few, label in parted:
                 size = np.abs(root @ few.toarray())
-                norms = np.zeros((2, size.shape[1] + 1))  # the last for columns of zeros
-                norms[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
-                sums += norms[:, label]
+                each = np.zeros((2, size.shape[1] + 1))  # the last for columns of zeros
+                each[:, :-1] = size.sum(axis=0), np.einsum("ij,ij->j", size, size)
+                sums += each[:, label]
             return float(sums[0].max()), float(sums[1].max())
         l1 = l2 = 0.0
         columns = sparse.csc_array(self.columns)
@@ -217,8 +217,8 @@ def finish(
         if not all(full_rank(m) for m in mixings):
             continue
         if units is None:
-            norms = [p.norms(m) for p, m in zip(pieces, mixings, strict=True)]
-            l1, l2 = max(a for a, _ in norms), max(b for _, b in norms)
+            found = [p.norms(m) for p, m in zip(pieces, mixings, strict=True)]
+            l1, l2 = max(a for a, _ in found), max(b for _, b in found)
         else:
             whole = _assemble(mixings, [p.copies for p in pieces]), _stacked(pieces)
             l2 = -(-sensitivity_over("gaussian", *whole, units) // units.common**2)

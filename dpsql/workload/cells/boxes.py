@@ -34,8 +34,9 @@ from scipy import sparse
 
 from dpsql.arrays import Array, Csr, Floats, Matrix
 from dpsql.errors import InternalError
-from dpsql.linalg.exact import column_norms, max_abs
+from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense
+from dpsql.linalg.norms import column_norms
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.expr.regions import Axis, BoolArray, IntArray, mix
 from dpsql.workload.families.matrix import Workload

@@ -16,8 +16,9 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Matrix
-from dpsql.linalg.exact import column_norms, largest_norm, product, product_bits, word_width
+from dpsql.linalg.exact import product, product_bits, word_width
 from dpsql.linalg.forms import is_sparse
+from dpsql.linalg.norms import column_norms, largest_norm
 from dpsql.workload.cells.corners import corners_of
 from dpsql.workload.expr.regions import IntArray
 

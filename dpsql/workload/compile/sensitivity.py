@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsql.arrays import Csr, Matrix
-from dpsql.linalg.exact import block_norm, column_norms, largest_norm, squared_sum
+from dpsql.linalg.norms import block_norm, column_norms, largest_norm, squared_sum
 from dpsql.workload.cells.integers import Integers
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.compile.units import by_unit, contributions_of

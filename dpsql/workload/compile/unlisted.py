@@ -29,7 +29,8 @@ from scipy import sparse
 
 from dpsql.arrays import Array, Floats, Ints, Matrix, Sparse
 from dpsql.linalg.columns import distinct_columns
-from dpsql.linalg.exact import each_norm, max_abs, product_chunks, products, sparse_products, squared_sum
+from dpsql.linalg.exact import max_abs, product_chunks, products, sparse_products
+from dpsql.linalg.norms import each_norm, squared_sum
 from dpsql.workload.compile.nested import largest_sums
 from dpsql.workload.families.contributions import Part, Tied
 
