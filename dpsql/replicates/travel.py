@@ -17,6 +17,7 @@ from sqlglot import exp
 from dpsql.arrays import Floats
 from dpsql.errors import DataError, NotSupportedError, OperationalError, SQLError
 from dpsql.quoting import free_name
+from dpsql.reconstruct.combined import Observed
 from dpsql.release import ReleaseStore, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
@@ -30,7 +31,7 @@ from dpsql.sql.outer.relation import ERRORS
 from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
 from dpsql.sql.parse.routing import named_tables
 
-from .intervals import Drawn, spread_of
+from .intervals import Drawn, replicates_for, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
 from .merging import merged
@@ -44,6 +45,8 @@ MOST_CELLS = 10_000_000
 """Rows of a table in all its replicates."""
 _USUAL, _LARGE = 999, 199
 _MANY_ROWS = 1_000
+_LINEAR_CELLS = 3_000_000
+"""Rows of a table in all its replicates where these are more than usual, to show what is linear."""
 _TAIL = 25
 """Replicates beyond each end of an interval, at least."""
 _LEAST_ALPHA = 0.005
@@ -235,9 +238,11 @@ def _check_query(query: str, tree: exp.Expr, bare: Result) -> None:
 
 
 def _count(laws: Mapping[int, Law], alpha: float) -> int:
-    """How many replicates: fewer of large tables, more for ends far out."""
+    """How many replicates: fewer of large tables, more for ends far out, and to show what is linear in much noise."""
     largest = max(_rows(law) for law in laws.values())
-    return max(_USUAL if largest <= _MANY_ROWS else _LARGE, int(np.ceil(2 * _TAIL / alpha)) - 1)
+    usual = max(_USUAL if largest <= _MANY_ROWS else _LARGE, int(np.ceil(2 * _TAIL / alpha)) - 1)
+    linear = replicates_for(sum(len(one.y) for one in _measured(laws).values()))
+    return linear if usual < linear <= _LINEAR_CELLS // largest else usual
 
 
 def _rows(law: Law) -> int:
@@ -260,11 +265,16 @@ def _drawn(laws: Mapping[int, Law], count: int) -> Drawn | None:
     """The noise of all measurements that the releases rest on, each once; None where it is of too many numbers for
     replicates to show what is linear in it.
     """
-    measured = {seed: one for law in laws.values() for seed, one in law.measured.items()}
-    if 2 * sum(len(one.y) for one in measured.values()) > count:
+    measured = _measured(laws)
+    if replicates_for(sum(len(one.y) for one in measured.values())) > count:
         return None
     white = [whitened(one, seed, count) for seed, one in measured.items()]
     return Drawn(tuple(measured.values()), np.concatenate(white, axis=1))
+
+
+def _measured(laws: Mapping[int, Law]) -> dict[int, Observed]:
+    """All measurements that the releases rest on, each once, by the seed of their noise."""
+    return {seed: one for law in laws.values() for seed, one in law.measured.items()}
 
 
 def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
@@ -317,11 +327,12 @@ class _Asked:
         """Alpha of the ends of a row that noise may have picked.
 
         Of m rows that contend for k places the picked ones have the larger noise: intervals at level alpha k / m keep
-        the share of shown intervals that miss at alpha (Benjamini and Yekutieli 2005); twice that here, as picking
-        moves numbers to one side, so that the other end hardly ever misses.
+        the share of shown intervals that miss at alpha (Benjamini and Yekutieli 2005). Replicates vary about the answer,
+        which varies about the truth, so that of rows that tie about half are ever picked in them: picking moves numbers
+        to one side, whose miss alone counts, and the two cancel.
         """
-        picked = 2 * len(self.bare) / max(rows.contenders, 1) if ran.lineage.rows else 1.0
-        return max(self.alpha * min(1.0, picked), _LEAST_ALPHA)
+        picked = max(len(self.bare), 1) / max(rows.contenders, 1) if ran.lineage.rows else 1.0
+        return self.alpha * min(1.0, picked)
 
     def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str], alpha: float) -> list[tuple[str, str, Any]]:
         """The columns of errors beside column ``at``; ends at level ``alpha``."""
@@ -350,7 +361,9 @@ class _Asked:
             )
         divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
         whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
-        drawn = None if self.drawn is None else replace(self.drawn, white=self.drawn.white[: ran.times - 1])
+        drawn = self.drawn
+        if drawn is not None and ran.times <= len(drawn.white):
+            drawn = replace(drawn, white=drawn.white[: ran.times - 1])
         found = spread_of(first, moved[1:], there[1:], divisors, drawn, alpha, whole=whole)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval
