@@ -361,8 +361,8 @@ def main() -> None:
     options = parser.parse_args()
     count, null = options.releases, options.null
     start = time.process_time()
-    print("| data, outcome | rows | epsilon | covered | without ends | AdaSSP's error / ours | t: size, power (exact's) "
-          "| chi-square: size, power (exact's) |\n|---|---:|---:|---:|---:|---:|---:|---:|")  # fmt: skip
+    print("| data, outcome | rows | epsilon | covered | without ends | AdaSSP's error / ours | t: size, power (exact's)"
+          " | chi-square: size, power (exact's) |\n|---|---:|---:|---:|---:|---:|---:|---:|")  # fmt: skip
     fits: list[Regressed] = []
     tests: dict[str, list[Rejected]] = {"t": [], "chi-square": []}
     with tempfile.TemporaryDirectory() as folder:

@@ -5,9 +5,9 @@
 Queries of eight kinds are generated over two releases of one table (200 of them by default); each of ``--releases``
 pairs of releases answers ``--asked`` of the queries with ``errors=True``, the next ones every time, at epsilon 0.1 and
 1. There are ``--worlds`` tables, whose groups differ in size; of each the batches are planned once, and every release
-measures anew. A cell is covered where the number that the query gives of the exact tables lies between ``c_low`` and ``c_high``.
-Rows go by the columns that noise does not reach; of a query that leaves rows out, a row is held against its exact
-number whether or not the exact answer has it. Beside coverage: the mean width in standard errors, cells without a
+measures anew. A cell is covered where the number that the query gives of the exact tables lies between ``c_low`` and
+``c_high``. Rows go by the columns that noise does not reach; of a query that leaves rows out, a row is held against its
+exact number whether or not the exact answer has it. Beside coverage: the mean width in standard errors, cells without a
 finite interval, how often c_present was right (Brier score beside that of always saying the mean), and seconds of
 processor beside those of the bare query, which other work on the machine does not stretch.
 """

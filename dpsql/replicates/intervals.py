@@ -14,7 +14,8 @@ Let f(x_hat) be an answer, f* its replicates f(x_hat + R z*), and z the noise th
   The hull covers 95 % of maxima and ranks but where true numbers tie within about a quarter of their errors (91 %
   there, 79 to 87 % for six exact ties; ours, by simulation). Whole numbers, such as ranks, go without the basic
   interval and get ends that replicates took.
-- Where the sign of a divisor is not sure at level alpha, the ends are -inf and inf: any value is possible.
+- Where the sign of a divisor is not sure at level alpha, or the answer itself is infinite, the ends are -inf and inf:
+  any value is possible.
 
 Values are NULL where the answer is.
 """
@@ -114,7 +115,7 @@ def spread_of(
         with np.errstate(invalid="ignore"):
             turned = ~(np.sign(moved) == np.sign(first)) & present
         open_ended |= turned.sum(axis=0) > alpha / 2 * np.maximum(present.sum(axis=0), 1)
-    open_ended &= known & ~exact
+    open_ended = (open_ended & known & ~exact) | np.isinf(answer)
     stderr[open_ended], low[open_ended], high[open_ended] = np.inf, -np.inf, np.inf
     return Spread(stderr, low, high)
 

@@ -229,9 +229,13 @@ def test_what_is_linear_in_much_noise_has_exact_errors(con, monkeypatch):
 def test_an_end_beyond_the_replicates_is_as_far_as_normal_noise_would_be():
     """Of few replicates ends at a small level are stretched, and those of whole numbers stay whole."""
     drawn = np.random.default_rng(1).standard_normal((199, 1))
-    near, far = (spread_of(np.zeros(1), drawn, np.ones((199, 1), bool), (), None, a, whole=False) for a in (0.025, 1e-4))
+    near, far = (
+        spread_of(np.zeros(1), drawn, np.ones((199, 1), bool), (), None, a, whole=False) for a in (0.025, 1e-4)
+    )
     assert far.high[0] / near.high[0] == pytest.approx(3.891 / 2.241, rel=1e-3)
     assert far.low[0] < near.low[0]
+    endless = spread_of(np.array([np.inf]), drawn, np.ones((199, 1), bool), (), None, 0.05, whole=False)
+    assert (endless.low[0], endless.high[0], endless.stderr[0]) == (-np.inf, np.inf, np.inf)
     ranks = spread_of(np.ones(1), 2 + drawn.round(), np.ones((199, 1), bool), (), None, 1e-4, whole=True)
     assert ranks.high[0] == round(ranks.high[0])
 
