@@ -4,9 +4,10 @@
 
 Queries of eight kinds are generated over two releases of one table (200 of them by default); each of ``--releases``
 pairs of releases answers ``--asked`` of the queries with ``errors=True``, the next ones every time, at epsilon 0.1 and
-1. A cell is covered where the number that the query gives of the exact tables lies between ``c_low`` and ``c_high``.
-Rows go by the columns that noise does not reach; of a query that leaves rows out, a row is held against its exact
-number whether or not the exact answer has it. Beside coverage: the mean width in standard errors, cells without a
+1. There are ``--worlds`` tables, whose groups differ in size; of each the batches are planned once, and every release
+measures anew. A cell is covered where the number that the query gives of the exact tables lies between ``c_low`` and
+``c_high``. Rows go by the columns that noise does not reach; of a query that leaves rows out, a row is held against its
+exact number whether or not the exact answer has it. Beside coverage: the mean width in standard errors, cells without a
 finite interval, how often c_present was right (Brier score beside that of always saying the mean), and seconds of
 processor beside those of the bare query, which other work on the machine does not stretch.
 """
@@ -31,9 +32,9 @@ ROWS = 20_000
 POLICY = """
 dataset = "travel"
 [budget]
-epsilon = 50.0
+epsilon = 100000.0
 delta = 1e-9
-pure_epsilon = 25.0
+pure_epsilon = 50000.0
 [tables.visits]
 unit = "row"
 [tables.visits.columns]
@@ -43,13 +44,13 @@ year = { values = [2013, 2014, 2015, 2016], nulls = false }
 cost = { lower = 0, upper = 100 }
 """
 FIRST = """
-CREATE VIEW by_plan AS SELECT plan, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY plan;
-CREATE VIEW by_state_year AS SELECT state, year, COUNT(*) AS n FROM visits GROUP BY state, year;
-CREATE VIEW total AS SELECT COUNT(*) AS n, SUM(cost) AS cost FROM visits;
+CREATE OR REPLACE VIEW by_plan AS SELECT plan, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY plan;
+CREATE OR REPLACE VIEW by_state_year AS SELECT state, year, COUNT(*) AS n FROM visits GROUP BY state, year;
+CREATE OR REPLACE VIEW total AS SELECT COUNT(*) AS n, SUM(cost) AS cost FROM visits;
 """
 SECOND = """
-CREATE VIEW by_state AS SELECT state, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY state;
-CREATE VIEW by_year AS SELECT year, COUNT(*) AS n FROM visits GROUP BY year;
+CREATE OR REPLACE VIEW by_state AS SELECT state, COUNT(*) AS n, SUM(cost) AS cost FROM visits GROUP BY state;
+CREATE OR REPLACE VIEW by_year AS SELECT year, COUNT(*) AS n FROM visits GROUP BY year;
 """
 KINDS = ("ratio", "difference of releases", "share of total", "rank", "argmax", "window", "join", "CASE")
 
@@ -158,7 +159,7 @@ def exact(data: Path) -> duckdb.DuckDBPyConnection:
     duck.execute(f"ATTACH '{data}' AS private (READ_ONLY)")
     for statement in (FIRST + SECOND).split(";"):
         if statement.strip():
-            duck.execute(statement.replace("CREATE VIEW", "CREATE TABLE").replace("FROM visits", "FROM private.visits"))
+            duck.execute(statement.replace("OR REPLACE VIEW", "TABLE").replace("FROM visits", "FROM private.visits"))
     return duck
 
 
@@ -213,6 +214,15 @@ class Tally:
         self.present: list[tuple[float, bool]] = []
         self.seconds: list[tuple[float, float]] = []
 
+    def ask(self, follow: Follow, con: dpsql.Connection, duck: duckdb.DuckDBPyConnection) -> None:
+        """A query without errors, with them, and of the exact tables."""
+        began = time.process_time()
+        con.sql(follow.sql)
+        between = time.process_time()
+        answer = con.sql(follow.sql, errors=True)
+        self.seconds.append((between - began, time.process_time() - between))
+        self.add(follow, answer, duck)
+
     def add(self, follow: Follow, answer: dpsql.Result, duck: duckdb.DuckDBPyConnection) -> None:
         names = list(answer.columns)
         numbers = [name for name in names if f"{name}_low" in names]
@@ -243,24 +253,22 @@ class Tally:
                 self.present.append((cell[f"{name}_present"], truth[key][name] == cell[name]))
 
 
-def measured(epsilon: float, releases: int, asked: int, queries: list[Follow], first: int) -> Tally:
-    tally, place = Tally(), 0
-    for number in range(releases):
+def measured(epsilon: float, options: argparse.Namespace, queries: list[Follow]) -> Tally:
+    """Pairs of releases at ``epsilon``, of Laplace and of Gaussian noise in turn, the second always Gaussian."""
+    tally, place = Tally(), options.start
+    each = -(-options.releases // options.worlds)
+    for number in range(options.worlds):
         with tempfile.TemporaryDirectory() as name:
-            data, policy = world(Path(name), first + number)
+            data, policy = world(Path(name), options.first + number)
             with dpsql.connect(data, policy=policy) as con, exact(data) as duck:
-                noise = {"epsilon": epsilon} if number % 2 else {"epsilon": epsilon, "delta": 1e-9}
-                con.run(FIRST, **noise)
-                con.run(SECOND, epsilon=epsilon, delta=1e-9)
-                for _ in range(asked):
-                    follow = queries[place % len(queries)]
-                    place += 1
-                    began = time.process_time()
-                    con.sql(follow.sql)
-                    between = time.process_time()
-                    answer = con.sql(follow.sql, errors=True)
-                    tally.seconds.append((between - began, time.process_time() - between))
-                    tally.add(follow, answer, duck)
+                first = [con.plan(FIRST, epsilon=epsilon, **more) for more in ({}, {"delta": 1e-9})]
+                second = con.plan(SECOND, epsilon=epsilon, delta=1e-9)
+                for pair in range(each):
+                    con.run(first[pair % 2], fresh=True)
+                    con.run(second, fresh=True)
+                    for _ in range(options.asked):
+                        tally.ask(queries[place % len(queries)], con, duck)
+                        place += 1
     return tally
 
 
@@ -270,6 +278,8 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--asked", type=int, default=16, help="queries that each pair of releases answers")
     parser.add_argument("--epsilon", type=float, nargs="*", default=[0.1, 1.0])
+    parser.add_argument("--worlds", type=int, default=8, help="tables that the releases are of")
+    parser.add_argument("--start", type=int, default=0, help="number of the first query, for runs in pieces")
     parser.add_argument("--first", type=int, default=1, help="seed of the first table")
     parser.add_argument("--picked", type=int, default=0, help="releases for each setting of picked rows, alone")
     options = parser.parse_args()
@@ -277,7 +287,7 @@ def main() -> None:
         return picked(options.picked)
     queries = generated(options.queries)
     for epsilon in options.epsilon:
-        tally = measured(epsilon, options.releases, options.asked, queries, options.first)
+        tally = measured(epsilon, options, queries)
         print(f"\nepsilon {epsilon}: {options.releases} pairs of releases, {options.asked} queries each")
         print(f"{'kind':24} {'cells':>6} {'covered':>8} {'width':>6} {'open':>5}")
         every = [cell for cells in tally.cells.values() for cell in cells]

@@ -411,10 +411,11 @@ class Connection(Discovering, Keeping):
         self._books.catch_up()
         try:
             found = self._store.sql(query, parameters, seconds=self._query_timeout, own=dict(self._own))
+            own = dict(self._own)
             if not errors:
-                return found
+                return found.drawn_with(lambda: self.errors_beside(query, found, parameters, own=own)[0])
             text = fill(query).fill(parameters) if parameters else query
-            answer, alone = self._replicates.with_errors(text, found, dict(self._own), alpha, self._query_timeout,
+            answer, alone = self._replicates.with_errors(text, found, own, alpha, self._query_timeout,
                                                           sample=population is not None)  # fmt: skip
             if alone:
                 warnings.warn(f"errors=True has nothing to add to this query: {alone}", stacklevel=3)
@@ -435,6 +436,7 @@ class Connection(Discovering, Keeping):
         self,
         query: str,
         answer: Result,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
         *,
         alpha: float = 0.05,
         own: Mapping[str, Mapping[str, int]] | None = None,
@@ -446,8 +448,10 @@ class Connection(Discovering, Keeping):
         """
         mine = dict(self._own) if own is None else own
         try:
+            self._check_open()
             sample, seconds = population is not None, self._query_timeout
-            return self._replicates.with_errors(query, answer, mine, alpha, seconds, sample=sample)[0], ""
+            text = fill(query).fill(parameters) if parameters else query
+            return self._replicates.with_errors(text, answer, mine, alpha, seconds, sample=sample)[0], ""
         except Error as error:
             return answer, f"without errors: {error}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -50,7 +50,7 @@ class Result:
     Raises InterfaceError where rows and columns do not fit together.
     """
 
-    __slots__ = ("_held", "_place", "columns", "types")
+    __slots__ = ("_beside", "_held", "_place", "columns", "types")
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -67,6 +67,12 @@ class Result:
         object.__setattr__(self, "types", kinds)
         object.__setattr__(self, "_held", held)
         object.__setattr__(self, "_place", [0])
+        object.__setattr__(self, "_beside", None)
+
+    def drawn_with(self, errors: Callable[[], Result]) -> Self:
+        """Itself, drawn by ``plot`` from now on as what ``errors`` gives: the same table with columns of errors."""
+        object.__setattr__(self, "_beside", errors)
+        return self
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Result cannot be changed; {name!r} stays as it is")
@@ -219,12 +225,14 @@ class Result:
     def plot(self, ax: Axes | None = None, *, value: str | None = None) -> Figure:
         """The table as a picture with error bars, a matplotlib figure (``dpsql.pictures.plot_result``).
 
+        What ``con.sql`` computed from releases without errors is drawn with them, worked out now.
         ``value``: the column of numbers to draw, else each in a panel of its own. Raises InterfaceError where there is
         no number, and where matplotlib is not installed.
         """
         from dpsql.pictures import plot_result
 
-        return plot_result(self, ax, value=value)
+        beside: Callable[[], Result] | None = object.__getattribute__(self, "_beside")
+        return plot_result(self if beside is None else beside(), ax, value=value)
 
     def __str__(self) -> str:
         return grid_of(self.columns, self.types, self.rows).text()

@@ -14,7 +14,8 @@ Let f(x_hat) be an answer, f* its replicates f(x_hat + R z*), and z the noise th
   The hull covers 95 % of maxima and ranks but where true numbers tie within about a quarter of their errors (91 %
   there, 79 to 87 % for six exact ties; ours, by simulation). Whole numbers, such as ranks, go without the basic
   interval and get ends that replicates took.
-- Where the sign of a divisor is not sure at level alpha, the ends are -inf and inf: any value is possible.
+- Where the sign of a divisor is not sure at level alpha, or the answer itself is infinite, the ends are -inf and inf:
+  any value is possible.
 
 Values are NULL where the answer is.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,11 @@ _LINEAR = 1e-7
 """What the noise of the measurements leaves of linear replicates, relative to their size, is rounding."""
 _TRIMMED = 0.002
 """Of replicates on either side, brought in before their spread is taken: those of a ratio have no variance."""
+
+_RANK = 1e-12
+_REST = 25
+_BEYOND = 5
+"""Replicates beyond the ends of an interval together, at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,23 @@ class Drawn:
 
     observed: tuple[Observed, ...] = field(repr=False)
     white: Floats = field(repr=False)
+
+    @cached_property
+    def _solution(self) -> tuple[Floats, Floats]:
+        """V and V^T times the pseudo-inverse's eigenvalues, for Gram matrix V diag(values) V^T of ``white``."""
+        values, vectors = np.linalg.eigh(self.white.T @ self.white)
+        kept = values > _RANK * values.max(initial=0.0)
+        return vectors[:, kept], vectors[:, kept] / values[kept]
+
+    def weights(self, moved: Floats) -> Floats:
+        """The combinations (P x cells) of the noise that are nearest to ``moved`` (times x cells)."""
+        vectors, inverse = self._solution
+        return np.asarray(inverse @ (vectors.T @ (self.white.T @ moved)))
+
+
+def replicates_for(numbers: int) -> int:
+    """How many show what is linear in noise of so many numbers: a combination of P fits P, whatever they are."""
+    return numbers + max(numbers // 4, _REST)
 
 
 def spread_of(
@@ -74,7 +98,7 @@ def spread_of(
     known = np.isfinite(answer)
     stderr, low, high = (np.full(len(answer), np.nan) for _ in range(3))
     exact = np.zeros(len(answer), dtype=np.bool_)
-    if drawn is not None and not whole and 2 * drawn.white.shape[1] <= len(drawn.white):
+    if drawn is not None and not whole and replicates_for(drawn.white.shape[1]) <= len(drawn.white):
         exact, rows = _linear(answer, replicates, drawn)
         answers = CombinedAnswers(rows, drawn.observed, np.arange(len(answer)), len(answer))
         stderr[exact], half = answers.errors()[exact], answers.widths(None, alpha)[exact]
@@ -91,19 +115,16 @@ def spread_of(
         with np.errstate(invalid="ignore"):
             turned = ~(np.sign(moved) == np.sign(first)) & present
         open_ended |= turned.sum(axis=0) > alpha / 2 * np.maximum(present.sum(axis=0), 1)
-    open_ended &= known & ~exact
+    open_ended = (open_ended & known & ~exact) | np.isinf(answer)
     stderr[open_ended], low[open_ended], high[open_ended] = np.inf, -np.inf, np.inf
     return Spread(stderr, low, high)
 
 
 def _linear(answer: Floats, replicates: Floats, drawn: Drawn) -> tuple[NDArray[np.bool_], Floats]:
-    """Which cells are linear in the noise, and their weights over it (rows x P).
-
-    For noise of at most half as many numbers as there are replicates: a combination of P fits P, whatever they are.
-    """
+    """Which cells are linear in the noise, and their weights over it (rows x P), from ``replicates_for`` P or more."""
     whole = np.isfinite(answer) & np.isfinite(replicates).all(axis=0)
     moved = replicates[:, whole] - answer[whole]
-    weights, *_ = np.linalg.lstsq(drawn.white, moved, rcond=None)
+    weights = drawn.weights(moved)
     rest = np.abs(moved - drawn.white @ weights).max(axis=0, initial=0.0)
     size = np.maximum(np.abs(moved).max(axis=0, initial=0.0), np.abs(answer[whole]) * 1e-6)
     found = np.zeros(len(answer), dtype=np.bool_)
@@ -139,13 +160,18 @@ def _ratios(
 
 
 def _percentiles(answer: float, drawn: Floats, alpha: float, whole: bool) -> tuple[float, float, float]:
-    """(stderr, low, high) of one cell, from the replicates that have it."""
+    """(stderr, low, high) of one cell, from the replicates that have it.
+
+    Ends farther out than replicates tell are as far as normal noise would have them beyond those that they do.
+    """
     unknown = np.isnan(drawn)
     if not drawn.size:
         return np.nan, -np.inf, np.inf
     if unknown.mean() > alpha / 2:
         return np.inf, -np.inf, np.inf
     values = np.sort(drawn[~unknown])
+    told = max(alpha, _BEYOND / (len(values) + 1))
+    stretch, alpha = float(ndtri(alpha / 2) / ndtri(told / 2)), told
     close = 1e-12 * max(abs(answer), 1.0)
     below = (values < answer - close).mean() + (np.abs(values - answer) <= close).mean() / 2
     least = 1 / (len(values) + 1)
@@ -155,7 +181,9 @@ def _percentiles(answer: float, drawn: Floats, alpha: float, whole: bool) -> tup
     ends = [*plain, _at(values, levels[0], whole, False), _at(values, levels[1], whole, True)]
     if not whole:
         ends += [2 * answer - end for end in plain]
-    low, high = min(ends), max(ends)
+    low, high = (answer + stretch * (end - answer) for end in (min(ends), max(ends)))
+    if whole:
+        low, high = np.floor(low), np.ceil(high)
     trimmed = np.clip(values, _at(values, _TRIMMED, False, False), _at(values, 1 - _TRIMMED, False, True))
     with np.errstate(invalid="ignore"):
         stderr = np.sqrt(np.mean((trimmed - answer) ** 2))

@@ -24,7 +24,7 @@ class Rows:
     """Which row of the answer each row of a replicate is (-1: none), its replicate, and its columns as floats or codes.
 
     ``values[i]`` (all rows): the numbers of column i, NaN for NULL, or codes of its values. ``answer[i]``: of the
-    answer itself. ``contenders``: how many rows at least one replicate in a hundred has, those of the answer counted.
+    answer itself. ``contenders``: how many rows any replicate has, those of the answer counted.
     """
 
     replicate: NDArray[np.int64]
@@ -32,9 +32,6 @@ class Rows:
     values: Sequence[Floats]
     answer: Sequence[Floats]
     contenders: int
-
-
-_CONTENDS = 0.01
 
 
 def unselected(tree: exp.Expr) -> exp.Expr | None:
@@ -127,8 +124,6 @@ def _placed(numbers: Sequence[Array], occurrence: NDArray[np.int64]) -> Rows:
     at = np.minimum(at, max(rows - 1, 0))
     place = order[at] if rows else np.zeros(0, dtype=np.int64)
     place = np.where(mark[:rows][place] == mark[rows:], place, -1) if rows else np.full(len(mark), -1)
-    times = max(int(replicate.max(initial=0)), 1)
-    marks, shares = np.unique(mark[rows:][replicate[rows:] > 0], return_counts=True)
-    contenders = len(np.union1d(marks[shares >= _CONTENDS * times], mark[:rows]))
+    contenders = len(np.unique(mark))
     sides = [v[rows:] for v in values], [v[:rows] for v in values]
     return Rows(replicate[rows:].astype(np.int64), place, *sides, contenders)

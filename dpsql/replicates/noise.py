@@ -13,10 +13,13 @@ from typing import TypeAlias, cast
 import numpy as np
 from scipy.special import gammaln
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Floats, Ints
 from dpsql.reconstruct.spread import BlockNoise, NoiseModel, parameter
 
 Generator: TypeAlias = np.random.Generator
+
+_AT_ONCE, _MOST_AT_ONCE = 2**20, 64
+"""Numbers, and replicates, that one generator draws."""
 
 
 def generator_of(*public: object) -> Generator:
@@ -48,31 +51,35 @@ def drawn(noise: NoiseModel, seed: int, count: int, width: int) -> Iterator[Floa
     exactly geometric). Blocks: points of a cube whose radius has the law of ``draws.cube_radius``.
     Floats are good enough here: their law is that of ``dpsql.privacy.noise`` to 1 part in 10^15.
     """
-    generator = np.random.Generator(np.random.PCG64(seed))
     scale = parameter(noise)
-    for _ in range(count):
-        if noise.kind == "blocks":
-            assert isinstance(noise, BlockNoise)  # noqa: S101 - as its kind says
-            yield _in_blocks(generator, noise.blocks, scale)
+    blocks = np.array(noise.blocks) if noise.kind == "blocks" and isinstance(noise, BlockNoise) else None
+    each = min(max(_AT_ONCE // max(width, 1), 1), _MOST_AT_ONCE)
+    for first in range(0, count, each):
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(first,))))
+        if blocks is not None:
+            held = _in_blocks(generator, each, blocks, scale)
         elif noise.kind == "gaussian":
-            yield np.rint(math.sqrt(scale) * generator.standard_normal(width))
+            held = np.rint(math.sqrt(scale) * generator.standard_normal((each, width)))
         else:
-            both = np.floor(scale * generator.standard_exponential((width, 2)))
-            yield both[:, 0] - both[:, 1]
+            both = np.floor(scale * generator.standard_exponential((2, each, width)))
+            held = both[0] - both[1]
+        yield from held[: count - first]
 
 
-def _in_blocks(generator: np.random.Generator, blocks: Sequence[int], scale: float) -> Floats:
-    """One replicate of all blocks: a radius r of probability proportional to (2r + 1)^m exp(-r / scale) for each."""
-    sizes = np.array(blocks)
-    starts = np.concatenate([[0], np.cumsum(sizes + 1)[:-1]])
-    radius, open_ = np.zeros(sizes.size), np.ones(sizes.size, dtype=bool)
+def _in_blocks(generator: np.random.Generator, count: int, sizes: Ints, scale: float) -> Floats:
+    """Replicates of all blocks: a radius r of probability proportional to (2r + 1)^m exp(-r / scale) for each.
+
+    Proposed as the sum of m + 1 geometric variables, a negative binomial one.
+    """
+    m = np.tile(sizes, (count, 1))
+    radius, open_ = np.zeros(m.shape), np.ones(m.shape, dtype=bool)
     while open_.any():
-        steps = np.floor(scale * generator.standard_exponential(int((sizes + 1).sum())))
-        found = np.add.reduceat(steps, starts)
+        of = m[open_]
+        found = generator.negative_binomial(of + 1, -math.expm1(-1 / scale)).astype(np.float64)
         # log of (2r + 1)^m / prod (2r + 2i), i = 1..m
-        kept = sizes * np.log(found + 0.5) - gammaln(found + sizes + 1) + gammaln(found + 1)
-        taken = open_ & (np.log(generator.random(sizes.size)) < kept)
-        radius[taken] = found[taken]
-        open_ &= ~taken
-    side = np.repeat(2.0 * radius + 1.0, sizes)
-    return cast("Floats", np.floor(side * generator.random(side.size)) - np.repeat(radius, sizes))
+        kept = of * np.log(found + 0.5) - gammaln(found + of + 1) + gammaln(found + 1)
+        taken = np.log(generator.random(of.size)) < kept
+        radius[open_] = np.where(taken, found, 0.0)
+        open_[open_] = ~taken
+    radius = np.repeat(radius, sizes, axis=1)
+    return cast("Floats", np.floor((2.0 * radius + 1.0) * generator.random(radius.shape)) - radius)

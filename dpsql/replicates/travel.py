@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from dpsql.arrays import Floats
-from dpsql.errors import DataError, NotSupportedError, OperationalError, SQLError
+from dpsql.errors import DataError, NotSupportedError, SQLError
 from dpsql.quoting import free_name
+from dpsql.reconstruct.combined import Observed
 from dpsql.release import ReleaseStore, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.by_result import no_result
@@ -27,23 +27,24 @@ from dpsql.release.reading import first_line
 from dpsql.release.synthetic import SyntheticRows
 from dpsql.running.answer_free import Earlier
 from dpsql.sql.outer.relation import ERRORS
-from dpsql.sql.outer.sandbox import Sandbox, changing_function, is_plain
+from dpsql.sql.outer.sandbox import Sandbox
 from dpsql.sql.parse.routing import named_tables
 
-from .intervals import Drawn, spread_of
+from .intervals import Drawn, replicates_for, spread_of
 from .law import Law, Laws, whitened
 from .matching import Rows, matched, unselected
 from .merging import merged
 from .partitioned import Query, Ran, is_number, parsed
+from .reads import by_period, check_query, release_of
 from .stacked import Stacked, results_of
 from .synthetic_rows import made_from
 
-MOST_ROWS = 10_000
-"""Rows of an answer whose errors are worked out."""
 MOST_CELLS = 10_000_000
 """Rows of a table in all its replicates."""
 _USUAL, _LARGE = 999, 199
 _MANY_ROWS = 1_000
+_MOST_NOISE, _LINEAR_CELLS = 1_000, 3_000_000
+"""Measurements, and rows of a table in all its replicates, where these are more than usual to show what is linear."""
 _TAIL = 25
 """Replicates beyond each end of an interval, at least."""
 _LEAST_ALPHA = 0.005
@@ -64,6 +65,7 @@ class Replicates:
     past: Earlier
     laws: Laws = field(init=False)
     _made: dict[tuple[int, int, bool], dict[str, Stacked]] = field(default_factory=dict)
+    _drawn: dict[tuple[int, ...], Drawn] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -143,16 +145,16 @@ class Replicates:
             raise DataError(
                 f"alpha of computed numbers must be at least {_LEAST_ALPHA} and below 1, not {alpha!r}; 0.05 means 95 %"
             )
-        tree = merged(_by_period(parsed(query), self.store.series(), own))
+        tree = merged(by_period(parsed(query), self.store.series(), own))
         shown = self.store.shown_by()
         nodes = [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]
-        read = [_release_of(node, shown, own) for node in nodes]
+        read = [release_of(node, shown, own) for node in nodes]
         named = {place for place in read if place is not None}
         if not isinstance(tree, exp.Query) or not named:
             return bare, "it reads no released numbers"
         if any(place is None for place in read):
             raise NotSupportedError("errors=True reads the results of releases alone; join other tables afterwards")
-        _check_query(query, tree, bare)
+        check_query(query, tree, bare)
         tables = {}
         with self._lock:
             laws = {release: self.laws.of(release) for release, _ in named}
@@ -166,12 +168,13 @@ class Replicates:
                 _check_size(laws[release], count)
                 results = self._results(laws[release], count, seconds or QUERY_SECONDS, sample=sample)
                 tables[f"r{release}.{name}"] = results[self.laws.first_name(release, name)].table
+            drawn = None if sample else self._noise(laws, count)
 
         def key(node: exp.Table) -> str:
-            place = _release_of(node, shown, own)
+            place = release_of(node, shown, own)
             return "" if place is None else f"r{place[0]}.{place[1]}"
 
-        asked = _Asked(bare, None if sample else _drawn(laws, count), alpha, all(law.unbiased for law in laws.values()))
+        asked = _Asked(bare, drawn, alpha, all(law.unbiased for law in laws.values()))
         failure = ""
         try:
             return _worked_out(Query(tree, tables, key), asked, time.monotonic() + (seconds or 10 * QUERY_SECONDS))
@@ -187,57 +190,30 @@ class Replicates:
             self._made[key] = results_of(law, count, seconds, sample=sample)
         return self._made[key]
 
-
-def _by_period(tree: exp.Expr, series: Mapping[str, str], own: Mapping[str, Mapping[str, int]]) -> exp.Expr:
-    """The query with each view of releases of several periods written out as a query over these."""
-    for node in [node for node in named_tables(tree) if isinstance(node.this, exp.Identifier)]:
-        name, schema = node.name.lower(), node.db.lower()
-        if schema in ("", "dp") and name in series and (schema or name not in own):
-            alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(node.name, quoted=True))
-            written = exp.Subquery(this=parsed(series[name]), alias=alias)
-            for part in ("joins", "laterals", "pivots"):
-                if node.args.get(part):
-                    written.set(part, node.args[part])
-            node.replace(written)
-    return tree
-
-
-def _release_of(
-    node: exp.Table, shown: Mapping[str, tuple[int, str]], own: Mapping[str, Mapping[str, int]]
-) -> tuple[int, str] | None:
-    """(release, result) that a table of a query is; None for what is no result."""
-    name, schema = node.name.lower(), node.db.lower()
-    if re.fullmatch(r"r[1-9][0-9]*", schema):
-        return int(schema[1:]), name
-    if not schema and name in own:
-        releases = set(own[name].values())
-        return (releases.pop(), name) if len(releases) == 1 else None
-    return shown.get(name) if schema in ("", "dp") else None
-
-
-def _check_query(query: str, tree: exp.Expr, bare: Result) -> None:
-    changing = changing_function(query) or ("a sample" if tree.find(exp.TableSample) is not None else None)
-    if changing is not None:
-        raise SQLError(
-            f"{changing} gives another result at every call, which errors=True would take for noise; leave it or the "
-            "errors out"
-        )
-    if len(bare) > MOST_ROWS:
-        raise OperationalError(
-            f"the answer has {len(bare):,} rows, and errors=True works out those of {MOST_ROWS:,} at most; aggregate, "
-            "add a LIMIT, or leave errors out"
-        )
-    for name, kind in zip(bare.columns, bare.types, strict=True):
-        if not is_plain(kind):
-            raise SQLError(
-                f"the column {name!r} holds lists or structs ({kind}), beside which no error stands; unnest it"
-            )
+    def _noise(self, laws: Mapping[int, Law], count: int) -> Drawn | None:
+        """The noise of all measurements that the releases rest on, each once; None where it is of too many numbers for
+        replicates to show what is linear in it.
+        """
+        measured = _measured(laws)
+        if replicates_for(sum(len(one.y) for one in measured.values())) > count:
+            return None
+        key = (*measured, count)
+        if key not in self._drawn:
+            while len(self._drawn) >= _KEPT:
+                self._drawn.pop(next(iter(self._drawn)))
+            white = [whitened(one, seed, count) for seed, one in measured.items()]
+            self._drawn[key] = Drawn(tuple(measured.values()), np.concatenate(white, axis=1))
+        return self._drawn[key]
 
 
 def _count(laws: Mapping[int, Law], alpha: float) -> int:
-    """How many replicates: fewer of large tables, more for ends far out."""
+    """How many replicates: fewer of large tables, more for ends far out, and to show what is linear in much noise."""
     largest = max(_rows(law) for law in laws.values())
-    return max(_USUAL if largest <= _MANY_ROWS else _LARGE, int(np.ceil(2 * _TAIL / alpha)) - 1)
+    usual = max(_USUAL if largest <= _MANY_ROWS else _LARGE, int(np.ceil(2 * _TAIL / alpha)) - 1)
+    numbers = sum(len(one.y) for one in _measured(laws).values())
+    linear = replicates_for(numbers)
+    fits = numbers <= _MOST_NOISE and linear * largest <= _LINEAR_CELLS
+    return max(usual, linear) if fits else usual
 
 
 def _rows(law: Law) -> int:
@@ -256,15 +232,9 @@ def _check_size(law: Law, count: int) -> None:
         )
 
 
-def _drawn(laws: Mapping[int, Law], count: int) -> Drawn | None:
-    """The noise of all measurements that the releases rest on, each once; None where it is of too many numbers for
-    replicates to show what is linear in it.
-    """
-    measured = {seed: one for law in laws.values() for seed, one in law.measured.items()}
-    if 2 * sum(len(one.y) for one in measured.values()) > count:
-        return None
-    white = [whitened(one, seed, count) for seed, one in measured.items()]
-    return Drawn(tuple(measured.values()), np.concatenate(white, axis=1))
+def _measured(laws: Mapping[int, Law]) -> dict[int, Observed]:
+    """All measurements that the releases rest on, each once, by the seed of their noise."""
+    return {seed: one for law in laws.values() for seed, one in law.measured.items()}
 
 
 def _some(column: Numbers | Coded, kept: NDArray[np.bool_]) -> Numbers | Coded:
@@ -317,11 +287,12 @@ class _Asked:
         """Alpha of the ends of a row that noise may have picked.
 
         Of m rows that contend for k places the picked ones have the larger noise: intervals at level alpha k / m keep
-        the share of shown intervals that miss at alpha (Benjamini and Yekutieli 2005); twice that here, as picking
-        moves numbers to one side, so that the other end hardly ever misses.
+        the share of shown intervals that miss at alpha (Benjamini and Yekutieli 2005). Replicates vary about the
+        answer, which varies about the truth, so that of rows that tie about half are ever picked in them; but picking
+        moves numbers to one side, so that one end alone misses, and the two cancel.
         """
-        picked = 2 * len(self.bare) / max(rows.contenders, 1) if ran.lineage.rows else 1.0
-        return max(self.alpha * min(1.0, picked), _LEAST_ALPHA)
+        picked = max(len(self.bare), 1) / max(rows.contenders, 1) if ran.lineage.rows else 1.0
+        return self.alpha * min(1.0, picked)
 
     def _errors(self, ran: Ran, rows: Rows, at: int, taken: set[str], alpha: float) -> list[tuple[str, str, Any]]:
         """The columns of errors beside column ``at``; ends at level ``alpha``."""
@@ -350,7 +321,9 @@ class _Asked:
             )
         divisors = [(held[0], held[1:]) for held in map(laid, ran.divisors[at] if ran.divisors else ())]
         whole = kind not in ("DOUBLE", "FLOAT") and not kind.startswith("DECIMAL")
-        drawn = None if self.drawn is None else replace(self.drawn, white=self.drawn.white[: ran.times - 1])
+        drawn = self.drawn
+        if drawn is not None and ran.times <= len(drawn.white):
+            drawn = replace(drawn, white=drawn.white[: ran.times - 1])
         found = spread_of(first, moved[1:], there[1:], divisors, drawn, alpha, whole=whole)
         low, high = found.low, found.high
         if not self.unbiased:  # what is shown lies within its interval

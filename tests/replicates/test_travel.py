@@ -11,6 +11,8 @@ import dpsql
 from dpsql.driver.cursor import Cursor
 from dpsql.reconstruct.fieller import fieller
 from dpsql.reconstruct.linear_errors import LinearErrors
+from dpsql.replicates import travel
+from dpsql.replicates.intervals import spread_of
 
 
 @pytest.fixture(scope="module")
@@ -206,8 +208,43 @@ def test_a_row_that_noise_picked_has_a_wider_interval_than_one_that_was_named(co
     picked = one(con.sql("SELECT g, n FROM few ORDER BY n DESC LIMIT 1", errors=True))
     named = one(con.sql(f"SELECT g, n FROM few WHERE g = '{picked['g']}'", errors=True))
     assert picked["n_stderr"] == pytest.approx(named["n_stderr"])
+    of_four = one(con.sql(f"SELECT g, n FROM few WHERE g = '{picked['g']}'", errors=True, alpha=0.05 / 4))
+    assert (picked["n_low"], picked["n_high"]) == pytest.approx((of_four["n_low"], of_four["n_high"]))
     assert picked["n_low"] < named["n_low"]
-    assert picked["n_high"] > named["n_high"]
+
+
+def test_what_is_linear_in_much_noise_has_exact_errors(con, monkeypatch):
+    """More replicates are drawn where a few would not show it; beyond what fits, percentiles are near."""
+    query = "SELECT SUM(g.n) + ANY_VALUE(k.n) AS both FROM by_g g, by_k k WHERE k = 1"
+    exact = one(con.sql(query, errors=True))
+    monkeypatch.setattr(travel, "_USUAL", 20)
+    monkeypatch.setattr(travel, "_TAIL", 1)
+    assert one(con.sql(query, errors=True)) == pytest.approx(exact)
+    monkeypatch.setattr(travel, "_LINEAR_CELLS", 0)
+    near = one(con.sql(query, errors=True))
+    assert near["both_stderr"] == pytest.approx(exact["both_stderr"], rel=0.5)
+    assert near != pytest.approx(exact)
+
+
+def test_an_end_beyond_the_replicates_is_as_far_as_normal_noise_would_be():
+    """Of few replicates ends at a small level are stretched, and those of whole numbers stay whole."""
+    drawn = np.random.default_rng(1).standard_normal((199, 1))
+    near, far = (
+        spread_of(np.zeros(1), drawn, np.ones((199, 1), bool), (), None, a, whole=False) for a in (0.025, 1e-4)
+    )
+    assert far.high[0] / near.high[0] == pytest.approx(3.891 / 2.241, rel=1e-3)
+    assert far.low[0] < near.low[0]
+    endless = spread_of(np.array([np.inf]), drawn, np.ones((199, 1), bool), (), None, 0.05, whole=False)
+    assert (endless.low[0], endless.high[0], endless.stderr[0]) == (-np.inf, np.inf, np.inf)
+    ranks = spread_of(np.ones(1), 2 + drawn.round(), np.ones((199, 1), bool), (), None, 1e-4, whole=True)
+    assert ranks.high[0] == round(ranks.high[0])
+
+
+def test_a_picture_of_what_is_computed_has_error_bars(con):
+    drawn = con.sql("SELECT g, s / n AS r FROM by_g WHERE n > ?", [0]).plot()
+    wanted = con.sql("SELECT g, s / n AS r FROM by_g WHERE n > 0", errors=True).plot(value="r")
+    assert [len(axes.collections) for axes in drawn.axes] == [len(axes.collections) for axes in wanted.axes]
+    assert drawn.axes[0].collections
 
 
 def test_nothing_is_spent_and_no_batch_is_measured(con):
