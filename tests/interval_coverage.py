@@ -67,6 +67,18 @@ STATEMENTS = {
     "AVG of units": "SELECT AVG(n) FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid)",
     "units by their rows": "SELECT COUNT_IF(n > 2) FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid)",
     "SUM of units": "SELECT AVG(s) FROM (SELECT pid, SUM(cost) AS s FROM visits GROUP BY pid HAVING COUNT(*) > 1)",
+    "rows that others of the unit choose": "SELECT COUNT(*) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w "
+    "WHERE w.pid = v.pid AND w.cost > v.cost AND w.cost <= v.cost + 10)",
+    "units with such rows": "SELECT COUNT(DISTINCT pid) FROM visits v WHERE EXISTS (SELECT 1 FROM visits w "
+    "WHERE w.pid = v.pid AND w.cost BETWEEN v.cost + 1 AND v.cost + 10)",
+    "AVG of a window within units": "SELECT AVG(LEAST(d, 40)) FROM (SELECT cost - LAG(cost) OVER "
+    "(PARTITION BY pid ORDER BY cost) AS d FROM visits)",
+    "rows by their place": "SELECT COUNT_IF(k = 2) FROM (SELECT ROW_NUMBER() OVER (PARTITION BY pid ORDER BY cost) "
+    "AS k FROM visits)",
+    "STDDEV of few": "SELECT STDDEV(fare) FROM trips WHERE zone = 'c'",
+    "VAR_SAMP of units": "SELECT VAR_SAMP(s) FROM (SELECT pid, SUM(cost) AS s FROM visits GROUP BY pid)",
+    "one of a list of quantiles": "SELECT QUANTILE_CONT(fare, [0.75]) FROM trips",
+    "quantile of many values": "SELECT QUANTILE_CONT(fare * 100 + tip, 0.9) FROM trips",
     "MIN": "SELECT MIN(fare) FROM trips WHERE fare > 3",
     "MAX": "SELECT MAX(fare) FROM trips WHERE fare < 50",
     "MEDIAN": "SELECT MEDIAN(fare) FROM trips",
@@ -76,7 +88,8 @@ STATEMENTS = {
     "quantile of units": "SELECT QUANTILE_CONT(s, 0.75) FROM (SELECT pid, SUM(cost) AS s FROM visits GROUP BY pid)",
 }
 EXACT = {"AVG", "AVG of a ratio of a row", "ratio", "share", "COUNT(DISTINCT x)", "units of a condition",
-         "AVG of units", "units by their rows", "SUM of units"}  # fmt: skip
+         "AVG of units", "units by their rows", "SUM of units", "rows that others of the unit choose",
+         "units with such rows", "AVG of a window within units", "rows by their place"}  # fmt: skip
 """Those whose interval has the stated chance itself; others have at least that, or nearly, as their docstrings say."""
 QUANTILES = {name for name in STATEMENTS if "uantile" in name} | {"MIN", "MAX", "MEDIAN", "QUANTILE_DISC"}
 

@@ -8,6 +8,9 @@ What must hold is proved in ``dpsql.workload.expr.rows``; that it is what this t
   the scan sees the same. Text is compared in binary order, minus zero apart from zero, NULL comes last,
   whatever the connection's settings say.
 - LEFT JOINs to such tables keep each row of the base as exactly one row.
+- A join to the nearest row (``Join.nearest``) reads one for each unit and value, GROUP BY both, so that no two tie. It
+  is an ASOF LEFT JOIN by the unit and one inequality, which keeps each row as one row, too; a row that does not count
+  has NULL for its value, which is less and greater than nothing.
 - Truncation works on what the scan will add up, not on raw values: ``row_number() OVER (PARTITION BY unit
   ORDER BY hash, regions, steps) <= k`` over integers. Only rows of one unit stand in its partition, ties are equal
   in all that is counted or summed, so the rows that count are a function of the unit's own rows, and a unit
@@ -44,11 +47,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from dpsql.errors import InternalError
 from dpsql.policy.types import column_type
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Line
-from dpsql.workload.expr.rows import KEPT, MATCHED, Join, OfUnit, RowSource, Units
-from dpsql.workload.expr.scan import Column, Joined, Relation, Select, Table, same
+from dpsql.workload.expr.rows import KEPT, MATCHED, Along, Join, OfUnit, RowSource, Units
+from dpsql.workload.expr.scan import Column, Joined, Match, Relation, Select, Table, same
 from dpsql.workload.expr.total import BASE, SAME, VALUES, Once, read_once
 from dpsql.workload.expr.total import at as placed
 
@@ -219,7 +223,7 @@ def _hash(*names: str) -> tree.Value:
 def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
     """The base and its joins: one row for each row of the base."""
     needed: dict[str, dict[tree.Stored, None]] = {join.name: {} for join in source.joins}
-    sides = [side for join in source.joins for pair in (*join.pairs, *_unit_pair(join)) for side in pair]
+    sides = [side for join in source.joins for side in (*_rights(join), *join.lefts)]
     for column in (*used, *sides, *((source.unit,) if source.unit else ())):
         if column.source:
             needed[column.source][column] = None
@@ -227,7 +231,11 @@ def joined(source: RowSource, used: Iterable[tree.Stored]) -> Relation:
     for join in source.joins:
         on = [tree.Compared(_key(left, right), "=", _key(right, left)) for left, right in join.pairs]
         on += [tree.Compared(_key(left, right), SAME, _key(right, left)) for left, right in _unit_pair(join)]
-        joins.append((_one_a_key(join, list(needed[join.name])), tree.Every(tuple(on))))
+        on += [] if join.nearest is None else [join.nearest]
+        rows = _one_a_key(join, list(needed[join.name]))
+        joins.append(Match(rows, tree.Every(tuple(on)), nearest=join.nearest is not None))
+    if source.of is not None and source.of.along is not None:
+        raise InternalError(f"{source.table}: rows along a value are found, none is counted")
     base = _windowed(source) if source.of is None else _units(source.of)
     return Joined(base, tuple(joins)) if joins else base
 
@@ -306,14 +314,18 @@ def _units(units: Units) -> Select:
     kept_rows = [_apart(test, flags) for test in tests]
     filters = [[] if column.where is None else [_apart(column.where, flags)] for column in units.columns]
     held_by = [column.by[0] for column in units.columns if column.by is not None]
+    held_by += [] if units.along is None else [units.along.value]
     read = (*(column.value for column in units.columns), *held_by, *flags)
     used = [part for node in read for part in tree.stored(node)]
     beside: list[Column] = [(UNIT, _key(unit)), *((name, tree.Truth(test)) for test, name in flags.items())]
-    rows = values_of([*values, *keys.values()], joined(units.of, [part for part in used if part.source]), *beside)
+    once = [*values, *keys.values(), *([] if units.along is None else [_place(units.along)])]
+    rows = values_of(once, joined(units.of, [part for part in used if part.source]), *beside)
     found = []
     for at, (value, column) in enumerate(zip(values, units.columns, strict=True)):
         asked = _aggregate(column, value.name, keys.get(at), [*kept_rows, *filters[at]])
         found.append(read_once(asked, column.line, column.name))
+    if units.along is not None:
+        return _along(units, units.along, rows, found, tree.Every(tuple(kept_rows)))
     truth = tree.Truth(tree.Every(tuple(kept_rows)))
     kept = ((KEPT, tree.bare("min", truth, type="INTEGER")),) if tests else ()
     grouped = Select(
@@ -328,6 +340,27 @@ def _units(units: Units) -> Select:
     names = same(units.unit, *(column.name for column in found))
     told = Select((*names, *((name, tree.Truth(test)) for test, name in flags.items())), whole, alias=BASE)
     return Select((*names, (KEPT, tree.Truth(both))), told, alias=BASE)
+
+
+def _place(along: Along) -> Once:
+    return read_once(along.value, along.line, "v")
+
+
+def _along(units: Units, along: Along, rows: Select, found: Sequence[Once], kept: tree.Test) -> Select:
+    """One row for each unit and value, NULL where the row does not count; its columns over all values from it on."""
+    unit, place = tree.Name(UNIT), tree.Name(along.name)
+    key: Column = (along.name, tree.Guarded(kept, tree.Name(_place(along).name)))
+    each = Select(((UNIT, unit), key, *((column.name, column.first) for column in found)), rows, group_by=2)
+    held = [
+        (
+            column.name,
+            tree.Window(
+                made.function, (tree.Name(column.name),), (unit,), (place,), made.line.type, (0,) * along.upwards
+            ),
+        )
+        for column, made in zip(found, units.columns, strict=True)
+    ]
+    return Select(((units.unit, unit), *same(along.name), *held), each, alias=BASE)
 
 
 def _apart(test: tree.Test, flags: dict[tree.Test, str]) -> tree.Test:
@@ -367,9 +400,18 @@ def _unit_pair(join: Join) -> tuple[tuple[tree.Stored, tree.Stored], ...]:
     return (join.unit,) if join.unit is not None and join.unit not in join.pairs else ()
 
 
+def _rights(join: Join) -> tuple[tree.Stored, ...]:
+    """The columns of the joined rows that say which is found."""
+    near = () if join.nearest is None else tree.stored(join.nearest.left)
+    return (*(right for _, right in (*join.pairs, *_unit_pair(join))), *near)
+
+
 def _one_a_key(join: Join, columns: Sequence[tree.Stored]) -> Select:
     """The joined table with one row for each key (and unit), and the flag that says that a row was found."""
     stored = [column for column in columns if column.name != MATCHED]
+    listed = (*same(*(column.name for column in stored)), (MATCHED, tree.Constant(True, "BOOLEAN")))
+    if join.nearest is not None and join.of is not None:
+        return Select(listed, _units(join.of), alias=join.name)
     key = [right for _, right in (*join.pairs, *_unit_pair(join))]
     rest = [column for column in stored if column not in key and column not in join.first]
     order = tuple(part for column in (*join.first, *rest, *key) for part in _order(column))
@@ -379,7 +421,6 @@ def _one_a_key(join: Join, columns: Sequence[tree.Stored]) -> Select:
         # No key equals NULL, so that nothing finds a row that does not count.
         named = [(name, tree.Guarded(holds(KEPT, BASE), value)) for name, value in named]
     inner = Select((*named, (PLACE, place)), Table(join.table) if join.of is None else _units(join.of))
-    listed = (*same(*(column.name for column in stored)), (MATCHED, tree.Constant(True, "BOOLEAN")))
     return Select(listed, inner, where=tree.Compared(tree.Name(PLACE), "=", tree.whole(1)), alias=join.name)
 
 

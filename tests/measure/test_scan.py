@@ -322,10 +322,13 @@ def neighbours() -> list[duckdb.DuckDBPyConnection]:
 def _selects(relation: Relation) -> Iterator[tuple[Test | None, Sequence[Test]]]:
     """WHERE of each SELECT of a scan, and the ON of its joins."""
     if isinstance(relation, Select):
-        yield relation.where, [on for _, on in relation.source.joins] if isinstance(relation.source, Joined) else []
+        yield (
+            relation.where,
+            [match.on for match in relation.source.joins] if isinstance(relation.source, Joined) else [],
+        )
         yield from _selects(relation.source)
     elif isinstance(relation, Joined):
-        for part in (relation.base, *(join for join, _ in relation.joins)):
+        for part in (relation.base, *(match.rows for match in relation.joins)):
             yield from _selects(part)
 
 

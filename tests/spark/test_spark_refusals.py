@@ -18,7 +18,7 @@ from dpsql.measure import ConnectionEngine
 from dpsql.measure.reading import scan_of
 from dpsql.measure.sources import Holdings
 from dpsql.policy import Policy
-from dpsql.workload.expr.scan import Select, Table
+from dpsql.workload.expr.scan import Joined, Match, Select, Table
 from dpsql.workload.expr.total import BASE
 from dpsql.workload.expr.values import (
     CaseValue,
@@ -209,6 +209,12 @@ def test_what_is_outside_the_closed_list_is_refused_by_name(value: Value, said: 
 def test_rows_are_never_brought_back() -> None:
     with pytest.raises(NotSupportedError, match="rows are not brought back"):
         written(Select((("a", INT),), Table("t")), KNOWN)
+
+
+def test_a_join_to_the_nearest_row_is_refused() -> None:
+    nearest = Match(Select((("i", INT),), Table("t"), alias="j"), Compared(INT, "<", Name("i", "j")), nearest=True)
+    with pytest.raises(NotSupportedError, match="two inequalities"):
+        written(Select((N,), Joined(Table("t"), (nearest,))), KNOWN)
 
 
 def test_a_wide_product_is_refused_where_38_digits_do_not_hold_it() -> None:

@@ -21,7 +21,7 @@ def batch(rng: random.Random, tables: list[str]) -> list[Statement]:
         made = None
         while made is None:
             maker = rng.choice([_one, _one, _one, _one, _over, _joined, _union, _with, _nested, _ranges,
-                                _of_units, _of_units])  # fmt: skip
+                                _of_units, _of_units, _quantiles])  # fmt: skip
             made = maker(rng, tables, name, found)
         found.append(made)
     return found
@@ -158,7 +158,7 @@ _VISITS = [
 
 def _of_units(rng: random.Random, _: list[str], name: str, __: list[Statement]) -> Statement:
     """Units that an aggregate of each chooses, sets of units, and rows that others of their unit choose."""
-    form = rng.choice([_by_aggregate, _by_aggregate, _by_set, _by_others])
+    form = rng.choice([_by_aggregate, _by_aggregate, _by_set, _by_others, _by_nearest, _by_place])
     user, oracle = form(rng)
     return Statement(name, user, oracle, False, ("n0",), exact=True)
 
@@ -201,3 +201,61 @@ def _by_others(rng: random.Random) -> tuple[str, str]:
     inner = f"SELECT 1 FROM visits w WHERE w.pid = v.pid AND {sides}{rng.choice(['', more])}"
     text = f"SELECT count(*) AS n0 FROM visits v WHERE {rng.choice(['', 'NOT '])}EXISTS ({inner})"
     return text, text
+
+
+_NEAREST = [
+    "w.big BETWEEN v.kids AND v.big",
+    "w.seen > v.seen AND w.seen < v.seen + INTERVAL 1 YEAR",
+    "w.kids <= v.kids AND w.big >= v.big",
+    "w.seen BETWEEN v.seen - INTERVAL 3 MONTH AND v.seen",
+    "v.big < w.big AND v.kids > w.kids",
+]
+
+
+def _by_nearest(rng: random.Random) -> tuple[str, str]:
+    tie, more = rng.choice(_NEAREST), f" AND w.{rng.choice(['kids > 0', 'big > -5', 'kids = 1'])}"
+    inner = f"FROM visits w WHERE {{}}{tie}{rng.choice(['', more])}"
+    exists = f"EXISTS (SELECT 1 {inner.format('w.pid = v.pid AND ')})"
+    asked = rng.choice([exists, f"NOT {exists}", f"v.pid IN (SELECT w.pid {inner.format('')})"])
+    text = f"SELECT count(*) AS n0 FROM visits v WHERE {asked}"
+    return text, text
+
+
+# Windows whose values no order of rows that tie decides, and what is asked of them.
+_PLACES = [
+    ("lag(kids) OVER (PARTITION BY pid ORDER BY kids)", "a < kids"),
+    ("row_number() OVER (PARTITION BY pid ORDER BY seen)", "a < 3"),
+    ("rank() OVER (PARTITION BY pid ORDER BY big DESC)", "a > 1"),
+    ("dense_rank() OVER (PARTITION BY pid ORDER BY kids)", "a = 2"),
+    ("lead(big, 2) OVER (PARTITION BY pid ORDER BY big)", "a > 0"),
+    ("first_value(seen) OVER (PARTITION BY pid ORDER BY seen)", "a < TIMESTAMP '2020-02-01'"),
+]
+
+
+def _by_place(rng: random.Random) -> tuple[str, str]:
+    window, asked = rng.choice(_PLACES)
+    where = f" WHERE {rng.choice(_PLAIN)}" if rng.random() < 0.4 else ""
+    inner = f"SELECT {window} AS a, kids FROM visits{where}"
+    first = f"SELECT kids FROM visits{where} QUALIFY {asked.replace('a ', window + ' ', 1)}"
+    if rng.random() < 0.5:
+        text = f"WITH u AS ({first}) SELECT count(*) AS n0 FROM u"
+        return text, text
+    text = f"SELECT {{}} AS n0 FROM ({inner}) AS u"
+    return text.format(f"count_if({asked})"), text.format(f"coalesce(count_if({asked}), 0)")
+
+
+def _quantiles(rng: random.Random, tables: list[str], name: str, _: list[Statement]) -> Statement | None:
+    """A list of quantiles, a column for each; of nothing, the value at that share of the declared ones."""
+    table, column = rng.choice(tables), rng.choice(["age", "kids"])
+    if table in JOINS:
+        return None
+    shares = rng.choice([(0.25, 0.75), (0.1, 0.5, 0.9)])
+    kind = rng.choice(["cont", "disc"])
+    user = f"SELECT quantile_{kind}({column}, [{', '.join(map(str, shares))}]) AS n0, count(*) AS n1 FROM {table}"
+    high = BOUNDS[column][1]
+    each = (
+        f"coalesce(quantile_{kind}({column}__c, {share}), {round(share * high)})::DOUBLE AS n0_{at}"
+        for at, share in enumerate(shares, 1)
+    )
+    columns = (*(f"n0_{at}" for at, _ in enumerate(shares, 1)), "n1")
+    return Statement(name, user, f"SELECT {', '.join(each)}, count(*) AS n1 FROM p_{table}", False, columns)

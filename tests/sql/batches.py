@@ -261,8 +261,8 @@ def with_units(rng: random.Random) -> list[str]:
     """CREATE TABLE of visits, people and places; visits of nobody, nowhere and of people who are not there."""
     made = filled("seed_", 60, 0.2, 0.15, rng)
     made += [
-        f"CREATE TABLE visits AS SELECT (i * 7) % 60 AS pid, i % 5 AS region, {', '.join(_VISITS)} "
-        "FROM (SELECT *, row_number() OVER () AS i FROM seed_)",
+        "CREATE TABLE visits AS SELECT CASE WHEN i % 3 = 0 THEN 40 + i % 20 ELSE i % 12 END AS pid, i % 5 AS region, "
+        f"{', '.join(_VISITS)} FROM (SELECT *, row_number() OVER () AS i FROM seed_)",
         "UPDATE visits SET pid = NULL WHERE pid % 11 = 0",
         "UPDATE visits SET region = NULL WHERE pid % 13 = 1",
         "INSERT INTO visits SELECT * FROM visits WHERE pid % 3 = 0",

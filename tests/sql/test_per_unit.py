@@ -169,6 +169,19 @@ ANSWERED = [
         GROUP BY 1) GROUP BY 1""",
     """SELECT kind, COUNT(*) AS c FROM visits v JOIN (SELECT w, MAX(kind) AS kind FROM wards GROUP BY w) u
         ON u.w = v.ward GROUP BY kind""",
+    # Days between rows, a subquery within another, and values of a unit's rows.
+    """SELECT COUNT(*) AS c FROM visits v WHERE EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid
+        AND w.day - v.day BETWEEN 1 AND 9)""",
+    """SELECT COUNT(*) AS c FROM visits v JOIN people ON pid = person WHERE EXISTS (SELECT 1 FROM visits w
+        WHERE w.pid = v.pid AND date_diff('day', w.day, v.day) < 9 AND date_diff('day', w.day, v.day) > 3
+        AND sex = 'f')""",
+    """SELECT sex, COUNT(*) AS c FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.person
+        AND ward = 'a' AND EXISTS (SELECT 1 FROM visits w WHERE w.pid = v.pid AND w.cost BETWEEN v.cost AND v.cost + 20
+        AND w.ward = 'b')) GROUP BY sex""",
+    "SELECT COUNT(*) AS c FROM visits v WHERE cost > (SELECT AVG(w.cost) FROM visits w WHERE w.pid = v.pid)",
+    """SELECT SUM((SELECT COUNT(*) FROM visits v WHERE v.pid = p.person AND v.cost > 60)) AS c FROM people p
+        WHERE (SELECT MAX(v.day) FROM visits v WHERE v.pid = p.person) > DATE '2020-01-20'""",
+    """SELECT COUNT(*) AS c FROM visits v WHERE (SELECT MIN(kind) FROM wards WHERE w = v.ward) = 'x'""",
     # Windows within a unit; the orders that decide are total.
     """SELECT COUNT(*) AS c FROM (SELECT date_diff('day', LAG(day) OVER (PARTITION BY pid ORDER BY day), day) AS gap
         FROM visits) WHERE gap < 9""",
@@ -256,8 +269,17 @@ REFUSED = [
     ("SELECT COUNT(*) FROM stays WHERE ward IN (SELECT ward FROM stays)", "rows of the same unit alone"),
     (
         """SELECT COUNT(*) FROM people p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.pid = p.person
-            AND v.cost BETWEEN p.person AND p.person + 3)""",
+            AND v.cost BETWEEN p.person AND p.person + 3 AND v.price > p.person)""",
         "tied to the row by equalities of columns",
+    ),
+    (
+        "SELECT COUNT(*) FROM visits v WHERE cost > (SELECT AVG(w.cost) FROM visits w WHERE w.ward = v.ward)",
+        "rows of the same unit alone",
+    ),
+    (
+        """SELECT COUNT(*) FROM visits v WHERE cost > (SELECT AVG(w.cost) FROM visits w WHERE w.pid = v.pid
+            AND w.day < v.day)""",
+        "by equalities of columns alone",
     ),
     ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid FROM visits LIMIT 2)", "LIMIT in the subquery"),
     ("SELECT COUNT(*) FROM people WHERE person IN (SELECT pid, cost FROM visits)", "select as many"),

@@ -133,11 +133,16 @@ def _from(relation: Relation, tables: Mapping[str, Source]) -> tuple[str, Scope]
     base, joins = (relation.base, relation.joins) if isinstance(relation, Joined) else (relation, ())
     text, alias, columns = _item(base, tables)
     sources = {alias: columns}
-    for join, on in joins:
-        second, name, columns = _item(join, tables)
+    for match in joins:
+        if match.nearest:
+            raise refusal(
+                "EXISTS or IN tied to the row by two inequalities is not answered there",
+                "write LAG or LEAD over the rows of the unit, or read Parquet files with DuckDB",
+            )
+        second, name, columns = _item(match.rows, tables)
         sources[name] = columns
         writer = Writer(Scope(sources))
-        text += f" LEFT JOIN {second} ON {writer.layers.inlined(writer.value(on).text)}"
+        text += f" LEFT JOIN {second} ON {writer.layers.inlined(writer.value(match.on).text)}"
     return text, Scope(sources)
 
 

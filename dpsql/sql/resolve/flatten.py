@@ -148,7 +148,7 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
     first = renamed[0][1]
     bases, merged = list(first.bases), list(first.joins)
     wheres = [] if first.where is None else [first.where]
-    for join, (_, rows) in zip(select.args.get("joins") or [], renamed[1:], strict=True):
+    for at, (join, (_, rows)) in enumerate(zip(select.args.get("joins") or [], renamed[1:], strict=True)):
         plain = rows.columns is None and len(rows.bases) == 1
         if join.side and not plain and (rows.where is not None or rows.joins or str(join.side).upper() != "LEFT"):
             raise refuse(
@@ -157,7 +157,7 @@ def _assembled(select: exp.Select, sources: Sequence[tuple[str, Rows]]) -> tuple
                 join.this,
                 code="outer-join",
             )
-        if join.args.get("using") and not all(r.columns is None for _, r in renamed):
+        if join.args.get("using") and not all(r.columns is None for _, r in renamed[: at + 2]):
             raise refuse(
                 "JOIN ... USING a derived table is not answered; write ON a.k = b.k", join.this, code="join-kind"
             )

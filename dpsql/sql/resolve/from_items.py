@@ -104,10 +104,19 @@ class FromItems:
             found, below = self.read(query, self.within(query, scope))
             return self._of_units(found, below, None) is not None  # type: ignore[arg-type]
 
-        joined = with_joins(select, inside, by_unit)
+        joined = with_joins(select, inside, by_unit, self._is_date)
         if joined is select and len(sources) == 2:
             joined = grouped_first(select, sources, self._key(sources[0][1]))  # type: ignore[arg-type]
         return (select, sources) if joined is select else (joined, self.of(joined, scope))
+
+    def _is_date(self, sources: Sequence[tuple[str, Rows]], column: exp.Column) -> bool:
+        """Whether a column of ``sources`` is one of a table, and a DATE."""
+        rows = [rows for alias, rows in sources if not column.table or fold(alias) == fold(column.table)]
+        if any(each.columns is not None for each in rows):
+            return False
+        tables = [find_table(base.node, self.policy, self.tables) for each in rows for base in each.bases]
+        kinds = [kind for table in tables for name, kind in table.schema.items() if fold(name) == fold(column.name)]
+        return kinds == ["DATE"]
 
     def _key(self, rows: Rows) -> tuple[str, ...]:
         """The declared key of rows that are those of one private table."""

@@ -22,7 +22,7 @@ from dpsql.sql.resolve.relations import Equality, Place, Relation, Relations
 from dpsql.sql.resolve.row_sources import base_of, join_name, source_of, stored
 from dpsql.workload.expr.batch import Table
 from dpsql.workload.expr.rows import Join, RowSource
-from dpsql.workload.expr.values import Stored
+from dpsql.workload.expr.values import Compared, Stored
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class JoinGraph:
         names = {base: ""}
         joins = {join.name: join for join in table.source.joins}
         used: list[exp.Expr] = []
-        waiting = [i for i in range(len(every)) if i != base]
+        waiting = [i for i in range(len(every)) if i != base and every[i].nearest is None]
         while waiting:
             for number in waiting:
                 pairs = self._reached(number, names)
@@ -126,6 +126,13 @@ class JoinGraph:
             used += [edge.node for edge in pairs if edge.node is not None and not every[number].outer]
             self._check_left(number, pairs)
         return Placed(table, replace(table.source, joins=tuple(joins.values())), names, tuple(used))
+
+    def nearest(self, number: int, name: str, compared: Compared, placed: Placed) -> Join:
+        """The join called ``name`` of a relation along a value, found by its key and an inequality."""
+        pairs = self._reached(number, placed.names)
+        if pairs is None:
+            raise self._unreached([number], placed.names)
+        return self._join(number, pairs, placed.names, placed.source, (name, compared))
 
     def _check_left(self, number: int, pairs: Sequence[Equality]) -> None:
         """A LEFT JOIN matches on its key alone: more equalities would need a second look at the row found."""
@@ -193,8 +200,15 @@ class JoinGraph:
             code="join-multiplies",
         )
 
-    def _join(self, number: int, pairs: Sequence[Equality], names: Mapping[int, str], source: RowSource) -> Join:
-        """The join of a relation by its key, once every rule is held."""
+    def _join(
+        self,
+        number: int,
+        pairs: Sequence[Equality],
+        names: Mapping[int, str],
+        source: RowSource,
+        near: tuple[str, Compared] | None = None,
+    ) -> Join:
+        """The join of a relation by its key, once every rule is held; ``near``: along a value, this name and test."""
         relation = self.relations.every[number]
         target = relation.table
         base = self.relations.every[next(i for i, name in names.items() if not name)]
@@ -209,11 +223,11 @@ class JoinGraph:
                     node,
                     code="join-types",
                 )
-        name = _name_of(lefts, target.name)
+        name, nearest = (_name_of(lefts, target.name), None) if near is None else near
         found = tuple((left, stored(target, e.right.column, name)) for left, e in zip(lefts, pairs, strict=True))
         if target.policy.public:
             of = None if target.source is None else target.source.of
-            return Join(name, target.name if of is None else of.of.table, found, of=of)
+            return Join(name, target.name if of is None else of.of.table, found, of=of, nearest=nearest)
         if target.source is not None and target.source.windows is not None:
             raise refuse(
                 f"{relation.alias} has windows and is joined to {base.alias}; begin FROM with {relation.alias}, "
@@ -248,7 +262,7 @@ class JoinGraph:
                 node,
                 code="join-of-units",
             )
-        return Join(name, own.table, found, unit=(source.unit, mine), private=True, of=own.of)
+        return Join(name, own.table, found, unit=(source.unit, mine), private=True, of=own.of, nearest=nearest)
 
     def _held(self, place: Place, names: Mapping[int, str]) -> Stored:
         return stored(self.relations.every[place.relation].table, place.column, names[place.relation])

@@ -23,15 +23,22 @@ from dpsql.policy.settings import fix
 from dpsql.policy.types import column_type
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.resolve.join_graph import JoinGraph
+from dpsql.sql.resolve.join_graph import JoinGraph, Placed
 from dpsql.sql.resolve.relations import Relation, Relations, relations_of, whole
 from dpsql.sql.resolve.relations import conjuncts as conjuncts_of
 from dpsql.sql.resolve.row_sources import base_of
+from dpsql.sql.values.comparisons import two_sides
+from dpsql.sql.values.computed import Computed
+from dpsql.sql.values.predicates import truth
+from dpsql.sql.values.scope import Scope
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, Condition, LineAtom, conjunction
 from dpsql.workload.expr.lines import line_of
 from dpsql.workload.expr.rows import MATCHED
-from dpsql.workload.expr.values import Stored
+from dpsql.workload.expr.values import Compared, Stored, stored
+
+# What the rows that EXISTS asks may lie between.
+_ALONG = frozenset({"integer", "decimal", "grid", "real", "date", "timestamp"})
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,50 @@ def read_rows(
     graph = JoinGraph(relations, policy, tables, [*relations.pool, *parts])
     placed = graph.placed()
     left = [part for part in graph.conjuncts if not any(part is used for used in placed.used)]
+    rows = _rows(relations, placed, whole(left))
+    for number, relation in enumerate(relations.every):
+        if relation.nearest is not None:
+            placed = _with_nearest(graph, number, relation.nearest, placed, rows)
+            rows = _rows(relations, placed, rows.where)
+    return rows
+
+
+def _with_nearest(graph: JoinGraph, number: int, asked: exp.Binary, placed: Placed, rows: RowScope) -> Placed:
+    """``placed`` with a join of rows along a value, which ``asked`` compares with a value of the row."""
+    out = asked.expression.copy()
+    for column in [out] if isinstance(out, exp.Column) else list(out.find_all(exp.Column)):
+        named = exp.to_identifier(rows.find(column).name, quoted=True)
+        out = named if column is out else out
+        column.replace(named)
+    relation = graph.relations.every[number]
+    operator = {exp.GT: ">", exp.GTE: ">=", exp.LT: "<", exp.LTE: "<="}[type(asked)]
+    name = f"{relation.table.name}({asked.this.name} {operator} {out.sql('duckdb', comments=False)})"
+    placed = replace(placed, names={**placed.names, number: name})
+    found = _rows(graph.relations, placed, None)
+    scope = Scope(found.find, Computed(found.table), truth)
+    mine, theirs = two_sides(asked.this, asked.expression, asked, scope)
+    assert mine.value is not None and theirs.value is not None  # noqa: S101, PT018 - both are computed
+    texts = any(column_type(part.type).kind == "text" for part in stored(theirs.value))
+    if texts or mine.line.kind not in _ALONG:
+        raise refuse(
+            "two inequalities that tie EXISTS or IN to the row compare numbers, dates and times alone",
+            asked,
+            code="subquery",
+        )
+    (along,) = stored(mine.value)
+    if mine.line.kind == "real" and line_of(along.type).kind != "real":
+        # Several of its values would be one DOUBLE, and which of them is the nearest anybody's guess.
+        raise refuse(
+            "EXISTS and IN are tied to the row by two inequalities of one type; CAST both sides to DOUBLE",
+            asked,
+            code="mixed-types",
+        )
+    join = graph.nearest(number, name, Compared(mine.value, operator, theirs.value), placed)
+    return replace(placed, source=replace(placed.source, joins=(*placed.source.joins, join)))
+
+
+def _rows(relations: Relations, placed: Placed, where: exp.Expr | None) -> RowScope:
+    """The rows of what is placed."""
     table = replace(placed.base, source=placed.source, columns=dict(placed.base.columns))
     columns = dict(table.columns)
     found: list[Condition] = []
@@ -152,7 +203,7 @@ def read_rows(
     schema: dict[str, str] = {}
     for relation in relations.every:
         schema = {**relation.table.schema, **schema}
-    return RowScope(replace(table, columns=columns), conjunction(*found), whole(left), schema, relations, placed.names)
+    return RowScope(replace(table, columns=columns), conjunction(*found), where, schema, relations, placed.names)
 
 
 # -- columns of joined tables --------------------------------------------------------------------

@@ -33,7 +33,7 @@ from dpsql.sql.values.typed import Typed, exact, flat, shown, type_of, whole
 from dpsql.workload.expr.batch import Column, Table
 from dpsql.workload.expr.conditions import TRUE, And, Condition, gather
 from dpsql.workload.expr.lines import Line, line_of
-from dpsql.workload.expr.rows import OfUnit, RowSource, Units
+from dpsql.workload.expr.rows import Along, OfUnit, RowSource, Units
 from dpsql.workload.expr.values import Cast, Constant, Stored, Test, Value
 
 # A derived table with one of these looks at several units at once.
@@ -124,6 +124,7 @@ class _Draft:
     computed: Computed
     # By function, canonical text and condition.
     _found: dict[tuple[str, str, Condition], tuple[OfUnit, Column]] = field(default_factory=dict)
+    along: tuple[Along, Column] | None = None
 
     def __post_init__(self) -> None:
         self.names = SelectNames(self.select, self.rows)
@@ -181,6 +182,8 @@ class _Draft:
         return self._over(item.copy())
 
     def _over(self, node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Ordered):
+            return self._along(node)
         if isinstance(node, exp.Filter):
             return self._aggregate(node.this, truth(node.expression.this, self.scope).true, node)
         if isinstance(node, exp.AggFunc):
@@ -267,6 +270,18 @@ class _Draft:
             node,
             code="per-unit",
         )
+
+    def _along(self, node: exp.Ordered) -> exp.Expression:
+        """The value for each of which there is a row: no SQL says so, but what ``semi_joins`` makes of EXISTS."""
+        value, line, column = self._each(node.this, node)
+        name = self._fresh("".join(c if c.isprintable() else " " for c in node.this.sql("duckdb"))[:_LONGEST])
+        policy = copy.copy(column.policy)
+        fix(policy, "name", name)
+        fix(policy, "nulls", True)
+        fix(policy, "public", False)
+        self.computed.column(value, line, line.type, name)
+        self.along = Along(name, value, line, not node.args.get("desc")), Column(name, column.type, line, policy)
+        return self._named(name)
 
     # -- aggregates ------------------------------------------------------------------------------
 
@@ -436,12 +451,15 @@ class _Draft:
         return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(self.alias, quoted=True))
 
     def _fresh(self, text: str) -> str:
-        taken = {fold(self.unit.name), *(fold(column.name) for _, column in self._found.values())}
+        taken = {fold(self.unit.name), *(fold(column.name) for column in self._columns())}
         name, copies = text, 1
         while fold(name) in taken:
             copies += 1
             name = f"{text} #{copies}"
         return name
+
+    def _columns(self) -> list[Column]:
+        return [column for _, column in (*self._found.values(), *([] if self.along is None else [self.along]))]
 
     # -- the table -------------------------------------------------------------------------------
 
@@ -458,15 +476,15 @@ class _Draft:
         base, unit = self.rows.table, self.unit
         where = None if self.where == TRUE else lowered(self.where, self.scope)
         made = tuple(column for column, _ in self._found.values())
-        columns = {fold(column.name): column for _, column in self._found.values()}
+        columns = {fold(column.name): column for column in self._columns()}
         kind = "VARCHAR" if unit.type.upper().startswith("ENUM") else unit.type
         own = base.columns.get(fold(unit.name)) if not unit.source else None
         if own is not None:
             columns[fold(unit.name)] = replace(own, type=kind, value=None)
-        schema = {unit.name: kind, **{column.name: column.line.type for _, column in self._found.values()}}
+        schema = {unit.name: kind, **{column.name: column.line.type for column in self._columns()}}
         found = Table("", TablePolicy(base.policy.name, public=True, where=base.policy.where), columns, schema)
         kept = None if having is None else self._test(having, found)
-        units = Units(self.source, where, unit.name, made, kept)
+        units = Units(self.source, where, unit.name, made, kept, None if self.along is None else self.along[0])
         name = f"{self.alias} #{hashlib.sha256(repr(units).encode()).hexdigest()[:16]}"
         source = RowSource(
             self.source.table, unit=Stored(unit.name, kind), protects=self.source.protects, single=True, of=units

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -34,7 +34,10 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Relation:
-    """A table that FROM names; ``outer``: the right side of a LEFT JOIN, whose conjuncts are ``on``."""
+    """A table that FROM names; ``outer``: the right side of a LEFT JOIN, whose conjuncts are ``on``.
+
+    ``nearest`` is the inequality of rows along a value, its own column on the left.
+    """
 
     alias: str
     table: Table
@@ -42,6 +45,7 @@ class Relation:
     named: bool = False
     outer: bool = False
     on: tuple[exp.Expr, ...] = field(default=(), repr=False)
+    nearest: exp.Binary | None = field(default=None, repr=False)
 
     def stored(self, name: str) -> str | None:
         """The column of that name in any case, as the schema writes it; None where the table has none."""
@@ -171,6 +175,12 @@ def _relation(node: exp.Expr, policy: Policy, tables: Mapping[str, Table]) -> Re
 
 
 def _joined(join: exp.Join, policy: Policy, tables: Mapping[str, Table]) -> Relation:
+    if str(join.method or "").upper() == "ASOF":
+        relation = _relation(join.this, policy, tables)
+        source = relation.table.source
+        if source is not None and source.of is not None and source.of.along is not None:  # EXISTS was written so
+            *on, nearest = conjuncts(join.args["on"])
+            return replace(relation, outer=True, on=tuple(on), nearest=nearest)  # type: ignore[arg-type]
     for word in (join.method, join.side, join.kind):
         refusal = _KINDS.get(str(word or "").upper())
         if refusal is not None:

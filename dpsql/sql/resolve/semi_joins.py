@@ -1,10 +1,13 @@
 """What rows of another table say of a row, written as joins that find one row at most.
 
-IN and EXISTS: ``EXISTS (SELECT ... FROM d WHERE d.pid = v.pid AND ...)``.
+IN and EXISTS: ``EXISTS (SELECT ... FROM d WHERE d.pid = v.pid AND ...)``; values of such rows:
+``(SELECT MAX(d.x) FROM d WHERE d.pid = v.pid)``.
 
 The subquery becomes a derived table with one row for each value that it is asked for, joined by LEFT JOIN, and the
 condition asks whether a row was found. Over private rows that is a table of units (``per_unit``), so that a row depends
 on its own unit alone. A NULL that the subquery finds says nothing here, where SQL's NOT IN would hold for no row.
+An inequality besides (``ties``) is asked of the least or greatest value; of two the first finds the nearest row, by an
+ASOF LEFT JOIN, which knows the least or greatest from there on.
 
 A LEFT JOIN that is grouped by the left table's key, ``FROM p LEFT JOIN v ON ... GROUP BY p.id``: the aggregates of the
 right table by that key, joined to the left one.
@@ -12,30 +15,34 @@ right table by that key, joined to the left one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from dpsql.policy.values import fold
 from dpsql.sql.parse.statements import refuse
-from dpsql.sql.resolve.flatten import Rows, aggregates
+from dpsql.sql.resolve import ties
+from dpsql.sql.resolve.flatten import aggregates
 from dpsql.sql.resolve.relations import conjuncts, whole
-
-Sources = Sequence[tuple[str, Rows]]
+from dpsql.sql.resolve.ties import IsDate, Sources
 
 # What EXISTS does not look at.
 _IGNORED = frozenset({"expressions", "from_", "joins", "where", "with_", "distinct", "order", "limit"})
 
 
 def with_joins(
-    select: exp.Select, inside: Callable[[exp.Select], Sources | None], by_unit: Callable[[exp.Select], bool]
+    select: exp.Select,
+    inside: Callable[[exp.Select], Sources | None],
+    by_unit: Callable[[exp.Select], bool],
+    is_date: IsDate,
 ) -> exp.Select:
     """``select``, over rows, with the subqueries of IN and EXISTS in its items and WHERE among its joins.
 
     ``inside`` says what a subquery's FROM reads, None where that is not rows; ``by_unit`` whether a SELECT with GROUP
-    BY has a row for each unit. The same object where there are none. Raises SQLError for subqueries that anything but
-    equalities with the unit ties to the row.
+    BY has a row for each unit, ``is_date`` whether a column of a subquery's rows is a DATE. The same object where there
+    are none. Raises SQLError for subqueries that anything but equalities with the unit, and two inequalities, ties to
+    the row.
     """
     if not any(_asked(clause) for clause in _clauses(select)):
         return select
@@ -43,10 +50,12 @@ def with_joins(
     joins = list(out.args.get("joins") or [])
     for clause in _clauses(out):
         for node in list(_asked(clause)):
-            made = _joined(node, f"dpsql_in_{len(joins)}", inside, by_unit)
+            made = _joined(node, f"dpsql_in_{len(joins)}", inside, by_unit, is_date)
             if made is not None:
                 joins.append(made.join)
                 node.replace(made.found)
+    if len(joins) == len(select.args.get("joins") or []):
+        return select
     out.set("joins", joins)
     return out
 
@@ -56,13 +65,13 @@ def _clauses(select: exp.Select) -> list[exp.Expression]:
     return [*select.expressions, *([where] if where is not None else [])]
 
 
-def _asked(clause: exp.Expression) -> list[exp.Exists | exp.In]:
-    """The conditions that ask a subquery, but for those inside of other subqueries."""
-    found: list[exp.Exists | exp.In] = []
+def _asked(clause: exp.Expression) -> list[exp.Exists | exp.In | exp.Subquery]:
+    """What asks a subquery, but for those inside of other subqueries."""
+    found: list[exp.Exists | exp.In | exp.Subquery] = []
     waiting = [clause]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, exp.Exists) or (isinstance(node, exp.In) and node.args.get("query")):
+        if isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query")):
             found.append(node)
         elif not isinstance(node, exp.Query):
             waiting.extend(node.iter_expressions())
@@ -76,17 +85,20 @@ class _Made:
 
 
 def _joined(
-    node: exp.Exists | exp.In,
+    node: exp.Exists | exp.In | exp.Subquery,
     alias: str,
     inside: Callable[[exp.Select], Sources | None],
     by_unit: Callable[[exp.Select], bool],
+    is_date: IsDate,
 ) -> _Made | None:
-    query = node.this if isinstance(node, exp.Exists) else node.args["query"]
+    query = node.args["query"] if isinstance(node, exp.In) else node.this
     while isinstance(query, exp.Subquery):
         query = query.this
     sources = inside(query) if isinstance(query, exp.Select) else None
     if sources is None or not isinstance(query, exp.Select):
         return None
+    if isinstance(node, exp.Subquery):
+        return _value(query, sources, alias, by_unit, is_date)
     pairs: list[tuple[exp.Expression, exp.Expression]] = []
     if isinstance(node, exp.In):
         left = node.this.unnest()
@@ -99,24 +111,27 @@ def _joined(
             raise refuse(
                 "LIMIT in the subquery of IN looks at several units at once; leave it out", query, code="subquery"
             )
-    ordered: list[_Ordered] = []
-    rest = list(_untied(query, sources, pairs, ordered if isinstance(node, exp.Exists) else None))
+    tied = ties.tied(query, sources, is_date)
+    pairs += tied.pairs
+    ordered = tied.ordered
     if not pairs:
         raise refuse(
             "nothing ties EXISTS (...) to the row; add an equality of the unit's columns to its WHERE",
             node,
             code="subquery",
         )
-    derived = query.copy() if query.args.get("group") else _grouped(query, [mine for mine, _ in pairs], rest)
-    if query.args.get("group") and (isinstance(node, exp.Exists) or len(pairs) > len(query.expressions)):
+    derived = query.copy() if query.args.get("group") else _grouped(query, [mine for mine, _ in pairs], tied.own)
+    tie = isinstance(node, exp.Exists) or len(pairs) > len(query.expressions) or tied.ordered or tied.outside
+    if query.args.get("group") and tie:
         raise refuse(
             "a subquery with GROUP BY is answered as column IN (SELECT column ... GROUP BY column) alone",
             node,
             code="subquery",
         )
+    if len(ordered) == 2:
+        derived.append("expressions", ordered[0].along)
     if ordered:
-        (bound,) = ordered
-        derived.append("expressions", bound.extreme)
+        derived.append("expressions", ordered[-1].extreme)
     if not by_unit(derived):
         raise refuse(
             "IN and EXISTS over private rows look at rows of the same unit alone; compare the columns that hold the "
@@ -124,81 +139,62 @@ def _joined(
             node,
             code="subquery",
         )
-    names = [f"k{number}" for number in range(len(pairs))]
     if not ordered:
         derived.append("expressions", exp.Count(this=exp.Star()))
-    listed = [exp.to_identifier(name) for name in (*names, "found")]
-    read = exp.Subquery(this=derived, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=listed))
-    keys = [exp.column(name, alias) for name in names]
-    on = whole(exp.EQ(this=theirs.copy(), expression=key.copy()) for (_, theirs), key in zip(pairs, keys, strict=True))
+    join = _left_join(derived, alias, pairs, ordered[:-1])
     found: exp.Expression = exp.Not(this=exp.Is(this=exp.column("found", alias), expression=exp.Null()))
-    if ordered:
-        held = type(ordered[0].part)(this=exp.column("found", alias), expression=ordered[0].theirs.copy())
+    if ordered or tied.outside:
+        held = whole([ordered[-1].holds(exp.column("found", alias)) if ordered else found, *tied.outside])
         found = exp.Case(ifs=[exp.If(this=held, true=exp.Boolean(this=True))], default=exp.Boolean(this=False))
-    return _Made(exp.Join(this=read, side="LEFT", on=on), exp.Paren(this=found))
+    return _Made(join, exp.Paren(this=found))
 
 
-@dataclass(frozen=True)
-class _Ordered:
-    """``part``: a row's own number is less or greater than ``theirs``, of the row outside.
-
-    Some row's is greater where the greatest of them is.
-    """
-
-    part: exp.Binary
-    theirs: exp.Expression
-
-    @property
-    def extreme(self) -> exp.Expression:
-        kind = exp.Max if isinstance(self.part, exp.GT | exp.GTE) else exp.Min
-        return kind(this=self.part.this.copy())
-
-
-_TURNED: dict[type[exp.Expr], type[exp.Binary]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
+def _left_join(
+    derived: exp.Select,
+    alias: str,
+    pairs: Sequence[tuple[exp.Expression, exp.Expression]],
+    along: Sequence[ties.Ordered] = (),
+) -> exp.Join:
+    """A join to rows by their keys k0, k1, ..., and to the nearest of them; their last column is ``found``."""
+    keys = [exp.column(f"k{number}", alias) for number in range(len(pairs))]
+    on: list[exp.Expr] = [
+        exp.EQ(this=theirs.copy(), expression=key.copy()) for (_, theirs), key in zip(pairs, keys, strict=True)
+    ]
+    on += [ordered.holds(exp.column("along", alias)) for ordered in along]
+    listed = [exp.to_identifier(name) for name in (*(key.name for key in keys), *("along" for _ in along), "found")]
+    read = exp.Subquery(this=derived, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=listed))
+    return exp.Join(this=read, side="LEFT", on=whole(on), method="ASOF" if along else None)
 
 
-def _untied(
-    query: exp.Select,
-    sources: Sources,
-    pairs: list[tuple[exp.Expression, exp.Expression]],
-    ordered: list[_Ordered] | None,
-) -> Iterator[exp.Expression]:
-    """The conditions of a subquery that are about its own rows.
-
-    Equalities with the row outside go to ``pairs``, one inequality with it to ``ordered``.
-    """
-    aliases = {fold(alias) for alias, _ in sources}
-    names = {fold(name) for _, rows in sources for name in rows.names}
-
-    def is_own(column: exp.Column) -> bool:
-        return fold(column.table) in aliases if column.table else fold(column.name) in names
-
-    where = query.args.get("where")
-    for part in () if where is None else conjuncts(where.this):
-        columns = list(part.find_all(exp.Column))
-        if all(is_own(column) for column in columns):
-            yield part  # type: ignore[misc]
-            continue
-        if type(part) in _TURNED and ordered == []:
-            whose = [[is_own(column) for column in side.find_all(exp.Column)] for side in (part.this, part.expression)]
-            if whose[0] and all(whose[0]) and not any(whose[1]):
-                ordered.append(_Ordered(part, part.expression))  # type: ignore[arg-type]
-                continue
-            if whose[1] and all(whose[1]) and not any(whose[0]):
-                turned = _TURNED[type(part)](this=part.expression, expression=part.this)
-                ordered.append(_Ordered(turned, part.this))
-                continue
-        sides = [part.this.unnest(), part.expression.unnest()] if isinstance(part.unnest(), exp.EQ) else []
-        own = [isinstance(side, exp.Column) and is_own(side) for side in sides]
-        if own not in ([True, False], [False, True]) or not all(isinstance(side, exp.Column) for side in sides):
-            raise refuse(
-                "a subquery is tied to the row by equalities of columns, that of EXISTS by one < or > besides; compare "
-                "its MIN or MAX: JOIN (SELECT unit, MIN(x) AS x FROM ... GROUP BY unit), and a condition on x",
-                part,
-                code="subquery",
-            )
-        mine, theirs = sides if own[0] else sides[::-1]
-        pairs.append((mine, theirs))
+def _value(
+    query: exp.Select, sources: Sources, alias: str, by_unit: Callable[[exp.Select], bool], is_date: IsDate
+) -> _Made | None:
+    """``(SELECT MAX(x) FROM d WHERE d.pid = v.pid)``, an aggregate of the rows with a key; None of any other value."""
+    item = query.expressions[0].unalias() if len(query.expressions) == 1 else None
+    clauses = {key for key, value in query.args.items() if value} - {"expressions", "from_", "joins", "where", "with_"}
+    if clauses or not isinstance(item, exp.AggFunc | exp.Filter) or query.args.get("where") is None:
+        return None
+    tied = ties.tied(query, sources, is_date)
+    if not tied.pairs:
+        return None
+    if tied.ordered or tied.outside:
+        raise refuse(
+            "a subquery that gives a value is tied to the row by equalities of columns alone", query, code="subquery"
+        )
+    rows = query.copy()
+    rows.set("expressions", [exp.Literal.number(1)])
+    derived = _grouped(rows, [mine for mine, _ in tied.pairs], tied.own)
+    derived.append("expressions", item.copy())
+    if not by_unit(derived):
+        raise refuse(
+            "a subquery over private rows looks at rows of the same unit alone; compare the columns that hold the unit",
+            query,
+            code="subquery",
+        )
+    found: exp.Expression = exp.column("found", alias)
+    if isinstance(item.this if isinstance(item, exp.Filter) else item, exp.Count | exp.CountIf):
+        found = exp.Coalesce(this=found, expressions=[exp.Literal.number(0)])  # of no rows there are none
+    return _Made(_left_join(derived, alias, tied.pairs), exp.Paren(this=found))
 
 
 def _grouped(query: exp.Select, keys: Sequence[exp.Expression], rest: Sequence[exp.Expression]) -> exp.Select:

@@ -159,21 +159,39 @@ def _pair(left: exp.Expr, operator: str, right: exp.Expr, node: exp.Expr, scope:
         columns = scope.resolve(bare[0]), scope.resolve(bare[1])
         if not _meet_in_another_type(*columns):
             return _column_pair(columns[0], operator, columns[1], node)
-    a, b = (expressions.with_intervals(side, scope) for side in (left, right))
-    if a.kind == b.kind == "interval":
-        a, b = micros_of(a), micros_of(b)
-    if {a.kind, b.kind} == {"date", "timestamp"}:
-        a, b = moment_of(a, node), moment_of(b, node)
+    a, b = _met(left, right, node, scope)
     difference = _difference(a, b, node)
     if difference is not None:
         operand = typed_operand(difference, node, scope)
         return operand.within(operand.compared(operator, 0, node))
-    (x, y), common = aligned([a, b], node)
+    one, other = _sides(left, right, (a, b), node, scope)
+    return _opaque(Compare(one.name, operator, other.name))
+
+
+def two_sides(left: exp.Expr, right: exp.Expr, node: exp.Expr, scope: Scope) -> tuple[Column, Column]:
+    """Two values of the row as columns of one line, as ``node`` compares them."""
+    return _sides(left, right, _met(left, right, node, scope), node, scope)
+
+
+def _met(left: exp.Expr, right: exp.Expr, node: exp.Expr, scope: Scope) -> tuple[Typed, Typed]:
+    """Both sides, intervals in microseconds and a date beside a timestamp as its midnight."""
+    a, b = (expressions.with_intervals(side, scope) for side in (left, right))
+    if a.kind == b.kind == "interval":
+        return micros_of(a), micros_of(b)
+    if {a.kind, b.kind} == {"date", "timestamp"}:
+        return moment_of(a, node), moment_of(b, node)
+    return a, b
+
+
+def _sides(
+    left: exp.Expr, right: exp.Expr, read: tuple[Typed, Typed], node: exp.Expr, scope: Scope
+) -> tuple[Column, Column]:
+    (x, y), common = aligned(list(read), node)
     sides = []
     for value, side in ((x, left), (y, right)):
         check_size(value, side)
         sides.append(scope.computed.column(value, common.line, common.line.type, side.sql("duckdb")))
-    return _opaque(Compare(sides[0].name, operator, sides[1].name))
+    return sides[0], sides[1]
 
 
 def _difference(a: Typed, b: Typed, node: exp.Expr) -> Typed | None:

@@ -60,7 +60,7 @@ def looks(source: RowSource, values: Iterable[Node]) -> Iterator[Look]:
         if join.name not in used and join.of is None:
             continue
         # A key that is taken from another join is read there, but for the unit, which says whose the row is.
-        used |= {left.source for left, _ in join.pairs if left != source.unit}
+        used |= {left.source for left in join.lefts if left != source.unit}
         if join.of is None:
             yield Look(join.table, None, join.name)
         else:
@@ -76,6 +76,7 @@ def _looks_of(units: Units) -> Iterator[Look]:
     for column in units.columns:
         read += [column.value, *([] if column.by is None else [column.by[0]])]
         read += [] if column.where is None else [column.where]
+    read += [] if units.along is None else [units.along.value]
     for look in looks(units.of, read):
         yield look if look.units is not None else replace(look, units=units)
     if units.of.of is not None:

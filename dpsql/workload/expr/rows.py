@@ -29,7 +29,9 @@ unless all rows that counted with it were u's, and no other pair comes. So each 
 rows of u counted in it, and what moves is a part of what the rows themselves move: a sum of at most ``limit`` of them.
 
 Rows of units (``Units``): one row for each owner of a source's rows, a function of the rows that it owns. By the above
-all rows of w, with what their joins find, are the same in D and in D - u, so is w's one row; only u's goes.
+all rows of w, with what their joins find, are the same in D and in D - u, so is w's one row; only u's goes. Along a
+value (``Along``) w has a row for each of its values: all of them are functions of w's rows, too, so that the nearest to
+what a row of w has is the same row in both. No two have one value, so that it is one.
 
 Windows (``Windows``): columns of the base that follow from rows with equal ``apart``, which all have one owner: it
 holds the unit, or the key by which the path begins, and rows with one key find one row. The rows of w are the same in D
@@ -47,7 +49,7 @@ from dpsql.errors import InternalError
 from dpsql.workload.expr.conditions import LineAtom
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.regions import LineAxis, line_axis
-from dpsql.workload.expr.values import Stored, Test, Value, Within
+from dpsql.workload.expr.values import Compared, Stored, Test, Value, Within, stored
 
 MATCHED = "dpsql matched"
 """The column of every join that is TRUE where a row was found, and NULL where none was."""
@@ -63,7 +65,8 @@ class Join:
     found; NULL equals nothing. ``unit`` is one more pair, of the row's unit and ``table``'s, where NULL
     equals NULL. ``first`` are columns of ``table``: of several rows with that key the least in them is
     found, and among equal ones the least in the other columns that the scan uses. ``of``: what is joined is not the
-    table itself but these rows of its units.
+    table itself but these rows of its units. ``nearest`` compares their column ``along`` with a value of the row: of
+    the rows with that key for which it holds the one is found whose column is nearest to the value.
     """
 
     name: str
@@ -73,6 +76,23 @@ class Join:
     unit: tuple[Stored, Stored] | None = None
     private: bool = False
     of: Units | None = field(default=None, repr=False)
+    nearest: Compared | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        along = None if self.of is None else self.of.along
+        if (along is None) != (self.nearest is None):
+            raise InternalError(f"join {self.name}: rows along a value are found by the nearest, and no others are")
+        if self.nearest is None or along is None:
+            return
+        operators = {">", ">="} if along.upwards else {"<", "<="}
+        if self.nearest.operator not in operators or {part.source for part in stored(self.nearest.left)} != {self.name}:
+            raise InternalError(f"join {self.name}: the nearest is where the rows that it stands for begin")
+
+    @property
+    def lefts(self) -> tuple[Stored, ...]:
+        """The columns of the base and of earlier joins that decide which row is found."""
+        near = () if self.nearest is None else stored(self.nearest.right)
+        return (*(left for left, _ in (*self.pairs, *((self.unit,) if self.unit else ()))), *near)
 
 
 @dataclass(frozen=True)
@@ -132,8 +152,22 @@ class OfUnit:
 
 
 @dataclass(frozen=True)
+class Along:
+    """The column ``name`` of rows of units that have a row for each of its values, NULL among them.
+
+    ``value`` is that of a row, on ``line``. The other columns are over all rows of the unit from this value on,
+    ``upwards`` or downwards: what EXISTS asks of rows whose value is greater, or less, than another one.
+    """
+
+    name: str
+    value: Value
+    line: Line
+    upwards: bool
+
+
+@dataclass(frozen=True)
 class Units:
-    """One row for each unit that owns a row of ``of``.
+    """One row for each unit that owns a row of ``of``; ``along`` a value one for each of its values.
 
     ``unit`` is the column that says which, ``columns`` are computed over its rows where ``where`` holds (None:
     everywhere); ``of.limit`` bounds nothing here. A row of a unit counts where it had such rows and ``having``, over
@@ -147,14 +181,19 @@ class Units:
     unit: str
     columns: tuple[OfUnit, ...]
     having: Test | None = None
+    along: Along | None = None
 
     def __post_init__(self) -> None:
+        if self.along is not None and (self.having or any(c.function not in {"min", "max"} for c in self.columns)):
+            raise InternalError(f"{self.of.table}: along a value there are least and greatest ones alone")
         if self.of.unit is None or any(c.function == "sum" and not c.each.discrete for c in self.columns):
             raise InternalError(f"{self.of.table}: rows of units need a unit, and sums of whole numbers")
 
     @property
     def conditional(self) -> bool:
-        """Whether the rows have a column ``KEPT``."""
+        """Whether the rows have a column ``KEPT``; along a value those that do not count have none."""
+        if self.along is not None:
+            return False
         return self.where is not None or self.having is not None or self.of.conditional
 
 
@@ -232,8 +271,7 @@ class RowSource:
             object.__setattr__(self, "protects", f"row of {self.table}")
         known = {""}
         for join in self.joins:
-            lefts = [left for left, _ in (*join.pairs, *((join.unit,) if join.unit else ()))]
-            if join.name in known or not join.pairs or not {left.source for left in lefts} <= known:
+            if join.name in known or not join.pairs or not {left.source for left in join.lefts} <= known:
                 raise InternalError(f"join {join.name}: joins need names of their own, and keys from earlier ones")
             if join.private and join.name not in self.path and not self._keeps_units_apart(join):
                 raise InternalError(f"join {join.name}: a private table is joined by unit, or on the way to it")

@@ -38,11 +38,23 @@ class Select:
 
 
 @dataclass(frozen=True)
+class Match:
+    """A LEFT JOIN to ``rows`` where ``on`` holds, which is one of them at most.
+
+    ``nearest``: of the rows for which equalities and one inequality hold, that whose side of the inequality is nearest.
+    """
+
+    rows: Select
+    on: Test
+    nearest: bool = False
+
+
+@dataclass(frozen=True)
 class Joined:
-    """A table, or a SELECT in its place, and LEFT JOINs, each by a condition."""
+    """A table, or a SELECT in its place, and what is joined to it."""
 
     base: Table | Select
-    joins: tuple[tuple[Select, Test], ...]
+    joins: tuple[Match, ...]
 
 
 Relation: TypeAlias = Table | Select | Joined

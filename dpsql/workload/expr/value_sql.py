@@ -46,7 +46,9 @@ def relation_text(relation: Relation, references: References) -> str:
         return f"{references[relation.name]} AS {identifier(relation.alias)}"
     if isinstance(relation, Joined):
         parts = [relation_text(relation.base, references)]
-        parts += [f"LEFT JOIN {relation_text(join, references)} ON {render(on)}" for join, on in relation.joins]
+        for match in relation.joins:
+            word = "ASOF LEFT JOIN" if match.nearest else "LEFT JOIN"
+            parts.append(f"{word} {relation_text(match.rows, references)} ON {render(match.on)}")
         return " ".join(parts)
     alias = f" AS {identifier(relation.alias)}" if relation.alias else ""
     return f"({select_text(relation, references)}){alias}"
