@@ -37,7 +37,7 @@ def calendar_picture(calendars: Sequence[tuple[str, Lines]], ax: Axes | None = N
         held.set_yticks(range(len(lines)), [style.plain(label) for label, _ in lines])
         held.set_ylim(len(lines) - 0.5, -0.5)
         held.set_aspect("equal")
-        style.with_thousands(held.xaxis, 8)
+        held.set_xticks(range(1, wide + 1, max(1, wide // 6)))
         held.set_xlim(0.5, wide + 0.5)
         style.tidy(held, grid="")
         for side in ("left", "bottom"):
