@@ -10,7 +10,8 @@ from dpsql.arguments import (
     whole,
 )
 from dpsql.driver.held import Held
-from dpsql.driver.schedules import PeriodBudget, Schedules, budget_by_period
+from dpsql.driver.period_budgets import PeriodBudget, budget_by_period
+from dpsql.driver.schedules import Schedules
 from dpsql.errors import (
     DataError,
     IntegrityError,
@@ -29,7 +30,7 @@ class Keeping(Held):
     def schedules(self) -> Schedules:
         """The standing batches: ``add``, ``standing``, ``remove``, and ``release_due`` for what is over by now."""
         self._check_open()
-        return Schedules(self.policy, self._batches, self._books)
+        return Schedules(self.policy, self._batches, self._books, self._plans)
 
     @property
     def ledger(self) -> Custody:

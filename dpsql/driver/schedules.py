@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.arguments import maybe, taking, text, whole
@@ -15,16 +15,14 @@ from dpsql.earlier.over_time import (
     with_horizon,
 )
 from dpsql.errors import DataError, Error, IntegrityError, OperationalError, PolicyError, SQLError, one_line
-from dpsql.planning.by_period import reads_of
 from dpsql.planning.needed_budget import plain
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, make_plan
+from dpsql.planning.plan import LastPlans, Plan
 from dpsql.policy import Policy, TablePolicy
 from dpsql.policy.periods import Periods
-from dpsql.policy.values import fold
-from dpsql.privacy.accountant import BudgetState, Request
+from dpsql.privacy.accountant import Request
 from dpsql.privacy.amounts import show
-from dpsql.privacy.periods import Reads
+from dpsql.privacy.entries import Entry
 from dpsql.privacy.schedules import Schedule, named
 from dpsql.release import ReleaseTable
 from dpsql.release.books import Books
@@ -68,6 +66,7 @@ class Schedules:
     policy: Policy
     batches: Batches
     books: Books
+    plans: LastPlans
 
     @taking(sql=text(), name=text(), every=text(), table=maybe(text()), label=text(), horizon=maybe(whole(1, 10**6)))
     def add(
@@ -186,6 +185,8 @@ class Schedules:
         standing = self.standing()
         if standing and self.policy.today is None:
             self._check_clock()
+        # Read once, whatever there was before: who is charged meanwhile is seen by ``once``.
+        charged = {entry.charge_id: entry for entry in self.books.state().charges} if standing else {}
         for one in standing:
             failure = ""
             try:
@@ -203,7 +204,7 @@ class Schedules:
                 found.append(Due(one.name, one.first, None, failure=failure))
                 continue
             for number in range(begin or 0, self._stop(one, periods)):
-                found.append(self._released(one, declared, periods, number, progress))
+                found.append(self._released(one, declared, periods, number, charged, progress))
         return found
 
     def _released(
@@ -212,14 +213,15 @@ class Schedules:
         declared: TablePolicy,
         periods: Periods,
         number: int,
+        charged: Mapping[str, Entry],
         progress: Callable[[str], None] | None,
     ) -> Due:
         period = periods.start(number).isoformat()
         charge_id, failure = one.charge_id(period), ""
+        known = charged.get(charge_id)
+        if known is not None and known.released is not None:
+            return Due(one.name, period, known.id)
         try:
-            known = self.books.ledger().charged(charge_id)
-            if known is not None and known.released is not None:
-                return Due(one.name, period, known.id)
             if progress is not None:
                 progress(f"{one.name} of {period}")
             self._check_names(one)
@@ -255,8 +257,9 @@ class Schedules:
     def _turn(self, one: Schedule, periods: Periods, number: int, plan: Plan, turn: Turn) -> tuple[Plan, Turn]:
         """The plan and turn of a period of a horizon, which rest on earlier ones. OperationalError without these."""
         before, over = dict[int, Measurement](), over_of(one, periods, number, plan)
+        charged = {entry.charge_id: entry for entry in self.books.state().charges}
         for place, charge_id in enumerate(over.paid):
-            known = self.books.ledger().charged(charge_id)
+            known = charged.get(charge_id)
             if known is None or known.released is None:
                 raise OperationalError(
                     f"{one.name} measures each period together with all before, and "
@@ -292,11 +295,10 @@ class Schedules:
         periods = _periods(declared)
         written = of_days(sql, declared, periods.start(number), periods.start(number + 1))
         policy = replace(self.policy, today=dt.date.max) if whenever else self.policy
+        held = self.batches.holdings.schemas(), self.books.state(), request
         if gaussian:
-            return plan_of_period(written, policy, self.batches.holdings.schemas(), self.books.state(), request)
-        return make_plan(
-            written, policy, self.batches.holdings.schemas(), self.books.state(), request, PlanOptions(earlier=False)
-        )
+            return plan_of_period(written, policy, *held, self.plans)
+        return self.plans.plan(written, policy, *held, PlanOptions(earlier=False))
 
     def _table(self, name: str | None) -> TablePolicy:
         growing = [table for table in self.policy.tables.values() if table.periods is not None]
@@ -341,45 +343,3 @@ class Schedules:
 def _periods(declared: TablePolicy) -> Periods:
     assert declared.periods is not None  # noqa: S101 - its callers asked
     return declared.periods
-
-
-@dataclass(frozen=True)
-class PeriodBudget:
-    """What one account holds of one closed period: ``spent`` and ``remaining`` of ``total``, in the account's measure.
-
-    ``total``, ``remaining`` and ``text`` are what charges of this period alone may take. ``releases``: how many charges
-    named it.
-    """
-
-    table: str
-    period: str
-    account: str
-    total: float
-    spent: float
-    remaining: float
-    text: tuple[str, str, str]
-    releases: int
-
-
-def budget_by_period(policy: Policy, state: BudgetState) -> list[PeriodBudget]:
-    """The budget of every period of every growing table that is over, oldest first. Free."""
-    found = list[PeriodBudget]()
-    count: dict[tuple[str, str, str], int] = {}
-    for entry in state.charges:
-        reads = Reads.of(entry.description)
-        for period in () if reads is None else reads.read:
-            key = fold(reads.table if reads is not None else ""), period, entry.charge.account
-            count[key] = count.get(key, 0) + 1
-    for table in policy.tables.values():
-        if table.periods is None:
-            continue
-        for number in range(table.periods.closed(policy.day)):
-            within = state.within(reads_of(table, [number]))
-            for account in within.accounts:
-                if account.name == "local":
-                    continue
-                period, (total, spent, left, _) = table.periods.start(number).isoformat(), within.figures(account)
-                times = count.get((fold(table.name), period, account.name), 0)
-                figures = (account.total, account.spent, account.remaining)
-                found.append(PeriodBudget(table.name, period, account.name, *figures, (total, spent, left), times))
-    return found

@@ -18,7 +18,7 @@ from dpsql.arrays import Csr, Json, Matrix
 from dpsql.errors import IntegrityError, PolicyError, SQLError
 from dpsql.linalg.over_time import OverTime
 from dpsql.planning.options import PlanOptions
-from dpsql.planning.plan import Plan, plan_of
+from dpsql.planning.plan import LastPlans, Plan, plan_of
 from dpsql.planning.planned_batch import Origin
 from dpsql.planning.prepare import Prepared, prepare
 from dpsql.policy import Policy
@@ -79,7 +79,9 @@ def measured_over(one: Schedule) -> OverTime:
     return OverTime(one.kernel, one.factors)
 
 
-def plan_of_period(sql: str, policy: Policy, schemas: Schemas, state: BudgetState, request: Request) -> Plan:
+def plan_of_period(
+    sql: str, policy: Policy, schemas: Schemas, state: BudgetState, request: Request, plans: LastPlans
+) -> Plan:
     """The plan of one period with Gaussian noise, the only kind whose variances add up over the periods of a column.
 
     Raises as ``make_plan``, PolicyError where no account pays for such noise.
@@ -90,10 +92,15 @@ def plan_of_period(sql: str, policy: Policy, schemas: Schemas, state: BudgetStat
         raise PolicyError(
             "a horizon is measured with Gaussian noise, for which the budget has no account; declare delta, or rho"
         )
-    strategy = prepared.chooser.strategy("gaussian", PlanOptions(objective="total"))
-    if not isinstance(strategy, MatrixStrategy) or not isinstance(prepared.compiled, Compiled):
-        raise SQLError("a batch over a horizon is measured by one matrix; ask for fewer groups")
-    return plan_of(Origin(prepared, state.within(prepared.reads), request), charges[0], strategy, _ALPHA)
+    within, options = state.within(prepared.reads), PlanOptions(objective="total")
+
+    def made() -> Plan:
+        strategy = prepared.chooser.strategy("gaussian", options)
+        if not isinstance(strategy, MatrixStrategy) or not isinstance(prepared.compiled, Compiled):
+            raise SQLError("a batch over a horizon is measured by one matrix; ask for fewer groups")
+        return plan_of(Origin(prepared, within, request), charges[0], strategy, _ALPHA)
+
+    return plans.again(prepared, within, request, options, made, "gaussian")
 
 
 def plan_over_time(plan: Plan, one: Schedule, place: int, before: Mapping[int, Measurement]) -> CombinedPlan:

@@ -194,10 +194,11 @@ def _check_over(job: Job, over: Over, ledger: Ledger) -> None:
     ):
         raise IntegrityError("the plan's noise is not that of its horizon; plan again (nothing was charged)")
     reads = Reads.of(job.description)
+    charged = {entry.charge_id: entry for entry in ledger.entries()} if over.paid else {}
     for place, charge_id in enumerate(over.paid):
-        known = ledger.charged(charge_id)
+        known = charged.get(charge_id)
         period = over.periods.start(over.first + place).isoformat()
-        mine = None if known is None else Reads.of(known.description)
+        mine = None if known is None else known.reads
         if (
             known is None
             or mine is None

@@ -56,6 +56,8 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
 def _error(compiled: Compiled, charge: Charge, strategy: Strategy) -> float:
     """The total squared error of the objective with the noise that the strategy would have."""
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
+    if not noise.blocks:  # one law for all measurements: the total that is known scales with its variance
+        return strategy.value * noise.variance / (strategy.sensitivity * compiled.common_steps) ** 2
     errors = strategy.answers_of(compiled).errors(noise, compiled.common_steps)
     weights = (compiled.objective / compiled.scale)[compiled.answered]
     return float(np.sum((np.asarray(errors)[compiled.answered] * weights) ** 2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from dpsql.planning.options import PlanOptions
 from dpsql.planning.picture import curve_picture, plan_picture
 from dpsql.planning.planned_batch import Alternative, Origin, PlannedBatch
 from dpsql.planning.prepare import (
+    Prepared,
     cores_of,
     held_balanced,
     prepare,
@@ -29,6 +30,7 @@ from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request, charge_for
 from dpsql.privacy.charge import Charge
 from dpsql.strategy import Strategy
+from dpsql.strategy.cached.cache import key_of
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.expr.deadline import Deadline
 
@@ -125,10 +127,15 @@ def make_plan(
     select is kept in a folder and found again (``dpsql.strategy.cached.cache``; ``DPSQL_CACHE=off`` keeps none). Raises
     SQLError, PolicyError, DataError and BudgetError before any data are touched.
     """
-    began, time_limit = monotonic(), options.time_limit
-    deadline = Deadline.within(began, time_limit)
+    began = monotonic()
+    deadline = Deadline.within(began, options.time_limit)
     prepared = prepare(sql, policy, schemas, options.progress, deadline, options.rows_per_unit)
-    state, objective = state.within(prepared.reads), options.objective or "balanced"
+    return _planned(prepared, state.within(prepared.reads), request, options, began)
+
+
+def _planned(prepared: Prepared, state: BudgetState, request: Request, options: PlanOptions, began: float) -> Plan:
+    """The best way to pay for a batch, by the accounts of what it reads; ``began``: when its time limit did."""
+    time_limit, objective = options.time_limit, options.objective or "balanced"
     batches = {noise: prepared.weighed(noise, objective) for noise in ("gaussian", "laplace")}
     ways = []
     charges = tuple(charge_for(request, state.budget))
@@ -161,12 +168,14 @@ class LastPlans:
     """The last plans of one connection: the same text is planned once, as long as nothing it depends on has changed.
 
     What a plan depends on is public, and all of it is compared: text, policy, column types, request, options, and what
-    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones, nor those of
-    tables with periods, as these are closed by the day and paid for apart.
+    the budget's accounts can pay. Plans that a time limit may cut short are not kept, nor are large ones. Of tables
+    with periods, which are closed by the day and paid for apart, the strategy alone is kept: a batch of another period
+    comes to the same workload over cells of its own.
     """
 
     def __init__(self) -> None:
         self._held: tuple[tuple[object, Plan], ...] = ()
+        self._of_periods: tuple[tuple[object, Plan], ...] = ()
 
     def plan(
         self,
@@ -178,9 +187,14 @@ class LastPlans:
         options: PlanOptions,
     ) -> Plan:
         """As ``make_plan``."""
-        grows = any(table.periods is not None for table in policy.tables.values())
-        if options.time_limit is not None or options.progress is not None or grows or not _comparable(sql, options):
+        if options.time_limit is not None or options.progress is not None or not _comparable(sql, options):
             return make_plan(sql, policy, schemas, state, request, options)
+        if any(table.periods is not None for table in policy.tables.values()):
+            prepared = prepare(sql, policy, schemas, rows_per_unit=options.rows_per_unit)
+            within = state.within(prepared.reads)
+            return self.again(
+                prepared, within, request, options, lambda: _planned(prepared, within, request, options, monotonic())
+            )
         # The cheapest first, as it decides most often; a policy that is another object may still be the same.
         affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
         key = sql, request, options, affords, state.budget, {n: dict(kinds) for n, kinds in schemas.items()}, policy
@@ -191,6 +205,48 @@ class LastPlans:
         if not isinstance(plan.compiled, Compiled) or plan.compiled.rows.nnz <= _LARGE:
             self._held = ((key, plan), *self._held)[:_KEPT]
         return plan
+
+    def again(
+        self,
+        prepared: Prepared,
+        state: BudgetState,
+        request: Request,
+        options: PlanOptions,
+        make: Callable[[], Plan],
+        noise: str = "",
+    ) -> Plan:
+        """The plan that ``make`` makes of a batch, by the strategy of an earlier one of the very workload if there is
+        one: selection depends on nothing else that is not compared here. What a unit can move is worked out from the
+        cells of this batch before it is charged (``dpsql.measure``). ``state``: of what the batch reads; ``noise``: the
+        only kind that ``make`` takes, if it is one.
+        """
+        affords = tuple(state.affords(charge) for charge in charge_for(request, state.budget))
+        key = request, options, affords, state.budget, noise
+        for known, plan in self._of_periods:
+            if known == key and _same_workload(plan, prepared):
+                return plan_of(
+                    *(Origin(prepared, state, request), plan.charge, plan.strategy, options.alpha, plan.alternatives)
+                )
+        made = make()
+        if isinstance(made.compiled, Compiled) and made.compiled.rows.nnz <= _LARGE:
+            self._of_periods = ((key, made), *self._of_periods)[:_KEPT]
+        return made
+
+
+def _same_workload(plan: Plan, prepared: Prepared) -> bool:
+    """Whether a batch asks for the rows, weights and contributions that the strategy of ``plan`` was selected for."""
+    if plan.origin is None:
+        return False
+    strategy, found = plan.strategy, list[str | None]()
+    for one in (plan.origin.prepared, prepared):
+        compiled = one.weighed(strategy.noise, strategy.objective).compiled
+        if not isinstance(compiled, Compiled):
+            return False
+        numbers = compiled.workload(compiled.objective), strategy.noise, strategy.method, 1.0, 1.0
+        found.append(key_of(*numbers))
+        steps = compiled.common_steps, compiled.units.common
+        found.append(f"{steps} {compiled.scale.tobytes().hex()}")
+    return found[0] is not None and found[:2] == found[2:]
 
 
 def _comparable(sql: object, options: PlanOptions) -> bool:

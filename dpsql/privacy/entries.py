@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from dpsql.arrays import Json
 from dpsql.errors import DataError, IntegrityError, ProgrammingError, nearest
 from dpsql.privacy import chain
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger_file import LedgerFile
+from dpsql.privacy.periods import Reads
+
+_KEPT = 2**13  # rows: a ledger is read often, and its rows never change
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,11 @@ class Entry:
     released: str | None = None
     payload: bytes | None = None
     renamed: tuple[str | None, ...] | None = None
+
+    @cached_property
+    def reads(self) -> Reads | None:
+        """The periods that the charge names; None where it is for everything."""
+        return Reads.of(self.description)
 
     @property
     def lost(self) -> bool:
@@ -94,11 +103,10 @@ def read_entries(
     for number, charge_id, time, dataset, label, _, _, cost, text, released, data, digest in rows:
         if data is not None and not chain.intact(data, digest):
             raise file.error(f"is damaged: measurement {number} was altered; restore the newest backup")
-        spent = _charge(cost)
-        if spent is None:
+        held = _charged(number, charge_id, time, dataset, label, cost, text, released, renamed.get(number))
+        if held is None:
             raise file.error(f"is damaged: charge {number} is none that dpsql makes; restore the newest backup")
-        body = json.loads(text)
-        found.append(Entry(number, charge_id, time, dataset, label, spent, body, released, data, renamed.get(number)))
+        found.append(held if data is None else replace(held, payload=data))
     if free is None:
         return found
     extra = "payload, digest" if payload else "NULL, NULL"
@@ -115,12 +123,24 @@ def read_entries(
     return sorted(found, key=lambda entry: entry.id)
 
 
-def _charge(cost: str) -> Charge | None:
-    """The charge as it was written, None where no charge is so."""
+@lru_cache(_KEPT)
+def _charged(
+    number: int,
+    charge_id: str,
+    time: str,
+    dataset: str,
+    label: str,
+    cost: str,
+    text: str,
+    released: str | None,
+    renamed: tuple[str | None, ...] | None,
+) -> Entry | None:
+    """The charge as it was written, None where no charge is so. Its description is one object, changed by nobody."""
     try:
-        return Charge.from_dict(json.loads(cost))
+        spent = Charge.from_dict(json.loads(cost))
     except DataError:
         return None
+    return Entry(number, charge_id, time, dataset, label, spent, json.loads(text), released, None, renamed)
 
 
 Names = dict[int, tuple[str | None, ...]]

@@ -165,6 +165,8 @@ class Spending:
     def room(self, account: str, total: int, reads: Reads) -> int:
         """The most units that one charge of these periods may take."""
         low, high = -1, min(share_of(total, reads) - max(self.of(account, reads)), total)
+        if high >= 0 and self.after(account, high, reads) <= total:
+            return high
         while low < high:
             middle = (low + high + 1) // 2
             if self.after(account, middle, reads) <= total:

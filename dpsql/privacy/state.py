@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
+from functools import cached_property
 
 from dpsql.errors import BudgetError, listed, one_line
 from dpsql.privacy import reserve
@@ -63,11 +64,11 @@ class BudgetState:
             )
         return replace(self, accounts=tuple(accounts), reads=reads)
 
-    @property
+    @cached_property
     def spending(self) -> Spending:
         """What the charges add up to, everywhere and by period."""
         return Spending.among(
-            (entry.charge.account, entry.charge.units, Reads.of(entry.description))
+            (entry.charge.account, entry.charge.units, entry.reads)
             for entry in self.charges
             if entry.charge.noise != "none"
         )
@@ -293,7 +294,7 @@ def shares(entries: Iterable[Entry]) -> tuple[Share, ...]:
         if entry.charge.noise == "none":  # free answers are nobody's spending
             continue
         key = (entry.label, entry.charge.account)
-        spent.setdefault(entry.label, Spending()).add(*key[1:], entry.charge.units, Reads.of(entry.description))
+        spent.setdefault(entry.label, Spending()).add(*key[1:], entry.charge.units, entry.reads)
         count[key] = count.get(key, 0) + 1
         results.setdefault(key, {}).update(dict.fromkeys(entry.results))
     return tuple(Share(*key, spent[key[0]].spent(key[1]), count[key], tuple(results[key])) for key in count)

@@ -23,7 +23,7 @@ from dpsql.privacy.accountant import Budget, BudgetAccount, BudgetState, fresh_s
 from dpsql.privacy.entries import Names, dropped, renamed
 from dpsql.privacy.ledger import Entry, Ledger
 from dpsql.privacy.ledger_file import dataset_of
-from dpsql.privacy.periods import Reads, Spending
+from dpsql.privacy.periods import Spending
 from dpsql.quoting import string
 from dpsql.release import ReleaseRecord, ReleaseStore, check_name
 from dpsql.release.payload import unpack
@@ -353,8 +353,9 @@ class Books:
         asked = {entry.id for entry in entries}
         for entry in state.charges:
             if entry.charge.noise != "none":
-                spent.add(entry.charge.account, entry.charge.units, Reads.of(entry.description))
-            by_then |= {entry.id: spent.spent(entry.charge.account)} if entry.id in asked else {}
+                spent.add(entry.charge.account, entry.charge.units, entry.reads)
+            if entry.id in asked:
+                by_then[entry.id] = spent.spent(entry.charge.account)
         totals = {account.name: account.total_units for account in state.accounts}
         found = []
         for entry in entries:

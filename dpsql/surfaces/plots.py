@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsql.arrays import Floats, Matrix
+from dpsql.driver.period_budgets import PeriodBudget, calendar
 from dpsql.errors import InterfaceError
 from dpsql.linalg import inner as algebra
 from dpsql.linalg.forms import dense
-from dpsql.pictures import members_picture, pixels_picture, plot_ranges, plot_result, style
+from dpsql.pictures import calendar_picture, members_picture, pixels_picture, plot_ranges, plot_result, style
 from dpsql.pictures.matrices import PIXELS, extremes
 from dpsql.planning.picture import plan_picture as plot_plan
 from dpsql.planning.plan import Plan
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_budget", "plot_plan", "plot_ranges", "plot_result", "plot_strategy", "plot_workload"]
+__all__ = ["plot_budget", "plot_periods", "plot_plan", "plot_ranges", "plot_result", "plot_strategy", "plot_workload"]
 
 
 def plot_workload(source: Plan | Workload, ax: Axes | None = None) -> Figure:
@@ -100,6 +101,21 @@ def plot_budget(state: BudgetState, ax: Axes | None = None) -> Figure:
         spent = [(e.time, e.label, e.charge.amount * times) for e in state.charges if e.charge.account == account.name]
         accounts.append((account.name, measure, account.total * times, spent))
     return budget_picture(accounts, ax)
+
+
+def plot_periods(found: Sequence[PeriodBudget], ax: Axes | None = None) -> Figure:
+    """What is spent of each closed period, as a calendar, a panel a table and account (``con.budget_by_period()``)."""
+    if not found:
+        raise InterfaceError("no period of a table is over, so there is no calendar to draw")
+    kinds = dict.fromkeys((one.table, one.account) for one in found)
+    return calendar_picture(
+        [
+            (f"{table}, {account} account", calendar([one for one in found if (one.table, one.account) == kind]))
+            for kind in kinds
+            for table, account in [kind]
+        ],
+        ax,
+    )
 
 
 def _axes(batch: Structured) -> tuple[list[str], dict[tuple[int, int], int]]:

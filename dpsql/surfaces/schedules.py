@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
-import itertools
 import sys
-from collections.abc import Iterable
 
 from dpsql.driver.connection import Connection
-from dpsql.driver.schedules import PeriodBudget
+from dpsql.driver.period_budgets import calendar
 from dpsql.privacy.schedules import Schedule
 from dpsql.surfaces import inputs, output
 
 _SHADES = "·▁▂▃▄▅▆▇█"
-_MONTH = 31  # a period of at most so many days is shown by month, others by year
 
 
 def add(options: argparse.Namespace) -> None:
@@ -102,25 +98,17 @@ def periods(con: Connection, options: argparse.Namespace) -> None:
     for table, account in dict.fromkeys((one.table, one.account) for one in found):
         mine = [one for one in found if (one.table, one.account) == (table, account)]
         print(f"{table}, {account} account: {mine[0].text[0]} for each period; · nothing spent, █ all")
-        for label, shown in calendar(mine):
-            print(f"  {label}  {shown}")
+        for label, shares in calendar(mine):
+            print(f"  {label}  {''.join(map(_mark, shares))}")
         rows = [[one.period, one.text[1], one.text[2], one.releases] for one in mine if one.releases]
         if rows:
             heads, kinds = ("period", "spent", "left", "charges"), ["VARCHAR"] * 3 + ["BIGINT"]
             print(output.grid(heads, kinds, rows, indent=2))
 
 
-def calendar(found: Iterable[PeriodBudget]) -> list[tuple[str, str]]:
-    """A line a year, or a month of short periods: a mark for each period, the fuller the more of its part is spent."""
-    held = [(dt.date.fromisoformat(one.period), one) for one in found]
-    days = [(after - day).days for (day, _), (after, _) in itertools.pairwise(held)]
-    form = "%Y-%m" if days and min(days) < _MONTH - 3 else "%Y"
-    lines: dict[str, list[str]] = {}
-    for day, one in held:
-        share = one.spent / one.total if one.total else 0.0
-        mark = _SHADES[0] if share <= 0 else _SHADES[max(1, min(8, round(8 * share)))]
-        lines.setdefault(day.strftime(form), []).append(mark)
-    return [(label, "".join(marks)) for label, marks in lines.items()]
+def _mark(share: float) -> str:
+    """The fuller, the more of a period's part is spent."""
+    return _SHADES[0] if share <= 0 else _SHADES[max(1, min(8, round(8 * share)))]
 
 
 def _windows(options: argparse.Namespace) -> list[int]:

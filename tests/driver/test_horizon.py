@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -201,6 +202,58 @@ def test_without_noise_the_numbers_are_the_rows(world: World, monkeypatch: pytes
     assert [(str(r[0])[:10], r[1]) for r in rows] == [(str(r[0])[:10], r[1]) for r in exact]
     assert np.allclose([r[2:] for r in rows], [r[2:] for r in exact], atol=1e-6)
     assert con.rebuild() == 6
+
+
+def generated(draw: random.Random) -> str:
+    """A batch of one or two statements that count and sum rows by groups, and by conditions."""
+    made = []
+    for number in range(draw.choice([1, 2])):
+        key = draw.choice(["", "ward"])
+        numbers = ["COUNT(*)", "SUM(cost)", "COUNT_IF(cost > 4)", "AVG(cost)", "COUNT(*) FILTER (WHERE ward = 'b')"]
+        shown = ", ".join(f"{text} AS c{at}" for at, text in enumerate(draw.sample(numbers, draw.choice([1, 2, 3]))))
+        where = draw.choice(
+            ["", "", " WHERE cost > 3", " WHERE ward = 'a' OR cost <= 2", " WHERE NOT cost BETWEEN 2 AND 5"]
+        )
+        made.append(
+            f"CREATE VIEW v{number} AS SELECT {key}{key and ', '}{shown} FROM visits{where}"
+            + (f" GROUP BY {key}" if key else "")
+        )
+    return "; ".join(made)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_batches_over_a_horizon(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without noise the numbers are those of the rows, by another way; and a row loses what its period paid at most."""
+    draw = random.Random(seed)
+    sql, extra = generated(draw), (draw.choice("ab"), f"2024-0{draw.choice([1, 2, 3])}-14", float(draw.randrange(9)))
+    monkeypatch.setattr(Noise, "sample", lambda _, count: [0] * count)
+    found = []
+    for name, rows in (("one", ROWS), ("other", (*ROWS, extra))):
+        held = World(tmp_path / name, rows)
+        con = held.connect("2024-04-01")
+        con.schedules.add(sql, epsilon=1, name="m", horizon=4, windows=[2])
+        with jobs(monkeypatch) as seen:
+            assert [one.failure for one in con.schedules.release_due()] == [""] * 3
+        found.append(seen)
+        for statement in sql.split("; ") if name == "one" else ():
+            view, text = statement.removeprefix("CREATE VIEW ").split(" AS ", 1)
+            for month in (1, 2, 3):
+                of_month = f"(FROM '{held.folder}/visits/*.parquet' WHERE month(day) = {month}) AS visits"
+                with duckdb.connect() as plain:
+                    exact = plain.execute(text.replace("FROM visits", f"FROM {of_month}")).fetchall()
+                result = con.sql(f"SELECT * EXCLUDE (period) FROM {view} WHERE period = '2024-0{month}-01'")
+                kept = [
+                    at for at, column in enumerate(result.columns) if column in ("ward", *(f"c{n}" for n in range(3)))
+                ]
+                shown = [tuple(row[at] for at in kept) for row in result.fetchall()]
+                assert sorted(map(plainly, shown)) == sorted(map(plainly, exact))
+    paid = found[0][0][0].charge.mu_squared
+    assert 0 <= lost(*found) <= paid
+
+
+def plainly(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(round(float(value), 6) if isinstance(value, int | float) else value for value in row)
 
 
 def test_errors_of_totals_and_windows_are_those_that_were_shown(world: World) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import random
+import signal
 import threading
 from collections import Counter
 from pathlib import Path
@@ -303,3 +305,35 @@ def test_a_thousand_days_of_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert con.budget.unreleased == ()
     assert con.budget.spent == con.budget.total == 1.0
     assert con.sql("SELECT COUNT(*), COUNT(DISTINCT period) FROM by_ward").fetchall() == [(2 * (1001 // 7), 1001 // 7)]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_processes_that_are_killed_and_started_twice(world: World) -> None:
+    """Killed at every step, one period further each time; then two at once, who see what the dead left behind."""
+    world.connect("2024-01-01").schedules.add(BATCH, epsilon=1, name="monthly")
+
+    def start(place: str, today: str) -> int:
+        child = os.fork()
+        if child:
+            return child
+        try:
+            if place:
+                setattr(*PLACES[place], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+            os._exit(any(one.failure for one in world.connect(today).schedules.release_due()))
+        finally:
+            os._exit(9)
+
+    def ended(child: int) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    for place, today in zip(PLACES, ["2024-02-01", "2024-03-01", "2024-04-01", "2024-05-01"], strict=True):
+        assert ended(start(place, today)) == -signal.SIGKILL
+    both = [start("", "2024-07-01") for _ in range(2)]
+    assert [ended(child) for child in both] == [0, 0]
+    con = world.connect("2024-07-01")
+    assert charges(con) == {f"2024-0{month}-01": 1 for month in range(1, 7)}
+    assert con.ledger.verify().releases == 6
+    assert con.budget.unreleased == ()
+    assert con.budget.spent == 1.0
+    assert con.sql("SELECT COUNT(*), COUNT(DISTINCT period) FROM by_ward").fetchall() == [(12, 6)]

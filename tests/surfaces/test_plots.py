@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql import strategy, workload
+from dpsql.driver.period_budgets import PeriodBudget
 from dpsql.linalg import inner as algebra
 from dpsql.pictures import picture_bytes
 from dpsql.surfaces import plots
@@ -163,6 +164,26 @@ def test_the_budget_over_time(con: dpsql.Connection, monkeypatch: pytest.MonkeyP
     assert picture_bytes(figure).startswith(b"<?xml")
     alone = plots.plot_budget(con.budget, empty.axes[0])
     assert alone is empty
+
+
+def test_the_budget_of_periods_as_a_calendar() -> None:
+    with pytest.raises(dpsql.InterfaceError, match="no calendar"):
+        plots.plot_periods([])
+    found = [
+        PeriodBudget("visits", f"{2023 + at // 12}-{at % 12 + 1:02d}-01", name, 2.0, at % 3, 0.0, ("", "", ""), 1)
+        for name in ("pure", "gaussian")
+        for at in range(14)
+    ]
+    figure = plots.plot_periods(found)
+    first, second = figure.axes[:2]
+    assert [axes.get_title(loc="left") for axes in (first, second)] == [
+        "visits, pure account",
+        "visits, gaussian account",
+    ]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["2023", "2024"]
+    shares = np.ma.asarray(first.collections[0].get_array()).reshape(2, 12)
+    assert shares[0].tolist() == [0.0, 50.0, 100.0] * 4
+    assert shares[1].tolist() == [0.0, 50.0, *[None] * 10]
 
 
 def test_results_and_releases_draw_themselves(con: dpsql.Connection) -> None:
