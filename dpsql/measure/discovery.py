@@ -164,7 +164,7 @@ def _at_most(text: tree.Value, size: int) -> tree.Test:
 
 
 def _within(universe: Universe) -> list[tree.Test]:
-    """Whether ``VALUE`` is one of the universe's texts: nothing is left of it without the characters that it may have."""
+    """Whether ``VALUE`` is a text of the universe: nothing is left of it without the characters that it may have."""
     value = tree.Name(VALUE)
     tests = [_at_most(value, universe.longest)]
     if universe.alphabet is not None:

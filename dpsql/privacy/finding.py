@@ -72,8 +72,8 @@ def pure_way(request: Request, budget: Budget, groups: int, universe: Universe) 
     charge = next((way for way in charge_for(request, budget) if way.epsilon is not None), None)
     if charge is None or charge.epsilon is None:
         raise BudgetError(
-            "values of max_bytes are paid from pure epsilon, of which this policy keeps none; write pure_epsilon before "
-            "the ledger is made, or find them with delta"
+            "values of max_bytes are paid from pure epsilon, of which this policy keeps none; write pure_epsilon "
+            "before the ledger is made, or find them with delta"
         )
     way = Way(charge, PureThreshold(groups, charge.epsilon, universe))
     _ = way.law.half

@@ -128,9 +128,7 @@ def alone_from(law: PureThreshold, source: EntropySource) -> dict[str, int]:
     return {law.universe.text(number): law.least + more for number, more in zip(numbers, beside, strict=True)}
 
 
-def passed_from(
-    law: PureThreshold, counts: Integers, sizes: Integers, source: EntropySource
-) -> Passed:
+def passed_from(law: PureThreshold, counts: Integers, sizes: Integers, source: EntropySource) -> Passed:
     """``PureThreshold.passed`` with bytes from ``source``. FOR TESTS ONLY: private with ``os.urandom`` alone."""
     word = draws.words(source)
     found: list[tuple[int, int, int]] = []

@@ -22,9 +22,7 @@ class Passing(Protocol):
     def log_tail(self, at: NDArray[np.float64], /) -> NDArray[np.float64]: ...
 
 
-def intervals(
-    law: Passing, shown: NDArray[np.int64], alpha: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def intervals(law: Passing, shown: NDArray[np.int64], alpha: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Confidence intervals of the counts behind noisy ones that passed, pointwise, none below ``law.fewest``.
 
     The law of a noisy count that is shown is conditioned on having passed: P(y >= v | y >= least). It grows with the
@@ -34,7 +32,9 @@ def intervals(
     seen = shown.astype(np.float64)
     low = _first(seen, law, law.fewest, lambda n: _conditional(law, seen - n, law.least - n) >= math.log(alpha / 2))
     # P(y <= v | passed) < alpha/2 from some n on; the last n before is the upper end.
-    over = _first(seen, law, law.fewest, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2))
+    over = _first(
+        seen, law, law.fewest, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2)
+    )
     return low, np.maximum(low, over - 1)
 
 

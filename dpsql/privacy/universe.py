@@ -37,7 +37,9 @@ class Universe:
     def _characters(self) -> tuple[str | range, ...]:
         """The characters of one, two, three and four bytes."""
         if self.alphabet is None:
-            return tuple(range(first, last + 1) for first, last in zip((0, *(n + 1 for n in _LAST)), _LAST, strict=False))
+            return tuple(
+                range(first, last + 1) for first, last in zip((0, *(n + 1 for n in _LAST)), _LAST, strict=False)
+            )
         return tuple("".join(c for c in self.alphabet if len(c.encode()) == size) for size in range(1, 5))
 
     @cached_property
@@ -48,7 +50,7 @@ class Universe:
 
     @cached_property
     def _texts(self) -> tuple[int, ...]:
-        """How many texts have 0, 1, ..., ``longest`` bytes: a first character, and any text of the bytes that are left."""
+        """How many texts have 0, 1, ..., ``longest`` bytes: a character, and a text of the bytes that are left."""
         texts = [1]
         for size in range(1, self.longest + 1):
             texts.append(sum(n * texts[size - b] for b, n in enumerate(self._many, 1) if b <= size))

@@ -160,7 +160,9 @@ class Asked:
 
     def __post_init__(self) -> None:
         if self.universe is not None and (self.delta is not None or self.weighted):
-            raise DataError("values of max_bytes are found without delta and in one round; leave delta and weighted out")
+            raise DataError(
+                "values of max_bytes are found without delta and in one round; leave delta and weighted out"
+            )
 
     def __str__(self) -> str:
         of = self.universe
@@ -245,8 +247,8 @@ class Finder:
         column: Column = tables[held.name].columns[fold(declared.name)]
         if isinstance(prospect.way.law, PureThreshold) and column_type(column.type).kind != "text":
             raise PolicyError(
-                f"{declared.where} is {column_type(column.type)}, and max_bytes is of text; declare bounds, within which "
-                "all values are groups, or find values with delta"
+                f"{declared.where} is {column_type(column.type)}, and max_bytes is of text; declare bounds, within "
+                "which all values are groups, or find values with delta"
             )
         if column_type(column.type).kind not in _KINDS or column.type.upper() in _OTHER_PRECISIONS:
             raise PolicyError(

@@ -155,7 +155,16 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "number": {"type": int},
     **{
         key: {"type": int}
-        for key in ("--rounds", "--rows", "--rows-per-unit", "--release", "--seed", "--max-groups", "--max-bytes", "--horizon")
+        for key in (
+            "--rounds",
+            "--rows",
+            "--rows-per-unit",
+            "--release",
+            "--seed",
+            "--max-groups",
+            "--max-bytes",
+            "--horizon",
+        )
     },
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},

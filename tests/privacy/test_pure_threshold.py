@@ -118,9 +118,7 @@ def _twice(law: PureThreshold, count: int, size: int, source: EntropySource, wor
     return pure_threshold.passing(law.each, count, size, source, word)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"), [("alone_from", _nobody), ("alone_from", _rejected), ("_of_class", _twice)]
-)
+@pytest.mark.parametrize(("name", "wrong"), [("alone_from", _nobody), ("alone_from", _rejected), ("_of_class", _twice)])
 def test_mutants_of_the_law_are_told(name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts that nobody has left out; texts that somebody has never drawn first; noise that passes twice."""
     monkeypatch.setattr(pure_threshold, name, wrong)
@@ -136,12 +134,16 @@ def test_no_unit_is_told_by_more_than_epsilon() -> None:
     assert hidden > float(EPSILON)
 
 
-@pytest.mark.parametrize(("epsilon", "universe"), [("0.3", Universe(20)), ("2", Universe(3, "0123456789")), ("0.01", SMALL)])
+@pytest.mark.parametrize(
+    ("epsilon", "universe"), [("0.3", Universe(20)), ("2", Universe(3, "0123456789")), ("0.01", SMALL)]
+)
 def test_few_texts_that_nobody_has_are_shown(epsilon: str, universe: Universe) -> None:
     law = PureThreshold(2, Fraction(epsilon), universe)
     log_stray = math.log(universe.size) + float(law.log_tail(np.array([float(law.least)]))[0])
     assert log_stray <= math.log(pure_threshold.STRAYS)
-    assert log_stray + 1.001 / float(law.noise.parameter) > math.log(pure_threshold.STRAYS)  # and no higher than need be
+    assert log_stray + 1.001 / float(law.noise.parameter) > math.log(
+        pure_threshold.STRAYS
+    )  # and no higher than need be
     assert law.half == law.least
     assert (law.kind, law.parameter, law.delta) == ("laplace", Fraction(epsilon), None)
 

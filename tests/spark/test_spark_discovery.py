@@ -8,15 +8,19 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from helpers import policy_of
 
 import dpsql
 from dpsql.measure import discovery as room
+from dpsql.policy import Policy
 from dpsql.privacy.threshold import GaussianThreshold
 
 pytestmark = pytest.mark.spark
 
 POLICY = """
+dataset = "words-1"
+[budget]
+epsilon = 9.0
+delta = 1e-6
 [tables.words]
 unit = "patient"
 max_rows_per_unit = 50
@@ -31,8 +35,9 @@ def words(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Patients of one or two words, of which some are odd as text; one that is no text, as Parquet may hold it."""
     con = duckdb.connect()
     con.execute(
-        "CREATE TABLE words AS SELECT range % 500 AS patient, [NULL, '', 'flu', 'Flu', 'it''s \"', 'a' || chr(0) || 'b', "
-        "'é', repeat('x', 300)][1 + (range * range) % 8]::VARCHAR AS word, (range % 3)::INTEGER AS number FROM range(900)"
+        "CREATE TABLE words AS SELECT range % 500 AS patient, [NULL, '', 'flu', 'Flu', 'it''s \"', "
+        "'a' || chr(0) || 'b', 'é', repeat('x', 300)][1 + (range * range) % 8]::VARCHAR AS word, "
+        "(range % 3)::INTEGER AS number FROM range(900)"
     )
     path = tmp_path_factory.mktemp("words") / "words.parquet"
     con.execute(f"COPY words TO '{path}'")
@@ -48,7 +53,7 @@ def test_values_are_those_of_duckdb(words: Any, tmp_path: Path, monkeypatch: pyt
     spark, raw = words
     monkeypatch.setattr(GaussianThreshold, "sample", lambda self, count: np.zeros(count, dtype=np.int64))
     monkeypatch.setattr(GaussianThreshold, "least", 2)
-    policy = policy_of(POLICY)
+    policy = Policy.parse(POLICY)
     found = [
         dpsql.connect(engine, policy=policy, ledger=tmp_path / f"{at}.ledger").discover(
             "words.word", epsilon=0.1, delta=1e-12, max_groups=9
@@ -61,12 +66,14 @@ def test_values_are_those_of_duckdb(words: Any, tmp_path: Path, monkeypatch: pyt
 
 
 def test_pure_values_and_numbers_and_what_is_refused(words: Any, tmp_path: Path) -> None:
-    con = dpsql.connect(words[0], policy=policy_of(POLICY), ledger=tmp_path / "w.ledger")
+    con = dpsql.connect(words[0], policy=Policy.parse(POLICY), ledger=tmp_path / "w.ledger")
     numbers = con.discover("words.number", epsilon=1, delta=1e-10, max_groups=3)
     assert numbers.values == (0, 1, 2)
     with pytest.raises(dpsql.NotSupportedError, match="weighted rounds"):
         con.discover("words.word", epsilon=0.1, delta=1e-12, max_groups=2, weighted=True)
-    pure = dpsql.connect(words[0], policy=policy_of(POLICY, budget="epsilon = 9"), ledger=tmp_path / "p.ledger")
+    pure = dpsql.connect(
+        words[0], policy=Policy.parse(POLICY.replace("delta = 1e-6\n", "")), ledger=tmp_path / "p.ledger"
+    )
     found = pure.discover("words.word", epsilon=4, max_groups=2, max_bytes=6, alphabet="abcfluFLU")
     assert set(found.values) <= {"", "flu", "Flu"}
     assert found.values
@@ -76,7 +83,7 @@ def test_pure_values_and_numbers_and_what_is_refused(words: Any, tmp_path: Path)
 def test_rows_that_come_between_the_scans_are_noticed(
     words: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    con = dpsql.connect(words[0], policy=policy_of(POLICY), ledger=tmp_path / "c.ledger")
+    con = dpsql.connect(words[0], policy=Policy.parse(POLICY), ledger=tmp_path / "c.ledger")
     real = room._named
 
     def later(read: Any, *rest: Any) -> Any:
