@@ -23,6 +23,7 @@ from dpsql.planning.options import PlanOptions
 from dpsql.planning.plan import Plan, make_plan
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.analysts import finds_nothing
+from dpsql.privacy.universe import MOST_BYTES, Universe
 from dpsql.running.answer_free import Earlier
 from dpsql.running.coverage import Coverage, coverage_sql, opened
 from dpsql.running.discovered_bounds import BoundsFinder
@@ -39,6 +40,8 @@ class Discovering(Held):
         target=text(),
         max_groups=maybe(whole(1, 10**6)),
         weighted=flag(),
+        max_bytes=maybe(whole(1, MOST_BYTES)),
+        alphabet=maybe(text()),
         bounds=flag(),
         fresh=flag(),
         label=maybe(text()),
@@ -52,6 +55,8 @@ class Discovering(Held):
         *,
         max_groups: int | None = None,
         weighted: bool = False,
+        max_bytes: int | None = None,
+        alphabet: str | None = None,
         bounds: bool = False,
         fresh: bool = False,
         label: str | None = None,
@@ -67,6 +72,10 @@ class Discovering(Held):
         ``weighted``: two rounds in which a unit of fewer values weighs more in each, then counts (``TwoRounds``); they
         find more values where units have several, and their counts have more noise.
 
+        ``max_bytes``, instead of delta: values are the texts of at most so many bytes (of the characters in
+        ``alphabet``), whoever has them or nobody, so that they are found at epsilon alone, purely
+        (``dpsql.privacy.pure_threshold``); a longer text is no value. Few that nobody has may be among them.
+
         ``bounds``: find bounds of a number or a time instead, for SUM and AVG to clamp to, never the least or the
         largest value: a histogram over a fixed scale (``dpsql.running.discovered_bounds``), at a budget as of ``run``.
 
@@ -77,7 +86,7 @@ class Discovering(Held):
         """
         said = self._custodian(label)
         if bounds:
-            if max_groups is not None or weighted:
+            if max_groups is not None or weighted or max_bytes is not None or alphabet is not None:
                 raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
             _ = self.policy
             request = Request.of(*map(plain, (epsilon, delta, rho)))
@@ -85,12 +94,19 @@ class Discovering(Held):
             found, record = maker.find(target, request, fresh=fresh, label=said)
             self._batches.register(record, again=True)
             return found
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted)
+        universe = _universe(max_bytes, alphabet)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted, universe)
         found, record = finder.find(asked, fresh=fresh, label=said)
         self._batches.register(record)
         return found
 
-    @taking(target=text(), max_groups=maybe(whole(1, 10**6)), weighted=flag())
+    @taking(
+        target=text(),
+        max_groups=maybe(whole(1, 10**6)),
+        weighted=flag(),
+        max_bytes=maybe(whole(1, MOST_BYTES)),
+        alphabet=maybe(text()),
+    )
     def plan_discovery(
         self,
         target: str,
@@ -100,9 +116,12 @@ class Discovering(Held):
         *,
         max_groups: int | None = None,
         weighted: bool = False,
+        max_bytes: int | None = None,
+        alphabet: str | None = None,
     ) -> Prospect:
         """What ``discover`` would cost, and from how many units (or rows) on values appear. Free; raises as it does."""
-        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted)
+        universe = _universe(max_bytes, alphabet)
+        finder, asked = self._finder(target, (epsilon, delta, rho), max_groups, weighted, universe)
         return finder.prospect(asked)
 
     @taking(max_groups=whole(1, 10**6), fresh=flag(), label=maybe(text()))
@@ -216,14 +235,27 @@ class Discovering(Held):
         return said
 
     def _finder(
-        self, target: str, budget: tuple[object, object, object], max_groups: int | None, weighted: bool
+        self,
+        target: str,
+        budget: tuple[object, object, object],
+        max_groups: int | None,
+        weighted: bool,
+        universe: Universe | None,
     ) -> tuple[Finder, Asked]:
         self._check_open()
         epsilon, delta, rho = map(plain, budget)
         chance = None if delta is None else Request.of(1, delta).delta
-        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, weighted)
+        asked = Asked(target, Request.of(epsilon, None, rho), chance, max_groups, weighted, universe)
         return Finder(self._holdings, self._books, self._domains.declared), asked
 
     def _local(self) -> Maker:
         self._check_open()
         return Maker(self._holdings, self._books)
+
+
+def _universe(max_bytes: int | None, alphabet: str | None) -> Universe | None:
+    if max_bytes is None:
+        if alphabet is not None:
+            raise DataError("alphabet is of texts of at most max_bytes; say how many")
+        return None
+    return Universe(max_bytes, alphabet)

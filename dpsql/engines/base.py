@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -44,6 +45,18 @@ class Scan:
     select: Select
 
 
+class Opened(Protocol):
+    """An engine while it is open: several scans of the same rows, as far as it can have them so."""
+
+    def scan(self, asked: Scan) -> dict[str, IntArray]:
+        """The columns of a scan, by name; text as objects, None or masked where it is NULL."""
+        ...
+
+    def kept(self, asked: Scan) -> AbstractContextManager[Scan]:
+        """A scan that gives what ``asked`` gives, for scans over it: computed once where the engine can keep rows."""
+        ...
+
+
 class Engine(Protocol):
     """Reads schemas, and runs scans that dpsql generated over private tables.
 
@@ -57,6 +70,10 @@ class Engine(Protocol):
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
         """The integer columns of a scan, by name."""
+        ...
+
+    def opened(self, sources: Sequence[TableSource]) -> AbstractContextManager[Opened]:
+        """The engine for several scans of ``sources``."""
         ...
 
 

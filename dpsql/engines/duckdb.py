@@ -32,6 +32,7 @@ from dpsql.engines.limits import UNLIMITED, Limits, check_outcome, ended_soon, r
 from dpsql.engines.schemas import ALIAS, attach, described, schema_and_table, schema_of
 from dpsql.errors import InterfaceError, OperationalError, PolicyError
 from dpsql.quoting import identifier, string
+from dpsql.workload.expr.scan import Select, Table
 from dpsql.workload.expr.value_sql import select_text
 
 SUPPORTED = ((1, 5), (3, 0))
@@ -51,6 +52,7 @@ USED_FUNCTIONS = (
 )  # fmt: skip
 
 
+_TEMPORARY = ("temp", "main")  # where a connection's own tables are
 Schemas = Mapping[str, Mapping[str, str]]
 """Column types by table and column name."""
 
@@ -76,9 +78,22 @@ class OpenEngine:
         return {source.name: schema_of(self.connection, self.located[source.name], self.catalog) for source in sources}
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
-        """The integer columns of a scan, by name."""
-        held = replace(asked, tables=tuple(self.located[table.name] for table in asked.tables))
+        """The columns of a scan, by name."""
+        held = replace(asked, tables=tuple(self.located.get(table.name, table) for table in asked.tables))
         return _scan(self.connection, held, self.catalog, self.seconds)
+
+    @contextlib.contextmanager
+    def kept(self, asked: Scan) -> Iterator[Scan]:
+        """A scan of the rows that ``asked`` gives, in a temporary table of this connection alone."""
+        name = "dpsql_kept"
+        held = replace(asked, tables=tuple(self.located.get(table.name, table) for table in asked.tables))
+        _scan(self.connection, held, self.catalog, self.seconds, into=_dotted((*_TEMPORARY, name)))
+        try:
+            source = TableSource(name, remote=(*_TEMPORARY, name))
+            yield Scan(asked.name, (source,), Select((), Table(name)))
+        finally:
+            with contextlib.suppress(duckdb.Error):
+                self.connection.execute(f"DROP TABLE IF EXISTS {_dotted((*_TEMPORARY, name))}")
 
 
 @dataclass(frozen=True)
@@ -295,11 +310,16 @@ def _located(asked: Scan) -> Scan:
     return replace(asked, tables=tuple(map(located, asked.tables)))
 
 
+def _dotted(parts: Sequence[str]) -> str:
+    return ".".join(map(identifier, parts))
+
+
 def _reference(connection: duckdb.DuckDBPyConnection, source: TableSource, catalog: str) -> str:
+    if source.remote is not None:
+        return _dotted(source.remote)
     if source.path is not None:
         return parquet.reader(connection, source) if source.csv_types is None else csv_files.reader(source)
-    schema, table = schema_and_table(source)
-    return f"{identifier(catalog)}.{identifier(schema)}.{identifier(table)}"
+    return _dotted((catalog, *schema_and_table(source)))
 
 
 def _scan(
@@ -307,9 +327,14 @@ def _scan(
     asked: Scan,
     catalog: str,
     seconds: float | None = None,
+    *,
+    into: str = "",
 ) -> dict[str, IntArray]:
+    """The columns of a scan; or nothing, where it goes ``into`` a temporary table."""
     references = {table.name: _reference(connection, table, catalog) for table in asked.tables}
     statement = select_text(asked.select, references)
+    if into:
+        statement = f"CREATE TEMPORARY TABLE {into} AS {statement}"
     # DuckDB's message may print a value: no exception of it reaches this frame.
     found, outcome = run_within(connection, statement, seconds)
     check_outcome(outcome, asked.name, seconds, inside="DuckDB", look_at="memory, disk and the table's types")

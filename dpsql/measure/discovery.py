@@ -6,12 +6,18 @@ unit, which has one value. Else the pairs of a unit and a value are counted, eac
 rows. A NULL is no value, nor is a text of more than ``LONGEST`` bytes, and a row without a unit is no unit that could
 be counted.
 
-Two statements read the table. The first counts how many values have each count, the second reads the values whose
-count is at least the least that passed with its noise. So values far below the threshold never leave DuckDB, nor does
-any value become an object before it is known that one of its count is shown. Values of one count have their noise in
-the order of their text: the draws are independent, so that any order which does not look at them is right. Both read
-the same rows: in a database inside one transaction, or of a file that nobody can write to; where files changed in
-between, that is noticed and the discovery fails.
+The table is read once where the engine can keep the counts, and two statements read these. The first counts how many
+values have each count, the second reads the values whose count is at least the least that passed with its noise. So
+values far below the threshold never leave the engine, nor does any value become an object before it is known that one
+of its count is shown. Values of one count have their noise in the order of their text: the draws are independent, so
+that any order which does not look at them is right.
+
+Spark counts anew for the second statement. It draws nothing: noise is made here, of all values, from how many have each
+count, so that a task that is tried again changes nothing. Where the rows changed in between, the counts that are read
+are not those that had noise: that is noticed, and the discovery fails.
+
+Values of a public universe (``PureThreshold``): the texts whose noise passes by itself are drawn before anything is
+read, and the others are decided as above.
 
 Weighted rounds (``TwoRounds``) do this twice, over sums of weights instead of counts: a unit's weight follows from how
 many values it has. The second round reads no value of which the hash is that of one that the first has shown, which is
@@ -33,15 +39,17 @@ from functools import partial
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.engines.base import Engine, Scan, TableSource
-from dpsql.engines.duckdb import ConnectionEngine, FileEngine, OpenEngine, runs_over_nulls
+from dpsql.engines.base import Engine, Opened, Refusing, Scan, TableSource
+from dpsql.engines.duckdb import runs_over_nulls
 from dpsql.errors import IntegrityError, InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
 from dpsql.measure.shield import shielded
 from dpsql.policy.types import column_type
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.ledger import Ledger
-from dpsql.privacy.threshold import Integers, Threshold, TwoRounds, WeightedThreshold
+from dpsql.privacy.pure_threshold import PureThreshold
+from dpsql.privacy.threshold import Integers, Passed, Threshold, TwoRounds, WeightedThreshold
+from dpsql.privacy.universe import Universe
 from dpsql.workload.expr import values as tree
 from dpsql.workload.expr.lines import Line
 from dpsql.workload.expr.rows import RowSource
@@ -55,7 +63,6 @@ MOST_SHOWN = 1_000_000
 """The most values that a column may have by a policy."""
 MOST_IN_ROUNDS = 100_000
 """The most values that weighted rounds may find: the statements after the first list the hash of each."""
-_CHUNK = 1 << 20  # draws at a time
 
 FAILED = (
     "the discovery failed; details may depend on private data and are not shown. "
@@ -120,8 +127,10 @@ class DiscoveryJob:
     def _once(self, test: tree.Test | None) -> Once:
         once, value = read_once(self.column, self.line, VALUE), tree.Name(VALUE)
         tests = [] if test is None else [test]
-        if column_type(self.column.type).kind == "text":
-            tests = [tree.Compared(tree.bare("strlen", value), "<=", tree.whole(LONGEST)), *tests]
+        if isinstance(self.law, PureThreshold):
+            tests = [*_within(self.law.universe), *tests]
+        elif column_type(self.column.type).kind == "text":
+            tests = [_at_most(value, LONGEST), *tests]
         if not tests:
             return once
         return replace(once, then=tree.Guarded(tree.Every(tuple(tests)), once.then or value))
@@ -130,18 +139,46 @@ class DiscoveryJob:
         """A scan of the job's tables."""
         return Scan(self.source.table, tuple(self.sources[name] for name in self.source.tables), select)
 
-    def histogram(self, counted: Select) -> Scan:
+    def histogram(self, counted: Scan) -> Scan:
         """How many values have each count; "missing" is 1 for NULL, which is none."""
         missing = tree.Truth(tree.IsNull(tree.Name(VALUE), negated=True))
         keys = (*same(ROWS), ("missing", missing), ("number", tree.CountRows()))
-        return self.scan(Select(keys, counted, group_by=2))
+        return replace(counted, select=Select(keys, counted.select, group_by=2))
 
-    def values_from(self, least: int, counted: Select | None = None) -> Scan:
-        """The values of which at least so many units have each, as text, their hashes, and how many."""
-        text = tree.Cast(tree.Name(VALUE), "VARCHAR", bare=True)
+    def values_from(self, least: int, counted: Scan, *, hashed: bool = False) -> Scan:
+        """The values of which at least so many units have each, as text, and how many; with their hashes."""
+        text, known = tree.Cast(tree.Name(VALUE), "VARCHAR", bare=True), tree.IsNull(tree.Name(VALUE), negated=True)
         at_least = tree.Compared(tree.Name(ROWS), ">=", tree.whole(least))
-        columns = ((VALUE, text), *same(ROWS), (HASH, tree.bare("hash", tree.Name(VALUE), type="UBIGINT")))
-        return self.scan(Select(columns, counted or self.counted(), where=at_least))
+        marks = ((HASH, tree.bare("hash", tree.Name(VALUE), type="UBIGINT")),) if hashed else ()
+        columns = ((VALUE, text), *same(ROWS), *marks)
+        return replace(counted, select=Select(columns, counted.select, where=tree.Every((at_least, known))))
+
+    def scans(self, counted: Select, *, hashed: bool = False) -> tuple[Scan, Scan]:
+        """What is read of counts, as it is checked before a charge."""
+        scan = self.scan(counted)
+        return self.histogram(scan), self.values_from(1, scan, hashed=hashed)
+
+
+def _at_most(text: tree.Value, size: int) -> tree.Test:
+    return tree.Compared(tree.bare("strlen", text), "<=", tree.whole(size))
+
+
+def _within(universe: Universe) -> list[tree.Test]:
+    """Whether ``VALUE`` is a text of the universe: nothing is left of it without the characters that it may have."""
+    value = tree.Name(VALUE)
+    tests = [_at_most(value, universe.longest)]
+    if universe.alphabet is not None:
+        left = tree.bare("trim", value, tree.Constant(universe.alphabet, "VARCHAR"), type="VARCHAR")
+        tests.append(_at_most(left, 0))
+    return tests
+
+
+def _of(counted: Scan, texts: Collection[str], *, only: bool) -> Scan:
+    """The counts of these texts alone, or of all others."""
+    value = tree.Binary(tree.Name(VALUE))
+    tests = tuple(tree.Compared(value, "=" if only else "<>", tree.Constant(text, "VARCHAR")) for text in texts)
+    where = tree.Some(tests) if only else tree.Every(tests)
+    return replace(counted, select=Select(same(VALUE, ROWS), counted.select, where=where))
 
 
 def discover(
@@ -153,34 +190,35 @@ def discover(
     longer the one of the job, InternalError where DuckDB runs the scan on no table (nothing is charged), BudgetError
     and LedgerError as ``Ledger.charge``, OperationalError where a scan fails (the charge stands).
     """
-    held = finding_engine(engine)
-    check_job(job, held)
+    check_job(job, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
-    values, counts = shielded(partial(_observe, job, held), FAILED)
+    values, counts = shielded(partial(_observe, job, engine), FAILED)
     ledger.record(release, payload(release, values, counts))
     return release, values, counts
 
 
-def finding_engine(engine: Engine) -> FileEngine | ConnectionEngine:
-    """The engine, which speaks DuckDB's SQL; NotSupportedError for any other, before a charge."""
-    if not isinstance(engine, FileEngine | ConnectionEngine):
-        raise NotSupportedError("values are found in DuckDB and in files; a table of Spark needs them listed")
-    return engine
+def check_job(job: DiscoveryJob, engine: Engine) -> None:
+    """Hold a job against the tables' types and what the engine can run, before the charge.
 
-
-def check_job(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> None:
-    """Hold a job against the tables' types, before the charge. Raises IntegrityError, InternalError."""
+    Raises IntegrityError, InternalError, NotSupportedError.
+    """
     tables = job.source.tables
     found = engine.schemas([job.sources[table] for table in tables])
     for table in tables:
         if found[table] != job.schemas[table]:
             raise IntegrityError(f"the columns of {table} have changed since; try again (nothing was charged)")
-    one = [job.counted()]
+    asked = [*job.scans(job.counted())]
     if isinstance(job.law, TwoRounds):
-        one += [job.weighed(job.law.rounds[0]), job.weighed(job.law.rounds[1], among({1, 2}, within=False))]
-        one += [job.counted(among({1, 2}, within=True))]
-    for asked in (scan for select in one for scan in (job.histogram(select), job.values_from(1, select))):
-        if not runs_over_nulls(asked, job.schemas):
+        if isinstance(engine, Refusing):
+            raise NotSupportedError("weighted rounds run in DuckDB and over files; leave weighted out")
+        first, second = job.law.rounds
+        asked += job.scans(job.weighed(first), hashed=True)
+        asked += job.scans(job.weighed(second, among({1, 2}, within=False)), hashed=True)
+        asked += job.scans(job.counted(among({1, 2}, within=True)))
+    for scan in asked:
+        if isinstance(engine, Refusing):
+            engine.check(scan)
+        elif not runs_over_nulls(scan, job.schemas):
             raise InternalError("DuckDB cannot run this discovery on any table; report the policy and the column")
 
 
@@ -189,28 +227,45 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
     ledger.charge(aside[0], secrets.token_hex(16), aside[1])
 
 
-def _observe(job: DiscoveryJob, engine: FileEngine | ConnectionEngine) -> Found:
+def _observe(job: DiscoveryJob, engine: Engine) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
     with engine.opened([job.sources[table] for table in job.source.tables]) as held:
         if isinstance(job.law, TwoRounds):
             return _in_rounds(job, job.law, held)
-        return _round(job, job.law, job.counted(), held)[:2]
+        if isinstance(job.law, PureThreshold):
+            return _in_universe(job, job.law, held)
+        with held.kept(job.scan(job.counted())) as counted:
+            return _round(job, job.law, counted, held)[:2]
 
 
-def _in_rounds(job: DiscoveryJob, law: TwoRounds, held: OpenEngine) -> Found:
+def _in_universe(job: DiscoveryJob, law: PureThreshold, held: Opened) -> Found:
+    """The texts that pass and their noisy counts: those that pass whatever their count is, and the others."""
+    alone = law.alone()
+    with held.kept(job.scan(job.counted())) as counted:
+        if not alone:
+            return _round(job, law, counted, held)[:2]
+        values, shown, _ = _round(job, law, _of(counted, alone, only=False), held)
+        read: Json = held.scan(job.values_from(1, _of(counted, alone, only=True)))
+    have = dict(zip(_texts(read), np.asarray(read[ROWS]).tolist(), strict=True))
+    noisy = dict(zip(values, shown.tolist(), strict=True)) | {text: have.get(text, 0) + z for text, z in alone.items()}
+    values = sorted(noisy)
+    return values, np.array([noisy[value] for value in values], dtype=np.int64)
+
+
+def _in_rounds(job: DiscoveryJob, law: TwoRounds, held: Opened) -> Found:
     """The values that pass in one of two rounds, and their noisy counts."""
     first, second = law.rounds
-    texts, _, hashes = _round(job, first, job.weighed(first), held)
+    with held.kept(job.scan(job.weighed(first))) as weighed:
+        texts, _, hashes = _round(job, first, weighed, held)
     _check_few(texts)
-    more, _, others = _round(job, second, job.weighed(second, among(hashes, within=False)), held)
+    with held.kept(job.scan(job.weighed(second, among(hashes, within=False)))) as weighed:
+        more, _, others = _round(job, second, weighed, held)
     _check_few(values := sorted({*texts, *more}))
     if not values:
         return [], np.empty(0, dtype=np.int64)
     noise = law.sample(len(values))
-    read: Json = held.scan(job.values_from(1, job.counted(among(hashes | others, within=True))))
-    known = ~np.ma.getmaskarray(read[VALUE])
-    texts = np.ma.getdata(read[VALUE])[known].tolist()
-    units = dict(zip(texts, np.asarray(read[ROWS])[known].tolist(), strict=True))
+    read: Json = held.scan(job.values_from(1, job.scan(job.counted(among(hashes | others, within=True)))))
+    units = dict(zip(_texts(read), np.asarray(read[ROWS]).tolist(), strict=True))
     return values, np.array([units.get(value, 0) for value in values], dtype=np.int64) + noise
 
 
@@ -250,57 +305,38 @@ def among(hashes: Collection[int], *, within: bool) -> tree.Test:
     return tree.Some(tuple(tests)) if within and tests else tree.Every(tuple(tests))
 
 
-def _round(
-    job: DiscoveryJob, law: Threshold, counted: Select, held: OpenEngine
-) -> tuple[list[str], Integers, set[int]]:
+def _round(job: DiscoveryJob, law: Threshold, counted: Scan, held: Opened) -> tuple[list[str], Integers, set[int]]:
     """The values that pass, their noisy counts and, of weighted ones, their hashes."""
     found: Json = held.scan(job.histogram(counted))
     kept = np.asarray(found["missing"]) == 0
     counts, sizes = np.asarray(found[ROWS])[kept], np.asarray(found["number"])[kept]
     order = np.argsort(counts)
     counts, sizes = counts[order], sizes[order]
-    which, places, noisy = _passed(law, counts, sizes)
+    which, places, noisy = law.passed(counts, sizes)
     if not len(noisy):
         return [], np.empty(0, dtype=np.int64), set()
     if len(noisy) > MOST_SHOWN:
         raise OperationalError(MANY)
-    read: Json = held.scan(job.values_from(int(counts[which.min()]), counted))
+    weighted = isinstance(law, WeightedThreshold)
+    read: Json = held.scan(job.values_from(int(counts[which.min()]), counted, hashed=weighted))
     values, shown = _named(read, counts, sizes, (which, places, noisy), job.source.table)
-    if not isinstance(law, WeightedThreshold):
+    if not weighted:
         return values, shown, set()
-    known = ~np.ma.getmaskarray(read[VALUE])
-    hashes = dict(zip(np.ma.getdata(read[VALUE])[known].tolist(), np.asarray(read[HASH])[known].tolist(), strict=True))
+    hashes = dict(zip(_texts(read), np.asarray(read[HASH]).tolist(), strict=True))
     return values, shown, {hashes[value] for value in values}
 
 
-def _passed(law: Threshold, counts: Integers, sizes: Integers) -> tuple[Integers, Integers, Integers]:
-    """Of ``sizes`` values of each count, with noise: the class, the place in it and the noisy count of those that pass.
-
-    One draw for each value, a chunk of them at a time.
-    """
-    found: list[tuple[Integers, Integers, Integers]] = []
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    for first in range(0, total, _CHUNK):
-        at = np.arange(first, min(total, first + _CHUNK))
-        which = np.searchsorted(ends, at, side="right")
-        noisy = counts[which] + law.sample(len(at))
-        kept = noisy >= law.least
-        which, noisy = which[kept], noisy[kept]
-        found.append((which, at[kept] - (ends[which] - sizes[which]), noisy))
-    empty = np.empty(0, dtype=np.int64)
-    parts = [np.concatenate([part[i] for part in found]) if found else empty for i in range(3)]
-    return parts[0], parts[1], parts[2]
+def _texts(read: Json) -> list[str | None]:
+    """The values, None for what is no text."""
+    found: list[str | None] = np.ma.array(read[VALUE]).tolist()
+    return found
 
 
-def _named(
-    read: Json, counts: Integers, sizes: Integers, passed: tuple[Integers, Integers, Integers], table: str
-) -> Found:
-    """The values behind classes and places, in binary order of their text."""
+def _named(read: Json, counts: Integers, sizes: Integers, passed: Passed, table: str) -> Found:
+    """The values behind classes and places, in binary order of their text; what is no text has no name."""
     which, places, noisy = passed
-    known = ~np.ma.getmaskarray(read[VALUE])
-    texts, numbers = np.ma.getdata(read[VALUE])[known].tolist(), np.asarray(read[ROWS])[known].tolist()
-    ordered = sorted(zip(numbers, texts, strict=True))
+    numbers = np.asarray(read[ROWS]).tolist()
+    ordered = sorted(zip(numbers, _texts(read), strict=True), key=lambda pair: (pair[0], pair[1] or ""))
     first = int(which.min())
     starts = np.cumsum(sizes[first:]) - sizes[first:]
     same_rows = [number for number, _ in ordered] == np.repeat(counts[first:], sizes[first:]).tolist()
@@ -309,5 +345,6 @@ def _named(
             f"the rows of {table} changed while they were read. What was charged stays charged; try again when "
             "nobody writes"
         )
-    shown = sorted((ordered[at][1], count) for at, count in zip(starts[which - first] + places, noisy, strict=True))
-    return [value for value, _ in shown], np.array([count for _, count in shown], dtype=np.int64)
+    texts = [ordered[at][1] for at in starts[which - first] + places]
+    shown = sorted((text, count) for text, count in zip(texts, noisy.tolist(), strict=True) if text is not None)
+    return [text for text, _ in shown], np.array([count for _, count in shown], dtype=np.int64)

@@ -60,13 +60,12 @@ def survey(
     for counted in job.counts:
         room._check_schemas(counted, engine)
         room._check_sensitivity(counted)
-    held = discovery.finding_engine(engine)
     for column in job.values:
-        discovery.check_job(column, held)
+        discovery.check_job(column, engine)
     release = ledger.charge(job.charge, secrets.token_hex(16), job.description, label=job.label, before=job.aside)
     observed = (
         [_counted(counted, engine) for counted in job.counts],
-        [shielded(partial(discovery._observe, column, held), discovery.FAILED) for column in job.values],
+        [shielded(partial(discovery._observe, column, engine), discovery.FAILED) for column in job.values],
     )
     ledger.record(release, payload(release, observed))
     return release, observed

@@ -17,7 +17,8 @@ from dpsql.planning.text import figure
 from dpsql.policy import Policy
 from dpsql.privacy.accountant import BudgetState, Request
 from dpsql.privacy.passing import GeometricThreshold
-from dpsql.privacy.threshold import Integers, intervals
+from dpsql.privacy.shown_counts import intervals
+from dpsql.privacy.threshold import Integers
 from dpsql.strategy.sparse import MOST_SHOWN, SparseHistogram, sparse_histogram
 from dpsql.workload.compile.sparse_counts import MOST_GROUPS, SparseCounts, compile_sparse
 
@@ -72,7 +73,7 @@ class Passed:
     @classmethod
     def of(cls, plan: SparsePlan, counts: Integers) -> Passed:
         """Given that a group is shown its interval covers with at least 1 - alpha (``privacy.threshold.intervals``)."""
-        low, high = intervals(plan.law, counts, plan.alpha, from_count=0)
+        low, high = intervals(plan.law, counts, plan.alpha)
         return cls(counts.astype(np.float64), low.astype(np.float64), high.astype(np.float64))
 
     def interval(self, part: slice, constant: float, low: Floats, high: Floats) -> tuple[Floats, Floats]:

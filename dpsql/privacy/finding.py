@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.errors import BudgetError, DataError
-from dpsql.privacy.accountant import Request
+from dpsql.privacy.accountant import Request, charge_for
 from dpsql.privacy.amounts import GRID, show, to_units
 from dpsql.privacy.budget import Budget, mu_units
 from dpsql.privacy.charge import Charge, pure_cost
+from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.state import BudgetState
 from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, TwoRounds
+from dpsql.privacy.universe import Universe
 
 PARTS = 32
 """The threshold of a Gaussian way may take any of 1, ..., 31 parts in 32 of the release's delta."""
@@ -41,7 +43,7 @@ def ways(
     if delta is None:
         raise DataError(
             "finding values that nobody has listed needs a delta: whoever is the only one with a value could not "
-            "be told from nobody otherwise; give delta=1e-9 or the like"
+            "be told from nobody otherwise; give delta=1e-9 or the like, or of short texts max_bytes"
         )
     if delta > left and request.rho is not None:
         raise BudgetError(_short(delta, left))
@@ -58,6 +60,24 @@ def ways(
     if not found:
         raise DataError(why or f"{_amount(request)} is too small for any value to appear; ask with more")
     return sorted(found, key=lambda way: way.law.half)
+
+
+def pure_way(request: Request, budget: Budget, groups: int, universe: Universe) -> Way:
+    """How ``request`` pays for finding values of a public ``universe``: purely, at epsilon.
+
+    Raises DataError for rho, or where no value is within reach, BudgetError where the policy has no account for it.
+    """
+    if request.epsilon is None:
+        raise DataError("values of max_bytes are found at a pure epsilon; give epsilon instead of rho")
+    charge = next((way for way in charge_for(request, budget) if way.epsilon is not None), None)
+    if charge is None or charge.epsilon is None:
+        raise BudgetError(
+            "values of max_bytes are paid from pure epsilon, of which this policy keeps none; write pure_epsilon "
+            "before the ledger is made, or find them with delta"
+        )
+    way = Way(charge, PureThreshold(groups, charge.epsilon, universe))
+    _ = way.law.half
+    return way
 
 
 def chosen(found: Sequence[Way], state: BudgetState) -> Way:

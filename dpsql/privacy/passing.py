@@ -12,11 +12,10 @@ sample). Of m cells of the count n < least, with t = least - n and p = P(Z >= t)
     how many pass is binomial (m, p); which ones: any set of that size, each as likely;
     Z is t and a geometric number beside, as P(Z >= t + k) = p exp(-k / scale).
 
-All three are drawn exactly. The binomial number: a cell passes where a uniform real is below p. With j such that p <=
-2^-j, the j first binary digits must be 0, of each cell by itself: of m cells a fair coin leaves as many as m random
-bits have ones, j times. Each of those left, 2 m p at most on average, compares the digits that follow with those of p,
-which are known between two whole numbers to any precision, until one comparison decides. Cost: 2 m random bits, and
-some microseconds a cell that passes.
+All three are drawn exactly. The binomial number is the k for which a uniform real lies between the chances of at most
+k - 1 and of at most k. Both follow from p, which is known between two whole numbers to any precision, by sums and
+products that are rounded to either side; more binary digits of the real are drawn until they decide. Cost: some
+microseconds a cell that passes, however many there are.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.noise import Noise, sample_from
 from dpsql.privacy.threshold import Integers
 
-_BITS = 2**26  # coins at a time
+_AT_ONCE = 32  # cells that pass, on average, of a draw
 _GUARD = 32  # further binary digits that rounding may spoil
 
 
@@ -56,6 +55,11 @@ class GeometricThreshold:
     def noise(self) -> Noise:
         """The law of the noise of one count."""
         return Noise.laplace(self.scale)
+
+    @property
+    def fewest(self) -> int:
+        """What has no rows may be shown, too."""
+        return 0
 
     @property
     def spread(self) -> int:
@@ -94,40 +98,27 @@ def sample_passing(
     places[0], found[0] = places[0][kept], found[0][kept]
     for count in [0, *np.unique(counts[~many]).tolist()]:
         mine = taken[counts == count] if count else taken[:0]
-        noisy = _passing(law, count, len(mine) if count else cells - len(taken), source, word)
+        noisy = passing(law, count, len(mine) if count else cells - len(taken), source, word)
         if count:
-            where = mine[_apart(word, len(noisy), len(mine), mine[:0])]
+            where = mine[apart(word, len(noisy), len(mine), mine[:0])]
         else:
-            where = np.array(_apart(word, len(noisy), cells, taken), dtype=np.int64)
+            where = np.array(apart(word, len(noisy), cells, taken), dtype=np.int64)
         places.append(where)
         found.append(np.array(noisy, dtype=np.int64))
     order = np.argsort(np.concatenate(places))
     return np.concatenate(places)[order], np.concatenate(found)[order]
 
 
-def _passing(law: GeometricThreshold, count: int, cells: int, source: EntropySource, word: draws.Words) -> list[int]:
-    """Of so many cells of one ``count`` below the threshold the noisy counts that pass it."""
-    chance = Chance.of(law.scale, law.least - count)
-    left = cells
-    for _ in range(chance.zeros):
-        left = _heads(left, source)
-    passed = sum(chance.occurs(word) for _ in range(left))
+def passing(law: GeometricThreshold, count: int, cells: int, source: EntropySource, word: draws.Words) -> list[int]:
+    """Of so many cells of one ``count`` the noisy counts that pass."""
+    if count >= law.least:
+        return [count + z for z in sample_from(law.noise, cells, source) if count + z >= law.least]
+    passed = Chance.of(law.scale, law.least - count).times(cells, word)
     t, s = law.scale.numerator, law.scale.denominator
     return [law.least + draws.geometric(word, t, s) for _ in range(passed)]
 
 
-def _heads(coins: int, source: EntropySource) -> int:
-    """How many of so many fair coins show heads."""
-    heads = 0
-    while coins > 0:
-        now = min(coins, _BITS)
-        size = -(-now // 8)
-        heads += (int.from_bytes(source(size), "little") & ((1 << now) - 1)).bit_count()
-        coins -= now
-    return heads
-
-
-def _apart(word: draws.Words, count: int, cells: int, taken: Integers) -> list[int]:
+def apart(word: draws.Words, count: int, cells: int, taken: Integers) -> list[int]:
     """``count`` different ones of ``cells`` that are not ``taken`` (ascending), every set as likely: by rejection."""
     found: set[int] = set()
     while len(found) < count:
@@ -140,36 +131,60 @@ def _apart(word: draws.Words, count: int, cells: int, taken: Integers) -> list[i
 
 @dataclass(frozen=True)
 class Chance:
-    """An event of probability P(Z >= least) given that the first ``zeros`` binary digits of a uniform real are 0.
-
-    ``bounds(bits)``: whole numbers between which that probability times 2^bits lies.
-    """
+    """An event; ``bounds(bits)`` are whole numbers between which its probability p < 1 times 2^bits lies."""
 
     bounds: Callable[[int], tuple[int, int]] = field(repr=False)
-    zeros: int
 
     @classmethod
     def of(cls, scale: Fraction, least: int) -> Chance:
-        """For discrete Laplace noise of ``scale``: P(Z >= least) = q^least / (1 + q), q = exp(-1 / scale).
+        """For discrete Laplace noise of ``scale``: P(Z >= least) = q^least / (1 + q), q = exp(-1 / scale), least >= 1.
 
         What was worked out is kept as long as the event: ``least`` tells a private count, and no cache outlives it.
         """
-        tail = lru_cache(maxsize=None)(partial(_tail, scale, least))
-        zeros = math.floor(float(least / scale) / math.log(2))  # p < q^least; the next line holds it, not this
-        while zeros and tail(zeros + 64)[1] > 2**64:
-            zeros -= 1
-        return cls(lambda bits: tail(zeros + bits), zeros)
+        return cls(lru_cache(maxsize=None)(partial(_tail, scale, least)))
 
-    def occurs(self, word: draws.Words) -> bool:
-        """One draw, exactly: more digits are drawn as long as those before decide nothing."""
+    def times(self, trials: int, word: draws.Words) -> int:
+        """How often it occurs in so many independent trials, of any number: one draw, exactly."""
+        bits = trials.bit_length() + 64
+        at_once = max(1, (_AT_ONCE << bits) // self.bounds(bits)[1])
+        full, rest = divmod(trials, at_once)
+        return sum(self._draw(n, word) for n in [at_once] * full + [rest] * (rest > 0))
+
+    def _draw(self, trials: int, word: draws.Words) -> int:
         drawn, bits = word(), 64
-        while True:
-            low, high = self.bounds(bits)
-            if drawn + 1 <= low:
-                return True
-            if drawn >= high:
-                return False
+        while (found := self._decided(trials, drawn, bits)) is None:
             drawn, bits = (drawn << 64) | word(), bits + 64
+        return found
+
+    def _decided(self, trials: int, drawn: int, bits: int) -> int | None:
+        """k, where F(k - 1) <= u < F(k) for all reals u of these binary digits, F(k) = P(at most k); else None.
+
+        The k-th term of F is C(n, k) (p / (1 - p))^k (1 - p)^n.
+        """
+        work = bits + 2 * trials.bit_length() + _GUARD
+        one, u = 1 << work, drawn << (work - bits)
+        p_low, p_high = self.bounds(work)
+        odds_low, odds_high = (p_low << work) // (one - p_low), -((-p_high << work) // (one - p_high))
+        low, high = _power(one - p_high, trials, work, up=False), _power(one - p_low, trials, work, up=True)
+        below_low = below_high = 0
+        for k in range(trials):
+            below_low, below_high = below_low + low, below_high + high
+            if u + (1 << (work - bits)) <= below_low:
+                return k
+            if u < below_high:
+                return None
+            low = low * (trials - k) * odds_low // ((k + 1) << work)
+            high = -(-high * (trials - k) * odds_high // ((k + 1) << work))
+        return trials
+
+
+def _power(x: int, n: int, bits: int, *, up: bool) -> int:
+    """(x / 2^bits)^n 2^bits, rounded up or down at every step, 0 <= x <= 2^bits."""
+    found = 1 << bits
+    for digit in f"{n:b}":
+        for factor in (found, x)[: 1 + (digit == "1")]:
+            found = -(-found * factor >> bits) if up else found * factor >> bits
+    return found
 
 
 def _tail(scale: Fraction, least: int, bits: int) -> tuple[int, int]:

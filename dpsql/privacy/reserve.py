@@ -90,8 +90,8 @@ def check_possible(budget: Budget) -> None:
     if budget.delta is None:
         raise PolicyError(
             "[budget] has no delta, and what nobody has listed cannot be found under pure epsilon: whoever is the only "
-            "one with a value must not be told from nobody; add delta to the policy before its ledger is made, or list "
-            "the values"
+            "one with a value must not be told from nobody; add delta to the policy before its ledger is made, find "
+            "short texts with max_bytes, or list the values"
         )
     if "gaussian" not in budget.totals:
         raise PolicyError(

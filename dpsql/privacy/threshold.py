@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -45,11 +44,15 @@ from scipy.special import log_ndtr, ndtri
 
 from dpsql.errors import DataError, InternalError
 from dpsql.privacy.noise import Noise
+from dpsql.privacy.shown_counts import Passing
 
 Integers: TypeAlias = NDArray[np.int64]
+Passed: TypeAlias = tuple[Integers, Integers, Integers]
+"""Values that pass, among those of one count each: the class, the place in it, and the noisy count."""
 _WHOLE = 2**64  # probabilities of OptimalSelection are whole numbers over this
 _LEAST_EPSILON = Fraction(1, 10_000)  # of one value: below, the law has too many entries
 _HAIR = 1e-9  # what floats may be off, with room
+_CHUNK = 1 << 20  # draws at a time
 LARGEST = 2**40
 """A threshold past this is no threshold: no table has so many units."""
 
@@ -113,6 +116,11 @@ class GaussianThreshold:
         return self.least
 
     @property
+    def fewest(self) -> int:
+        """A value that no unit has is not shown."""
+        return 1
+
+    @property
     def stderr(self) -> float:
         """The standard deviation of a noisy count."""
         return math.sqrt(self.noise.variance)
@@ -125,6 +133,10 @@ class GaussianThreshold:
     def sample(self, count: int) -> Integers:
         """``count`` independent draws from the operating system's entropy."""
         return self.noise.sample_many(count)
+
+    def passed(self, counts: Integers, sizes: Integers) -> Passed:
+        """As of any ``Threshold``."""
+        return _passed(self, counts, sizes)
 
     def log_tail(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """log P(noise >= at), elementwise."""
@@ -188,6 +200,11 @@ class TwoRounds(GaussianThreshold):
     def least(self) -> int:
         """No count of a value that was found is too small to be shown."""
         return -LARGEST
+
+    @property
+    def fewest(self) -> int:
+        """Of those that count, the units of a value that a round has found may be none."""
+        return 0
 
     @property
     def half(self) -> int:
@@ -264,6 +281,11 @@ class OptimalSelection:
         """The count from which a value is shown with a probability of at least one half."""
         return 1 + next(j for j, value in enumerate(self.passing) if 2 * value >= _WHOLE)
 
+    @property
+    def fewest(self) -> int:
+        """A value that no unit has is not shown."""
+        return 1
+
     @cached_property
     def stderr(self) -> float:
         """The standard deviation of a noisy count."""
@@ -281,13 +303,14 @@ class OptimalSelection:
         drawn = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
         return self.least - 1 - np.searchsorted(self._places[0], drawn, side="right").astype(np.int64)
 
+    def passed(self, counts: Integers, sizes: Integers) -> Passed:
+        """As of any ``Threshold``."""
+        return _passed(self, counts, sizes)
+
     def log_tail(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """log P(noise >= at), elementwise: log p_j with j = least - at."""
         place = np.clip(self.least - np.asarray(at, dtype=np.int64), 0, len(self.passing))
         return np.where(place > 0, self._places[1][np.maximum(place, 1) - 1], -np.inf)
-
-
-Threshold: TypeAlias = GaussianThreshold | OptimalSelection
 
 
 def _passing(ratio: Fraction, step: int) -> list[int]:
@@ -315,51 +338,44 @@ def _divergence(passing: list[int], ratio: Fraction) -> Fraction:
     return Fraction(max(*sums, down * steps[0]), down)
 
 
-class Passing(Protocol):
-    """A law of noise with a threshold."""
+class Threshold(Passing, Protocol):
+    """What a discovery shows: the law, what its charge pays for, and from which counts on values appear."""
 
+    @property
+    def groups(self) -> int: ...
+    @property
+    def delta(self) -> Fraction | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def parameter(self) -> Fraction: ...
+    @property
+    def half(self) -> int: ...
+    @property
+    def stderr(self) -> float: ...
+    def passed(self, counts: Integers, sizes: Integers, /) -> Passed:
+        """Of ``sizes`` values of each count, with noise: class, place in it and noisy count of those that pass."""
+        ...
+
+
+class _Sampled(Protocol):
     @property
     def least(self) -> int: ...
-    @property
-    def spread(self) -> int: ...
-    def log_tail(self, at: NDArray[np.float64], /) -> NDArray[np.float64]: ...
+    def sample(self, count: int, /) -> Integers: ...
 
 
-def intervals(
-    law: Passing, shown: Integers, alpha: float, *, from_count: int | None = None
-) -> tuple[Integers, Integers]:
-    """Confidence intervals of the counts behind noisy ones that passed, at least ``from_count``, pointwise.
-
-    Of values that were found that is 1, and 0 after rounds, whose law has no threshold.
-
-    The law of a noisy count that is shown is conditioned on having passed: P(y >= v | y >= least). It grows with the
-    count n (noise is log-concave), so that the counts which do not make what was seen unlikely, at alpha/2 on either
-    side, are an interval: its coverage, given that the value is shown, is at least 1 - alpha. O(values log range).
-    """
-    seen = shown.astype(np.float64)
-    start = int(law.least > -LARGEST) if from_count is None else from_count
-    low = _first(seen, law, start, lambda n: _conditional(law, seen - n, law.least - n) >= math.log(alpha / 2))
-    # P(y <= v | passed) < alpha/2 from some n on; the last n before is the upper end.
-    over = _first(seen, law, start, lambda n: _conditional(law, seen + 1 - n, law.least - n) > math.log1p(-alpha / 2))
-    return low, np.maximum(low, over - 1)
-
-
-def _conditional(law: Passing, at: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log P(noise >= at | noise >= least)."""
-    passed = law.log_tail(least)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isneginf(passed), -np.inf, law.log_tail(at) - passed)
-
-
-def _first(
-    seen: NDArray[np.float64], law: Passing, first: int, holds: Callable[[NDArray[np.float64]], NDArray[np.bool_]]
-) -> Integers:
-    """The least count from ``first`` on where ``holds``, which is monotone; at most a spread above what was seen."""
-    low = np.full(seen.shape, float(first))
-    high = np.maximum(seen + law.spread, low)
-    while np.any(low < high):
-        middle = np.floor((low + high) / 2)
-        true = holds(middle)
-        high = np.where(true, middle, high)
-        low = np.where(true, low, np.minimum(middle + 1, high))
-    return low.astype(np.int64)
+def _passed(law: _Sampled, counts: Integers, sizes: Integers) -> Passed:
+    """One draw for each value, a chunk of them at a time."""
+    found: list[Passed] = []
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    for first in range(0, total, _CHUNK):
+        at = np.arange(first, min(total, first + _CHUNK))
+        which = np.searchsorted(ends, at, side="right")
+        noisy = counts[which] + law.sample(len(at))
+        kept = noisy >= law.least
+        which, noisy = which[kept], noisy[kept]
+        found.append((which, at[kept] - (ends[which] - sizes[which]), noisy))
+    empty = np.empty(0, dtype=np.int64)
+    parts = [np.concatenate([part[i] for part in found]) if found else empty for i in range(3)]
+    return parts[0], parts[1], parts[2]

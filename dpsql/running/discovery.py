@@ -23,9 +23,12 @@ from dpsql.privacy import reserve
 from dpsql.privacy.accountant import Request
 from dpsql.privacy.charge import Charge
 from dpsql.privacy.entries import Entry
-from dpsql.privacy.finding import Way, chosen, ways
+from dpsql.privacy.finding import Way, chosen, pure_way, ways
+from dpsql.privacy.pure_threshold import STRAYS, PureThreshold
+from dpsql.privacy.shown_counts import intervals
 from dpsql.privacy.state import BudgetState
-from dpsql.privacy.threshold import Integers, TwoRounds, intervals
+from dpsql.privacy.threshold import Integers, TwoRounds
+from dpsql.privacy.universe import Universe
 from dpsql.release import RangeTable, ReleaseRecord, ReleaseTable, Result
 from dpsql.release.books import Books
 from dpsql.release.claims import claimed
@@ -77,6 +80,8 @@ class Prospect:
         law, more = "two weighted rounds" if isinstance(rule, TwoRounds) else law, ""
         if isinstance(rule, TwoRounds) and rule.sure > rule.half:
             more = f", those of about {about(rule.sure)} whatever else these have"
+        if isinstance(rule, PureThreshold):
+            law, more = f"noise on every {rule.universe}", f", and fewer than {STRAYS:g} that nobody has are expected"
         of = "each in one value" if self.groups == 1 else f"each in at most {self.groups} values"
         lines = [
             f"{self.table}.{self.column}: {self.charge.guarantee}, for adding or removing one {self.unit}",
@@ -143,7 +148,7 @@ class Discovery:
 class Asked:
     """What ``Connection.discover`` was given: a column ("visits.diagnosis"), epsilon or rho, delta, groups a unit.
 
-    ``weighted``: by two weighted rounds.
+    ``weighted``: by two weighted rounds. ``universe``: the texts that are values, of what is found purely.
     """
 
     target: str
@@ -151,10 +156,19 @@ class Asked:
     delta: Fraction | None
     max_groups: int | None
     weighted: bool = False
+    universe: Universe | None = None
+
+    def __post_init__(self) -> None:
+        if self.universe is not None and (self.delta is not None or self.weighted):
+            raise DataError(
+                "values of max_bytes are found without delta and in one round; leave delta and weighted out"
+            )
 
     def __str__(self) -> str:
+        of = self.universe
+        said = "" if of is None else f" {of.longest} bytes{'' if of.alphabet is None else f' of {of.alphabet}'}"
         amounts = (self.request.epsilon, self.request.rho, self.delta, self.max_groups or 1)
-        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{' weighted' * self.weighted}"
+        return f"{fold(self.target)} {' '.join(str(amount) for amount in amounts)}{' weighted' * self.weighted}{said}"
 
 
 @dataclass(eq=False)
@@ -171,9 +185,13 @@ class Finder:
         groups = _groups(held, asked.max_groups)
         if asked.weighted and held.unit == "row":
             raise DataError("weights are for units of several values, and here the unit is a row; leave weighted out")
-        state, there, aside = reserved(self.books)
-        found_ways = ways(asked.request, asked.delta, self.books.budget, groups, there.left, weighted=asked.weighted)
-        way = chosen(found_ways, state)
+        if asked.universe is not None:
+            way = chosen([pure_way(asked.request, self.books.budget, groups, asked.universe)], self.books.state())
+            aside = None
+        else:
+            state, there, aside = reserved(self.books)
+            law = {"weighted": asked.weighted}
+            way = chosen(ways(asked.request, asked.delta, self.books.budget, groups, there.left, **law), state)
         found = Prospect(held.name, column.name, unit_word(held), groups, way, aside, held.minimum)
         check_reach(held, found)
         return found
@@ -227,6 +245,11 @@ class Finder:
         policy = self.declared
         tables = {name: table_of(table, schemas[name]) for name, table in policy.tables.items()}
         column: Column = tables[held.name].columns[fold(declared.name)]
+        if isinstance(prospect.way.law, PureThreshold) and column_type(column.type).kind != "text":
+            raise PolicyError(
+                f"{declared.where} is {column_type(column.type)}, and max_bytes is of text; declare bounds, within "
+                "which all values are groups, or find values with delta"
+            )
         if column_type(column.type).kind not in _KINDS or column.type.upper() in _OTHER_PRECISIONS:
             raise PolicyError(
                 f"{declared.where} is {column_type(column.type)}, whose values are no groups; find bounds with "
@@ -309,10 +332,11 @@ def type_of(schemas: Schemas, held: TablePolicy, column: ColumnPolicy) -> str:
 
 def check_reach(held: TablePolicy, found: Prospect) -> None:
     """DataError where no value of a table can have as many units as a threshold needs."""
+    more = "shorter texts" if found.way.law.delta is None else "more delta"
     if held.expected_rows is not None and found.threshold > held.expected_rows:
         raise DataError(
             f"at this budget only values with more than about {about(found.threshold)} {found.unit}s can appear, "
-            f"and {held.key('expected_rows')} is {held.expected_rows:,}: ask with more epsilon or more delta"
+            f"and {held.key('expected_rows')} is {held.expected_rows:,}: ask with more epsilon or {more}"
         )
 
 

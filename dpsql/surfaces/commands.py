@@ -316,18 +316,18 @@ def discover(options: argparse.Namespace) -> None:
     """Find the values of a column privately, or say what that would cost."""
     with inputs.connected(options) as con:
         given = (options.column, options.epsilon, options.delta, options.rho)
+        how = {name: getattr(options, name) for name in ("max_groups", "weighted", "max_bytes", "alphabet")}
         formats.check(options, 1, con.ledger_path, con.releases_path, con.policy.path, options.database)
         if options.dry_run and options.bounds:
             options.usage("--dry-run is for values: bounds cost what a batch at that budget costs")
         if options.dry_run:
-            prospect = con.plan_discovery(*given, max_groups=options.max_groups, weighted=options.weighted)
+            prospect = con.plan_discovery(*given, **how)
             if options.json:
                 output.print_json(_prospect_json(prospect))
             else:
                 print(prospect)
             return
-        how = {"weighted": options.weighted, "bounds": options.bounds, "fresh": options.fresh, "label": options.label}
-        found = con.discover(*given, max_groups=options.max_groups, **how)
+        found = con.discover(*given, **how, bounds=options.bounds, fresh=options.fresh, label=options.label)
         state = con.budget
         formats.deliver(
             options,

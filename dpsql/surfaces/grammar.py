@@ -155,7 +155,16 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "number": {"type": int},
     **{
         key: {"type": int}
-        for key in ("--rounds", "--rows", "--rows-per-unit", "--release", "--seed", "--max-groups", "--horizon")
+        for key in (
+            "--rounds",
+            "--rows",
+            "--rows-per-unit",
+            "--release",
+            "--seed",
+            "--max-groups",
+            "--max-bytes",
+            "--horizon",
+        )
     },
     "--host": {"default": "127.0.0.1"},
     "--port": {"type": int, "default": 5432},
@@ -509,6 +518,8 @@ column TABLE.COLUMN  a column that the policy declares without a domain
 --rho R  instead of epsilon in a rho policy
 --max-groups K  in how many values of the column one unit counts at most; needed where a unit may have several rows
 --weighted  two rounds in which units of fewer values weigh more: more values, counts with more noise
+--max-bytes N  instead of --delta: find texts of at most N bytes, at a pure epsilon
+--alphabet TEXT  with --max-bytes: the characters that such a text may have, such as 0123456789 (default: any)
 --bounds  find lower and upper bound of a number or a time instead, never its least or largest value
 --dry-run  say what it would cost and from how many rows on values appear, for free
 --fresh  find and pay again even where the ledger has the answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -19,9 +20,11 @@ from dpsql.measure import discovery as room
 from dpsql.measure.discovery import DiscoveryJob
 from dpsql.privacy import threshold
 from dpsql.privacy.charge import Charge
+from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.threshold import GaussianThreshold, Integers
 from dpsql.running.discovery import Discovery
 from dpsql.server.accounts import Accounts, Wish
+from dpsql.workload.expr import values as tree
 
 POLICY = """
 dataset = "visits-1"
@@ -99,7 +102,7 @@ def job_of(con: dpsql.Connection, groups: int, monkeypatch: pytest.MonkeyPatch) 
 def histogram(job: DiscoveryJob, con: dpsql.Connection) -> dict[str, int]:
     engine = con._holdings.engine
     assert isinstance(engine, ConnectionEngine)
-    found = engine.scan(job.values_from(1))
+    found = engine.scan(job.values_from(1, job.scan(job.counted())))
     values = np.ma.array(found["value"]).tolist()
     return {value: int(n) for value, n in zip(values, found["n"].tolist(), strict=True) if value is not None}
 
@@ -170,12 +173,12 @@ def test_passing_values_are_those_whose_own_draw_passes(monkeypatch: pytest.Monk
     law = GaussianThreshold(1, Fraction(1, 100), Fraction("1e-3"))
     counts, sizes = np.array([1, 2, 30, 31, 500]), np.array([40, 7, 5, 1, 3])
     noise = np.random.default_rng(3).normal(0, 25, int(sizes.sum())).astype(np.int64)
-    monkeypatch.setattr(room, "_CHUNK", 6)
+    monkeypatch.setattr(threshold, "_CHUNK", 6)
     given = iter(noise.tolist())
     monkeypatch.setattr(
         GaussianThreshold, "sample", lambda self, count: np.array([next(given) for _ in range(count)], dtype=np.int64)
     )
-    which, places, noisy = room._passed(law, counts, sizes)
+    which, places, noisy = law.passed(counts, sizes)
     expected, at = [], 0
     for number, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         for place in range(size):
@@ -232,6 +235,61 @@ def test_rows_that_change_between_the_scans_are_noticed() -> None:
     counts, sizes = np.array([3, 5]), np.array([1, 1])
     with pytest.raises(dpsql.OperationalError, match="changed while they were read"):
         room._named(read, counts, sizes, passed, "visits")
+
+
+# -- of a public universe -------------------------------------------------------------------------
+
+PURE = POLICY.replace("delta = 1e-6\n", "")
+
+
+def pure(folder: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch, alone: dict[str, int]) -> dpsql.Connection:
+    """A connection whose discoveries draw these texts first."""
+    monkeypatch.setattr("test_discovery.POLICY", PURE)
+    monkeypatch.setattr(PureThreshold, "alone", lambda self: {text: self.least + more for text, more in alone.items()})
+    return connected(folder, rows, value_type="VARCHAR COLLATE NOCASE")
+
+
+def test_texts_that_pass_by_themselves_are_shown_with_what_they_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has them or nobody; the others have the same rows as ever, and longer texts are no values."""
+    rows: list[Row] = [(n, text) for n in range(300) for text in ("flu", "Flu", "ab\0", "too long a text")]
+    con = pure(tmp_path, rows, monkeypatch, {"flu": 5, "it's": 9})
+    found = found_by(con, epsilon=1, delta=None, max_groups=3, max_bytes=5)
+    least = con.plan_discovery("visits.v", epsilon=1, max_groups=3, max_bytes=5).threshold
+    shown = dict(zip(found.values, found.counts, strict=True))
+    assert set(shown) == {"flu", "Flu", "ab\0", "it's"}
+    assert (shown["flu"], shown["it's"]) == (300 + least + 5, least + 9)
+    assert abs(shown["Flu"] - 300) < 100
+    assert con.budget.spent == 1
+    only = found_by(con, epsilon=1, delta=None, max_groups=3, max_bytes=5, alphabet="uFflxy")
+    assert set(only.values) == {"flu", "Flu", "it's"}
+    assert con.budget.spent == 2
+    assert found_by(con, epsilon=1, delta=None, max_groups=3, max_bytes=5, alphabet="uFflxy").cost == 0
+
+
+def test_a_unit_moves_the_same_counts_whatever_is_drawn_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving out what was drawn first before units are held to their groups would let a unit count in more."""
+    rows: list[Row] = [(1, f"v{n}") for n in range(6)]
+    con = pure(tmp_path, rows, monkeypatch, {})
+    with monkeypatch.context() as patch:
+        real = con.discover
+        given = {"epsilon": 1, "delta": None, "max_bytes": 5}
+        patch.setattr(con, "discover", lambda target, **options: real(target, **{**options, **given}))
+        job = job_of(con, 2, patch)
+    engine, texts = con._holdings.engine, ["v0", "v1", "v2"]
+    assert isinstance(engine, ConnectionEngine)
+    with engine.opened([job.sources["visits"]]) as held, held.kept(job.scan(job.counted())) as counted:
+        parts = [held.scan(job.values_from(1, room._of(counted, texts, only=only))) for only in (True, False)]
+    listed = [text for part in parts for text in np.ma.array(part["value"]).tolist()]
+    assert len(listed) == len(set(listed)) == 2
+    before = [job.scan(job.counted(test)) for test in _tests(texts)]  # the mutant
+    assert sum(len(engine.scan(job.values_from(1, scan))["n"]) for scan in before) > 2
+
+
+def _tests(texts: list[str]) -> list[tree.Test]:
+    kept = tuple(tree.Compared(tree.Name("value"), "=", tree.Constant(text, "VARCHAR")) for text in texts)
+    return [tree.Some(kept), tree.Every(tuple(replace(test, operator="<>") for test in kept))]
 
 
 # -- odd values -----------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def exact(job: SurveyJob, con: dpsql.Connection) -> list[tuple[dict[Any, int], F
         y = room._observe(counted, engine, [0] * counted.integers.shape[0])
         found.append((dict(enumerate(y)), Fraction(counted.noise.parameter)))
     for column in job.values:
-        read = engine.scan(column.values_from(1))
+        read = engine.scan(column.values_from(1, column.scan(column.counted())))
         pairs = zip(np.ma.array(read["value"]).tolist(), read["n"].tolist(), strict=True)
         assert isinstance(column.law, GaussianThreshold)
         found.append(({v: int(n) for v, n in pairs if v is not None}, Fraction(column.law.noise.parameter)))

@@ -32,7 +32,7 @@ def sums(job: DiscoveryJob, con: dpsql.Connection, select: Select) -> dict[str, 
     """The numbers and hashes of all values."""
     engine = con._holdings.engine
     assert isinstance(engine, ConnectionEngine)
-    found = engine.scan(job.values_from(0, select))
+    found = engine.scan(job.values_from(0, job.scan(select), hashed=True))
     rows = zip(*(np.ma.array(found[name]).tolist() for name in ("value", "n", "hash")), strict=True)
     return {str(value): (int(n), int(at)) for value, n, at in rows if value is not None}
 

@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 from dpsql.errors import InternalError
-from dpsql.privacy import passing
+from dpsql.privacy import draws, passing
 from dpsql.privacy.draws import EntropySource
 from dpsql.privacy.passing import Chance, GeometricThreshold, sample_passing
-from dpsql.privacy.threshold import intervals
+from dpsql.privacy.shown_counts import intervals
 
 LAW = GeometricThreshold(Fraction(3, 2), 3)
 KINDS = np.array([0, 1, 0, 0, 2, 1, 0, 0, 0, 5, 0, 0])  # rows of twelve cells, of which there are many copies
@@ -54,14 +54,14 @@ def p_value(law: GeometricThreshold = LAW) -> float:
 
 
 def of_two() -> float:
-    """How well 4,000 draws of two cells without rows agree with two cells that pass independently."""
+    """How well 1,500 draws of two cells without rows agree with two cells that pass independently."""
     law, source = GeometricThreshold(Fraction(2), 2), seeded(11)
     seen = np.zeros((2, 2))
-    for _ in range(4000):
+    for _ in range(1500):
         cells, _ = sample_passing(law, NONE, 2, NONE, source)
         seen[int(0 in cells), int(1 in cells)] += 1
     p = tail(law, 2)
-    expected = np.outer([1 - p, p], [1 - p, p]) * 4000
+    expected = np.outer([1 - p, p], [1 - p, p]) * 1500
     return float(stats.chi2.sf(((seen - expected) ** 2 / expected).sum(), 3))
 
 
@@ -78,11 +78,12 @@ def test_two_cells_without_rows_pass_independently() -> None:
 def _all_pass(
     law: GeometricThreshold, count: int, cells: int, source: EntropySource, word: Callable[[], int]
 ) -> list[int]:
-    return [law.least] * _binomial(law, count, cells, word)
+    passed = cells if count >= law.least else Chance.of(law.scale, law.least - count).times(cells, word)
+    return [law.least] * passed  # the noise forgotten
 
 
-def _binomial(law: GeometricThreshold, count: int, cells: int, word: Callable[[], int]) -> int:
-    return sum(Chance.of(law.scale, law.least - count).occurs(word) for _ in range(cells))  # zeros forgotten
+def _mean(self: Chance, trials: int, word: Callable[[], int]) -> int:
+    return trials * self.bounds(64)[0] + word() >> 64  # as many as expected
 
 
 def _first(word: Callable[[], int], count: int, cells: int, taken: np.ndarray) -> list[int]:
@@ -91,12 +92,12 @@ def _first(word: Callable[[], int], count: int, cells: int, taken: np.ndarray) -
 
 @pytest.mark.parametrize(
     ("name", "wrong", "told"),
-    [("_passing", _all_pass, p_value), ("_apart", _first, p_value), ("_heads", lambda n, _: n // 2, of_two)],
+    [("passing", _all_pass, p_value), ("apart", _first, p_value), ("Chance.times", _mean, of_two)],
 )
 def test_mutants_of_the_sampler_are_told(
     name: str, wrong: object, told: Callable[[], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passing, name, wrong)
+    monkeypatch.setattr(f"dpsql.privacy.passing.{name}", wrong)
     assert told() < 1e-9
 
 
@@ -124,33 +125,45 @@ def test_probabilities_are_between_their_bounds(scale: Fraction, least: int) -> 
         chance = Chance.of(scale, least)
         for bits in (64, 128, 640):
             low, high = chance.bounds(bits)
-            assert low <= true * 2 ** (chance.zeros + bits) <= high <= low + 2
-        assert true * 2**chance.zeros <= 1
-        assert true * 2 ** (chance.zeros + 2) > 1 or least < 2
+            assert low <= true * 2**bits <= high <= low + 2
 
 
-def test_a_draw_that_decides_nothing_is_drawn_further() -> None:
-    chance = Chance.of(Fraction(1), 5)
-    low, high = chance.bounds(64)
-    exact = chance.bounds(192)[0]
-    for further, occurs in ((0, True), (2**64 - 1, False)):
-        words = [exact >> 128, further]
-        assert low <= words[0] < high
-        assert chance.occurs(iter(words).__next__) is occurs
-    near = [exact >> 128, (exact >> 64) & (2**64 - 1), 0]
-    assert chance.occurs(iter(near).__next__) is True
+def test_numbers_of_trials_have_the_binomial_law() -> None:
+    """Every word of digits gives the number that the exact sums of the law give, or asks for more digits."""
+    p = Fraction(7, 23)
+    event = Chance(lambda bits: (p.numerator * 2**bits // 23, p.numerator * 2**bits // 23 + 1))
+    terms = [math.comb(6, k) * p**k * (1 - p) ** (6 - k) for k in range(7)]
+    sums = [sum(terms[: k + 1]) for k in range(7)]
+    words = [int(end * 2**64) + step for end in (0, *sums[:-1]) for step in range(-2, 3)]
+    for at in sorted(word for word in (*words, 2**64 - 1) if 0 <= word < 2**64):
+        first, last = (next(k for k, end in enumerate(sums) if u < end * 2**64) for u in (at, at + Fraction(999, 1000)))
+        found = event._decided(6, at, 64)
+        assert found == first if first == last and found is not None else found is None
+        assert (found is None) <= any(abs(at - int(end * 2**64)) < 2 for end in (0, *sums))
+    given = iter([int(sums[2] * 2**64), 0])
+    assert event.times(6, given.__next__) == 2  # the second word decides
+    assert event.times(0, given.__next__) == 0
+
+
+def test_any_number_of_trials_is_one_draw() -> None:
+    """2^400 trials of which two are expected to succeed; and a fifth of a thousand."""
+    word = draws.words(seeded(8))
+    rare = Chance.of(Fraction(1), 277)  # of 2^400 trials 2.04 pass
+    expected = 2**400 * math.exp(-277) / (1 + math.exp(-1))
+    found = np.bincount([min(rare.times(2**400, word), 7) for _ in range(300)], minlength=8)
+    law = stats.poisson.pmf(np.arange(8), expected)
+    law[7] = 1 - law[:7].sum()
+    assert stats.chi2.sf(((found - 300 * law) ** 2 / (300 * law)).sum(), 7) > 1e-4
+    often = Chance.of(Fraction(1), 1)
+    p = math.exp(-1) / (1 + math.exp(-1))
+    many = np.array([often.times(1000, word) for _ in range(100)])
+    assert abs(many.mean() - 1000 * p) < 4 * math.sqrt(1000 * p * (1 - p) / 100)
+    assert 0.5 < many.var() / (1000 * p * (1 - p)) < 1.7
 
 
 def test_no_cache_has_counts_after_a_draw() -> None:
     sample_passing(LAW, np.array([1, 2]), 50, np.array([3, 4]), seeded(1))
     assert not [name for name, held in vars(passing).items() if hasattr(held, "cache_info")]
-
-
-def test_halving_counts_every_coin() -> None:
-    assert passing._heads(1000, lambda size: b"\xff" * size) == 1000
-    assert passing._heads(2**26 + 9, lambda size: b"\xff" * size) == 2**26 + 9
-    assert passing._heads(13, lambda size: b"\x01" * size) == 2
-    assert passing._heads(0, lambda size: b"\xff" * size) == 0
 
 
 def test_a_hundred_million_cells_take_no_vector() -> None:
@@ -165,7 +178,7 @@ def test_shown_counts_are_covered_given_that_they_are_shown() -> None:
     counts = np.repeat([30, 50, 60, 90, 500], 4000)
     taken = np.arange(len(counts))
     cells, values = sample_passing(law, counts, 4_000_000, taken, source)
-    low, high = intervals(law, values, 0.05, from_count=0)
+    low, high = intervals(law, values, 0.05)
     assert (low >= 0).all()
     true = np.where(cells < len(counts), counts[np.minimum(cells, len(counts) - 1)], 0)
     for count in (0, 30, 50, 60, 90, 500):

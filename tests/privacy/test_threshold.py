@@ -18,7 +18,8 @@ from seeded_source import SeededSource
 from dpsql.errors import DataError
 from dpsql.privacy import threshold
 from dpsql.privacy.calibrate import gaussian_delta, gaussian_mu
-from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, intervals
+from dpsql.privacy.shown_counts import intervals
+from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold
 
 SELECTIONS = [
     (1, "0.1", "1e-9"),

@@ -19,9 +19,10 @@ types alone.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -55,26 +56,31 @@ class Source:
 
 
 def written(select: Select, tables: Mapping[str, Source]) -> tuple[str, list[str]]:
-    """The statement of a scan for Spark, whose columns are BIGINT, and their names.
+    """The statement of a scan for Spark, and its columns: BIGINT, and text where it reads what was counted.
 
     ``tables`` are the tables that it names. Raises NotSupportedError.
     """
-    if not any(isinstance(value, CountRows) for _, value in select.columns):
+    if not _counts(select) and not (isinstance(select.source, Select) and _counts(select.source)):
         raise refusal("rows are not brought back, only counts and sums", "take a local release on one machine")
     text, columns = _select(select, tables, "BIGINT")
     return text, list(columns)
 
 
+def _counts(select: Select) -> bool:
+    return any(isinstance(value, CountRows) for _, value in select.columns)
+
+
 def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tuple[str, Columns]:
-    """The text of a SELECT and its columns; ``cast``: the type that all of them get."""
+    """The text of a SELECT and its columns; ``cast``: the type that all of them get, but for text of groups."""
     source, scope = _from(select.source, tables)
     writer = Writer(scope)
     found = {name: writer.value(value) for name, value in select.columns}
     if not select.columns:
         columns = scope.columns("").items()
         found = {name: replace(column, text=writer.layers.column(column.text)) for name, column in columns}
-    for value in found.values():
-        if cast and not value.whole:
+    listed = [name for name, value in found.items() if cast and value.type == "VARCHAR" and not _counts(select)]
+    for name, value in found.items():
+        if cast and not value.whole and name not in listed:
             raise refusal(
                 f"a column of {value.type} cannot be brought back",
                 "only counts and sums come from Spark; use a local release on one machine",
@@ -82,6 +88,8 @@ def _select(select: Select, tables: Mapping[str, Source], cast: str = "") -> tup
     keys = select.group_by
     one = packed(list(found.values())[:keys]) if cast else None
     shown = {name: f"CAST({value.text} AS {cast})" if cast else value.text for name, value in found.items()}
+    # What is no text, as Parquet may hold it, has no name.
+    shown |= {name: f"CASE WHEN is_valid_utf8({found[name].text}) THEN {found[name].text} END" for name in listed}
     if one is not None:
         shown = {"dpsql_key": one[0], **dict(list(shown.items())[keys:])}
     where = [] if select.where is None else [writer.value(select.where).text]
@@ -245,7 +253,7 @@ class SparkEngine:
         self._plans.put(key, self._done("plan the statement", planned))
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
-        """The integer columns of a scan, by name."""
+        """The columns of a scan, by name."""
 
         def work() -> dict[str, IntArray]:
             planned = self._plans.take(_key(asked))
@@ -263,6 +271,16 @@ class SparkEngine:
             outcome, asked.name, self.limits.seconds, inside="Spark", look_at="the executors, memory and files"
         )
         return found or {}
+
+    @contextlib.contextmanager
+    def opened(self, sources: Sequence[TableSource]) -> Iterator[SparkEngine]:
+        """The engine: each scan reads the files that are there then."""
+        yield self
+
+    @contextlib.contextmanager
+    def kept(self, asked: Scan) -> Iterator[Scan]:
+        """The scan itself, which Spark runs as often as it is read."""
+        yield asked
 
     def _statement(self, own: SparkSession, asked: Scan) -> tuple[str, list[str]]:
         """The statement of a scan in Spark's SQL, and its columns."""

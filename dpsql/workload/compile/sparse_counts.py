@@ -21,7 +21,7 @@ from dpsql.workload.expr.batch import Query, Table
 from dpsql.workload.expr.regions import IntArray
 
 MOST_GROUPS = 2**33
-"""Groups of a batch: a random bit is thrown for each, and more."""
+"""Groups of a batch, whose numbers are shown as they are."""
 
 
 @dataclass(frozen=True, eq=False)
