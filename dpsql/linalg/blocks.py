@@ -8,6 +8,10 @@ matrices, each over one axis or a few. What is measured of one axis is one of th
     Mixed       any integers      with a generalised inverse worked out once
 
 of which a reconstruction uses the part orthogonal to 1 only: ``solve`` is C B^+ with C = I - 1 1^T / d.
+
+Centres. An axis may have another centre than the mean: a vector v with 1^T v = 1, so that I = (I - v 1^T) + v 1^T. Then
+each ``Mixed`` of it has B v = 0, so that B x = B z for z = x - v 1^T x, which adds up to 0 and is what ``solve`` gives;
+and the part of a row that is not along the axis is its product with v.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from dpsql.arrays import Csr, Floats, Ints, Matrix
+from dpsql.errors import InternalError
 from dpsql.linalg.exact import max_abs
 from dpsql.linalg.forms import dense, quick, row_squares
 
@@ -109,9 +114,26 @@ class Plain:
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """An integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1."""
+    """An integer matrix (p x d, int64) whose rows span what is orthogonal to 1, and perhaps 1.
+
+    With a ``centre`` n (d,), integers whose sum is not 0, its rows span what is orthogonal to n instead. Raises
+    InternalError where one is not.
+    """
 
     matrix: Ints = field(repr=False)
+    centre: Ints | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.centre is not None:
+            left = self.matrix.astype(object) @ self.centre.astype(object)
+            if any(left.tolist()) or not self.centre.sum():
+                raise InternalError("what is measured of an axis is not orthogonal to its centre")
+
+    @cached_property
+    def mean(self) -> Floats:
+        """v (d,), adding up to 1: the centre, all alike where there is none."""
+        d = self.d
+        return np.full(d, 1.0 / d) if self.centre is None else np.asarray(self.centre / float(self.centre.sum()))
 
     @property
     def d(self) -> int:
@@ -142,8 +164,12 @@ class Mixed:
 
     @cached_property
     def inverse(self) -> Floats:
-        """C B^+ (d x p): the reconstruction of the centred coordinates."""
+        """C B^+ (d x p): the reconstruction of what is left without the centre."""
         p, d = self.matrix.shape
+        if self.centre is not None:  # z = E c with E = [I; -1^T], and c = (B E)^+ y
+            short = (self.matrix[:, :-1] - self.matrix[:, -1:]).astype(np.float64)
+            part = np.linalg.pinv(short, rcond=1e-12)
+            return np.vstack([part, -part.sum(axis=0)])
         if p == d - 1 and not np.tril(self.matrix, -1).any() and not self.matrix.sum(axis=1).any():
             # B = S [I, -1] with a triangular S, and C B^+ = [I, -1]^T (I - 1 1^T / d) S^-1.
             S = self.matrix[:, :-1].astype(np.float64)
@@ -190,37 +216,61 @@ class RowFactor:
     keys: tuple[int, ...]
     matrix: Csr = field(repr=False)
 
-    def part(self, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Matrix:
+    def part(self, inside: tuple[int, ...], means: Sequence[Floats]) -> Matrix:
         """The rows averaged over the axes that are not ``inside``: (rows x product of the inner axes' regions).
 
-        ``sizes`` are those of all axes of the table. Not centred: what measures an axis takes that part itself.
+        ``means`` are the centres of all axes of the table. Not centred: what measures an axis takes that part itself.
         """
         if inside == self.axes:
             return self.matrix
-        count = prod(sizes[i] for i in self.axes if i not in inside)
         if not inside:
-            return np.asarray(self.matrix.sum(axis=1)).reshape(-1, 1) / count
-        held = self.matrix.toarray().reshape(-1, *(sizes[i] for i in self.axes))
-        gone = tuple(1 + at for at, i in enumerate(self.axes) if i not in inside)
-        return np.asarray(held.mean(axis=gone).reshape(self.matrix.shape[0], -1))
+            weight = np.ones(1)
+            for axis in self.axes:
+                weight = np.kron(weight, means[axis])
+            return np.asarray(self.matrix @ weight).reshape(-1, 1)
+        held = self.matrix.toarray().reshape(-1, *(len(means[i]) for i in self.axes))
+        for at, axis in reversed(list(enumerate(self.axes))):
+            if axis not in inside:
+                held = np.tensordot(held, means[axis], axes=(1 + at, 0))
+        return np.asarray(held.reshape(self.matrix.shape[0], -1))
 
-    def weights(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], sizes: tuple[int, ...]) -> Floats:
+    def weights(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], means: Sequence[Floats]) -> Floats:
         """The centred part of the rows on the axes ``inside``, times what undoes ``integers``: (rows x measured)."""
         if len(inside) == 1 == len(self.axes):
             return integers[0].weights(self.matrix)
-        held = _dense(self.part(inside, sizes)).reshape(-1, *(sizes[i] for i in inside))
+        held = _dense(self.part(inside, means)).reshape(-1, *(len(means[i]) for i in inside))
         for at, part in enumerate(integers):
             moved = np.moveaxis(held, 1 + at, -1)
             done = part.weights(moved.reshape(-1, moved.shape[-1])).reshape(*moved.shape[:-1], part.p)
             held = np.moveaxis(done, -1, 1 + at)
         return np.asarray(held.reshape(held.shape[0], -1))
 
-    def squares(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], sizes: tuple[int, ...]) -> Floats:
+    def squares(self, inside: tuple[int, ...], integers: Sequence[AxisIntegers], means: Sequence[Floats]) -> Floats:
         """The squared norms (rows,) of ``weights``."""
         if len(inside) == 1 == len(self.axes):
             return integers[0].squares(self.matrix)
-        held = self.weights(inside, integers, sizes)
+        held = self.weights(inside, integers, means)
         return row_squares(held)
+
+    def centred(self, inside: tuple[int, ...], means: Sequence[Floats]) -> Floats:
+        """The part (rows, regions of each inner axis), centred along the inner axes."""
+        held = _dense(self.part(inside, means)).reshape(-1, *(len(means[i]) for i in inside))
+        for at in range(len(inside)):
+            held = held - held.mean(axis=1 + at, keepdims=True)
+        return np.asarray(held)
+
+    def length(self, inside: tuple[int, ...], means: Sequence[Floats]) -> float:
+        """The squared norm of ``centred``."""
+        if len(self.axes) == 1 and inside:
+            return float(Plain(len(means[inside[0]])).squares(self.matrix).sum())
+        held = self.centred(inside, means)
+        return float((held * held).sum())
+
+
+def even(sizes: Sequence[int]) -> tuple[Floats, ...]:
+    """The centres of axes of ``sizes`` where all regions are alike."""
+    held = {d: np.full(d, 1.0 / d) for d in set(sizes)}
+    return tuple(held[d] for d in sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from dpsql.sql import Answer, parse, table_of, understand
 from dpsql.sql.aggregate.range_keys import check_long
 from dpsql.sql.outer.answers import Understood
 from dpsql.sql.parse.options import check_table, read_options
-from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select, structured_strategy
+from dpsql.strategy import CATALOGUE, MatrixStrategy, Strategy, lined_strategy, select
 from dpsql.strategy.cached.cache import default_folder
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled
@@ -168,7 +168,7 @@ class Chooser:
         label = options.objective or "total"
         objective = "max" if label == "max" else "total"
         if isinstance(self.compiled, Structured):
-            blocks = structured_strategy(
+            blocks = select(
                 *(self.compiled, noise),
                 tolerance=options.tolerance,
                 time_limit=options.time_limit,

@@ -1,8 +1,9 @@
 """Answers from measured residuals, block by block: no matrix over all numbers is ever made.
 
 y has one part y_T for each residual T (``dpsql.linalg.blocks.Residual``). Stage 1 estimates the residual table
-u_T = C B_T^+ y_T / k_T, axis by axis. Stage 2 spreads the u_T of all T within a block's axes evenly over the others,
-x^ = sum_T u_T (x) 1 / d, and applies the block's factors: <w, x^> = sum_T <w_T, u_T>. Variances are sums over T of
+u_T = C B_T^+ y_T / k_T, axis by axis. Stage 2 spreads the u_T of all T within a block's axes over the others as their
+centres say, evenly as a rule, x^ = sum_T u_T (x) v, and applies the block's factors: <w, x^> = sum_T <w_T, u_T>.
+Variances are sums over T of
 Kronecker products of the factors' own squared norms. Cost of both: 2^|axes| passes over each block's histogram.
 
 What whole tables say of each residual is in ``residual_estimates``; rows written out are in ``residual_rows``.
@@ -13,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 
 import numpy as np
 from scipy.special import ndtri
@@ -97,12 +97,16 @@ class ResidualAnswers:
 
     def _spread(self, block: RowBlock, tables: dict[Place, Floats]) -> Floats:
         """The estimated histogram over a block's axes."""
-        sizes = self.sizes[block.table]
-        out = np.zeros([sizes[axis] for axis in block.axes])
+        means = self.known.means[block.table]
+        sizes = [len(means[axis]) for axis in block.axes]
+        out = np.zeros(sizes)
         for residual in self.known.parts(block):
-            shape = [sizes[axis] if axis in residual.axes else 1 for axis in block.axes]
-            rest = prod(sizes[axis] for axis in block.axes if axis not in residual.axes)
-            out += tables[residual.table, residual.component, residual.axes].reshape(shape) / rest
+            shape = [size if axis in residual.axes else 1 for axis, size in zip(block.axes, sizes, strict=True)]
+            part = tables[residual.table, residual.component, residual.axes].reshape(shape)
+            for at, axis in enumerate(block.axes):
+                if axis not in residual.axes:
+                    part = part * means[axis].reshape([-1 if place == at else 1 for place in range(len(sizes))])
+            out += part
         return out
 
     def _lengths(self) -> Iterator[tuple[RowBlock, list[Floats]]]:
@@ -116,7 +120,7 @@ class ResidualAnswers:
                     inside, integers = within(factor, residual)
                     key = (id(factor), inside, *(tag(part) for part in integers))
                     if key not in held:
-                        held[key] = factor.squares(inside, integers, self.sizes[block.table])
+                        held[key] = factor.squares(inside, integers, self.known.means[block.table])
                     parts.append(held[key])
                 found.append(block.outer(parts) / float(residual.multiplier) ** 2)
             yield block, found

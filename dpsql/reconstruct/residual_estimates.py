@@ -16,7 +16,8 @@ from functools import cached_property
 from itertools import combinations
 from math import prod
 
-from dpsql.linalg.blocks import AxisIntegers, Plain, Residual, RowBlock, RowFactor
+from dpsql.arrays import Floats
+from dpsql.linalg.blocks import AxisIntegers, Mixed, Plain, Residual, RowBlock, RowFactor, even
 
 Place = tuple[int, int, tuple[int, ...]]  # table, component, axes
 
@@ -91,6 +92,16 @@ class Known:
         precision = sum(share * r.multiplier for share, (r, _) in zip(shares, several, strict=True))
         sources = tuple((r, at, share / precision) for share, (r, at) in zip(shares, several, strict=True))
         return Estimate(*place, tuple(Plain(sizes[axis]) for axis in place[2]), precision**0.5, sources)
+
+    @cached_property
+    def means(self) -> tuple[tuple[Floats, ...], ...]:
+        """The centre of each axis of each table, which all that is measured of it has."""
+        out = [list(even(sizes)) for sizes in self.sizes]
+        for residual in self.residuals:
+            for axis, part in zip(residual.axes, residual.integers, strict=True):
+                if isinstance(part, Mixed) and part.centre is not None:
+                    out[residual.table][axis] = part.mean
+        return tuple(map(tuple, out))
 
     @cached_property
     def measured(self) -> int:

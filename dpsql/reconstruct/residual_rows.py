@@ -48,13 +48,13 @@ class ResidualRows:
 
     def _centred(self, block: RowBlock, chosen: Ints | None = None) -> Iterator[tuple[Estimate, Floats]]:
         """Rows of a block on each residual, as if that were measured once."""
-        sizes = self.known.sizes[block.table]
+        means = self.known.means[block.table]
         for residual in self.known.parts(block):
             order: list[int] = []
             parts = []
             for factor in block.factors:
                 inside, integers = within(factor, residual)
-                parts.append(factor.weights(inside, integers, sizes).reshape(-1, *(part.p for part in integers)))
+                parts.append(factor.weights(inside, integers, means).reshape(-1, *(part.p for part in integers)))
                 order.extend(inside)
             count = block.stop - block.start
             groups = np.arange(count) if chosen is None else chosen
@@ -131,7 +131,7 @@ class ResidualRows:
             if factor.keys or inside:
                 held[factor.keys, inside] = factor
             else:
-                scale *= float(factor.weights((), (), self.known.sizes[one.table])[0, 0])
+                scale *= float(factor.weights((), (), self.known.means[one.table])[0, 0])
         parts = []
         for factor in one.factors:
             inside, integers = within(factor, residual)
@@ -139,7 +139,7 @@ class ResidualRows:
             second = held.pop((keys, inside), None)
             if second is None and (keys or inside):
                 return None
-            parts.append(self._dot(factor, second, inside, integers, self.known.sizes[one.table]))
+            parts.append(self._dot(factor, second, inside, integers, self.known.means[one.table]))
         return None if held else one.outer(parts) * scale
 
     def _dot(
@@ -148,16 +148,16 @@ class ResidualRows:
         second: RowFactor | None,
         inside: tuple[int, ...],
         integers: tuple[AxisIntegers, ...],
-        sizes: tuple[int, ...],
+        means: tuple[Floats, ...],
     ) -> Floats:
         """Inner products of a factor's rows with those of another, repeated for each output; with 1 without another."""
         memo = (id(first), id(second), inside, *(tag(part) for part in integers))
         if memo not in self._dots:
             if second is not None and first.matrix is second.matrix:
-                self._dots[memo] = first.squares(inside, integers, sizes)
+                self._dots[memo] = first.squares(inside, integers, means)
             else:
-                weights = first.weights(inside, integers, sizes)
-                theirs = np.ones((1, 1)) if second is None else second.weights(inside, integers, sizes)
+                weights = first.weights(inside, integers, means)
+                theirs = np.ones((1, 1)) if second is None else second.weights(inside, integers, means)
                 self._dots[memo] = np.einsum("kgp,gp->kg", weights.reshape(-1, *theirs.shape), theirs).ravel()
         return self._dots[memo]
 

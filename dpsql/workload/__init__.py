@@ -4,11 +4,13 @@
 ``families``         the workloads of the papers, Kronecker products, stacks and weights
 ``random_families``  seeded random workloads
 ``marginals``        marginals and data cubes over any domain, by their sets of attributes
+``products``         products of one-dimensional queries over sets of columns
 ``algebra``          equivalence, containment and column projection
 """
 
 from __future__ import annotations
 
+from dpsql.workload.compile.products import products
 from dpsql.workload.families.algebra import (
     column_projection,
     contained,
@@ -57,6 +59,7 @@ __all__ = [
     "no_harder",
     "nonzero_columns",
     "prefix",
+    "products",
     "random_ranges",
     "sampled_ranges",
     "stack",

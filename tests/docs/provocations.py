@@ -867,7 +867,6 @@ ELSEWHERE = {
     "… measures each period as the first one was": "driver/test_horizon.py",
     "period … has not paid for this release": "driver/test_horizon.py",
     "strategy: the largest error is not planned": "strategy/test_minimax.py",
-    "objective 'max' is planned for": "test_structured.py",
     "strategy: the batch falls into": "strategy/test_copies.py",
     "the time limit ended when": "test_plan_time_limit.py",
     "the earlier release of this batch was measured with": "test_estimates.py",

@@ -48,6 +48,6 @@ def test_norms_are_exact_at_any_size(top):
 
 @pytest.mark.parametrize(("noise", "kind"), [("gaussian", Centre), ("laplace", Plain)])
 def test_past_the_limit_no_axis_is_searched(noise, kind, monkeypatch):
-    monkeypatch.setattr(residual_matrices, "select", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(residual_matrices, "searched", lambda *_, **__: pytest.fail("searched"))
     late = ResidualMatrices(None, noise, 1e-3, -np.inf)
     assert isinstance(late._solve(centred_gram(9), 9), kind)

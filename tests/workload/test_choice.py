@@ -9,8 +9,7 @@ import duckdb
 import pytest
 from helpers import engine_of, policy_of, tables_of, understood
 
-from dpsql.errors import DataError, SQLError
-from dpsql.strategy import structured_strategy
+from dpsql.errors import SQLError
 from dpsql.workload.compile.choice import compile_any
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.histograms import MAX_HISTOGRAM
@@ -94,13 +93,6 @@ def test_regions_that_no_number_counts_are_no_cells(con: duckdb.DuckDBPyConnecti
     at = alone.names[0].index("w0")
     assert (told[at], all_told[at]) == (1, 2)
     assert alone.numbers + 1 == beside.numbers
-
-
-def test_the_largest_error_is_not_minimised_block_by_block(con: duckdb.DuckDBPyConnection) -> None:
-    batch = compiled(CUBE, con)
-    assert isinstance(batch, Structured)
-    with pytest.raises(DataError, match="objective 'max'"):
-        structured_strategy(batch, "gaussian", objective="max")
 
 
 def test_units_counted_once_are_not_planned_block_by_block(con: duckdb.DuckDBPyConnection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,19 +12,21 @@ from typing import overload
 import numpy as np
 
 from dpsql.arguments import maybe, real, taking
-from dpsql.errors import DataError, InternalError, nearest, quoted
+from dpsql.errors import DataError, nearest, quoted
 from dpsql.strategy.cached import cache as kept
+from dpsql.strategy.choose.best import best_of
 from dpsql.strategy.choose.by_source import METHOD as BY_SOURCE
-from dpsql.strategy.choose.by_source import plan_by_source, strategy_by_source
+from dpsql.strategy.choose.by_source import strategy_by_source
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
-from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task, drafts
+from dpsql.strategy.choose.task import CATALOGUE, CELLS_AUTO, WORK, Task
 from dpsql.strategy.core.base import NOISES, OBJECTIVES, PURE
-from dpsql.strategy.core.blocks import standing
 from dpsql.strategy.core.copies import spread
 from dpsql.strategy.core.integer import check_entries, finish, normalise
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.simple import workload_piece
 from dpsql.strategy.core.time_left import TimeLeft
+from dpsql.strategy.kronecker.largest import least_largest
+from dpsql.strategy.kronecker.structured import StructuredStrategy, structured_strategy
 from dpsql.strategy.many_cells.box_strategy import box_strategy
 from dpsql.strategy.marginals.marginal_strategy import (
     BLOCKS,
@@ -40,6 +41,7 @@ from dpsql.strategy.marginals.residual import fits, residual_piece, residual_pla
 from dpsql.strategy.ranges.range_strategy import range_strategy
 from dpsql.strategy.ranges.range_transform import MATRIX_CELLS, all_ranges
 from dpsql.workload.cells.boxes import BoxWorkload
+from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
 
@@ -70,9 +72,21 @@ def select(
     objective: str = ...,
     cache: str | os.PathLike[str] | None = ...,
 ) -> MatrixStrategy | MarginalStrategy: ...
+@overload
+def select(
+    W: Structured,
+    noise: str = ...,
+    method: str = ...,
+    tolerance: float = ...,
+    time_limit: float | None = ...,
+    progress: Callable[[str], None] | None = ...,
+    effort: float = ...,
+    objective: str = ...,
+    cache: str | os.PathLike[str] | None = ...,
+) -> StructuredStrategy: ...
 @taking(time_limit=maybe(real()), effort=real(0))
 def select(
-    W: Workload | Marginals,
+    W: Workload | Marginals | Structured,
     noise: str = "gaussian",
     method: str = "auto",
     tolerance: float = 1e-3,
@@ -81,7 +95,7 @@ def select(
     effort: float = 1.0,
     objective: str = "total",
     cache: str | os.PathLike[str] | None = None,
-) -> MatrixStrategy | MarginalStrategy:
+) -> MatrixStrategy | MarginalStrategy | StructuredStrategy:
     """The strategy for W with the least computed error.
 
     ``noise``: "gaussian" (L2 sensitivity), "laplace" (L1), or "pure": the better of Laplace noise and noise in blocks
@@ -106,6 +120,8 @@ def select(
     is the singular value bound). For Laplace noise weighted blocks of attributes are searched without the cells (method
     "marginal-blocks"), for "pure" rows of signs in blocks beside them ("sign-blocks"). All are written out over all
     where these are few; else a ``MarginalStrategy`` comes back.
+    ``workload.products`` are planned column by column, a ``StructuredStrategy``; ``method``, ``effort`` and ``cache``
+    say nothing of them.
     ``effort`` multiplies the work that searches without a certificate may take.
 
     ``objective``: "total" squared error, or "max", the least largest squared error of a query
@@ -118,7 +134,7 @@ def select(
     matrices of at most 2^27 entries (1 GiB) each, rank at most 6000 in one part of the workload.
     Raises DataError for unknown names, numbers out of range, empty or too large workloads, and methods that do not fit.
     """
-    if not isinstance(W, Workload | Marginals):
+    if not isinstance(W, Workload | Marginals | Structured):
         raise DataError("strategy: select takes a workload; workload.from_matrix makes one of a matrix")
     if not isinstance(noise, str) or noise not in (*NOISES, PURE):
         raise DataError(f"strategy: noise {quoted(noise)} is not known; use 'gaussian', 'laplace' or 'pure'")
@@ -140,6 +156,11 @@ def select(
     noise = "laplace" if in_blocks else noise
     left_of_all = TimeLeft.within(time_limit)
     deadline = left_of_all.deadline
+    if isinstance(W, Structured):
+        said = progress or _silent
+        if objective == "max":
+            return least_largest(W, noise, tolerance=tolerance, time_limit=time_limit, say=said)
+        return structured_strategy(W, noise, tolerance=tolerance, time_limit=time_limit, progress=said)
     if isinstance(W, BoxWorkload):
         if objective == "max":
             raise DataError(
@@ -193,32 +214,10 @@ def select(
             return found
     turned = W.units is not None
     task = Task(W, noise, tolerance, left_of_all, say, effort * WORK, turned=turned, in_blocks=in_blocks)
-    S = _best(task, method)
+    S = best_of(task, method)
     if cache is not None and key is not None and monotonic() - began > _WORTH and monotonic() < deadline:
         kept.store(Path(cache), key, S, task.optimum().certificate if noise == "gaussian" else None)
     return S
-
-
-def _best(task: Task, method: str) -> MatrixStrategy:
-    """The draft that stands first among the methods that are tried, in integers: that of least error, but for blocks.
-
-    One whose rows are too unlike in size to be rounded leaves its place to the next (parts that a union hardly sees).
-    """
-    W, noise, tolerance = task.W, task.noise, task.tolerance
-    lower = task.optimum().lower if noise == "gaussian" else None
-    found = drafts(task, method)
-    if noise == "laplace" and W.units is not None and method == "auto":
-        pieces, error, _ = plan_by_source(W, noise, tolerance, task.time, task.say, task.work)
-        if error < (1.0 - 1e-6) * min(standing(draft[1], draft[0]) for draft in found):
-            found.append((error, BY_SOURCE, pieces))
-    considered = tuple((label, value) for value, label, _ in found)
-    ranked = sorted(found, key=lambda draft: standing(draft[1], draft[0]))
-    deadline = task.time.less(task.finish).deadline
-    for error, name, pieces in ranked[:-1]:
-        with contextlib.suppress(InternalError):
-            return finish(W, name, noise, pieces, error, tolerance, lower, considered, deadline)
-    error, name, pieces = ranked[-1]
-    return finish(W, name, noise, pieces, error, tolerance, lower, considered, deadline)
 
 
 def _as_asked(task: Task) -> MatrixStrategy:

@@ -13,6 +13,7 @@ known; of d I - 1 1^T, I and the best for the axis by ``select``, or by sums of 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from time import monotonic
 from typing import TypeVar
 
@@ -20,14 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from dpsql.arrays import Floats
+from dpsql.arrays import Array, Floats, Ints
 from dpsql.errors import DataError
-from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, RowFactor
+from dpsql.linalg.blocks import AxisIntegers, Centre, Mixed, Plain, RowBlock, RowFactor, even
 from dpsql.linalg.forms import dense
 from dpsql.linalg.inner import Dense
-from dpsql.strategy.choose.select import select
+from dpsql.strategy.choose.best import searched
 from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.gaussian.exchangeable import Classes, classes_of, solve_classes
+from dpsql.strategy.kronecker.centres import AxisCentres
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.strategy.pure.exchangeable_sums import MOST_CLASSES, sums_of_classes
 from dpsql.workload.compile.structured import Structured, is_marginal
@@ -50,8 +52,16 @@ _SEARCHED = 64  # regions up to which Laplace noise tries all methods beside the
 class ResidualMatrices:
     """The matrices of residuals, axis by axis, each distinct problem solved once."""
 
-    def __init__(self, batch: Structured, noise: str, tolerance: float, deadline: float | None) -> None:
+    def __init__(
+        self,
+        batch: Structured,
+        noise: str,
+        tolerance: float,
+        deadline: float | None,
+        centres: AxisCentres | None = None,
+    ) -> None:
         self.batch = batch
+        self.centres = {key: held.integers for key, held in (centres or {}).items() if held.integers is not None}
         self.noise = noise
         self.tolerance = tolerance
         self.deadline = deadline
@@ -60,21 +70,31 @@ class ResidualMatrices:
         self.parts: dict[tuple[int, tuple[int, ...]], float] = {}
         self.errors: dict[tuple[object, ...], float] = {}
 
+    @cached_property
+    def means(self) -> tuple[tuple[Floats, ...], ...]:
+        """The centre of each axis of each table."""
+        means = [list(even(sizes)) for sizes in self.batch.sizes]
+        for (table, axis), n in self.centres.items():
+            means[table][axis] = n / float(n.sum())
+        return tuple(map(tuple, means))
+
     def integers(self, place: Place, blocks: Sequence[RowBlock]) -> tuple[AxisIntegers, ...]:
         """A matrix for each axis of a residual."""
         table, _, axes = place
         sizes = self.batch.sizes[table]
-        return tuple(self._axis(axis, axes, sizes[axis], blocks) for axis in axes)
+        return tuple(self._axis(axis, axes, sizes[axis], blocks, self.centres.get((table, axis))) for axis in axes)
 
-    def _axis(self, axis: int, axes: tuple[int, ...], d: int, blocks: Sequence[RowBlock]) -> AxisIntegers:
-        if d == 2:
+    def _axis(
+        self, axis: int, axes: tuple[int, ...], d: int, blocks: Sequence[RowBlock], centre: Ints | None
+    ) -> AxisIntegers:
+        if d == 2 and centre is None:
             return Plain(2) if self.noise == "laplace" else Centre(2)
         total: Floats | None = None  # where a block needs a matrix: an axis of groups alone may be long
         level = 0.0
         waiting: list[Floats] = []  # rows whose products are taken together
         for block in blocks:
             if self.deadline is not None and monotonic() >= self.deadline:
-                return Plain(d) if self.noise == "laplace" else Centre(d)  # as in _solve
+                return self._unsearched(d, centre)
             rows, scale = self._rows(block, axis, axes)
             if rows is None:
                 level += scale
@@ -85,12 +105,19 @@ class ResidualMatrices:
         if waiting:
             total = _products(waiting, total)
         trace = 0.0 if total is None else float(np.trace(total))
-        if total is None or trace <= 0 or _is_centring(total, d):
-            return Plain(d) if self.noise == "laplace" else Centre(d)
+        if centre is None and (total is None or trace <= 0 or _is_centring(total, d)):
+            return self._unsearched(d, None)
+        total = np.zeros((d, d)) if total is None else total
         total = total / (trace + level * (d - 1))
         if level:
             total += (np.eye(d) - 1.0 / d) * (level / (trace + level * (d - 1)))
-        return self._solve(total, d)
+        return self._solve(total, d, centre)
+
+    def _unsearched(self, d: int, centre: Ints | None) -> AxisIntegers:
+        """What every region alone would be measured by."""
+        if centre is None:
+            return Plain(d) if self.noise == "laplace" else Centre(d)
+        return Mixed(np.eye(d, dtype=np.int64) * centre.sum() - centre[:, None], centre)
 
     def _rows(self, block: RowBlock, axis: int, axes: tuple[int, ...]) -> tuple[Floats | None, float]:
         """(Rows whose products are a block's on one axis, what its other factors leave of them); None where it is C."""
@@ -118,7 +145,7 @@ class ResidualMatrices:
                         f"strategy: {self.batch.names[table][axis]} has {d:,} regions, at most {MAX_AXIS:,} are "
                         "planned beside many others unless each is a group: drop the column, or use coarser ranges"
                     )
-                held = _centred(factor, inside, sizes)
+                held = factor.centred(inside, self.means[table])
                 held = np.moveaxis(held, 1 + inside.index(axis), -1).reshape(-1, d)
                 self.rows[key] = held if len(held) <= d else np.asarray(linalg.qr(held, mode="r")[0][:d])
         return self.rows[key]
@@ -127,12 +154,7 @@ class ResidualMatrices:
         """||M||^2 of a factor's part, centred along ``inside``."""
         key = (id(factor), inside)
         if key not in self.parts:
-            sizes = self.batch.sizes[table]
-            if len(factor.axes) == 1 and inside:
-                self.parts[key] = float(Plain(sizes[inside[0]]).squares(factor.matrix).sum())
-            else:
-                held = _centred(factor, inside, sizes)
-                self.parts[key] = float((held * held).sum())
+            self.parts[key] = factor.length(inside, self.means[table])
             whole = float(factor.matrix.power(2).sum())
             if self.parts[key] <= _NEGLIGIBLE * whole:
                 self.parts[key] = 0.0
@@ -148,22 +170,22 @@ class ResidualMatrices:
     def squared(self, block: RowBlock, axes: tuple[int, ...], integers: tuple[AxisIntegers, ...]) -> float:
         """weight^2 ||w_T B_T^+||^2 of a block's part in a residual."""
         total = (block.weight * block.coefficient) ** 2
-        sizes = self.batch.sizes[block.table]
+        means = self.means[block.table]
         for factor in block.factors:
             inside = tuple(i for i in factor.axes if i in axes)
             mine = tuple(integers[axes.index(i)] for i in inside)
             key = (id(factor), inside, tuple(_tag(part) for part in mine))
             if key not in self.errors:
-                self.errors[key] = float(factor.squares(inside, mine, sizes).sum())
+                self.errors[key] = float(factor.squares(inside, mine, means).sum())
             total *= self.errors[key]
         return total
 
-    def _solve(self, gram: Floats, d: int) -> AxisIntegers:
-        key = np.round(gram / np.abs(gram).max(), 9).tobytes()
+    def _solve(self, gram: Floats, d: int, centre: Ints | None = None) -> AxisIntegers:
+        key = np.round(gram / np.abs(gram).max(), 9).tobytes() + (b"" if centre is None else centre.tobytes())
         if key not in self.solved:
             if not self._in_time(gram, d):
-                return Plain(d) if self.noise == "laplace" else Centre(d)  # no search, and its error is known
-            self.solved[key] = self._selected(gram, d)
+                return self._unsearched(d, centre)  # no search, and its error is known
+            self.solved[key] = self._selected(gram, d) if centre is None else self._around(gram, d, centre)
         found = self.solved[key]
         if self.noise == "gaussian":
             return found
@@ -195,15 +217,30 @@ class ResidualMatrices:
         return self._searched(gram, d, order)
 
     def _searched(self, gram: Floats, d: int, order: int) -> Mixed:
-        """The same by the methods of ``select``."""
+        """The same by the methods for any matrix."""
         inner = gram[:-1, :-1] + _RIDGE * np.trace(gram) / d * (np.eye(d - 1) + 1.0)
         rows = sparse.csr_array(np.hstack([np.eye(d - 1, dtype=np.int64), -np.ones((d - 1, 1), dtype=np.int64)]))
         # A centred w has the coordinates w[:-1] in rows e_a - e_d, since its entries add up to 0.
         held = Workload(rows, Dense(cholesky(inner)))
         left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
-        chosen = select(held, self.noise, tolerance=self.tolerance / 3, time_limit=left)
+        chosen = searched(held, self.noise, tolerance=self.tolerance / 3, time_limit=left)
         matrix = np.asarray(dense(chosen.mixing @ chosen.basis), dtype=np.int64)
         return _shortened(matrix, _root(gram), order, self.tolerance / 10.0)
+
+    def _around(self, gram: Floats, d: int, n: Ints) -> Mixed:
+        """The best strategy for a Gram matrix and Gaussian noise with rows orthogonal to ``n``, N = sum n.
+
+        They are spanned by N e_a - n_a 1, a < d: there w - w v 1, v = n / N, has the coordinates (w_a - w_d) / N.
+        """
+        N = int(n.sum())
+        E = np.vstack([np.eye(d - 1), -np.ones((1, d - 1))])
+        inner = E.T @ (gram + _RIDGE * np.trace(gram) / d * np.eye(d)) @ E / float(N) ** 2
+        rows = N * np.eye(d, dtype=np.int64)[:-1] - n[:-1, None]
+        left = None if self.deadline is None else max(self.deadline - monotonic(), 1e-9)
+        held = Workload(sparse.csr_array(rows), Dense(cholesky(inner)))
+        chosen = searched(held, "gaussian", tolerance=self.tolerance / 3, time_limit=left)
+        matrix = np.asarray(dense(chosen.mixing @ chosen.basis), dtype=np.int64)
+        return _shortened(matrix, _root(gram), 1, self.tolerance / 10.0, n)
 
     def _exchangeable(self, gram: Floats) -> Classes | None:
         """The classes by which a matrix is found for the noise; None where regions fall into too many of them."""
@@ -257,45 +294,49 @@ def _is_centring(gram: Floats, d: int) -> bool:
     return bool(np.abs(gram - level * (np.eye(d) - 1.0 / d)).max() <= 1e-9 * level)
 
 
-def _centred(factor: RowFactor, inside: tuple[int, ...], sizes: tuple[int, ...]) -> Floats:
-    """A factor's part: (rows, regions of each inner axis), centred along them, averaged over the others."""
-    held = dense(factor.part(inside, sizes)).reshape(-1, *(sizes[i] for i in inside))
-    for at in range(len(inside)):
-        held = held - held.mean(axis=1 + at, keepdims=True)
-    return np.asarray(held)
-
-
 def _root(gram: Floats) -> Floats:
     s, V = np.linalg.eigh(gram)
     return np.asarray(np.sqrt(np.maximum(s, 0.0))[:, None] * V.T)
 
 
-def _shortened(matrix: NDArray[np.int64], root: Floats, order: int, tolerance: float) -> Mixed:
+def _shortened(
+    matrix: NDArray[np.int64], root: Floats, order: int, tolerance: float, centre: Ints | None = None
+) -> Mixed:
     """The strategy of ``matrix`` in fewer bits, its error within ``tolerance``: products of several must fit 62 bits.
 
-    Rows that are orthogonal to 1 stay so: they are rounded in the basis e_a - e_d. ``root``: of the Gram matrix.
+    Rows that are orthogonal to 1 stay so: they are rounded in the basis e_a - e_d. Those orthogonal to a ``centre`` n
+    are rounded in N e_a - n_a 1, a < d, N = sum n. ``root``: of the Gram matrix.
     Cost: one QR of ``matrix`` for each of about five numbers of bits.
     """
     matrix = matrix[np.abs(matrix).any(axis=1)]
-    centred = not matrix.sum(axis=1).any()
-    held = matrix[:, :-1] if centred else matrix
-    # With E = [I, -1] and rows B = S E, root = T E has T as its first columns, and root B^+ = T S^+.
-    wanted = (root[:, :-1] if centred else root).T
+    centred = centre is None and not matrix.sum(axis=1).any()
+
+    def coordinates(rows: Array) -> Array:
+        """S with root B^+ = T S^+: B = S [I, -1] and root = T [I, -1]; or S = B E, T = root E, E = [I; -1^T]."""
+        if centre is None:
+            return rows[:, :-1] if centred else rows
+        return np.asarray(rows[:, :-1] - rows[:, -1:])
+
+    def spanned(S: Ints) -> Mixed:
+        """The strategy with these coordinates, N times as large around a centre."""
+        S = S[np.abs(S).any(axis=1)]
+        out = np.hstack([S, -S.sum(axis=1, keepdims=True)]) if centred else S
+        if centre is not None:
+            out = np.hstack([S * centre.sum(), np.zeros((len(S), 1), dtype=np.int64)]) - S @ centre[:-1, None]
+        return Mixed(np.asarray(out // np.gcd.reduce(out, axis=None)), centre)
+
+    held, wanted = coordinates(matrix), coordinates(root).T
 
     def error(part: Mixed) -> float:
         norm = float(part.norms[order])
-        S = (part.matrix[:, :-1] if centred else part.matrix).astype(np.float64)
-        return (norm if order else norm**2) * _squared_quotient(wanted, S)
+        return (norm if order else norm**2) * _squared_quotient(wanted, coordinates(part.matrix).astype(np.float64))
 
-    whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)))
+    whole = Mixed(np.asarray(matrix // np.gcd.reduce(matrix, axis=None)), centre)
     target, top = (1.0 + tolerance) * error(whole), float(np.abs(held).max())
     best, low, high = whole, _FEW_BITS, _MANY_BITS
     while low < high:  # more bits are nearer, so the least number that suffices is found by halving
         bits = (low + high) // 2
-        short = np.rint(held * (2.0**bits / top)).astype(np.int64)
-        short = short[np.abs(short).any(axis=1)]
-        short = short // np.gcd.reduce(short, axis=None)
-        found = Mixed(np.hstack([short, -short.sum(axis=1, keepdims=True)]) if centred else short)
+        found = spanned(np.rint(held * (2.0**bits / top)).astype(np.int64))
         if found.growth < whole.growth and error(found) <= target:
             best, high = found, bits
         else:

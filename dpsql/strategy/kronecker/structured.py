@@ -38,6 +38,7 @@ from dpsql.errors import DataError, listed
 from dpsql.linalg.blocks import Plain, Residual, RowBlock
 from dpsql.reconstruct import ResidualAnswers
 from dpsql.strategy.core.base import AnyWorkload, Batch, Strategy
+from dpsql.strategy.kronecker.centres import centres_of
 from dpsql.strategy.kronecker.residual_matrices import ResidualMatrices
 from dpsql.strategy.kronecker.structured_blocks import METHOD as BLOCKS
 from dpsql.strategy.kronecker.structured_blocks import block_residuals
@@ -137,22 +138,18 @@ def structured_strategy(
     tolerance: float = 1e-3,
     time_limit: float | None = None,
     progress: Callable[[str], None] | None = None,
-    objective: str = "total",
 ) -> StructuredStrategy:
     """The strategy of a structured batch. ``tolerance`` and ``time_limit`` go to the selections for single axes.
 
     Cost: the number of residuals times the axes, besides one selection for each distinct Gram matrix of an axis; none
     for marginals. Raises DataError above 200,000 residuals or 2^23 measurements.
     """
-    if objective != "total":
-        raise DataError(
-            "objective 'max' is planned for batches whose columns make few combinations; leave it out, or ask for "
-            "fewer groupings"
-        )
     say = progress or (lambda _: None)
     wanted = _wanted(batch)
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
-    chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else monotonic() + time_limit)
+    until = np.inf if time_limit is None else monotonic() + time_limit
+    centres = centres_of(batch, wanted, until) if noise == "gaussian" else {}
+    chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
     home = homes(batch.histograms, wanted)
     costs: dict[Place, float] = {}
     drafts: list[tuple[Residual, float]] = []
@@ -182,8 +179,8 @@ def structured_strategy(
             return replace(found, considered=ranked)
         return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, None, ranked)
     exact = batch.pure and not any(block.component for block in batch.blocks)
-    until = np.inf if chooser.deadline is None else chooser.deadline
-    lower = _bound(batch, drafts) if exact else structured_bound(batch, until)
+    weights = {key: held.weights for key, held in centres.items()}
+    lower = _bound(batch, drafts) if exact else structured_bound(batch, until, weights)
     return StructuredStrategy(batch, residuals, noise, method, l1, l2, expected, lower, ((method, expected),))
 
 

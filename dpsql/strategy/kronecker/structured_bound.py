@@ -41,50 +41,63 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, sparse
+from scipy import optimize, sparse
 
 from dpsql.arrays import Array, Csr, Floats, Ints
 from dpsql.linalg.blocks import RowBlock, RowFactor
 from dpsql.linalg.forms import quick
 from dpsql.strategy.kronecker import shared_rows
 from dpsql.strategy.kronecker.leaning_signs import leaning, means_of, most
-from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError, alike, by_span, dead_regions, treated, unlike
+from dpsql.strategy.kronecker.root_parts import Item, Parts
+from dpsql.strategy.kronecker.shared_rows import LostError, alike, by_span, dead_regions, treated, unlike
 from dpsql.workload.compile.layout import common_multiplicity
 from dpsql.workload.compile.structured import Structured
 
 Label = tuple[tuple[int, int], ...]  # (axis, coordinate other than the first) ...
 _Order = tuple[tuple[int, int], ...]  # (axis, its coordinates) ...
 
-_CUBES = 3e10  # sum of the parts' orders cubed: a few seconds
-_LABELS = 2**21
+_CUBES = 3e10  # what all weights may cost, in the parts' orders cubed
 _UNCOUNTED = (0.1, 0.0, 0.3, 0.02, 1.0)  # weight of a region that nothing counts, over that of the others
+_GIVEN = 0.05  # the same beside weights that are given
 _LOST = 1e-9
 _LEAN, _LEAN_STEPS = 2e10, 8  # what signs that lean may add to the parts' orders cubed, and how often they are tried
 _PART = 3e5  # what two blocks' part takes, in the same units
 
 
-def structured_bound(batch: Structured, deadline: float = np.inf) -> float | None:
+def structured_bound(
+    batch: Structured, deadline: float = np.inf, weights: Mapping[tuple[int, int], Floats] | None = None
+) -> float | None:
     """The squared nuclear norm above, in the units of ``StructuredStrategy.expected``; None where it costs too much.
 
-    Cost: the eigenvalues of K, one part after the other, each of order at most 2,500, the orders cubed at most 3e10
+    ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
+    Cost: the eigenvalues of K, one part after the other, each of order at most 2,500 besides the rows that blocks over
+    one set of axes have alone, the orders cubed at most 3e10
     together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
     that share rows take contrasts of one axis to others' of another.
     """
+    given = weights or {}
     norms: dict[int, tuple[float, float]] = {}
     for table in range(len(batch.owners)):
         blocks = [block for block in batch.blocks if block.table == table]
         if not blocks:
             continue
         try:
-            norms[table] = _bound(batch, table, blocks, deadline)
+            norms[table] = _bound(batch, table, blocks, deadline, given)
         except LostError:
             return None
     return bound_of_tables(batch, norms)
 
 
-def _bound(batch: Structured, table: int, blocks: Sequence[RowBlock], deadline: float) -> tuple[float, float]:
+def _bound(
+    batch: Structured,
+    table: int,
+    blocks: Sequence[RowBlock],
+    deadline: float,
+    weights: Mapping[tuple[int, int], Floats],
+) -> tuple[float, float]:
     """t and |m| of one table: with fair signs, or with those that lean where these give more. Raises LostError."""
-    held = _Table(batch, table, blocks)
+    given = {axis: held for (number, axis), held in weights.items() if number == table}
+    held = _Table(batch, table, blocks, given)
     best = held.bound(deadline)
     means = means_of(blocks)
     if not means or not held.spent:
@@ -95,7 +108,7 @@ def _bound(batch: Structured, table: int, blocks: Sequence[RowBlock], deadline: 
         if monotonic() <= deadline:
             signs = {k: times * m for k, m in means.items()}
             with suppress(LostError):  # some parts are larger than with fair signs
-                leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes))
+                leant = _Table(batch, table, leaning(blocks, signs, held.dead, held.sizes), given)
                 found.append(leant.at(held.best_share))
                 return -found[-1][0]
         return 0.0
@@ -136,7 +149,10 @@ class _Basis:
 class _Table:
     """The part of the bound that one table gives."""
 
-    def __init__(self, batch: Structured, table: int, blocks: Sequence[RowBlock]) -> None:
+    def __init__(
+        self, batch: Structured, table: int, blocks: Sequence[RowBlock], given: Mapping[int, Floats] | None = None
+    ) -> None:
+        self.given = given or {}
         self.sizes = batch.sizes[table]
         self.spans = [alike(mine, self.sizes) for mine in by_span(blocks)]
         self.blocks = [block for mine in self.spans for block in mine]
@@ -157,7 +173,7 @@ class _Table:
         idle = any(self._idle(axis).any() for axis in self.axes)
         best: tuple[float, float] | None = None
         lost = False
-        for share in _UNCOUNTED if idle else (1.0,):
+        for share in (*((_GIVEN,) if self.given else ()), *(_UNCOUNTED if idle else (1.0,))):
             if lost and share:
                 continue  # as many coordinates as before
             try:
@@ -175,6 +191,7 @@ class _Table:
     def at(self, share: float) -> tuple[float, float]:
         """The same with one weight of the regions that nothing counts. Raises LostError."""
         every = {axis: self._classes(axis) for axis in self.axes}
+        self.chosen = self.given if share == _GIVEN else {}
         self.classes = every if share else {axis: self._counted(axis, held) for axis, held in every.items()}
         return self._at(share)
 
@@ -211,6 +228,9 @@ class _Table:
         if (axis, component) not in self.bases:
             classes, idle = self.classes[axis], self._idle(axis)
             one = np.where(idle, self.share, 1.0)
+            if axis in self.chosen:
+                for members in classes:
+                    one[members] = float(self.chosen[axis][members].mean())
             one = one / one.sum()
             at = self.dead.get((component, axis))
             if at is not None:
@@ -296,37 +316,27 @@ class _Table:
         self.bases.clear()
         self.products.clear()
         places: dict[Label, dict[tuple[int, Label], int]] = {}
-        by_part: dict[Label, list[tuple[Ints, Ints, list[Floats], float]]] = {}
-        work = labels = 0
         memo: dict[object, Ints] = {}
-        for mine in self.spans:
+        parts = Parts()
+        for span, mine in enumerate(self.spans):
             for number, one in enumerate(mine):
                 for other in mine[number:]:
-                    for contrasts, left, right, parts, scale in self._parts(one, other):
+                    for contrasts, left, right, factors, scale in self._parts(one, other):
                         held = places.setdefault(contrasts, {})
                         rows = self._numbers(held, memo, contrasts, one.component, left)
                         columns = self._numbers(held, memo, contrasts, other.component, right)
-                        work += len(rows) * len(columns)
-                        labels += len(rows) + len(columns)
-                        self.parts += 1
-                        if work > ENTRIES or labels > _LABELS or len(held) > shared_rows.MOST_ORDER:
-                            raise LostError
-                        item = (rows, columns, parts, scale if one is other else 2.0 * scale)
-                        by_part.setdefault(contrasts, []).append(item)
-        cubes = sum(len(held) ** 3 for held in places.values())
-        self.spent += cubes + work
-        if cubes > _CUBES:
-            raise LostError
+                        item = Item(span, rows, columns, factors, scale if one is other else 2.0 * scale)
+                        parts.add(contrasts, item, len(held))
+        cost = parts.plan()
+        self.spent += cost + parts.work
+        self.parts += parts.number
         total = mean = 0.0
-        for contrasts, items in by_part.items():
-            K = np.zeros((len(places[contrasts]),) * 2)
-            for rows, columns, parts, scale in items:
-                K[np.ix_(rows, columns)] += scale * _kron(parts)
+        for contrasts in parts.held:
             times = prod(len(self.classes[axis][number]) - 1 for axis, number in contrasts)
-            total += times * _root_trace((K + K.T) / 2.0)
+            total += times * parts.trace(contrasts)
             first = places[contrasts].get((0, ()))
             if first is not None and not contrasts:
-                mean = sqrt(max(float(K[first, first]), 0.0))
+                mean = sqrt(max(parts.corner(contrasts, first), 0.0))
         return total, mean
 
     def _numbers(
@@ -380,28 +390,12 @@ class _Table:
         return tuple((axis, len(self.classes[axis])) for axis in factor.axes)
 
 
-def _kron(parts: Sequence[Floats]) -> Floats:
-    out: Floats = np.ones((1, 1))
-    for part in parts:
-        out = np.asarray(np.kron(out, part), dtype=np.float64)
-    return out
-
-
 def _by_region(basis: _Basis, classes: Sequence[NDArray[np.int64]]) -> Floats:
     """Lambda^1/2 of every region."""
     out = np.zeros(basis.means.shape[0])
     for weight, members in zip(basis.weights, classes, strict=True):
         out[members] = np.sqrt(weight)
     return out
-
-
-def _root_trace(K: Floats) -> float:
-    """A lower bound on tr K^1/2: what rounding can have added to an eigenvalue is taken off it (Weyl)."""
-    if K.shape[0] == 1:
-        return float(np.sqrt(max(K[0, 0], 0.0)))
-    s = linalg.eigvalsh(K)
-    slack = (64.0 + 4.0 * len(s)) * np.finfo(np.float64).eps * float(np.abs(s).max())
-    return float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
 
 
 __all__ = ["structured_bound"]

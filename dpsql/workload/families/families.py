@@ -113,7 +113,7 @@ def kron(*parts: Workload | Marginals, name: str = "") -> Workload | Marginals:
 
 
 def _kron(parts: tuple[Workload, ...], name: str) -> Workload:
-    _plain(parts, "kron")
+    check_plain(parts, "kron")
     if len(parts) == 1:
         return parts[0]
     if prod(max_abs(p.span) for p in parts) >= 2**62:
@@ -259,7 +259,8 @@ def _by_set(W: Marginals, values: Array) -> list[float] | None:
     return found
 
 
-def _plain(parts: Sequence[Workload], what: str) -> None:
+def check_plain(parts: Sequence[Workload], what: str) -> None:
+    """Refuse no parts at all, and parts with contributions."""
     if not parts:
         raise DataError(f"workload: {what} needs at least one part")
     if any(p.contributions is not None for p in parts):

@@ -1,0 +1,153 @@
+"""The parts of K in ``dpsql.strategy.kronecker.structured_bound``, and the traces of their roots.
+
+K falls apart by the contrasts that are taken. In one part, the coordinates that only blocks over one set of axes have
+are theirs alone: over pairs of columns, those of a pair. So a part is an arrow (``dpsql.linalg.arrow``), whose shaft
+are the coordinates that several sets of axes share, and it is solved as one where that costs less than K written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import linalg
+
+from dpsql.arrays import Floats, Ints
+from dpsql.linalg.arrow import NODES, Barb, root_trace
+from dpsql.strategy.kronecker import shared_rows
+from dpsql.strategy.kronecker.shared_rows import ENTRIES, LostError
+
+_SMALL = 300  # the order up to which a part is written out
+_CUBES = 3e10  # sum of the orders cubed: a few seconds
+_LABELS = 2**21
+_BARBS = 2**25  # entries of all blocks of an arrow
+
+
+@dataclass(eq=False)
+class Item:
+    """What two blocks with the same rows add to K: ``scale`` x the Kronecker product of ``factors``."""
+
+    span: int
+    rows: Ints
+    columns: Ints
+    factors: list[Floats]
+    scale: float
+
+
+@dataclass(eq=False)
+class Part:
+    """One part of K: its items, of ``order`` coordinates."""
+
+    items: list[Item] = field(default_factory=list)
+    order: int = 0
+
+    def split(self) -> tuple[Ints, list[tuple[Ints, list[Item]]]]:
+        """(The shared coordinates, the others with the items that have them, by the blocks' coordinates.)"""
+        spans: dict[int, list[Item]] = {}
+        for item in self.items:
+            spans.setdefault(item.span, []).append(item)
+        groups: dict[bytes, tuple[Ints, list[Item]]] = {}
+        for items in spans.values():
+            places = np.unique(np.concatenate([held for item in items for held in (item.rows, item.columns)]))
+            groups.setdefault(places.tobytes(), (places, []))[1].extend(items)
+        times = np.zeros(self.order, dtype=np.int64)
+        for places, _ in groups.values():
+            times[places] += 1
+        return np.flatnonzero(times > 1), list(groups.values())
+
+
+class Parts:
+    """The parts of K as they are found. Raises LostError, here and below, where they are too large."""
+
+    def __init__(self) -> None:
+        self.held: dict[object, Part] = {}
+        self.work = self.labels = self.number = 0
+
+    def add(self, key: object, item: Item, order: int) -> None:
+        """Add an item to the part ``key``, which has ``order`` coordinates by now."""
+        part = self.held.setdefault(key, Part())
+        part.items.append(item)
+        part.order = max(part.order, order)
+        self.work += len(item.rows) * len(item.columns)
+        self.labels += len(item.rows) + len(item.columns)
+        self.number += 1
+        if self.work > ENTRIES or self.labels > _LABELS:
+            raise LostError
+
+    def plan(self) -> float:
+        """What all traces cost, in orders cubed; which parts are arrows is settled."""
+        self.arrows: dict[object, tuple[Ints, list[tuple[Ints, list[Item]]]]] = {}
+        cost = 0.0
+        for key, part in self.held.items():
+            whole = float(part.order) ** 3
+            if part.order > _SMALL:
+                shared, groups = part.split()
+                own = [len(np.setdiff1d(places, shared, assume_unique=True)) for places, _ in groups]
+                q = len(shared)
+                entries = sum(p * len(places) for p, (places, _) in zip(own, groups, strict=True))
+                split = sum(p**3 for p in own) + NODES * (q**3 / 3 + sum(
+                    p * (len(places) - p) ** 2 for p, (places, _) in zip(own, groups, strict=True)))  # fmt: skip
+                if (split < whole or part.order > shared_rows.MOST_ORDER) and entries <= _BARBS:
+                    if max([q, *own]) > shared_rows.MOST_ORDER:
+                        raise LostError
+                    self.arrows[key] = shared, groups
+                    whole = float(split)
+            if key not in self.arrows and part.order > shared_rows.MOST_ORDER:
+                raise LostError
+            cost += whole
+        if cost > _CUBES:
+            raise LostError
+        return cost
+
+    def trace(self, key: object) -> float:
+        """A lower bound on the trace of the root of one part."""
+        part = self.held[key]
+        if key not in self.arrows:
+            return _root_trace(_summed(part.items, np.arange(part.order)))
+        shared, groups = self.arrows[key]
+        shaft = np.zeros((len(shared),) * 2)
+        barbs = []
+        for places, items in groups:
+            own = np.setdiff1d(places, shared, assume_unique=True)
+            ends = np.setdiff1d(places, own, assume_unique=True)
+            K = _summed(items, np.concatenate([own, ends]))
+            at = np.searchsorted(shared, ends)
+            shaft[np.ix_(at, at)] += K[len(own) :, len(own) :]
+            barbs.append(Barb(K[: len(own), : len(own)], K[: len(own), len(own) :], at))
+        return root_trace(shaft, barbs)
+
+    def corner(self, key: object, place: int) -> float:
+        """The entry (place, place) of one part."""
+        total = 0.0
+        for item in self.held[key].items:
+            row, column = np.flatnonzero(item.rows == place), np.flatnonzero(item.columns == place)
+            if row.size and column.size:
+                total += item.scale * float(_kron(item.factors)[row[0], column[0]])
+        return total
+
+
+def _summed(items: Sequence[Item], places: Ints) -> Floats:
+    """The items over the coordinates ``places``, symmetric."""
+    index = np.zeros(int(places.max(initial=-1)) + 1, dtype=np.int64)
+    index[places] = np.arange(len(places))
+    K = np.zeros((len(places),) * 2)
+    for item in items:
+        K[np.ix_(index[item.rows], index[item.columns])] += item.scale * _kron(item.factors)
+    return np.asarray((K + K.T) / 2.0)
+
+
+def _kron(parts: Sequence[Floats]) -> Floats:
+    out: Floats = np.ones((1, 1))
+    for part in parts:
+        out = np.asarray(np.kron(out, part), dtype=np.float64)
+    return out
+
+
+def _root_trace(K: Floats) -> float:
+    """A lower bound on tr K^1/2: what rounding can have added to an eigenvalue is taken off it (Weyl)."""
+    if K.shape[0] == 1:
+        return float(np.sqrt(max(K[0, 0], 0.0)))
+    s = linalg.eigvalsh(K)
+    slack = (64.0 + 4.0 * len(s)) * np.finfo(np.float64).eps * float(np.abs(s).max())
+    return float(np.sqrt(np.maximum(s - slack, 0.0)).sum())
