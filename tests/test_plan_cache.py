@@ -105,3 +105,47 @@ def test_the_same_text_is_planned_once_as_long_as_nothing_has_changed(connection
     assert len(made) > 4
     assert not poor.affordable
     assert release.views
+
+
+GROWING = """
+dataset = "growing-1"
+[budget]
+epsilon = 2.0
+delta = 1e-9
+pure_epsilon = 1.0
+[tables.visits]
+unit = "row"
+periods = { column = "day", every = "1 month", first = 2024-01-01 }
+[tables.visits.columns]
+day = {}
+ward = { values = ["a", "b"], nulls = false }
+"""
+
+
+def test_a_batch_of_another_period_has_the_strategy_of_the_last_one(tmp_path):
+    (tmp_path / "p.toml").write_text(GROWING)
+    with duckdb.connect() as held:
+        held.execute("CREATE TABLE visits (day DATE, ward VARCHAR)")
+        con = dpsql.connect(held, policy=tmp_path / "p.toml", today="2024-06-01")
+
+        def plan(month, more="", **how):
+            days = f"day >= '2024-0{month}-01' AND day < '2024-0{month + 1}-01'"
+            return con.plan(
+                f"SELECT ward, COUNT(*) AS n FROM visits WHERE {days}{more} GROUP BY ward", epsilon=1, **how
+            )
+
+        first, second = plan(1), plan(2)
+        assert second.strategy is first.strategy
+        assert (first.reads.read, second.reads.read) == (("2024-01-01",), ("2024-02-01",))
+        assert second.compiled is not first.compiled
+        fresh = plan(2, progress=lambda _: None)
+        assert fresh.strategy is not first.strategy
+        assert np.array_equal(fresh.errors, second.errors)
+        assert str(fresh) == str(second)
+        con.run(second)
+        # Another workload, and accounts that can pay for less, are planned anew.
+        assert plan(3, " AND ward = 'a'").strategy is not first.strategy
+        assert plan(3).strategy is first.strategy
+        spent = plan(2, earlier=False)
+        assert spent.strategy is not first.strategy
+        assert spent.charge.account != first.charge.account or not spent.affordable
