@@ -179,8 +179,8 @@ def _joined(join: exp.Join, policy: Policy, tables: Mapping[str, Table]) -> Rela
         relation = _relation(join.this, policy, tables)
         source = relation.table.source
         if source is not None and source.of is not None and source.of.along is not None:  # EXISTS was written so
-            *on, nearest = conjuncts(join.args["on"])
-            return replace(relation, outer=True, on=tuple(on), nearest=nearest)  # type: ignore[arg-type]
+            *equal, nearest = conjuncts(join.args["on"])
+            return replace(relation, outer=True, on=tuple(equal), nearest=nearest)  # type: ignore[arg-type]
     for word in (join.method, join.side, join.kind):
         refusal = _KINDS.get(str(word or "").upper())
         if refusal is not None:
