@@ -24,6 +24,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+from scipy.special import ndtri
 
 import dpsql
 
@@ -205,6 +206,35 @@ def picked(releases: int, epsilon: float = 1.0) -> None:
             print(f"apart {apart:4.2f}, m = {m:2}: {said}", flush=True)
 
 
+def ruled(releases: int, replicates: int = 999) -> None:
+    """The rule for picked rows by itself, over standard normal noise: what share of the shown intervals misses.
+
+    ``picked`` without releases, so that many settings are cheap: ends at level alpha k / m, m the rows that are among
+    the k largest in any replicate.
+    """
+    rng = np.random.default_rng(1)
+    print(
+        f"\nthe rule alone: the k largest of m numbers, {releases} times each, intervals at 95 %: missed (half-width)"
+    )
+    for apart in (0.0, 0.25, 1.0, 3.0):
+        for m in (6, 24):
+            said = []
+            for k in (1, 3):
+                missed, width = [], []
+                for _ in range(releases):
+                    true = apart * np.arange(m)
+                    x = true + rng.standard_normal(m)
+                    moved = x + rng.standard_normal((replicates, m))
+                    there = moved >= np.partition(moved, m - k, axis=1)[:, m - k, None]
+                    top = np.argsort(x)[-k:]
+                    contend = len(np.union1d(np.flatnonzero(there.any(axis=0)), top))
+                    half = -float(ndtri(0.05 * k / contend / 2))
+                    missed.append(np.mean(np.abs(x - true)[top] > half))
+                    width.append(half)
+                said.append(f"k = {k}: {np.mean(missed):.1%} ({np.mean(width):.2f})")
+            print(f"apart {apart:4.2f}, m = {m:2}: {', '.join(said)}", flush=True)
+
+
 class Tally:
     """What came out, by kind."""
 
@@ -282,7 +312,10 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="number of the first query, for runs in pieces")
     parser.add_argument("--first", type=int, default=1, help="seed of the first table")
     parser.add_argument("--picked", type=int, default=0, help="releases for each setting of picked rows, alone")
+    parser.add_argument("--rule", type=int, default=0, help="times each of the rule for picked rows, alone")
     options = parser.parse_args()
+    if options.rule:
+        return ruled(options.rule)
     if options.picked:
         return picked(options.picked)
     queries = generated(options.queries)
