@@ -56,7 +56,7 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
     known: dict[bytes, tuple[Floats, Floats]] = {}
     turned = []
     for barb in barbs:
-        key = barb.block.tobytes() + barb.links.tobytes()
+        key = f"{barb.links.shape} ".encode() + barb.block.tobytes() + barb.links.tobytes()
         if key not in known:
             s, V = linalg.eigh(barb.block)
             known[key] = np.maximum(s, 0.0), V.T @ barb.links
