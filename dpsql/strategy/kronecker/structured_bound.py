@@ -71,8 +71,7 @@ def structured_bound(
 
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
     Cost: the eigenvalues of K, one part after the other, each of order at most 2,500 besides the rows that blocks over
-    one set of axes have alone, the orders cubed at most 3e10
-    together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
+    one set of axes have alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
     that share rows take contrasts of one axis to others' of another.
     """
     given = weights or {}
