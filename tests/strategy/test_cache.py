@@ -47,8 +47,8 @@ def selections(monkeypatch):
     """Counts real selections."""
     made = []
     module = sys.modules["dpsql.strategy.selection"]
-    best = module._best
-    monkeypatch.setattr(module, "_best", lambda task, method: made.append(method) or best(task, method))
+    best = module.best_of
+    monkeypatch.setattr(module, "best_of", lambda task, method: made.append(method) or best(task, method))
     return made
 
 
