@@ -56,7 +56,7 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
     known: dict[bytes, tuple[Floats, Floats]] = {}
     turned = []
     for barb in barbs:
-        key = barb.block.tobytes() + barb.links.tobytes()
+        key = f"{barb.links.shape} ".encode() + barb.block.tobytes() + barb.links.tobytes()
         if key not in known:
             s, V = linalg.eigh(barb.block)
             known[key] = np.maximum(s, 0.0), V.T @ barb.links
@@ -90,7 +90,7 @@ def root_trace(shaft: Floats, barbs: Sequence[Barb]) -> float:
     total += trace * float((_STEP * np.sqrt(beyond) / np.pi / (norm + beyond)).sum())
     slack = (64.0 + 4.0 * widest) * np.finfo(np.float64).eps * norm * (rows + q)
     total -= slack * float((weights / nodes).sum() + (_STEP / np.pi / np.sqrt(beyond)).sum())
-    return max(total, 0.0) / (1.0 + _aliasing())
+    return float(max(total, 0.0)) / (1.0 + _aliasing())
 
 
 def _aliasing() -> float:

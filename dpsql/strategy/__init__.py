@@ -17,7 +17,6 @@ Notation, used inside functions here and in ``dpsql.workload`` and ``dpsql.linal
 
 from __future__ import annotations
 
-from dpsql.strategy.choose.select import select
 from dpsql.strategy.choose.task import CATALOGUE
 from dpsql.strategy.core.base import Strategy
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
@@ -27,6 +26,7 @@ from dpsql.strategy.marginals.residual import ResidualPlan, residual_plan
 from dpsql.strategy.ranges.line_strategy import LinedStrategy, lined_strategy
 from dpsql.strategy.ranges.range_strategy import RangeStrategy
 from dpsql.strategy.ranges.range_transform import RangeTransform, range_transform
+from dpsql.strategy.selection import select
 
 __all__ = [
     "CATALOGUE",

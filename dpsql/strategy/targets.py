@@ -24,10 +24,10 @@ import numpy as np
 from dpsql.arrays import Floats
 from dpsql.errors import DataError
 from dpsql.strategy.choose.minimax import check_size, minimise_largest
-from dpsql.strategy.choose.select import select
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.kronecker.largest import least_largest
 from dpsql.strategy.kronecker.structured import StructuredStrategy
+from dpsql.strategy.selection import select
 from dpsql.workload.cells.boxes import BoxWorkload
 from dpsql.workload.compile.structured import Structured
 from dpsql.workload.families.matrix import Workload

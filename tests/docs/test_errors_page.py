@@ -103,7 +103,7 @@ REACHED = (
         "release/custody",
         "sql/parse/parameters",
         "sql/parse/routing",
-        "strategy/choose/select",
+        "strategy/selection",
     ),
 )
 ADMITTED = {"BudgetError", "DataError", "InterfaceError", "IntegrityError", "NotSupportedError", "OperationalError"}

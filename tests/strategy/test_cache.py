@@ -35,7 +35,7 @@ WORKLOADS = {
 
 @pytest.fixture(autouse=True)
 def everything_is_worth_keeping(monkeypatch):
-    monkeypatch.setattr(sys.modules["dpsql.strategy.choose.select"], "_WORTH", 0.0)
+    monkeypatch.setattr(sys.modules["dpsql.strategy.selection"], "_WORTH", 0.0)
 
 
 def entry(folder):
@@ -46,9 +46,9 @@ def entry(folder):
 def selections(monkeypatch):
     """Counts real selections."""
     made = []
-    module = sys.modules["dpsql.strategy.choose.select"]
-    best = module._best
-    monkeypatch.setattr(module, "_best", lambda task, method: made.append(method) or best(task, method))
+    module = sys.modules["dpsql.strategy.selection"]
+    best = module.best_of
+    monkeypatch.setattr(module, "best_of", lambda task, method: made.append(method) or best(task, method))
     return made
 
 
@@ -123,7 +123,7 @@ def test_rows_stored_in_another_order_of_entries_have_one_key():
 
 
 def test_only_slow_selections_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["dpsql.strategy.choose.select"], "_WORTH", 60.0)
+    monkeypatch.setattr(sys.modules["dpsql.strategy.selection"], "_WORTH", 60.0)
     select(WORKLOADS["ranges"], cache=tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -38,9 +38,9 @@ from dpsql.linalg.forms import is_sparse
 from dpsql.reconstruct.multiplicative_weights import Fit, Model, model_of
 from dpsql.strategy.adaptive.steps import ROUNDS as HOW_MANY
 from dpsql.strategy.adaptive.steps import Step, later
-from dpsql.strategy.choose.select import select
 from dpsql.strategy.core.matrix_strategy import MatrixStrategy
 from dpsql.strategy.core.stand_ins import stand_in_rays
+from dpsql.strategy.selection import select
 from dpsql.workload.cells.integers import Factored
 from dpsql.workload.compile.compiled import Compiled
 from dpsql.workload.compile.cone import Cone, cone_of

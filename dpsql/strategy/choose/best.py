@@ -16,7 +16,7 @@ from dpsql.workload.families.matrix import Workload
 
 
 def searched(W: Workload, noise: str, *, tolerance: float, time_limit: float | None) -> MatrixStrategy:
-    """The best for a matrix of single records, by ``dpsql.strategy.choose.select.select``'s methods for such."""
+    """The best for a matrix of single records, by ``dpsql.strategy.selection.select``'s methods for such."""
     return best_of(Task(W, noise, tolerance, TimeLeft.within(time_limit), lambda _: None), "auto")
 
 

@@ -35,7 +35,7 @@ from dpsql.strategy.core.reduce import cholesky
 from dpsql.strategy.marginals.multipliers import Place
 from dpsql.workload.compile.structured import Structured, is_marginal
 
-MAX_REGIONS = 256  # of an axis that gets a centre of its own
+_MOST_CUBES = 1e7  # sum of d^3 over the axes that get centres of their own, the smallest first: a few seconds
 _MAX_TERMS = 1_000_000
 _STEADY, _MOVING = 12, 80  # steps with the centres where they were, and with moving ones
 _IDLE = 30  # moving ones without a gain, after which no more are made
@@ -58,7 +58,7 @@ AxisCentres = Mapping[tuple[int, int], AxisCentre]
 
 
 def centres_of(batch: Structured, wanted: Mapping[Place, Sequence[RowBlock]], deadline: float) -> AxisCentres:
-    """The centres of a batch's axes; none where they save less than a thousandth, or are too many to be searched.
+    """The centres of a batch's axes; none where they save less than a thousandth, or are too large to be searched.
 
     ``wanted``: the residuals with the blocks that have a part there. Cost: 100 steps of O(d^3) for each axis that some
     factor treats other than as groups, and of the blocks' residuals; none past ``deadline`` (monotonic seconds).
@@ -175,8 +175,13 @@ class _Search:
         for table, f in factors.values():
             for axis in f.axes:
                 d = batch.sizes[table][axis]
-                if (table, axis) not in apart and 1 < d <= MAX_REGIONS and not is_marginal(f.matrix):
+                if (table, axis) not in apart and 1 < d < _MOST_CUBES ** (1 / 3) and not is_marginal(f.matrix):
                     axes.setdefault((table, axis), _Axis(d))
+        cubes = 0
+        for key, own in sorted(axes.items(), key=lambda item: item[1].d):
+            cubes += own.d**3
+            if cubes > _MOST_CUBES:
+                del axes[key]
         if not axes:
             return None
         entry: dict[int, int] = {}

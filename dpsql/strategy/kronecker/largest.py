@@ -3,8 +3,9 @@
 For every w >= 0 with sum 1 over the rows, max_i p_i / c_i^2 >= sum_i w_i p_i / c_i^2, which every lower bound of
 ``structured_strategy`` for the rows times (w_i)^1/2 / c_i certifies. Here w is a product: one weight for each result
 column, times one for each row of each of its factors, so that the weighed batch is one of blocks, too. They rise with
-the errors, w <- w r^2 (r with Laplace noise), r of a factor's row being the mean of p / c^2 over all rows with it. Rows
-of groups alone stay equal, which is right by symmetry where nothing else tells the groups apart.
+the errors, w <- w r^2 (r with Laplace noise), less from round to round, r of a factor's row being the mean of p / c^2
+over all rows with it. The best weights need not be a product, so that a gap of several percent may stay. Rows of
+groups alone stay equal, which is right by symmetry where nothing else tells the groups apart.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def least_largest(
     weights = _Weights(batch, targets)
     best: tuple[float, StructuredStrategy] | None = None
     lower, idle = 0.0, 0
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         left = None if deadline is None else deadline - monotonic()
         if best is not None and left is not None and left <= 0:
             break
@@ -63,7 +64,7 @@ def least_largest(
             say(f"{found.method}: largest error {largest:.6g}")
         if idle == _IDLE or (lower and best[0] <= (1.0 + tolerance) * lower):
             break
-        weights.raised(ratios, 2.0 if noise == "gaussian" else 1.0)
+        weights.raised(ratios, (2.0 if noise == "gaussian" else 1.0) / (1.0 + number / 2.0))
     assert best is not None  # noqa: S101 - the first round always finds one
     largest, chosen = best
     return replace(

@@ -4,7 +4,8 @@ A batch is blocks w = coefficient x (Kronecker product of factors) over histogra
 (``dpsql.workload.compile.structured``). With C_i = I - 1 1^T / d_i on axis i, the part of w in residual T (a set of
 axes) is w_T, centred along T and averaged over the other axes of w, and w x = sum_T w_T x_T. Each residual T of each
 component (counts, or the sums of one measure) is measured by integers k_T B_T, B_T a Kronecker product of one matrix
-for each axis of T whose rows span all that is orthogonal to 1 there. Then
+for each axis of T whose rows span all that is orthogonal to 1 there; or, with a centre v_i of the axis in place of
+1 / d_i (``dpsql.strategy.kronecker.centres``), all that is orthogonal to v_i. Then
 
     answers    w B^+ y = sum_T w_T B_T^+ y_T / k_T, unbiased, and all answers agree with one estimate of the x_T;
     error      sum_T e_T / k_T^2,  e_T = sum over blocks of weight^2 ||w_T B_T^+||^2;
@@ -148,7 +149,7 @@ def structured_strategy(
     wanted = _wanted(batch)
     say(f"{len(wanted):,} residuals of {len(batch.histograms):,} histograms")
     until = np.inf if time_limit is None else monotonic() + time_limit
-    centres = centres_of(batch, wanted, until) if noise == "gaussian" else {}
+    centres = centres_of(batch, wanted, (3.0 * monotonic() + until) / 4.0) if noise == "gaussian" else {}
     chooser = ResidualMatrices(batch, noise, tolerance, None if time_limit is None else until, centres)
     home = homes(batch.histograms, wanted)
     costs: dict[Place, float] = {}

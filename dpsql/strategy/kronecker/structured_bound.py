@@ -70,10 +70,9 @@ def structured_bound(
     """The squared nuclear norm above, in the units of ``StructuredStrategy.expected``; None where it costs too much.
 
     ``weights``: of the regions of axes (table, axis), tried beside equal ones (``dpsql.strategy.kronecker.centres``).
-    Cost: the eigenvalues of K, one part after the other, each of order at most 2,500 besides the rows that blocks over
-    one set of axes have alone, the orders cubed at most 3e10
-    together (a few seconds); past ``deadline`` (monotonic seconds) the first weights are taken. None too where blocks
-    that share rows take contrasts of one axis to others' of another.
+    Cost: the eigenvalues of K, part by part, each of order at most 2,500 besides what blocks over one set of axes have
+    alone, the orders cubed at most 3e10 together (a few seconds); past ``deadline`` (monotonic seconds) the first
+    weights are taken. None too where blocks that share rows take contrasts of one axis to others' of another.
     """
     given = weights or {}
     norms: dict[int, tuple[float, float]] = {}
