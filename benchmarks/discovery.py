@@ -1,6 +1,6 @@
 """Values kept by private discovery, beside other mechanisms at the same (epsilon, delta), and its time at scale.
 
-    python benchmarks/discovery.py             # keys kept, on generated data
+    python benchmarks/discovery.py             # keys kept, on generated data; --plot kept.svg draws them
     python benchmarks/discovery.py --scale 10  # 10 million rows, 1 million values, through DuckDB
 
 The data are generated: 100,000 users; how many items one has, and which, are Zipf's. Beside the two mechanisms of
@@ -115,13 +115,18 @@ def weighted_kept(users: np.ndarray, items: np.ndarray, law: GaussianThreshold) 
     return int(found.sum())
 
 
-def keys_kept() -> None:
+Row = tuple[float, ...]
+HEADS = ("epsilon", "delta", "groups", "Laplace", "selection", "Gaussian", "chosen", "weighted", "DP-SIPS")
+
+
+def keys_kept() -> list[Row]:
+    """Prints a line for each budget and number of groups, and returns them."""
+    found: list[Row] = []
     users, items = generated()
     every = np.bincount(items, minlength=ITEMS)
     common = int(np.sum(every >= 50))
     print(f"{USERS:,} users, {users.size:,} pairs, {np.count_nonzero(every):,} items, {common:,} of 50 users or more")
-    heads = ("epsilon", "delta", "groups", "Laplace", "selection", "Gaussian", "chosen", "weighted", "DP-SIPS")
-    print(("{:>10}" * len(heads)).format(*heads))
+    print(("{:>10}" * len(HEADS)).format(*HEADS))
     for epsilon, delta in ((0.1, 1e-9), (1.0, 1e-9), (1.0, 1e-5), (3.0, 1e-5)):
         for groups in (1, 4, 16, 64):
             _, kept = within(users, items, groups)
@@ -137,6 +142,25 @@ def keys_kept() -> None:
             own = np.mean([weighted_kept(users, items, rounds) for _ in range(3)])
             row = (epsilon, delta, groups, plain, best, normal, np.nanmax([best, normal]), own, sips)
             print(("{:>10g}" * 3 + "{:>10.1f}" * 6).format(*row), flush=True)
+            found.append(row)
+    return found
+
+
+def plot(rows: list[Row], place: Path) -> None:
+    """Values kept by the number of groups, a picture for each budget."""
+    from matplotlib.figure import Figure
+
+    budgets = list(dict.fromkeys(row[:2] for row in rows))
+    figure = Figure(figsize=(3.2 * len(budgets), 3.2), layout="constrained")
+    for axes, (epsilon, delta) in zip(figure.subplots(1, len(budgets), squeeze=False)[0], budgets, strict=True):
+        mine = [row for row in rows if row[:2] == (epsilon, delta)]
+        for at, name in enumerate(HEADS):
+            if name in ("Laplace", "chosen", "weighted", "DP-SIPS"):
+                axes.plot([row[2] for row in mine], [row[at] for row in mine], marker="o", label=name)
+        axes.set(title=f"epsilon {epsilon:g}, delta {delta:g}", xlabel="groups of a user", xscale="log", ylim=(0, None))
+    figure.axes[0].set_ylabel("values kept")
+    figure.axes[0].legend()
+    figure.savefig(place)
 
 
 def scale(millions: float) -> None:
@@ -169,9 +193,12 @@ def scale(millions: float) -> None:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--scale", type=float, metavar="MILLIONS", help="measure the time over so many million rows")
+    options.add_argument("--plot", type=Path, metavar="FILE", help="draw the keys kept, too, such as kept.svg")
     given = options.parse_args()
     if given.scale is None:
-        keys_kept()
+        rows = keys_kept()
+        if given.plot is not None:
+            plot(rows, given.plot)
     else:
         scale(given.scale)
 
