@@ -29,7 +29,7 @@ from scipy.special import ndtri
 import dpsql
 from dpsql.errors import DataError
 from dpsql.privacy.calibrate import gaussian_mu
-from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, TwoRounds
+from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, OptimalSelection, Threshold, TwoRounds
 
 USERS, ITEMS = 100_000, 200_000
 
@@ -69,7 +69,7 @@ def gaussian(
         fails = delta * part / 32
         mu = Fraction(gaussian_mu(epsilon, delta - fails))
         made.append(law(groups, mu**2, Fraction(fails)))
-    return min(made, key=lambda law: law.half)
+    return min(made, key=lambda law: law.rounds[1].least / WEIGHT if isinstance(law, TwoRounds) else law.half)
 
 
 def laplace_kept(groups: int, epsilon: float, delta: float, counts: np.ndarray) -> float:
