@@ -1,6 +1,6 @@
 """Values kept by private discovery, beside other mechanisms at the same (epsilon, delta), and its time at scale.
 
-    python benchmarks/discovery.py             # keys kept, on generated data
+    python benchmarks/discovery.py             # keys kept, on generated data; --plot kept.svg draws them
     python benchmarks/discovery.py --scale 10  # 10 million rows, 1 million values, through DuckDB
 
 The data are generated: 100,000 users; how many items one has, and which, are Zipf's. Beside the two mechanisms of
@@ -29,7 +29,7 @@ from scipy.special import ndtri
 import dpsql
 from dpsql.errors import DataError
 from dpsql.privacy.calibrate import gaussian_mu
-from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, TwoRounds
+from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, OptimalSelection, Threshold, TwoRounds
 
 USERS, ITEMS = 100_000, 200_000
 
@@ -69,7 +69,7 @@ def gaussian(
         fails = delta * part / 32
         mu = Fraction(gaussian_mu(epsilon, delta - fails))
         made.append(law(groups, mu**2, Fraction(fails)))
-    return min(made, key=lambda law: law.half)
+    return min(made, key=lambda law: law.rounds[1].least / WEIGHT if isinstance(law, TwoRounds) else law.half)
 
 
 def laplace_kept(groups: int, epsilon: float, delta: float, counts: np.ndarray) -> float:
@@ -115,13 +115,18 @@ def weighted_kept(users: np.ndarray, items: np.ndarray, law: GaussianThreshold) 
     return int(found.sum())
 
 
-def keys_kept() -> None:
+Row = tuple[float, ...]
+HEADS = ("epsilon", "delta", "groups", "Laplace", "selection", "Gaussian", "chosen", "weighted", "DP-SIPS")
+
+
+def keys_kept() -> list[Row]:
+    """Prints a line for each budget and number of groups, and returns them."""
+    found: list[Row] = []
     users, items = generated()
     every = np.bincount(items, minlength=ITEMS)
     common = int(np.sum(every >= 50))
     print(f"{USERS:,} users, {users.size:,} pairs, {np.count_nonzero(every):,} items, {common:,} of 50 users or more")
-    heads = ("epsilon", "delta", "groups", "Laplace", "selection", "Gaussian", "chosen", "weighted", "DP-SIPS")
-    print(("{:>10}" * len(heads)).format(*heads))
+    print(("{:>10}" * len(HEADS)).format(*HEADS))
     for epsilon, delta in ((0.1, 1e-9), (1.0, 1e-9), (1.0, 1e-5), (3.0, 1e-5)):
         for groups in (1, 4, 16, 64):
             _, kept = within(users, items, groups)
@@ -137,6 +142,25 @@ def keys_kept() -> None:
             own = np.mean([weighted_kept(users, items, rounds) for _ in range(3)])
             row = (epsilon, delta, groups, plain, best, normal, np.nanmax([best, normal]), own, sips)
             print(("{:>10g}" * 3 + "{:>10.1f}" * 6).format(*row), flush=True)
+            found.append(row)
+    return found
+
+
+def plot(rows: list[Row], place: Path) -> None:
+    """Values kept by the number of groups, a picture for each budget."""
+    from matplotlib.figure import Figure
+
+    budgets = list(dict.fromkeys(row[:2] for row in rows))
+    figure = Figure(figsize=(3.2 * len(budgets), 3.2), layout="constrained")
+    for axes, (epsilon, delta) in zip(figure.subplots(1, len(budgets), squeeze=False)[0], budgets, strict=True):
+        mine = [row for row in rows if row[:2] == (epsilon, delta)]
+        for at, name in enumerate(HEADS):
+            if name in ("Laplace", "chosen", "weighted", "DP-SIPS"):
+                axes.plot([row[2] for row in mine], [row[at] for row in mine], marker="o", label=name)
+        axes.set(title=f"epsilon {epsilon:g}, delta {delta:g}", xlabel="groups of a user", xscale="log", ylim=(0, None))
+    figure.axes[0].set_ylabel("values kept")
+    figure.axes[0].legend()
+    figure.savefig(place)
 
 
 def scale(millions: float) -> None:
@@ -156,22 +180,25 @@ def scale(millions: float) -> None:
         )
         (place / "hits.toml").write_text(policy, encoding="utf-8")
         con = dpsql.connect(place / "hits.duckdb", policy=place / "hits.toml", memory_limit="3GB")
-        start = time.perf_counter()
+        start, work = time.perf_counter(), time.process_time()
         found = con.discover("hits.phrase", epsilon=0.5, delta=1e-9)
-        taken = time.perf_counter() - start
+        taken, work = time.perf_counter() - start, time.process_time() - work
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"{rows:,} rows, {distinct:,} values: {len(found.values):,} shown in {taken:.1f} s, "
-        f"at most {most:.2f} GiB of memory in all"
+        f"{work:.1f} s of a core, at most {most:.2f} GiB of memory in all"
     )
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--scale", type=float, metavar="MILLIONS", help="measure the time over so many million rows")
+    options.add_argument("--plot", type=Path, metavar="FILE", help="draw the keys kept, too, such as kept.svg")
     given = options.parse_args()
     if given.scale is None:
-        keys_kept()
+        rows = keys_kept()
+        if given.plot is not None:
+            plot(rows, given.plot)
     else:
         scale(given.scale)
 

@@ -309,6 +309,7 @@ class Connection(Discovering, Keeping):
             plan = batch
         else:
             if not fresh and asks_for_free(batch, (epsilon, delta, rho), estimates, options):
+                _ = self.policy  # with what was found since
                 free = self._batches.for_free(batch, options.get("alpha", 0.05), errors=errors, label=said)
                 if free is not None:
                     return self._mine(free, said)

@@ -11,7 +11,7 @@ from dpsql.driver.dbapi import Exceptions
 from dpsql.errors import (
     InterfaceError,
 )
-from dpsql.measure import Engine
+from dpsql.measure import Opening
 from dpsql.measure.sources import Holdings
 from dpsql.planning.plan import LastPlans
 from dpsql.policy import Policy
@@ -30,7 +30,7 @@ class Held(Exceptions):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Opening,
         policy: Policy,
         ledger: Path,
         releases: Path,

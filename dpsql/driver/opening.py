@@ -17,7 +17,7 @@ import duckdb
 from dpsql.arguments import is_path
 from dpsql.driver.connection import Connection
 from dpsql.errors import DataError, InterfaceError, OperationalError, PolicyError, quoted
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, Limits, SparkEngine, is_session, read_declared
+from dpsql.measure import ConnectionEngine, FileEngine, Limits, Opening, SparkEngine, is_session, read_declared
 from dpsql.planning.needed_budget import plain
 from dpsql.policy import Policy, skeleton
 from dpsql.policy.advice import advice
@@ -93,7 +93,7 @@ def connect(
         file = Path(database)  # type: ignore[arg-type]  # a path, as was checked above
     check_places(database=file, policy=held.path, ledger=ledger_path, releases=releases_path, anchor=anchor_path)
     limits = Limits(memory_limit, scan_timeout)
-    engine: Engine
+    engine: Opening
     if isinstance(database, duckdb.DuckDBPyConnection):
         _check_files(held)
         if memory_limit is not None:

@@ -45,19 +45,23 @@ class Scan:
     select: Select
 
 
-class Opened(Protocol):
-    """An engine while it is open: several scans of the same rows, as far as it can have them so."""
+class Scanning(Protocol):
+    """Runs scans that dpsql generated over private tables; how they fail: ``Engine``."""
 
     def scan(self, asked: Scan) -> dict[str, IntArray]:
-        """The columns of a scan, by name; text as objects, None or masked where it is NULL."""
+        """The columns of a scan, by name: integers, or text as objects, None or masked where it is NULL."""
         ...
+
+
+class Opened(Scanning, Protocol):
+    """An engine while it is open: several scans of the same rows, as far as it can have them so."""
 
     def kept(self, asked: Scan) -> AbstractContextManager[Scan]:
         """A scan that gives what ``asked`` gives, for scans over it: computed once where the engine can keep rows."""
         ...
 
 
-class Engine(Protocol):
+class Engine(Scanning, Protocol):
     """Reads schemas, and runs scans that dpsql generated over private tables.
 
     Both raise OperationalError with fixed texts; nothing that the engine says of the data may
@@ -68,9 +72,9 @@ class Engine(Protocol):
         """Column types by column name, for every table; the data are not read."""
         ...
 
-    def scan(self, asked: Scan) -> dict[str, IntArray]:
-        """The integer columns of a scan, by name."""
-        ...
+
+class Opening(Engine, Protocol):
+    """An engine of a user's tables, which runs several scans of the same rows."""
 
     def opened(self, sources: Sequence[TableSource]) -> AbstractContextManager[Opened]:
         """The engine for several scans of ``sources``."""

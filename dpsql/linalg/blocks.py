@@ -224,9 +224,9 @@ class RowFactor:
         if inside == self.axes:
             return self.matrix
         if not inside:
-            weight = np.ones(1)
+            weight: Floats = np.ones(1)
             for axis in self.axes:
-                weight = np.kron(weight, means[axis])
+                weight = np.multiply.outer(weight, means[axis]).ravel()
             return np.asarray(self.matrix @ weight).reshape(-1, 1)
         held = self.matrix.toarray().reshape(-1, *(len(means[i]) for i in self.axes))
         for at, axis in reversed(list(enumerate(self.axes))):

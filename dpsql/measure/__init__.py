@@ -33,7 +33,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dpsql.engines.base import Engine, Refusing, TableSource
+from dpsql.engines.base import Engine, Opening, Refusing, Scanning, TableSource
 from dpsql.engines.declared import Declared, read_declared
 from dpsql.engines.duckdb import ConnectionEngine, FileEngine, runs_over_nulls
 from dpsql.engines.limits import Limits
@@ -63,6 +63,7 @@ __all__ = [
     "FileEngine",
     "Job",
     "Limits",
+    "Opening",
     "SparkEngine",
     "TableSource",
     "is_session",
@@ -230,7 +231,7 @@ def _observe(job: Multiplied, engine: Engine, noise: list[int]) -> list[int]:
 
 
 @contextmanager
-def _opened(engine: Engine, job: Scanned, scans: int) -> Iterator[Engine]:
+def _opened(engine: Engine, job: Scanned, scans: int) -> Iterator[Scanning]:
     """The engine, for several scans opened once where it can be."""
     if scans == 1 or not isinstance(engine, FileEngine | ConnectionEngine):
         yield engine

@@ -39,7 +39,7 @@ from functools import partial
 import numpy as np
 
 from dpsql.arrays import Json
-from dpsql.engines.base import Engine, Opened, Refusing, Scan, TableSource
+from dpsql.engines.base import Opened, Opening, Refusing, Scan, TableSource
 from dpsql.engines.duckdb import runs_over_nulls
 from dpsql.errors import IntegrityError, InternalError, NotSupportedError, OperationalError
 from dpsql.measure.from_sql import pairs_of
@@ -182,7 +182,7 @@ def _of(counted: Scan, texts: Collection[str], *, only: bool) -> Scan:
 
 
 def discover(
-    job: DiscoveryJob, engine: Engine, ledger: Ledger, payload: Callable[[int, list[str], Integers], bytes]
+    job: DiscoveryJob, engine: Opening, ledger: Ledger, payload: Callable[[int, list[str], Integers], bytes]
 ) -> tuple[int, list[str], Integers]:
     """Charge, find and record the values of a column: the release's number, the values and their noisy counts.
 
@@ -197,7 +197,7 @@ def discover(
     return release, values, counts
 
 
-def check_job(job: DiscoveryJob, engine: Engine) -> None:
+def check_job(job: DiscoveryJob, engine: Opening) -> None:
     """Hold a job against the tables' types and what the engine can run, before the charge.
 
     Raises IntegrityError, InternalError, NotSupportedError.
@@ -227,7 +227,7 @@ def set_aside(ledger: Ledger, aside: tuple[Charge, Json]) -> None:
     ledger.charge(aside[0], secrets.token_hex(16), aside[1])
 
 
-def _observe(job: DiscoveryJob, engine: Engine) -> Found:
+def _observe(job: DiscoveryJob, engine: Opening) -> Found:
     """The values that pass and their noisy counts; exact counts die with this frame and those that it calls."""
     with engine.opened([job.sources[table] for table in job.source.tables]) as held:
         if isinstance(job.law, TwoRounds):

@@ -13,7 +13,7 @@ import duckdb
 
 from dpsql.engines.files import located
 from dpsql.errors import OperationalError, PolicyError
-from dpsql.measure import ConnectionEngine, Engine, FileEngine, TableSource, read_schemas
+from dpsql.measure import ConnectionEngine, FileEngine, Opening, TableSource, read_schemas
 from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
 
 
@@ -21,7 +21,7 @@ from dpsql.policy import Policy, TablePolicy, check_schema, csv_schema
 class Holdings:
     """Private and public tables of one policy, behind one engine. Holds no row and no exact value."""
 
-    engine: Engine
+    engine: Opening
     policy: Policy
 
     @cached_property

@@ -20,7 +20,7 @@ from functools import partial
 
 import dpsql.measure as room
 from dpsql.arrays import Json
-from dpsql.engines.base import Engine
+from dpsql.engines.base import Opening
 from dpsql.errors import InternalError
 from dpsql.measure import discovery
 from dpsql.measure.discovery import DiscoveryJob, Found
@@ -54,7 +54,7 @@ class SurveyJob:
 
 
 def survey(
-    job: SurveyJob, engine: Engine, ledger: Ledger, payload: Callable[[int, Observed], bytes]
+    job: SurveyJob, engine: Opening, ledger: Ledger, payload: Callable[[int, Observed], bytes]
 ) -> tuple[int, Observed]:
     """Charge, measure and record all parts; the release's number and what was observed. Raises as ``discover``."""
     for counted in job.counts:
@@ -71,6 +71,6 @@ def survey(
     return release, observed
 
 
-def _counted(job: Job, engine: Engine) -> list[int]:
+def _counted(job: Job, engine: Opening) -> list[int]:
     """y of one batch; its noise has no name here, as in ``measure``."""
     return shielded(partial(room._observe, job, engine, job.noise.sample(job.integers.shape[0])), room.FAILED)

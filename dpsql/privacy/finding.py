@@ -13,7 +13,7 @@ from dpsql.privacy.budget import Budget, mu_units
 from dpsql.privacy.charge import Charge, pure_cost
 from dpsql.privacy.pure_threshold import PureThreshold
 from dpsql.privacy.state import BudgetState
-from dpsql.privacy.threshold import GaussianThreshold, OptimalSelection, Threshold, TwoRounds
+from dpsql.privacy.threshold import WEIGHT, GaussianThreshold, OptimalSelection, Threshold, TwoRounds
 from dpsql.privacy.universe import Universe
 
 PARTS = 32
@@ -121,7 +121,7 @@ def _possible(
         ]
         reached = [way for way in tried if _reaches(way)]
         if reached:
-            yield min(reached, key=lambda way: way.law.half)
+            yield min(reached, key=_rarest)
         elif tried:
             yield tried[len(tried) // 2]
     if law is TwoRounds:
@@ -139,6 +139,11 @@ def _possible(
         except DataError:
             if "gaussian" not in totals or budget.rho is not None:
                 raise
+
+
+def _rarest(way: Way) -> float:
+    """The count from which a value is shown; of rounds the weight, of which units with several values have a part."""
+    return way.law.rounds[1].least / WEIGHT if isinstance(way.law, TwoRounds) else way.law.half
 
 
 def _gaussian(units: int, said: str, delta: Fraction, law: type[GaussianThreshold], groups: int) -> Way:

@@ -181,7 +181,7 @@ class TwoRounds(GaussianThreshold):
     with noise for each; no threshold, nothing fails. The noise of this object is theirs.
     """
 
-    _FIRST, _COUNTS = Fraction(1, 5), Fraction(1, 8)
+    _FIRST, _COUNTS = Fraction(1, 10), Fraction(1, 8)
 
     @cached_property
     def noise(self) -> Noise:
@@ -189,7 +189,7 @@ class TwoRounds(GaussianThreshold):
 
     @cached_property
     def rounds(self) -> tuple[WeightedThreshold, WeightedThreshold]:
-        """The thresholds of the first round and of the second, a fifth of mu squared and delta, and the rest."""
+        """The thresholds of the first round and of the second, a tenth of mu squared and delta, and the rest."""
         mu_squared, first = self.mu_squared * (1 - self._COUNTS), self._FIRST
         return (
             WeightedThreshold(self.groups, mu_squared * first, self.delta * first),

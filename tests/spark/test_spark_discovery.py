@@ -36,7 +36,7 @@ def words(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     con = duckdb.connect()
     con.execute(
         "CREATE TABLE words AS SELECT range % 500 AS patient, [NULL, '', 'flu', 'Flu', 'it''s \"', "
-        "'a' || chr(0) || 'b', 'é', repeat('x', 300)][1 + (range * range) % 8]::VARCHAR AS word, "
+        "'a' || chr(0) || 'b', 'é', repeat('x', 300)][1 + (range * 5 + range // 8) % 8]::VARCHAR AS word, "
         "(range % 3)::INTEGER AS number FROM range(900)"
     )
     path = tmp_path_factory.mktemp("words") / "words.parquet"

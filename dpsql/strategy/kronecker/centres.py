@@ -204,10 +204,10 @@ class _Search:
                     if id(f) in entry:
                         columns.append(entry[id(f)] + len(inside))
                         continue
-                    key = id(f), inside
-                    if key not in fixed:  # measured by ``Centre``
-                        fixed[key] = f.length(inside, means) * prod(1.0 - means[axis][0] for axis in inside)
-                    value *= fixed[key]
+                    centred = id(f), inside
+                    if centred not in fixed:  # measured by ``Centre``
+                        fixed[centred] = f.length(inside, means) * prod(1.0 - means[axis][0] for axis in inside)
+                    value *= fixed[centred]
                 ends.append(len(columns))
                 scale.append(value)
                 place.append(at)

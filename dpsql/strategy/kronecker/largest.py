@@ -155,12 +155,12 @@ class _Weights:
                 above += (weight * held).sum(axis=gone).ravel()
                 below += weight.sum(axis=gone).ravel()
         for number, (above, below) in shares.items():
-            w = self.of_rows[number] * (above / below) ** power
-            w = np.maximum(w / float(w.mean()), 1e-9)
-            self.of_rows[number] = w / float(w.mean())
-        span = self.of_span * means**power
-        span = np.maximum(span / float(span @ self.sizes), 1e-12 / float(self.sizes.sum()))
-        self.of_span = span / float(span @ self.sizes)
+            raised = self.of_rows[number] * (above / below) ** power
+            raised = np.maximum(raised / float(raised.mean()), 1e-9)
+            self.of_rows[number] = raised / float(raised.mean())
+        each = self.of_span * means**power
+        each = np.maximum(each / float(each @ self.sizes), 1e-12 / float(self.sizes.sum()))
+        self.of_span = each / float(each @ self.sizes)
 
     @staticmethod
     def _along(factor: RowFactor, w: Floats, shape: tuple[int, ...]) -> Floats:

@@ -164,7 +164,7 @@ class _Table:
                 self.factors[axis].append(factor)
         self.bases: dict[tuple[int, int], _Basis] = {}
         self.products: dict[tuple[object, ...], Any] = {}
-        self.spent = self.parts = 0
+        self.spent, self.parts = 0.0, 0
         self.best_share = 1.0
 
     def bound(self, deadline: float) -> tuple[float, float]:
@@ -330,7 +330,7 @@ class _Table:
         self.spent += cost + parts.work
         self.parts += parts.number
         total = mean = 0.0
-        for contrasts in parts.held:
+        for contrasts in places:
             times = prod(len(self.classes[axis][number]) - 1 for axis, number in contrasts)
             total += times * parts.trace(contrasts)
             first = places[contrasts].get((0, ()))
