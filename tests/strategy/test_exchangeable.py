@@ -78,9 +78,9 @@ def test_sums_of_classes_are_no_worse_than_the_search_over_all_regions(sizes):
 
 def test_the_matrix_of_an_axis_of_few_classes_is_searched_by_them(monkeypatch):
     searched = []
-    whole = residual_matrices.select
+    whole = residual_matrices.searched
     monkeypatch.setattr(
-        residual_matrices, "select", lambda *args, **options: searched.append(1) or whole(*args, **options)
+        residual_matrices, "searched", lambda *args, **options: searched.append(1) or whole(*args, **options)
     )
     for sizes, searches in (([50, 40], 0), ([20, 12], 1)):
         halves = 3.0 * np.repeat(np.eye(2), sizes, axis=1)
