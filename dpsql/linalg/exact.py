@@ -131,7 +131,7 @@ def product_chunks(mixing: Matrix, columns: Sparse) -> Iterator[Array]:
                 yield left @ part.toarray()
         return
     kind: type = np.int64 if bound < 2**63 else object
-    full: Array = dense(mixing).astype(kind)
+    full: Array = dense(mixing).astype(kind) if kind is np.int64 else whole(dense(mixing))
     for at in range(0, columns.shape[1], CHUNK):
         yield full @ columns[:, at : at + CHUNK].toarray().astype(kind)
 

@@ -32,6 +32,11 @@ def test_entries_beyond_int64_do_not_wrap():
     assert norms.column_norms(mixing, columns) == (6 * 2**62, (6 * 2**62) ** 2)
 
 
+def test_whole_numbers_in_floats_are_not_rounded_beyond_int64():
+    mixing, columns = np.array([[2.0**52 + 1, 2.0**52 - 1]]), sparse.csc_array([[2**13 + 1], [2**13 - 1]])
+    assert norms.column_norms(mixing, columns) == brute(mixing.astype(np.int64), columns)
+
+
 def test_the_route_through_the_gram_matrix_agrees():
     rng = np.random.default_rng(4)
     mixing = rng.integers(0, 2**20, size=(60, 50))
