@@ -142,7 +142,7 @@ def test_costs_are_those_of_planning_without_each_statement(con: dpsql.Connectio
     [
         ("rho = 0.5", {"rho": 0.1}, 0.01),
         ("epsilon = 4\ndelta = 1e-6", {"epsilon": 1, "delta": 1e-6}, 0.01),
-        ("epsilon = 4\ndelta = 1e-6\npure_epsilon = 2", {"epsilon": 1}, 0.05),
+        pytest.param("epsilon = 4\ndelta = 1e-6\npure_epsilon = 2", {"epsilon": 1}, 0.05, marks=pytest.mark.long),
     ],
     ids=["rho", "epsilon and delta", "epsilon"],
 )

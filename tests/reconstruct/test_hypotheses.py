@@ -130,7 +130,7 @@ def test_laplace_noise_rejects_one_in_twenty_too(deviation: float) -> None:
     assert 0.04 <= rejected(Comparison(WELCH, 2.0, "p_value"), two) <= 0.06
 
 
-@pytest.mark.parametrize("blocks", [(12,), (3, 3, 3, 3)])
+@pytest.mark.parametrize("blocks", [(12,), pytest.param((3, 3, 3, 3), marks=pytest.mark.long)])
 def test_noise_in_blocks_rejects_no_more(blocks: tuple[int, ...]) -> None:
     """Coordinates of a block are large together: at the level of 1 % a normal law rejects 3 %."""
     noise = pure_noise(1, Fraction(1, 1000), blocks)
