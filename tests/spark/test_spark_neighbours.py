@@ -43,25 +43,42 @@ BATCHES = [
 ]  # fmt: skip
 
 
-def _table(spark: Any, folder: Path, name: str, rows: list[list[Any]], more: str = "") -> duckdb.DuckDBPyConnection:
+def _made(name: str, rows: list[list[Any]]) -> duckdb.DuckDBPyConnection:
     con = duckdb.connect()
     columns = ", ".join(f"{column} {kind}" for column, kind in TYPES.items())
-    con.execute(f"CREATE TABLE {name} (id INTEGER, {columns}{more and f', {more} INTEGER'})")
-    marks = ", ".join(f"CAST(? AS {kind})" for kind in ("INTEGER", *TYPES.values(), *(("INTEGER",) if more else ())))
+    con.execute(f"CREATE TABLE {name} (id INTEGER, {columns})")
+    marks = ", ".join(f"CAST(? AS {kind})" for kind in ("INTEGER", *TYPES.values()))
     con.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+    return con
+
+
+def _table(spark: Any, folder: Path, name: str, rows: list[list[Any]]) -> duckdb.DuckDBPyConnection:
+    con = _made(name, rows)
     carry(con, spark, name, folder)
     return con
 
 
+@pytest.fixture(scope="module")
+def copies(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
+    """Copies of a table: copy 0 has each fifth row, copy k row k - 1 in addition."""
+    con = _made("every", [_row(n) for n in range(ROWS)])
+    con.execute(
+        f"CREATE TABLE copies AS WITH rows AS (FROM every SELECT *, row_number() OVER () AS n) "
+        f"SELECT rows.* EXCLUDE (n), CAST(k AS INTEGER) AS dpsql_copy FROM rows, range({ROWS} + 1) copies(k) "
+        f"WHERE n % 5 = 1 UNION ALL SELECT rows.* EXCLUDE (n), CAST(n AS INTEGER) FROM rows"
+    )
+    carry(con, spark, "copies", tmp_path_factory.mktemp("copies"))
+    return con
+
+
 @pytest.mark.parametrize("number", range(len(BATCHES)))
-def test_an_odd_row_moves_one_cell_by_its_bound_and_never_fails(number: int, spark: Any, tmp_path: Path) -> None:
-    """Copy k of the table has odd row k in addition; all copies are counted in one statement, so that none may fail."""
-    base = [[*_row(n), 0] for n in range(0, ROWS, 5)]
-    rows = [[*row[:-1], copy] for copy in range(ROWS + 1) for row in base]
-    rows += [[*_row(n), n + 1] for n in range(ROWS)]
-    con = _table(spark, tmp_path, "odd", rows, "dpsql_copy")
-    policy = policy_of(f'[tables.odd]\nunit = "row"\n[tables.odd.columns]\n{DECLARED}')
-    compiled = compiled_of(BATCHES[number], policy, tables_of(policy, engine_of(con)))
+def test_an_odd_row_moves_one_cell_by_its_bound_and_never_fails(
+    number: int, spark: Any, copies: duckdb.DuckDBPyConnection
+) -> None:
+    """All copies are counted in one statement, so that none may fail."""
+    con, batch = copies, BATCHES[number].replace("FROM odd", "FROM copies")
+    policy = policy_of(f'[tables.copies]\nunit = "row"\n[tables.copies.columns]\n{DECLARED}')
+    compiled = compiled_of(batch, policy, tables_of(policy, engine_of(con)))
     job = job_of(compiled, policy)
     (layout,) = job.layouts
     found = SparkEngine(spark).scan(scan_of(layout, job.sources, ("dpsql_copy", Name("dpsql_copy", BASE))))
