@@ -29,6 +29,8 @@ settings = {{
     "spark.executor.memory": "1g", "spark.sql.shuffle.partitions": "2",
     "spark.sql.files.maxPartitionBytes": "1k",  # a task for each file
     "spark.task.maxFailures": "{failures}",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }}
 builder = SparkSession.builder.master("local-cluster[2,1,1024]")
 for name, value in settings.items():
