@@ -6,7 +6,7 @@ A dozen operations, each of them once for warmth and then once for each figure: 
 of its libraries; the most bytes that Python and numpy held at a time; and seconds of the processor over those of a
 fixed mix of Python, arithmetic on arrays and eigenvalues. The first two are figures of one process that no clock and no
 other work on the machine touches: over 1.3 times that of gate.json they fail. They do not see what one call of numpy or
-DuckDB takes; the third does, but differs by machines, and fails where each of three tries is over 2.5 times as much.
+DuckDB takes; the third does, but differs by machines, and fails where each of three tries is over 4 times as much.
 ``--write`` makes gate.json anew.
 """
 
@@ -36,7 +36,7 @@ import dpsql
 TABLE = Path(__file__).with_name("gate.json")
 EXAMPLES = Path(__file__).parent.parent / "sql_examples"
 MOST = 1.3
-MOST_SECONDS = 2.5
+MOST_SECONDS = 4.0
 TRIES = 3
 LEAST_BYTES = 1 << 20  # less is not worth a word: allocations of a few caches
 LEAST_SECONDS = 0.02
