@@ -168,8 +168,7 @@ def few_entries(mixing: Matrix, columns: Sparse) -> tuple[float, float] | None:
         return None
     if mixing.min() < 0 or columns.data.min() < 0:
         return None
-    whole = mixing.dtype.kind == "i"
-    if whole:
+    if mixing.dtype.kind == "i":
         weight = int(np.asarray(columns.sum(axis=0)).max())
         if p * (int(mixing.max()) * weight) ** 2 >= 2**62:
             return None
