@@ -87,7 +87,10 @@ class Discovering(Held):
         said = self._custodian(label)
         if bounds:
             if max_groups is not None or weighted or max_bytes is not None or alphabet is not None:
-                raise DataError("max_groups is for values; of bounds leave it out, all rows that count are used")
+                raise DataError(
+                    "max_groups, weighted, max_bytes and alphabet are for values; of bounds leave them out, all rows "
+                    "that count are used"
+                )
             _ = self.policy
             request = Request.of(*map(plain, (epsilon, delta, rho)))
             maker = BoundsFinder(self._batches, self._domains.declared)

@@ -187,7 +187,7 @@ def test_weights_are_refused_where_they_mean_nothing(tmp_path: Path, monkeypatch
     con = connected(tmp_path / "row", [(1, "a")], unit="row")
     with pytest.raises(dpsql.DataError, match="weights are for units of several values"):
         found_by(con, weighted=True)
-    with pytest.raises(dpsql.DataError, match="max_groups is for values"):
+    with pytest.raises(dpsql.DataError, match="max_groups, weighted, max_bytes and alphabet are for values"):
         con.discover("visits.v", epsilon=0.1, bounds=True, weighted=True)
     assert con.budget.spent == 0
     many = connected(tmp_path / "many", [(n, "a") for n in range(9)])
