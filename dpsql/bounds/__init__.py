@@ -5,7 +5,7 @@
 ``tightness``  how near the singular value bound is to the least error, and strategies that meet it
 ``accuracy``   accuracy with high probability, beside data-dependent mechanisms
 ``pure``       volume bounds for pure epsilon, as orders
-``additive``   bounds with constants for pure epsilon: of Laplace strategies, and of any noise that is added
+``additive``   bounds with constants: of Laplace strategies, and of any noise that is added, pure or in an account of mu
 ``profiles``   the order of strategies, column uniformity, redundant queries
 
 Plans need ``singular`` alone; the modules of ``papers`` are imported when one of their names is first asked for.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from dpsql.bounds.additive import laplace_bound, pure_bound
+from dpsql.bounds.additive import account_bound, laplace_bound, pure_bound
 from dpsql.bounds.pure import (
     bhaskara_bound,
     geometric_order,
@@ -59,6 +59,7 @@ _PAPERS = {
 """The names that a module of ``papers`` has."""
 
 __all__ = [
+    "account_bound",
     "bhaskara_bound",
     "dual_bound",
     "geometric_order",

@@ -1,5 +1,6 @@
 """The names of ``dpsql.bounds`` with their types: those of ``papers`` come on demand, as types cannot see."""
 
+from dpsql.bounds.additive import account_bound as account_bound
 from dpsql.bounds.additive import laplace_bound as laplace_bound
 from dpsql.bounds.additive import pure_bound as pure_bound
 from dpsql.bounds.papers.accuracy import Accuracies as Accuracies

@@ -8,6 +8,7 @@ from math import gamma, pi
 import numpy as np
 import pytest
 from scipy.spatial import ConvexHull
+from scipy.stats import norm
 
 from dpsql import bounds, strategy, workload
 from dpsql.bounds.additive import volume_bounds
@@ -60,3 +61,37 @@ def test_contributions_count() -> None:
     rows = np.eye(3, dtype=np.int64)
     W = workload.Workload.from_rows(rows, np.ones(3), contributions=2 * rows)
     assert bounds.pure_bound(W) == pytest.approx(12.0, rel=1e-6)
+
+
+def test_no_law_in_an_account_is_below() -> None:
+    """Random laws on the integers cost the mu of their best test; none has less variance than its bound."""
+    rng = np.random.default_rng(7)
+    one = workload.total(1)
+    nearest = np.inf
+    sides = np.arange(-40, 40) + 0.5
+    for trial in range(200):
+        falls = sides / rng.uniform(1.5, 6) ** 2 if trial % 2 else np.sign(sides) * rng.uniform(0.2, 3)
+        steps = rng.uniform(-1, 1, 80) * rng.choice([0.0, 0.05, 0.5, 2.0]) - falls
+        logs = np.concatenate([[0.0], np.cumsum(steps)])
+        p = np.exp(logs - logs.max())
+        p /= p.sum()
+        at = np.arange(p.size)
+        variance = float(p @ at**2 - (p @ at) ** 2)
+        moved = np.concatenate([[0.0], p, [0.0]])
+        here, there = moved[1:], moved[:-1]  # the law, and where a record adds 1
+        inside = (here > 1e-13) & (there > 1e-13)
+        order = np.argsort(-there[inside] / here[inside])
+        powers = np.clip(np.cumsum(there[inside][order]), 1e-12, 1 - 1e-12)
+        sizes = np.clip(np.cumsum(here[inside][order]), 1e-12, 1 - 1e-12)
+        mu = float((norm.ppf(powers) - norm.ppf(sizes)).max())
+        share = variance / bounds.account_bound(one, mu)
+        nearest = min(nearest, share)
+        assert share >= 1 - 1e-9
+    assert nearest < 1.1  # so that a bound of a little more would have failed
+
+
+def test_gaussian_noise_is_as_near_as_the_bound_says() -> None:
+    W = workload.prefix(8)
+    for mu, share in ((0.182, 0.9835), (0.672, 0.7911)):
+        least = strategy.select(W).expected / mu**2
+        assert bounds.account_bound(W, mu) == pytest.approx(share * least, rel=5e-3)
