@@ -56,6 +56,16 @@ def test_small_integers_win_where_epsilon_is_large(con, monkeypatch):
     assert {name for name, _ in without.strategy.considered} <= {name for name, _ in large.strategy.considered}
 
 
+def test_they_win_for_the_largest_error_as_well(con):
+    """Seven cells of geometric noise each, where reweighted rows had 3.2 times the variance."""
+    plan = con.plan(RANGES, epsilon=4, objective="max")
+    largest = max(float(np.max(values)) for values in plan.stderr.values())
+    assert largest**2 == pytest.approx(7 / (2 * math.sinh(2) ** 2), rel=1e-9)
+    times, of = plan.least_of_pure
+    assert 1 < times < 3
+    assert f"largest squared error is at most {times:.2f} times the least of {of}" in plan.explain()
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2, 4])
 def test_a_lower_bound_is_below_what_integers_reach(con, epsilon):
     """Of one count geometric noise is the least: no plan may claim a lower bound above its variance."""

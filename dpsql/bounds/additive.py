@@ -13,7 +13,8 @@ and Robbins) (w^T t u_j)^2 <= w^T S w chi^2 with chi^2 = E (p(z - t u_j) / p(z) 
 a = epsilon t, the variance of a quotient of mean 1 between e^-a and e^a. As t goes to 0, w = S^-1 u_j gives u_j^T S^-1
 u_j <= epsilon^2. The least tr S under these conditions is that of Gaussian noise at mu = epsilon: the dual bound over
 epsilon^2, which is half of it in units of 2 / epsilon^2. A Laplace matrix mechanism has the whole dual at least, since
-no L1 norm is below its L2 norm.
+no L1 norm is below its L2 norm. The least largest diagonal of W S W^T under these conditions is in the same way that of
+Gaussian noise, which bounds the largest error of a query.
 
 Volumes. On an m-dimensional subspace the law has log p(z + v) >= log p(z) - epsilon ||v||, ||.|| the norm whose ball K
 is the hull of the projected +-u_j. So {p >= e^(-epsilon t) max p} holds a translate of t K, and grows by it (Brunn and
@@ -44,9 +45,10 @@ from dpsql.arguments import one_of, real, taking
 from dpsql.arrays import Floats
 from dpsql.bounds.singular import svd_bound
 from dpsql.bounds.spectrum import factors
-from dpsql.errors import DataError
+from dpsql.errors import DataError, quoted
 from dpsql.strategy.choose.task import Task
 from dpsql.strategy.core.time_left import TimeLeft
+from dpsql.strategy.selection import select
 from dpsql.workload.families.marginals import Marginals
 from dpsql.workload.families.matrix import Workload
 
@@ -56,39 +58,44 @@ _LISTED = 4_000_000  # entries of U up to which volumes are bounded
 
 
 @taking(W=one_of(Workload, Marginals))
-def laplace_bound(W: Workload | Marginals) -> float:
-    """No Laplace strategy has a lower total error: the Gaussian optimum's lower bound, certified within 1 %.
+def laplace_bound(W: Workload | Marginals, objective: str = "total") -> float:
+    """No Laplace strategy has a lower error: the Gaussian optimum's lower bound, certified within 1 %.
 
-    Of marginals it is the singular value bound. Raises DataError as ``strategy.select``.
+    ``objective``: "total", or "max" for the largest error of a query. Of marginals it is the singular value bound,
+    by query for the largest. Raises DataError as ``strategy.select``.
     """
+    if objective not in ("total", "max"):
+        raise DataError(f"bounds: objective {quoted(objective)} is not known; use 'total' or 'max'")
     if isinstance(W, Marginals):
-        return svd_bound(W)
+        return svd_bound(W) / (W.shape[0] if objective == "max" else 1)
+    if objective == "max":
+        return float(select(W, tolerance=1e-2, objective="max").lower_bound or 0.0)
     return Task(W, "gaussian", 1e-2, TimeLeft.within(None), lambda _: None).optimum().lower
 
 
 @taking(W=one_of(Workload, Marginals))
-def pure_bound(W: Workload | Marginals) -> float:
-    """No noise on the reals whose probability falls with a norm, of pure epsilon, has a lower total error.
+def pure_bound(W: Workload | Marginals, objective: str = "total") -> float:
+    """No noise on the reals whose probability falls with a norm, of pure epsilon, has a lower error.
 
     That is added noise which costs epsilon t for a move by t records; see the module for others.
 
-    The better of half of ``laplace_bound`` and of volume bounds over principal subspaces: each direction apart, all
-    together, and those of like singular values. Raises DataError as ``strategy.select``.
+    The better of half of ``laplace_bound`` and, of the total, of volume bounds over principal subspaces: each direction
+    apart, all together, and those of like singular values. Raises DataError as ``strategy.select``.
     """
-    half = laplace_bound(W) / 2.0
-    if isinstance(W, Marginals) or W.span.shape[0] * W.changes > _LISTED:
+    half = laplace_bound(W, objective) / 2.0
+    if objective == "max" or isinstance(W, Marginals) or W.span.shape[0] * W.changes > _LISTED:
         return half
     return max(half, *volume_bounds(W))
 
 
 @taking(W=one_of(Workload, Marginals), mu=real(1e-6, 25))
-def account_bound(W: Workload | Marginals, mu: float) -> float:
-    """No added noise that is mu-GDP has a lower total error, itself and not in units of 1 / mu^2.
+def account_bound(W: Workload | Marginals, mu: float, objective: str = "total") -> float:
+    """No added noise that is mu-GDP has a lower error, itself and not in units of 1 / mu^2.
 
     For noise of any law and any number of dimensions; what Gaussian noise has at least, times mu^2 / (e^(mu^2) - 1).
     Raises DataError as ``strategy.select``.
     """
-    return laplace_bound(W) / expm1(mu**2)
+    return laplace_bound(W, objective) / expm1(mu**2)
 
 
 def volume_bounds(W: Workload) -> list[float]:

@@ -27,12 +27,12 @@ _WHOLE = ("identity", "workload")  # measured with integers as small as they com
 
 
 def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOptions) -> Strategy:
-    """``found``, or a strategy of small integers whose total error is less at what ``charge`` pays for.
+    """``found``, or a strategy of small integers whose error is less at what ``charge`` pays for.
 
-    ``prepared``: as the objective weighs it. For pure noise, listed cells and total objectives; else ``found``.
+    ``prepared``: as the objective weighs it. For pure noise and listed cells; else ``found``.
     """
     compiled = prepared.compiled
-    if charge.epsilon is None or charge.epsilon < _FROM or options.objective == "max":
+    if charge.epsilon is None or charge.epsilon < _FROM:
         return found
     if not isinstance(compiled, Compiled) or not isinstance(found, MatrixStrategy) or compiled.cells > _CELLS:
         return found
@@ -54,10 +54,11 @@ def finest(prepared: Prepared, charge: Charge, found: Strategy, options: PlanOpt
 
 
 def _error(compiled: Compiled, charge: Charge, strategy: Strategy) -> float:
-    """The total squared error of the objective with the noise that the strategy would have."""
+    """The squared error of the objective, total or largest, with the noise that the strategy would have."""
     noise = charge.calibrate(scaled_sensitivity(strategy, compiled), strategy.blocks)
     if not noise.blocks:  # one law for all measurements: the total that is known scales with its variance
         return strategy.value * noise.variance / (strategy.sensitivity * compiled.common_steps) ** 2
     errors = strategy.answers_of(compiled).errors(noise, compiled.common_steps)
     weights = (compiled.objective / compiled.scale)[compiled.answered]
-    return float(np.sum((np.asarray(errors)[compiled.answered] * weights) ** 2))
+    squares = (np.asarray(errors)[compiled.answered] * weights) ** 2
+    return float(squares.max() if strategy.objective == "max" else squares.sum())

@@ -175,8 +175,9 @@ class PlannedBatch:
 
     @functools.cached_property
     def least_of_pure(self) -> tuple[float, str] | None:
-        """(r, of what): the total squared error is at most r times the least of any Laplace strategy, for a strategy
-        in blocks of any in blocks, Laplace ones included (``bounds.laplace_bound``, ``bounds.pure_bound``).
+        """(r, of what): the squared error that the objective minimises, total or largest, is at most r times the least
+        of any Laplace strategy, for a strategy in blocks of any in blocks, Laplace ones included
+        (``bounds.laplace_bound``, ``bounds.pure_bound``).
 
         The bounds are of noise on the reals. Integers have less at large epsilon: where a record moves them by 1 in all
         at least, no less than (x / sinh x)^2 of it, x = epsilon / 2, as geometric noise has; the plan's own is as it is
@@ -189,11 +190,12 @@ class PlannedBatch:
         x = float(self.charge.epsilon or 0) / 2
         if not 0 < x < _HUGE:
             return None
-        times = strategy.expected * (math.sinh(x) / x) ** 2 / (2.0 * float(self.noise.parameter) ** 2)
+        objective = "max" if strategy.objective == "max" else "total"
+        times = strategy.value * (math.sinh(x) / x) ** 2 / (2.0 * float(self.noise.parameter) ** 2)
         if not strategy.blocks:
-            return times * self.noise.variance / bounds.laplace_bound(planned), "any Laplace strategy"
+            return times * self.noise.variance / bounds.laplace_bound(planned, objective), "any Laplace strategy"
         times *= float((self.noise.variances / deviations(strategy.blocks) ** 2).max())
-        return times / bounds.pure_bound(planned), "any strategy in blocks"
+        return times / bounds.pure_bound(planned, objective), "any strategy in blocks"
 
     @functools.cached_property
     def stderr(self) -> ByResult[Floats | RangeErrors]:

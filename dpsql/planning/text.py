@@ -352,11 +352,9 @@ def _strategy(plan: PlannedBatch) -> str:
     elif gap is None:
         proof = "the best by computed error of " + ", ".join(dict.fromkeys(name for name, _ in strategy.considered))
         least = (plan.without_earlier or plan).least_of_pure
-        proof += (
-            ""
-            if least is None
-            else f"; its total squared error is at most {least[0]:.2f} times the least of {least[1]}"
-        )
+        if least is not None:  # a balanced error is a total: its weights are in the rows
+            error = squared_error("max" if strategy.objective == "max" else "total")
+            proof += f"; its {error} is at most {least[0]:.2f} times the least of {least[1]}"
     else:
         proof = _certified(plan, gap, "any Gaussian matrix mechanism") + _why_wide(plan, gap)
     measured = f"{_count(strategy.shape[0], 'measurement')}{parts}"

@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 from dpsql import bounds, strategy, workload
 from dpsql.bounds.additive import volume_bounds
+from dpsql.errors import DataError
 
 FILTERS = workload.from_matrix(np.array(list(itertools.product((0, 1), repeat=4))).T)
 WORKLOADS = [
@@ -31,6 +32,24 @@ def test_no_strategy_is_below(W: workload.Workload) -> None:
     assert bounds.laplace_bound(W) <= laplace.expected * (1 + 1e-9)
     assert bounds.pure_bound(W) <= pure.expected * (1 + 1e-9)
     assert bounds.laplace_bound(W) >= bounds.svd_bound(W) * (1 - 1e-2)
+
+
+@pytest.mark.parametrize("W", [workload.identity(6), FILTERS, workload.wrelated(4, 8, 2, 1)])
+def test_no_largest_error_is_below(W: workload.Workload) -> None:
+    """Under "max" the least largest error of Gaussian noise bounds that of Laplace noise, and half of it any."""
+    pure = strategy.select(W, noise="pure", objective="max")
+    assert bounds.pure_bound(W, "max") <= pure.largest(W) * (1 + 1e-9)
+    laplace = strategy.select(W, noise="laplace", objective="max")
+    least = bounds.laplace_bound(W, "max")
+    assert 0 < least <= laplace.largest(W) * (1 + 1e-9)
+    assert least >= bounds.laplace_bound(W) / W.shape[0] * (1 - 1e-2)  # the largest is no less than the mean
+
+
+def test_marginals_have_bounds_of_the_largest() -> None:
+    W = workload.marginals([2] * 40, 2)
+    assert 0 < bounds.laplace_bound(W, "max") <= strategy.select(W).largest(W)
+    with pytest.raises(DataError, match="objective 'mean' is not known"):
+        bounds.laplace_bound(W, "mean")
 
 
 def test_the_identity_and_a_total_are_exact() -> None:
