@@ -1,6 +1,6 @@
 """Its place puts this folder on the import path, so that tests can import ``helpers``.
 
-Strategies are kept in a temporary folder here, never in the user's: subprocesses inherit the variable. Text is
+Strategies are kept in a temporary folder here, never in the user's: workers and subprocesses inherit it. Text is
 wrapped at one width, whatever terminal the tests run in. Temporary files lie in memory where there is room for them,
 unless TMPDIR says otherwise: no test asks whether a disk kept what it was told to. Each process computes in one thread.
 What collection made stays for good, so the garbage collector passes over it, and looks at the rest less often.
@@ -38,9 +38,11 @@ if "TMPDIR" not in os.environ and _memory_has_room():
 
 
 def pytest_configure(config):
+    os.environ["COLUMNS"] = "120"
+    if hasattr(config, "workerinput"):
+        return  # a worker shares the folder of the process that started it
     folder = tempfile.mkdtemp(prefix="dpsql-strategies-")
     os.environ["DPSQL_CACHE"] = folder
-    os.environ["COLUMNS"] = "120"
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 

@@ -20,7 +20,14 @@ def test_every_example_is_listed_with_its_policy() -> None:
     assert set(LISTED.values()) == {path.stem for path in EXAMPLES.glob("*.toml")}
 
 
-@pytest.mark.parametrize("name", [name for name in LISTED if name != "rand_hie"])  # the demo runs that one
+SEARCHED = ("customers", "groupings", "quantiles")  # planned for seconds
+
+
+# The demo runs rand_hie.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] if n in SEARCHED else []) for n in LISTED if n != "rand_hie"],
+)
 def test_an_example_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     batch, policy = EXAMPLES / f"{name}.sql", EXAMPLES / f"{LISTED[name]}.toml"
     budget = [] if name == "options" else ["--epsilon", "1"]

@@ -174,11 +174,11 @@ def test_one_by_one_is_a_plan_of_any_units(noise: str, tmp_path: Path) -> None:
     assert beside.max() <= 1.001
 
 
-@pytest.mark.parametrize(("budget", "power"), [("rho", 1.0), ("epsilon", 2.0)])
-def test_a_quantile_is_one_column_beside_others(budget: str, power: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("budget", "power", "upper"), [("rho", 1.0, 30), ("epsilon", 2.0, 14)])
+def test_a_quantile_is_one_column_beside_others(budget: str, power: float, upper: int, tmp_path: Path) -> None:
     policy = dpsql.Policy.parse(
         f'dataset = "m-1"\n[budget]\n{budget} = 8.0\n[tables.v]\nunit = "row"\n[tables.v.columns]\n'
-        "g = { lower = 1, upper = 3, nulls = false }\nk = { lower = 0, upper = 30, nulls = false }\n"
+        f"g = {{ lower = 1, upper = 3, nulls = false }}\nk = {{ lower = 0, upper = {upper}, nulls = false }}\n"
     )
     squares: list[dict[bool, float]] = []  # of the numbers of an average, and of the counts of a quantile
     with duckdb.connect() as duck:

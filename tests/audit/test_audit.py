@@ -61,14 +61,14 @@ def pure(tmp_path: Path) -> World:
 def test_no_row_moves_a_gaussian_measurement_further_than_its_noise(gaussian: World) -> None:
     plan = gaussian.con.plan(BATCH, rho=8)
     check_brute_force_norms(plan)
-    check_sensitivity(gaussian, plan)
+    check_sensitivity(gaussian, plan, ADVERSARIAL[::2])
 
 
 def test_no_row_moves_a_pure_measurement_further_than_its_noise(pure: World) -> None:
     plan = pure.con.plan(BATCH, epsilon=1)
     assert plan.noise.kind != "gaussian"
     check_brute_force_norms(plan)
-    check_sensitivity(pure, plan, ADVERSARIAL[::2])
+    check_sensitivity(pure, plan, ADVERSARIAL[1::3])
 
 
 @pytest.mark.long
@@ -192,14 +192,14 @@ def test_epsilon_of_neighbouring_tables(
 def test_mu_of_neighbouring_tables_sharply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("right", "wrong"):
         (tmp_path / name).mkdir()
-    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 7_000, rho=8).z) < 5
-    rescaled(monkeypatch, "gaussian", Fraction(3, 4))
-    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 7_000, rho=8).z > 5
+    assert abs(distance_of(tmp_path / "right", BATCH, "rho = 1000000.0", 2_000, rho=8).z) < 5
+    rescaled(monkeypatch, "gaussian", Fraction(3, 5))
+    assert distance_of(tmp_path / "wrong", BATCH, "rho = 1000000.0", 2_000, rho=8).z > 5
 
 
 # -- released numbers -------------------------------------------------------------------------------
 
-RELEASES = 800
+RELEASES = 600
 
 
 def check_law(found: dict[tuple[str, str], np.ndarray], kurtosis: float) -> None:

@@ -106,7 +106,7 @@ def test_the_claim_is_attained_and_never_passed(tmp_path: Path, name: str, assur
 @pytest.mark.parametrize("name", BATCHES)
 def test_many_more_neighbours(tmp_path: Path, name: str, assurance: Callable[..., None]) -> None:
     world = World.of(dpsql.Policy.parse(POLICY.format(budget="rho = 100.0")), BATCHES[name], tmp_path, rho=1)
-    found = brute_force(world, pairs=2000)
+    found = brute_force(world, pairs=600)
     assert found.largest <= world.paid
     assurance("neighbouring pairs tried", found.pairs)
 
@@ -244,10 +244,8 @@ def test_the_command_reports_and_touches_nothing(place: Path, capsys: pytest.Cap
 
 
 def test_the_anchor_of_the_policy_is_left_alone(place: Path) -> None:
-    """There is none before the first release, and afterwards it belongs to the true ledger."""
+    """It belongs to the true ledger."""
     (place / "small.toml").write_text('anchor = "a.anchor"\n' + (place / "small.toml").read_text())
-    assert main(QUICK) == 0
-    assert not (place / "a.anchor").exists()
     (place / "a.anchor").write_text("another ledger's")
     assert main(QUICK) == 0
     assert (place / "a.anchor").read_text() == "another ledger's"

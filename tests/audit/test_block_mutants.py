@@ -97,7 +97,7 @@ def _unheld(patch: Patch) -> None:
 
 def moves_too_far(world: World) -> bool:
     """Brute force finds neighbours further apart, in the norm of the blocks, than the noise covers."""
-    return brute_force(world, pairs=40).largest > world.paid
+    return brute_force(world, pairs=20).largest > world.paid
 
 
 def has_another_law(world: World) -> bool:
@@ -113,8 +113,8 @@ def is_correlated(world: World) -> bool:
 
 def is_too_far(world: World) -> bool:
     """The measured epsilon is above the claim."""
-    found = brute_force(world, pairs=40)
-    return distance(world, found, 300).z > 5
+    found = brute_force(world, pairs=20)
+    return distance(world, found, 200).z > 5
 
 
 def breaks_the_ledger(world: World) -> bool:

@@ -134,7 +134,7 @@ THREATS = (
     )),
     Threat("L2", "a race for the last budget", (
         "assurance/test_races.py::test_exactly_the_grants_that_fit_among_two_to_eight",
-        "privacy/test_ledger_processes.py::test_eight_racing_processes_get_exactly_what_there_is",
+        "privacy/test_ledger_processes.py::test_four_racing_processes_get_exactly_what_there_is",
     )),
     Threat("L3", "storage that forgets", (
         "assurance/test_disk_full.py::test_whole_releases_under_a_file_size_limit",

@@ -140,7 +140,7 @@ def test_a_whole_that_is_known_well_ties_its_parts(con: dpsql.Connection) -> Non
 
 @pytest.mark.parametrize("epsilon", [0.5, 0.9])
 def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: float) -> None:
-    """Old and new measurements drawn 2,000 times of known data: the spread of answers is what the plan stated."""
+    """Old and new measurements drawn 600 times of known data: the spread of answers is what the plan stated."""
     source = np.random.default_rng(11)
     con.run("SELECT k, g, count(*) AS n, sum(v) AS s FROM t GROUP BY k, g", epsilon=0.6)
     plan = con.plan("SELECT g, count(*) AS n, sum(v) AS s FROM t WHERE k BETWEEN 0 AND 6 GROUP BY g", epsilon=epsilon)
@@ -150,7 +150,7 @@ def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: floa
     scale = plan.compiled.common_steps
     truth = plan.answers.workload @ x
     found = []
-    for _ in range(2000):
+    for _ in range(600):
         ys = []
         for one in (old, new):
             noise = np.rint(source.normal(0, math.sqrt(one.noise.parameter), one.matrix.shape[0]))
@@ -167,9 +167,9 @@ def test_monte_carlo_of_the_combined_errors(con: dpsql.Connection, epsilon: floa
         )
         found.append(answers.estimate(ys[1], scale) - truth)
     squares = (np.array(found) ** 2).sum(axis=0) / plan.errors**2
-    low, high = stats.chi2.ppf([1e-7, 1 - 1e-7], 2000)
+    low, high = stats.chi2.ppf([1e-7, 1 - 1e-7], 600)
     assert np.all((low < squares) & (squares < high))
-    assert np.all(np.abs(np.mean(found, axis=0)) < 5.5 * plan.errors / math.sqrt(2000))
+    assert np.all(np.abs(np.mean(found, axis=0)) < 5.5 * plan.errors / math.sqrt(600))
 
 
 # -- what is charged ---------------------------------------------------------------------------------------

@@ -214,7 +214,7 @@ print(FileEngine(None).scan(Scan("t", (source,), select))["a0"].tolist())
 """
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+@pytest.mark.parametrize("zone", ["America/New_York", pytest.param("Asia/Tokyo", marks=pytest.mark.long)])
 def test_a_time_without_a_zone_is_in_utc_everywhere(tmp_path: Path, zone: str) -> None:
     (tmp_path / "t.csv").write_text("ts\n2020-01-01 00:30:00\n2020-01-01 01:30:00\n")
     root = str(Path(engine_module.__file__).parents[2])

@@ -116,7 +116,7 @@ def test_which_rows_of_a_unit_count_does_not_depend_on_what_they_say(
     truthful(monkeypatch)
     policy = POLICY.replace('unit = "row"', f'unit = "note"\nmax_rows_per_unit = {limit}')
     kept = set()
-    for number, smokes in enumerate(("i > 99", "i < 99", "i = 0", "i = 1", "i = 2", "i = 3", "i % 2 = 0")):
+    for number, smokes in enumerate(("i > 99", "i < 99", "i = 0", "i % 2 = 0")):
         folder = tmp_path / str(number)
         folder.mkdir()
         con = world(folder, policy=policy)

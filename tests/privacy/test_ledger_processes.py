@@ -38,11 +38,11 @@ def start(script: str, path: Path, name: object = "") -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def test_eight_racing_processes_get_exactly_what_there_is(tmp_path: Path, assurance: Callable[..., None]) -> None:
+def test_four_racing_processes_get_exactly_what_there_is(tmp_path: Path, assurance: Callable[..., None]) -> None:
     path = tmp_path / "ledger"
     script = """
 granted = 0
-for i in range(60):
+for i in range(40):
     try:
         ledger.charge(charge, f"{name}/{i}", {})
         granted += 1
@@ -50,7 +50,7 @@ for i in range(60):
         pass
 print(granted)
 """
-    racers = [start(script, path, i) for i in range(8)]
+    racers = [start(script, path, i) for i in range(4)]
     outputs = [racer.communicate(timeout=900) for racer in racers]
     granted = sum(int(out) for out, err in outputs)
     assert granted == 100, outputs
@@ -82,7 +82,7 @@ __import__("time").sleep(60)
     assert ledger.unreleased() == []
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.003, 0.011, 0.02, 0.05])
+@pytest.mark.parametrize("delay", [0.0, 0.011, 0.05])
 def test_what_was_acknowledged_before_a_kill_is_recorded(tmp_path: Path, delay: float) -> None:
     path = tmp_path / "ledger"
     script = """

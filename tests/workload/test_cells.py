@@ -145,8 +145,8 @@ def test_labels_are_those_of_every_row(seed: int) -> None:
 
 def test_gather_means_the_same() -> None:
     rng = random.Random(5)
-    rows = _rows()[::7]
-    for _ in range(300):
+    rows = _rows()[::23]
+    for _ in range(200):
         parts = [_atom(rng) if rng.random() < 0.8 else _condition(rng, 1) for _ in range(rng.randint(1, 5))]
         both, either = gather(And, *parts), gather(Or, *parts)
         for row in rows:
@@ -163,7 +163,7 @@ def test_gather_folds_a_chain_into_one_atom() -> None:
 
 def test_negation_is_its_own_inverse() -> None:
     rng = random.Random(9)
-    rows = _rows()[::11]
+    rows = _rows()[::37]
     for _ in range(200):
         condition = _condition(rng, 3)
         for row in rows:

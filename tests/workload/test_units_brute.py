@@ -74,14 +74,17 @@ def _over(reached: int, claimed: int) -> float:
     return reached / claimed if reached < claimed else max(1.01, reached / max(claimed, 1))
 
 
-def sweep(world: World, folder: Path, count: int, seed: int, most: int) -> tuple[int, int]:
+def sweep(world: World, folder: Path, count: int, seed: int, most: int, searched: int = 10**6) -> tuple[int, int]:
     """No batch's sensitivity is below what persons do, and exact ones are equal; how many were, and how many were
-    reached all in all.
+    reached all in all. Pure plans of more cells than ``searched``, which take long, are left out.
     """
     exact = reached = 0
     for number, ask in enumerate(asks(count, seed)):
         found: list[Enumerated] | None = None
+        plan: dpsql.Plan | None = None
         for noise in NOISES:
+            if noise == "laplace" and plan is not None and plan.compiled.rows.shape[1] > searched:
+                break
             plan = planned(world, ask, noise, folder)
             if plan is None:
                 break
@@ -98,16 +101,16 @@ def sweep(world: World, folder: Path, count: int, seed: int, most: int) -> tuple
 
 
 def test_no_person_moves_more_than_claimed_and_exact_claims_are_reached(world: World, tmp_path: Path) -> None:
-    exact, reached = sweep(world, tmp_path, 6, 2, 100)
-    assert exact >= 2
+    exact, reached = sweep(world, tmp_path, 6, 2, 100, searched=20)
+    assert exact >= 4
     assert reached >= 6
 
 
 @pytest.mark.long
-def test_of_five_hundred_batches(world: World, tmp_path: Path) -> None:
-    exact, reached = sweep(world, tmp_path, 500, 17, 1500)
-    assert exact >= 300
-    assert reached >= 600
+def test_of_two_hundred_batches(world: World, tmp_path: Path) -> None:
+    exact, reached = sweep(world, tmp_path, 200, 17, 1500)
+    assert exact >= 120
+    assert reached >= 240
 
 
 # Units that are counted by the rows that a statement beside counts, in all ways of two groupings to meet.
@@ -131,12 +134,13 @@ TIED = (
 @pytest.mark.parametrize("number", range(len(TIED)))
 def test_units_counted_by_rows_move_both_as_claimed(world: World, tmp_path: Path, number: int) -> None:
     ask = TIED[number]
+    found: list[Enumerated] | None = None
     for noise in NOISES:
         plan = planned(world, ask, noise, tmp_path)
         assert plan is not None
         assert isinstance(plan.compiled, Compiled)
         assert plan.compiled.units.tied
-        found = enumerated(world, ask, plan.compiled, 700, random.Random(number))
+        found = found or enumerated(world, ask, plan.compiled, 700, random.Random(number))
         assert ratio(plan, found) == random_ratio(noise, plan.compiled, found, 1) == 1.0
         assert random_ratio(noise, plan.compiled, found, 1, listed=False) <= 1.0
     assert hold_neighbours(world, tmp_path, ask, number) <= 1.0
@@ -168,14 +172,14 @@ def hold_neighbours(world: World, folder: Path, ask: Ask, seed: int) -> float:
 
 
 def test_whole_tables_lose_what_a_person_adds(world: World, tmp_path: Path) -> None:
-    found = [hold_neighbours(world, tmp_path, ask, seed) for seed, ask in enumerate(asks(6, 4))]
+    found = [hold_neighbours(world, tmp_path, ask, seed) for seed, ask in enumerate(asks(3, 4))]
     assert max(found) <= 1.0
     assert np.mean(found) > 0.4
 
 
 @pytest.mark.long
-def test_whole_tables_of_two_hundred_batches(world: World, tmp_path: Path) -> None:
-    assert max(hold_neighbours(world, tmp_path, ask, seed) for seed, ask in enumerate(asks(200, 5))) <= 1.0
+def test_whole_tables_of_a_hundred_batches(world: World, tmp_path: Path) -> None:
+    assert max(hold_neighbours(world, tmp_path, ask, seed) for seed, ask in enumerate(asks(100, 5))) <= 1.0
 
 
 # -- certificates -----------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_proper_counts_are_possible_and_their_distortion_is_bounded(n: int, epsi
 
 
 MIXED = Domain.of({"group": ["g", "h", None], "v": [0, 1, 2, 10, OTHER]})
-_N, _TRIALS = 400, 1500
+_N, _TRIALS = 400, 1000
 
 
 def database() -> np.ndarray:
