@@ -21,6 +21,7 @@ from dpsql.engines.base import Scan, TableSource
 from dpsql.measure.from_sql import CapColumn, base_of, rows_of, values_of
 from dpsql.measure.scan_sql import KEPT, counted, each_value, region, row_columns, select_list, tells
 from dpsql.workload.cells.grid import Grid
+from dpsql.workload.compile.caps import leave_few
 from dpsql.workload.compile.layout import Layout
 from dpsql.workload.expr.conditions import Like
 from dpsql.workload.expr.lines import Line
@@ -135,7 +136,13 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
         every = (*once, *values, *beside_axes)
         found = None if layout.tie is None else row_columns(layout.tie.counted)[0][1]
         rows = rows_of(
-            source, used, row_columns(whole), once=every, cells=cells, caps=caps, counted=matters, cell=found
+            *(source, used, row_columns(whole)),
+            once=every,
+            cells=cells,
+            caps=caps,
+            counted=matters,
+            cell=found,
+            few=leave_few(layout),
         )
     elif once or beside:
         rows = values_of(once, rows, *beside)
