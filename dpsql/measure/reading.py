@@ -124,6 +124,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
     if source.each is not None:
         used = (*used, *(part for part in stored(source.each.computed) if part.source and part not in used))
         beside_axes = [read_once(source.each.computed, source.each.line, each_value(source.each).name)]
+    few = leave_few(layout)  # by the values that bounds are over, before they have names
     layout, once = named(layout)
     columns, keys = select_list(layout)
     rows: Relation = base_of(source, sources[source.table].name)
@@ -142,7 +143,7 @@ def scan_of(layout: Layout, sources: Mapping[str, TableSource], *beside: Column)
             caps=caps,
             counted=matters,
             cell=found,
-            few=leave_few(layout),
+            few=few,
         )
     elif once or beside:
         rows = values_of(once, rows, *beside)

@@ -161,6 +161,9 @@ def test_bounds_that_leave_few_rows_need_no_truncation(con: duckdb.DuckDBPyConne
     """Eight groups of one row are eight rows, one group is one and two are two; others are cut."""
     few = {name for name in BATCHES if any(caps_module.leave_few(layout) for layout in compiled(con, name).layouts)}
     assert few == {"one day and all", "one ward alone", "both bounds"}
+    sources = sources_of(BATCHES["one day and all"][0])
+    ranked = {name: str(reading.scan_of(compiled(con, name).layouts[0], sources)).count("row_number") for name in few}
+    assert ranked == {"one day and all": 1, "one ward alone": 1, "both bounds": 2}
 
 
 @pytest.mark.parametrize("name", BATCHES)
